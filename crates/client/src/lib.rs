@@ -1,0 +1,1 @@
+//! Drive an Agent Client Protocol agent from an editor or a script.

@@ -1,0 +1,1 @@
+//! The derive behind the wire types of duologue-schema.

@@ -1,0 +1,66 @@
+//! The id of a JSON-RPC request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// The id of a JSON-RPC request, kept as the JSON token it was sent as.
+///
+/// An id is a string, an integer that fits `i64`, or `null`. It is compared and echoed byte for
+/// byte: `1` is not `"1"`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// Reads an id from its JSON token, or `None` if the token is no legal id.
+    #[must_use]
+    pub fn from_token(token: &str) -> Option<Self> {
+        let legal = match token.as_bytes().first()? {
+            b'"' => serde_json::from_str::<&RawValue>(token).is_ok(),
+            b'n' => token == "null",
+            _ => serde_json::from_str::<i64>(token).is_ok(),
+        };
+        legal.then(|| RequestId(token.into()))
+    }
+
+    /// The JSON token.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<u64> for RequestId {
+    fn from(number: u64) -> Self {
+        RequestId(number.to_string().into())
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        RequestId::from_token(raw.get()).ok_or_else(|| D::Error::custom("an id is a string, an integer or null"))
+    }
+}

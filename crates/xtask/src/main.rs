@@ -1,0 +1,3 @@
+//! Chores of this repository: schema export and interop.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Everything that needs two sides, or a peer somebody else wrote.
