@@ -26,6 +26,12 @@ impl RequestId {
         legal.then(|| RequestId(token.into()))
     }
 
+    /// The id `null`, which an answer carries when the request's own id could not be read.
+    #[must_use]
+    pub fn null() -> Self {
+        RequestId("null".into())
+    }
+
     /// The JSON token.
     #[must_use]
     pub fn token(&self) -> &str {

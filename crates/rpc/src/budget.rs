@@ -1,0 +1,128 @@
+//! Rule 6: what all queues of a connection may hold together, and who pays when it is too much.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::Closed;
+use crate::limits::Limits;
+use crate::queue::StreamId;
+use crate::sync::Lock;
+
+/// A queue as the budget sees it.
+pub(crate) trait Held: Send + Sync {
+    /// Wire bytes in it.
+    fn bytes(&self) -> usize;
+    /// Ends it loudly and discards what it holds.
+    fn stall(&self);
+    /// Ends it after what it holds.
+    fn close(&self, reason: &Closed);
+}
+
+pub(crate) struct Budget {
+    used: AtomicUsize,
+    taken: AtomicU64,
+    queues: Mutex<Vec<Weak<dyn Held>>>,
+    /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
+    pub(crate) relief: Notify,
+    soft: usize,
+    hard: usize,
+    patience: std::time::Duration,
+}
+
+/// Since when the budget has been exceeded, and how much had been taken then.
+#[derive(Clone, Copy)]
+pub(crate) struct Overrun {
+    pub(crate) deadline: Instant,
+    taken: u64,
+}
+
+/// What the reader does next.
+pub(crate) enum Verdict {
+    Read,
+    Pause,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Budget {
+            used: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            queues: Mutex::default(),
+            relief: Notify::new(),
+            soft: limits.queue_bytes,
+            hard: limits.queue_bytes_hard,
+            patience: limits.stall_timeout,
+        }
+    }
+
+    pub(crate) fn register(&self, queue: Arc<dyn Held>) {
+        let mut queues = self.queues.lock_unpoisoned();
+        // Sweep the dead each time the list doubles, so that the work stays constant per queue.
+        if queues.len() == queues.capacity() {
+            queues.retain(|queue| queue.strong_count() > 0);
+        }
+        queues.push(Arc::downgrade(&queue));
+    }
+
+    pub(crate) fn charge(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn credit(&self, bytes: usize) {
+        let before = self.used.fetch_sub(bytes, Relaxed);
+        self.taken.fetch_add(1, Relaxed);
+        if before > self.soft {
+            self.relief.notify_one();
+        }
+    }
+
+    pub(crate) fn close_all(&self, reason: &Closed) {
+        for queue in self.alive() {
+            queue.close(reason);
+        }
+    }
+
+    /// Asked after each line. `feeds_another` says whether a request awaits its answer that is not
+    /// the own prompt of the given (fullest) stream: then the reader must go on, or a consumer
+    /// that calls back would wait for ever.
+    pub(crate) fn verdict(
+        &self,
+        overrun: &mut Option<Overrun>,
+        feeds_another: impl Fn(StreamId) -> bool,
+    ) -> Verdict {
+        loop {
+            let used = self.used.load(Relaxed);
+            if used <= self.soft {
+                *overrun = None;
+                return Verdict::Read;
+            }
+            let taken = self.taken.load(Relaxed);
+            let now = Instant::now();
+            let since = match overrun {
+                Some(since) if since.taken == taken => *since,
+                _ => *overrun.insert(Overrun { deadline: now + self.patience, taken }),
+            };
+            let Some(fullest) = self.alive().into_iter().max_by_key(|queue| queue.bytes()) else {
+                return Verdict::Read;
+            };
+            if used >= self.hard || now >= since.deadline {
+                tracing::warn!(
+                    bytes = fullest.bytes(),
+                    "a stream of updates is not being taken and was ended"
+                );
+                fullest.stall();
+                *overrun = None;
+                continue;
+            }
+            let stream = StreamId(Arc::as_ptr(&fullest).cast::<()>() as usize);
+            return if feeds_another(stream) { Verdict::Read } else { Verdict::Pause };
+        }
+    }
+
+    fn alive(&self) -> Vec<Arc<dyn Held>> {
+        self.queues.lock_unpoisoned().iter().filter_map(Weak::upgrade).collect()
+    }
+}

@@ -1,0 +1,436 @@
+//! The connection: one reader that owns the input, one writer that owns the output.
+//!
+//! The reader decodes a line, hands it to the service, a waiting request or the answer path, and
+//! goes on. It awaits nothing but input, except to pause when the queues are over their budget.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use duologue_schema::{Error as WireError, RequestId};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::budget::{Budget, Overrun, Verdict};
+use crate::error::{Closed, Error};
+use crate::frame::Frame;
+use crate::limits::Limits;
+use crate::line::LineBuffer;
+use crate::message::{self, Malformed, Message, Outcome};
+use crate::noise::NoiseLog;
+use crate::outbox::Outbox;
+use crate::peer::{CANCEL_REQUEST, CancelRequest, Peer};
+use crate::pending::{Pending, Reply};
+use crate::service::{Incoming, Responder, Service};
+use crate::stats::Counters;
+use crate::sync::Lock;
+use crate::tap::{Direction, Tap, TappedFrame};
+use crate::transport::Transport;
+
+/// What the reader, the writer, the handlers and the handles share.
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) pending: Pending,
+    pub(crate) in_flight: Mutex<HashMap<RequestId, CancellationToken>>,
+    pub(crate) outbox: Outbox,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) counters: Counters,
+    pub(crate) noise: NoiseLog,
+    pub(crate) tasks: TaskTracker,
+    /// Set when the end begins: the reader stops, handlers are cancelled.
+    pub(crate) closing: CancellationToken,
+    pub(crate) done: Done,
+    reason: Mutex<Option<Closed>>,
+    tap: Option<Arc<dyn Tap>>,
+}
+
+impl Shared {
+    pub(crate) fn send(&self, frame: &Frame) -> Result<(), Error> {
+        let (line, limit) = (frame.line(), self.limits.frame_bytes);
+        if line.len() > limit {
+            return Err(Error::FrameTooLarge { bytes: line.len(), limit });
+        }
+        self.outbox.push(frame.bytes(), || self.tapped(Direction::Outgoing, line, true)).map_err(|reason| {
+            if matches!(reason, Closed::OutputStalled { .. }) {
+                self.close(reason.clone());
+            }
+            Error::Closed(reason)
+        })
+    }
+
+    pub(crate) fn close(&self, reason: Closed) {
+        self.reason.lock_unpoisoned().get_or_insert(reason);
+        self.closing.cancel();
+    }
+
+    fn tapped(&self, direction: Direction, bytes: &[u8], is_message: bool) {
+        if let Some(tap) = &self.tap {
+            tap.frame(TappedFrame { direction, at: Instant::now(), bytes, is_message });
+        }
+    }
+}
+
+/// Tells everybody who asks, once, that the connection is over.
+pub(crate) struct Done(watch::Sender<Option<Closed>>);
+
+impl Done {
+    pub(crate) async fn wait(&self) -> Closed {
+        let mut receiver = self.0.subscribe();
+        let reason = receiver.wait_for(Option::is_some).await;
+        reason.ok().and_then(|reason| reason.clone()).unwrap_or(Closed::Local)
+    }
+}
+
+type Explain = Box<dyn FnOnce(Closed) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
+
+/// A connection that has not begun: transport and settings.
+///
+/// ```
+/// use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+///
+/// struct Echo;
+/// impl Service for Echo {
+///     fn request(&self, request: Incoming<'_>, responder: Responder) {
+///         match request.method {
+///             "_echo" => responder.respond(Ok(request.params)),
+///             other => responder.method_not_found(other),
+///         }
+///     }
+///     fn notification(&self, _: Incoming<'_>) {}
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), duologue_rpc::Error> {
+/// let (ours, theirs) = Transport::memory();
+/// let _echo = Connection::new(theirs).start(|_peer| Echo);
+/// let peer = Connection::new(ours).start(|_peer| Echo);
+/// let answer: Vec<u8> = peer.call("_echo", &[1, 2, 3]).await?;
+/// assert_eq!(answer, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a connection begins with start"]
+pub struct Connection {
+    transport: Transport,
+    limits: Limits,
+    tap: Option<Arc<dyn Tap>>,
+    answers_noise: bool,
+    explain: Option<Explain>,
+}
+
+impl Connection {
+    /// A connection over `transport` with the default limits.
+    pub fn new(transport: Transport) -> Self {
+        Connection { transport, limits: Limits::default(), tap: None, answers_noise: false, explain: None }
+    }
+
+    /// Other limits than the default ones.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Shows every frame to `tap`.
+    pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
+        self
+    }
+
+    /// Answers unreadable lines with `-32700` or `-32600`, as an agent does. A client that did so
+    /// would feed an agent's log lines back to it.
+    pub fn answer_noise(mut self, yes: bool) -> Self {
+        self.answers_noise = yes;
+        self
+    }
+
+    /// Lets the owner of the transport say why the input ended, before those who wait are told:
+    /// for a child process, how it exited.
+    pub fn explain_end<F>(mut self, explain: impl FnOnce(Closed) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Closed> + Send + 'static,
+    {
+        self.explain = Some(Box::new(move |reason| Box::pin(explain(reason))));
+        self
+    }
+
+    /// Begins to read and write in tasks of their own.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn start<S: Service>(self, service: impl FnOnce(&Peer) -> S) -> Peer {
+        let shared = Arc::new(Shared {
+            pending: Pending::default(),
+            in_flight: Mutex::default(),
+            outbox: Outbox::new(&self.limits),
+            budget: Arc::new(Budget::new(&self.limits)),
+            counters: Counters::default(),
+            noise: NoiseLog::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            done: Done(watch::Sender::new(None)),
+            reason: Mutex::default(),
+            tap: self.tap,
+            limits: self.limits,
+        });
+        let peer = Peer { shared: shared.clone() };
+        let service = service(&peer);
+        let reader = Reader {
+            shared: shared.clone(),
+            service,
+            answers_noise: self.answers_noise,
+            parse_errors: 0,
+            overrun: None,
+        };
+        let Transport { reader: input, writer: output } = self.transport;
+        let writer = tokio::spawn({
+            let shared = shared.clone();
+            async move {
+                if let Err(reason) = shared.outbox.write_to(output).await {
+                    shared.outbox.close(reason.clone());
+                    // What the peer said before it went may still be in the pipe: let the reader
+                    // find the end by itself, but not for ever.
+                    tokio::time::sleep(shared.limits.cancel_grace / 2).await;
+                    shared.close(reason);
+                }
+            }
+        });
+        tokio::spawn(run(shared, reader, input, writer, self.explain));
+        peer
+    }
+}
+
+async fn run<S: Service>(
+    shared: Arc<Shared>,
+    mut reader: Reader<S>,
+    input: Box<dyn AsyncRead + Send + Unpin>,
+    mut writer: tokio::task::JoinHandle<()>,
+    explain: Option<Explain>,
+) {
+    let grace = shared.limits.cancel_grace;
+    let mut reason = reader.read(input).await;
+    if let Some(explain) = explain {
+        // Bounded, because those who wait must not wait for long.
+        reason = tokio::time::timeout(grace, explain(reason.clone())).await.unwrap_or(reason);
+    }
+    tracing::debug!(%reason, "the connection ends");
+    shared.close(reason.clone());
+    shared.pending.close(&reason);
+    shared.budget.close_all(&reason);
+    reader.guarded(|reader| reader.service.closed(&reason));
+    shared.tasks.close();
+    // Handlers drop themselves after the grace; the rest of the time is for the scheduler.
+    let _ = tokio::time::timeout(grace + grace / 4, shared.tasks.wait()).await;
+    shared.outbox.finish();
+    if tokio::time::timeout(grace / 4, &mut writer).await.is_err() {
+        writer.abort();
+    }
+    shared.outbox.close(reason.clone());
+    shared.done.0.send_replace(Some(reason));
+}
+
+struct Reader<S> {
+    shared: Arc<Shared>,
+    service: S,
+    answers_noise: bool,
+    /// Unreadable lines that were answered since the last readable one.
+    parse_errors: u32,
+    overrun: Option<Overrun>,
+}
+
+impl<S: Service> Reader<S> {
+    async fn read(&mut self, mut input: Box<dyn AsyncRead + Send + Unpin>) -> Closed {
+        let shared = self.shared.clone();
+        let mut lines = LineBuffer::new(shared.limits.frame_bytes);
+        let local = || shared.reason.lock_unpoisoned().clone().unwrap_or(Closed::Local);
+        loop {
+            let overdue = self.overrun.map(|overrun| overrun.deadline);
+            let count = tokio::select! {
+                biased;
+                () = shared.closing.cancelled() => return local(),
+                count = input.read(lines.space()) => count,
+                () = sleep_until(overdue) => {
+                    if self.pause().await.is_break() {
+                        return local();
+                    }
+                    continue;
+                }
+            };
+            match count {
+                Ok(0) => {
+                    // A last line without its end counts if it is whole.
+                    let rest = lines.rest();
+                    if matches!(message::decode(rest, &shared.limits), Some(Ok(_))) {
+                        self.line(rest);
+                    }
+                    return Closed::EndOfInput;
+                }
+                Ok(count) => lines.filled(count),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Closed::Io(Arc::new(error)),
+            }
+            loop {
+                match lines.next_line() {
+                    Ok(None) => break,
+                    Ok(Some(line)) => self.line(line),
+                    Err(_) => {
+                        let limit = shared.limits.frame_bytes;
+                        self.answer_noise(WireError::invalid_request(format!(
+                            "the line is longer than {limit} bytes"
+                        )));
+                        return Closed::FrameTooLarge { limit };
+                    }
+                }
+                if self.pause().await.is_break() {
+                    return local();
+                }
+            }
+        }
+    }
+
+    /// Waits while the queues are over their budget and waiting helps; breaks at the end.
+    async fn pause(&mut self) -> std::ops::ControlFlow<()> {
+        let shared = &self.shared;
+        loop {
+            let relief = shared.budget.relief.notified();
+            match shared.budget.verdict(&mut self.overrun, |stream| shared.pending.any_besides(stream)) {
+                Verdict::Read => return std::ops::ControlFlow::Continue(()),
+                Verdict::Pause => tokio::select! {
+                    () = shared.closing.cancelled() => return std::ops::ControlFlow::Break(()),
+                    () = relief => {}
+                    () = sleep_until(self.overrun.map(|overrun| overrun.deadline)) => {}
+                },
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let repaired =
+            if message::has_surrogate_escape(line) { message::repair_surrogates(line) } else { None };
+        if repaired.is_some() {
+            self.shared.counters.repaired.add();
+        }
+        let decoded = message::decode(repaired.as_deref().unwrap_or(line), &self.shared.limits);
+        self.shared.tapped(Direction::Incoming, line, matches!(decoded, Some(Ok(_))));
+        match decoded {
+            None => {}
+            Some(Ok(message)) => {
+                self.parse_errors = 0;
+                self.message(message, line.len());
+            }
+            Some(Err(malformed)) => self.malformed(malformed, line),
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>, wire_bytes: usize) {
+        match message {
+            Message::Request { id, method, params } => {
+                self.request(id, Incoming { method: &method, params, wire_bytes });
+            }
+            Message::Notification { method, params } if method == CANCEL_REQUEST => self.cancel(params),
+            // The rest of `$/` is free to be ignored.
+            Message::Notification { method, .. } if method.starts_with("$/") => {}
+            Message::Notification { method, params } => {
+                let notification = Incoming { method: &method, params, wire_bytes };
+                self.guarded(|reader| reader.service.notification(notification));
+            }
+            Message::Response { id, outcome } => {
+                let reply = match outcome {
+                    Outcome::Result(result) => Reply::Result(result),
+                    Outcome::Error(error) => Reply::Error(error),
+                    Outcome::Unreadable(error) => Reply::Unreadable(error),
+                };
+                self.guarded(|reader| {
+                    if !reader.shared.pending.resolve(id, reply) {
+                        reader.shared.counters.stray_responses.add();
+                        tracing::debug!(id = id.get(), "an answer to nothing that waits was dropped");
+                    }
+                });
+            }
+        }
+    }
+
+    fn request(&mut self, id: RequestId, request: Incoming<'_>) {
+        let shared = &self.shared;
+        let cancellation = shared.closing.child_token();
+        let refusal = {
+            let mut in_flight = shared.in_flight.lock_unpoisoned();
+            if in_flight.len() >= shared.limits.in_flight {
+                shared.counters.refused.add();
+                Some(WireError::internal(format!(
+                    "more than {} requests are in flight",
+                    shared.limits.in_flight
+                )))
+            } else if in_flight.contains_key(&id) {
+                Some(WireError::invalid_request("a request with this id is still in flight"))
+            } else {
+                in_flight.insert(id.clone(), cancellation.clone());
+                None
+            }
+        };
+        if let Some(error) = refusal {
+            return self.answer(&id, &error);
+        }
+        let responder = Responder::new(shared.clone(), id, cancellation);
+        self.guarded(|reader| reader.service.request(request, responder));
+    }
+
+    fn cancel(&self, params: Option<&RawValue>) {
+        let Some(params) = params else { return };
+        if let Ok(CancelRequest { request_id }) = serde_json::from_str(params.get()) {
+            if let Some(token) = self.shared.in_flight.lock_unpoisoned().get(&request_id) {
+                token.cancel();
+            }
+        }
+    }
+
+    fn malformed(&mut self, malformed: Malformed, line: &[u8]) {
+        match malformed {
+            Malformed::Request(id, error) => self.answer(&id, &error),
+            Malformed::Silent(what) => {
+                self.shared.counters.dropped.add();
+                tracing::debug!("dropped {what}");
+            }
+            Malformed::Noise(error) => {
+                self.shared.counters.noise.add();
+                self.shared.noise.keep(line);
+                tracing::debug!(%error, "skipped a line that is no message");
+                self.answer_noise(error);
+            }
+        }
+    }
+
+    fn answer_noise(&mut self, error: WireError) {
+        if self.answers_noise && self.parse_errors < self.shared.limits.parse_errors_in_a_row {
+            self.parse_errors += 1;
+            self.answer(&RequestId::null(), &error);
+        }
+    }
+
+    fn answer(&self, id: &RequestId, error: &WireError) {
+        if let Ok(frame) = Frame::error(id, error) {
+            let _ = self.shared.send(&frame);
+        }
+    }
+
+    /// A panic in user code that runs on the reader costs that message, never the connection.
+    fn guarded(&mut self, call: impl FnOnce(&mut Self)) {
+        if std::panic::catch_unwind(AssertUnwindSafe(|| call(self))).is_err() {
+            self.shared.counters.dropped.add();
+            tracing::error!("a handler panicked while a message was being dispatched");
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong between two peers, seen from the caller.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a request, a notification or a stream of updates failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer answered with an error. The connection is fine.
+    #[error("{0}")]
+    Response(#[from] duologue_schema::Error),
+    /// The connection has ended; every later call fails the same way.
+    #[error("the connection has ended: {0}")]
+    Closed(Closed),
+    /// No answer in time. The peer was told to cancel; the connection is fine.
+    #[error(
+        "no answer to {method} within {after:?}; the request was cancelled, raise the timeout if the peer is slow"
+    )]
+    Timeout {
+        /// The method that was called.
+        method: Arc<str>,
+        /// The time that was allowed.
+        after: Duration,
+    },
+    /// The message is longer than a line may be and was not sent.
+    #[error("the message has {bytes} bytes, more than Limits::frame_bytes = {limit}; it was not sent")]
+    FrameTooLarge {
+        /// The length of the message.
+        bytes: usize,
+        /// The limit in force.
+        limit: usize,
+    },
+    /// A value of ours has no JSON form. Nothing was sent.
+    #[error("a message to {method} cannot be written as JSON: {source}")]
+    Encode {
+        /// The method that was called.
+        method: Arc<str>,
+        /// What serde says.
+        source: Arc<serde_json::Error>,
+    },
+    /// The peer's answer does not fit the method. The connection is fine.
+    #[error("the answer to {method} does not fit the protocol: {source}")]
+    Decode {
+        /// The method that was called.
+        method: Arc<str>,
+        /// What serde says.
+        source: Arc<serde_json::Error>,
+    },
+    /// The stream was ended because nobody took its updates; see `Limits::queue_bytes`.
+    #[error(
+        "the stream was ended: its updates were not taken and had grown to {bytes} bytes (Limits::queue_bytes)"
+    )]
+    Stalled {
+        /// What the stream held when it was ended.
+        bytes: usize,
+    },
+    /// The work that wanted to send was cancelled while it waited for room.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Error {
+    /// The error the peer answered with, if that is what happened.
+    #[must_use]
+    pub fn as_response(&self) -> Option<&duologue_schema::Error> {
+        match self {
+            Error::Response(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Closed {
+    /// The peer closed its end.
+    EndOfInput,
+    /// This side closed it.
+    Local,
+    /// The peer sent a line longer than `Limits::frame_bytes`.
+    FrameTooLarge {
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The peer sends requests but does not read the answers; see `Limits::output_bytes_hard`.
+    OutputStalled {
+        /// The limit in force.
+        limit: usize,
+    },
+    /// Reading or writing failed.
+    Io(Arc<io::Error>),
+    /// Something the owner of the transport knows, such as the exit of the process behind it.
+    Cause(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closed::EndOfInput => f.write_str("the peer closed it"),
+            Closed::Local => f.write_str("it was closed on this side"),
+            Closed::FrameTooLarge { limit } => {
+                write!(f, "the peer sent a line longer than Limits::frame_bytes = {limit}")
+            }
+            Closed::OutputStalled { limit } => {
+                write!(f, "the peer does not read what it asked for (Limits::output_bytes_hard = {limit})")
+            }
+            Closed::Io(error) => write!(f, "{error}"),
+            Closed::Cause(cause) => write!(f, "{cause}"),
+        }
+    }
+}
+
+impl std::error::Error for Closed {}

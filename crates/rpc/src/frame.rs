@@ -1,0 +1,104 @@
+//! Messages as text: the one place that writes an envelope.
+
+use duologue_schema::{Error, RequestId};
+use serde::Serialize;
+
+/// One message, ready to be pushed: a line with its end.
+pub(crate) struct Frame(Vec<u8>);
+
+impl Frame {
+    pub(crate) fn notification<P: Serialize + ?Sized>(method: &str, params: &P) -> serde_json::Result<Self> {
+        let mut frame = Frame::start();
+        frame.method(method)?;
+        frame.member(",\"params\":", params)?;
+        frame.end()
+    }
+
+    pub(crate) fn request<P: Serialize + ?Sized>(
+        id: u64,
+        method: &str,
+        params: &P,
+    ) -> serde_json::Result<Self> {
+        let mut frame = Frame::start();
+        frame.member(",\"id\":", &id)?;
+        frame.method(method)?;
+        frame.member(",\"params\":", params)?;
+        frame.end()
+    }
+
+    pub(crate) fn result<R: Serialize + ?Sized>(id: &RequestId, result: &R) -> serde_json::Result<Self> {
+        let mut frame = Frame::answer(id);
+        frame.member(",\"result\":", result)?;
+        frame.end()
+    }
+
+    pub(crate) fn error(id: &RequestId, error: &Error) -> serde_json::Result<Self> {
+        let mut frame = Frame::answer(id);
+        frame.member(",\"error\":", error)?;
+        frame.end()
+    }
+
+    fn start() -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+        Frame(bytes)
+    }
+
+    fn answer(id: &RequestId) -> Self {
+        let mut frame = Frame::start();
+        frame.0.extend_from_slice(b",\"id\":");
+        frame.0.extend_from_slice(id.token().as_bytes());
+        frame
+    }
+
+    fn method(&mut self, method: &str) -> serde_json::Result<()> {
+        self.member(",\"method\":", method)
+    }
+
+    fn member<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> serde_json::Result<()> {
+        self.0.extend_from_slice(name.as_bytes());
+        serde_json::to_writer(&mut self.0, value)
+    }
+
+    fn end(mut self) -> serde_json::Result<Self> {
+        // Our own JSON has no line breaks, but a raw value from a user may: they can only be white
+        // space, since a JSON string must escape them.
+        if memchr::memchr(b'\n', &self.0).is_some() {
+            self.0.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        }
+        self.0.extend_from_slice(b"}\n");
+        Ok(self)
+    }
+
+    /// The line with its end.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The line without its end.
+    pub(crate) fn line(&self) -> &[u8] {
+        self.0.strip_suffix(b"\n").unwrap_or(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    #[test]
+    fn a_frame_is_always_one_line() {
+        let pretty = RawValue::from_string("{\n \"a\": \"b\\n\"\n}".into()).unwrap();
+        let frame = Frame::request(7, "m", &pretty).unwrap();
+        assert_eq!(frame.line(), br#"{"jsonrpc":"2.0","id":7,"method":"m","params":{  "a": "b\n" }}"#);
+    }
+
+    #[test]
+    fn ids_are_echoed_as_they_came() {
+        for token in ["0", "-7", "\"1\"", "\"\\u00e9\"", "null"] {
+            let id = RequestId::from_token(token).unwrap();
+            let line = String::from_utf8(Frame::result(&id, &()).unwrap().line().to_vec()).unwrap();
+            assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","id":{token},"result":null}}"#));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Every number that bounds a connection, in one place.
+
+use std::time::Duration;
+
+/// What one connection may cost. The defaults suit an editor and an agent on one machine.
+///
+/// ```
+/// use duologue_rpc::Limits;
+///
+/// let limits = Limits::default();
+/// assert_eq!(limits.frame_bytes, 16 * 1024 * 1024);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Longest line in either direction, in bytes without its line end. A longer incoming line ends
+    /// the connection; a longer outgoing one is refused to its sender.
+    pub frame_bytes: usize,
+    /// Deepest nesting of arrays and objects that is read.
+    pub depth: usize,
+    /// Wire bytes that all queues of a connection may hold together before the reader pauses.
+    pub queue_bytes: usize,
+    /// Wire bytes at which the fullest queue is ended even though the reader may not pause.
+    pub queue_bytes_hard: usize,
+    /// How long the queues may stay over `queue_bytes` with nothing taken before the fullest one ends.
+    pub stall_timeout: Duration,
+    /// Incoming requests that may wait for their answer; the next one is refused at once.
+    pub in_flight: usize,
+    /// Unwritten output at which senders of notifications wait.
+    pub output_bytes: usize,
+    /// Unwritten output at which the connection is given up: the peer asks but does not read.
+    pub output_bytes_hard: usize,
+    /// Answers to unreadable lines in a row before we fall silent.
+    pub parse_errors_in_a_row: u32,
+    /// How long a cancelled handler may take to answer before it is dropped and answered for.
+    pub cancel_grace: Duration,
+}
+
+const MIB: usize = 1024 * 1024;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            frame_bytes: 16 * MIB,
+            depth: 128,
+            queue_bytes: 32 * MIB,
+            queue_bytes_hard: 48 * MIB,
+            stall_timeout: Duration::from_secs(10),
+            in_flight: 1024,
+            output_bytes: 8 * MIB,
+            output_bytes_hard: 64 * MIB,
+            parse_errors_in_a_row: 10,
+            cancel_grace: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One line, read as one JSON-RPC message that borrows from it.
+
+use std::borrow::Cow;
+
+use duologue_schema::{Error, RequestId};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::limits::Limits;
+
+/// A well-formed message.
+#[derive(Debug)]
+pub(crate) enum Message<'a> {
+    Request { id: RequestId, method: Cow<'a, str>, params: Option<&'a RawValue> },
+    Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
+    Response { id: &'a RawValue, outcome: Outcome<'a> },
+}
+
+/// What a response says.
+#[derive(Debug)]
+pub(crate) enum Outcome<'a> {
+    Result(&'a RawValue),
+    Error(Error),
+    /// Neither a result nor an error that can be read.
+    Unreadable(serde_json::Error),
+}
+
+/// A line that is no message, and what to do about it.
+#[derive(Debug)]
+pub(crate) enum Malformed {
+    /// Not addressed to anybody: logs, banners, fragments. Answered by agents only.
+    Noise(Error),
+    /// A request by its shape: somebody waits, so it is answered on both sides.
+    Request(RequestId, Error),
+    /// A response or notification by its shape: never answered.
+    Silent(&'static str),
+}
+
+/// Reads one line. A blank line is `None`.
+pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Message<'a>, Malformed>> {
+    let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
+    if line.is_empty() {
+        return None;
+    }
+    let Ok(text) = std::str::from_utf8(line) else {
+        return Some(Err(Malformed::Noise(Error::parse_error("the line is not UTF-8"))));
+    };
+    if !text.starts_with('{') {
+        let error = match serde_json::from_str::<&RawValue>(text) {
+            Ok(_) if text.starts_with('[') => {
+                Error::invalid_request("JSON arrays (batches) are not supported")
+            }
+            Ok(_) => Error::invalid_request("a message is a JSON object"),
+            Err(_) => Error::parse_error("the line is not JSON"),
+        };
+        return Some(Err(Malformed::Noise(error)));
+    }
+    let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
+        return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
+    };
+    Some(envelope.classify(too_deep(line, limits.depth)))
+}
+
+/// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
+#[derive(Default)]
+struct Envelope<'a> {
+    jsonrpc: Option<&'a RawValue>,
+    id: Option<&'a RawValue>,
+    method: Option<&'a RawValue>,
+    params: Option<&'a RawValue>,
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+    duplicate: bool,
+}
+
+impl<'a> Envelope<'a> {
+    fn classify(self, too_deep: bool) -> Result<Message<'a>, Malformed> {
+        let id = self.id.map(|raw| RequestId::from_token(raw.get()));
+        let Some(method) = self.method else {
+            return self.response(too_deep);
+        };
+        let fault = if self.duplicate {
+            Some(Error::invalid_request("a member of the envelope stands twice"))
+        } else if too_deep {
+            Some(Error::invalid_request("the message is nested too deeply"))
+        } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
+            Some(Error::invalid_request("jsonrpc must be \"2.0\""))
+        } else if id == Some(None) {
+            Some(Error::invalid_request("an id is a string, an integer or null"))
+        } else {
+            None
+        };
+        let method = string(method);
+        let (Some(method), None) = (method, &fault) else {
+            let error = fault.unwrap_or_else(|| Error::invalid_request("method must be a string"));
+            return Err(match id {
+                // Without a legal id the answer carries null, but it is still somebody's request.
+                Some(id) => Malformed::Request(id.unwrap_or_else(RequestId::null), error),
+                None => Malformed::Noise(error),
+            });
+        };
+        let params = self.params.filter(|raw| raw.get() != "null");
+        let structured = params.is_none_or(|raw| raw.get().starts_with(['{', '[']));
+        match id.flatten() {
+            Some(id) if structured => Ok(Message::Request { id, method, params }),
+            Some(id) => {
+                Err(Malformed::Request(id, Error::invalid_params("params must be an object or an array")))
+            }
+            None if structured => Ok(Message::Notification { method, params }),
+            None => Err(Malformed::Silent("a notification whose params are neither object nor array")),
+        }
+    }
+
+    fn response(self, too_deep: bool) -> Result<Message<'a>, Malformed> {
+        let error = self.error.filter(|raw| raw.get() != "null");
+        if self.result.is_none() && self.error.is_none() {
+            let error = Error::invalid_request("neither a request nor a response");
+            return Err(match self.id.and_then(|raw| RequestId::from_token(raw.get())) {
+                Some(id) if self.jsonrpc.is_some() && id != RequestId::null() => {
+                    Malformed::Request(id, error)
+                }
+                _ => Malformed::Noise(error),
+            });
+        }
+        let Some(id) = self.id else {
+            return Err(Malformed::Silent("a response without an id"));
+        };
+        if self.duplicate || too_deep {
+            return Err(Malformed::Silent("a response with a doubled member or too many levels"));
+        }
+        let outcome = match (self.result, error) {
+            (_, Some(error)) if self.result.is_none_or(|raw| raw.get() == "null") => {
+                match serde_json::from_str(error.get()) {
+                    Ok(error) => Outcome::Error(error),
+                    Err(error) => Outcome::Unreadable(error),
+                }
+            }
+            (Some(result), None) => Outcome::Result(result),
+            _ => Outcome::Unreadable(serde::de::Error::custom(
+                "a response needs a result or an error, not both",
+            )),
+        };
+        Ok(Message::Response { id, outcome })
+    }
+}
+
+/// The content of a JSON string, borrowed when it holds no escapes.
+fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(inner));
+    }
+    serde_json::from_str(raw.get()).ok().map(Cow::Owned)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EnvelopeVisitor)
+    }
+}
+
+struct EnvelopeVisitor;
+
+impl<'de> Visitor<'de> for EnvelopeVisitor {
+    type Value = Envelope<'de>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
+        let mut envelope = Envelope::default();
+        while let Some(key) = map.next_key::<Key>()? {
+            let slot = match key {
+                Key::Jsonrpc => &mut envelope.jsonrpc,
+                Key::Id => &mut envelope.id,
+                Key::Method => &mut envelope.method,
+                Key::Params => &mut envelope.params,
+                Key::Result => &mut envelope.result,
+                Key::Error => &mut envelope.error,
+                Key::Other => {
+                    map.next_value::<serde::de::IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let value: &RawValue = map.next_value()?;
+            envelope.duplicate |= slot.replace(value).is_some();
+        }
+        Ok(envelope)
+    }
+}
+
+enum Key {
+    Jsonrpc,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a member name")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+                Ok(match name {
+                    "jsonrpc" => Key::Jsonrpc,
+                    "id" => Key::Id,
+                    "method" => Key::Method,
+                    "params" => Key::Params,
+                    "result" => Key::Result,
+                    "error" => Key::Error,
+                    _ => Key::Other,
+                })
+            }
+        }
+        deserializer.deserialize_identifier(KeyVisitor)
+    }
+}
+
+fn trim(mut line: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] | [rest @ .., b' ' | b'\t' | b'\r' | b'\n'] = line {
+        line = rest;
+    }
+    line
+}
+
+/// Whether arrays and objects are nested deeper than `limit`.
+///
+/// A line with at most `limit` brackets cannot be, and nearly every line ends there.
+fn too_deep(line: &[u8], limit: usize) -> bool {
+    if memchr::memchr2_iter(b'[', b'{', line).nth(limit).is_none() {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in line {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Replaces escaped halves of surrogate pairs (`\ud83d` without its other half) by `\ufffd`, or
+/// returns `None` when there are none.
+///
+/// JavaScript peers cut emoji in two when they stream; no Rust string can hold the halves. The
+/// replacement has the length of what it replaces, and no other byte changes.
+pub(crate) fn repair_surrogates(line: &[u8]) -> Option<Vec<u8>> {
+    let mut repaired: Option<Vec<u8>> = None;
+    let mut at = 0;
+    while let Some(offset) = memchr::memchr(b'\\', line.get(at..)?) {
+        let here = at + offset;
+        let Some(unit) = escaped_unit(line, here) else {
+            at = here + 2; // any other escape is two bytes long
+            continue;
+        };
+        at = here + 6;
+        match unit {
+            0xD800..=0xDBFF if matches!(escaped_unit(line, at), Some(0xDC00..=0xDFFF)) => at += 6,
+            0xD800..=0xDFFF => {
+                let copy = repaired.get_or_insert_with(|| line.to_vec());
+                copy.get_mut(here..here + 6)?.copy_from_slice(b"\\ufffd");
+            }
+            _ => {}
+        }
+    }
+    repaired
+}
+
+/// The code unit of a `\uXXXX` escape at `at`.
+fn escaped_unit(line: &[u8], at: usize) -> Option<u16> {
+    let hex = line.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    if !hex.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    u16::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
+}
+
+/// Whether a line may hold half a surrogate pair: the cheap question in front of the repair.
+pub(crate) fn has_surrogate_escape(line: &[u8]) -> bool {
+    memchr::memchr_iter(b'\\', line).any(|at| matches!(line.get(at + 1..at + 3), Some(b"ud" | b"uD")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        match decode(line.as_bytes(), &Limits::default()) {
+            None => "blank".into(),
+            Some(Ok(Message::Request { id, method, params })) => {
+                format!("request {id} {method} {}", params.map_or("-", RawValue::get))
+            }
+            Some(Ok(Message::Notification { method, params })) => {
+                format!("notification {method} {}", params.map_or("-", RawValue::get))
+            }
+            Some(Ok(Message::Response { id, outcome })) => match outcome {
+                Outcome::Result(result) => format!("result {id} {result}"),
+                Outcome::Error(error) => format!("error {id} {error}"),
+                Outcome::Unreadable(_) => format!("unreadable {id}"),
+            },
+            Some(Err(Malformed::Noise(error))) => format!("noise {}", error.code.0),
+            Some(Err(Malformed::Request(id, error))) => format!("bad request {id} {}", error.code.0),
+            Some(Err(Malformed::Silent(_))) => "silent".into(),
+        }
+    }
+
+    #[test]
+    fn every_shape_of_line_has_its_place() {
+        for (line, expect) in [
+            ("", "blank"),
+            (" \t\r", "blank"),
+            ("\u{feff}", "blank"),
+            ("\u{feff}{\"jsonrpc\":\"2.0\",\"method\":\"a\"}", "notification a -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#, "request 1 a {}"),
+            (
+                r#"{"params":[1],"method":"session\/x","id":"1","jsonrpc":"2.0"}"#,
+                r#"request "1" session/x [1]"#,
+            ),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, "request null a -"),
+            (r#"{"jsonrpc":"2.0","method":"a","params":null}"#, "notification a -"),
+            (r#"{"jsonrpc":"2.0","\u0069d":7,"method":"a"}"#, "request 7 a -"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":null}"#, "result 1 null"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":null}"#, "result 1 {}"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m","x":1},"result":null}"#,
+                "error 1 m (-1)",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"error":null}"#, "unreadable 1"),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"boom"}"#, "unreadable 1"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#, "unreadable 1"),
+            (r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#, "silent"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "bad request 2 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "bad request null -32600"),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "bad request null -32600"),
+            (r#"{"id":1,"method":"a"}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":null}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":7}"#, "bad request 1 -32602"),
+            (r#"{"jsonrpc":"2.0","method":"a","params":7}"#, "silent"),
+            (r#"{"jsonrpc":"2.0","method":7}"#, "noise -32600"),
+            (r#"{"JSONRPC":"2.0","ID":1,"METHOD":"a"}"#, "noise -32600"),
+            ("{}", "noise -32600"),
+            ("[]", "noise -32600"),
+            ("null", "noise -32600"),
+            ("[{]", "noise -32700"),
+            ("{", "noise -32700"),
+            ("npm WARN x", "noise -32700"),
+            ("2026-01-02 starting", "noise -32700"),
+            (r#"{"jsonrpc":"2.0","method":"a"} x"#, "noise -32700"),
+            (r#"{"jsonrpc":"2.0","method":"a","params":{"x":NaN}}"#, "noise -32700"),
+        ] {
+            assert_eq!(read(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        let nested = |n: usize| {
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(n), "]".repeat(n))
+        };
+        assert!(read(&nested(127)).starts_with("request"));
+        assert_eq!(read(&nested(128)), "bad request 1 -32600");
+        assert_eq!(read(&nested(1_000_000)), "bad request 1 -32600");
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":["{}\""]}}"#, "[".repeat(500));
+        assert!(read(&text).starts_with("request"));
+    }
+
+    #[test]
+    fn halves_of_surrogate_pairs_are_replaced_and_whole_pairs_kept() {
+        let repair =
+            |text: &str| repair_surrogates(text.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(repair(r#""\ud83d\ude00 \u00e9 \n""#), None);
+        assert_eq!(repair(r#""\ud83d""#).as_deref(), Some(r#""\ufffd""#));
+        assert_eq!(repair(r#""\ude00\ud83d""#).as_deref(), Some(r#""\ufffd\ufffd""#));
+        assert_eq!(repair(r#""\ud83d\ud83d\ude00""#).as_deref(), Some(r#""\ufffd\ud83d\ude00""#));
+        assert_eq!(repair(r#""\\ud83d""#), None, "an escaped backslash is no escape");
+        assert_eq!(repair(r#""\ud83"#), None);
+        assert!(has_surrogate_escape(br#""\uD83d""#) && !has_surrogate_escape(br#""\u00e9""#));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_arrives_the_repair_leaves_text_that_serde_can_read(
+            units in proptest::collection::vec(0xD7F0u16..0xE010, 0..12)
+        ) {
+            let body: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+            let text = format!("\"{body}\"");
+            let repaired = repair_surrogates(text.as_bytes()).unwrap_or_else(|| text.clone().into_bytes());
+            proptest::prop_assert_eq!(repaired.len(), text.len());
+            let read: String = serde_json::from_slice(&repaired).unwrap();
+            proptest::prop_assert_eq!(read, String::from_utf16_lossy(&units));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What waits to be written: one buffer, one writer, as few writes as the pipe allows.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use crate::error::Closed;
+use crate::limits::Limits;
+use crate::sync::Lock;
+
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    /// Bytes that were pushed and not yet written; read without the lock by waiting senders.
+    unwritten: AtomicUsize,
+    to_write: Notify,
+    written: Notify,
+    soft: usize,
+    hard: usize,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    pushed: u64,
+    written: u64,
+    /// No more is taken; the writer leaves once the buffer is empty.
+    finished: bool,
+    closed: Option<Closed>,
+}
+
+/// Larger buffers are given back to the allocator after a burst.
+const KEEP: usize = 256 * 1024;
+
+impl Outbox {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Outbox {
+            state: Mutex::default(),
+            unwritten: AtomicUsize::new(0),
+            to_write: Notify::new(),
+            written: Notify::new(),
+            soft: limits.output_bytes,
+            hard: limits.output_bytes_hard,
+        }
+    }
+
+    /// Appends one frame, line end included, calling `seen` while the order is held.
+    pub(crate) fn push(&self, frame: &[u8], seen: impl FnOnce()) -> Result<(), Closed> {
+        let mut state = self.state.lock_unpoisoned();
+        if let Some(reason) = &state.closed {
+            return Err(reason.clone());
+        }
+        if state.finished {
+            return Err(Closed::Local);
+        }
+        seen();
+        let idle = state.bytes.is_empty();
+        state.bytes.extend_from_slice(frame);
+        state.pushed += frame.len() as u64;
+        let unwritten = self.unwritten.fetch_add(frame.len(), Relaxed) + frame.len();
+        drop(state);
+        if idle {
+            self.to_write.notify_one();
+        }
+        if unwritten > self.hard {
+            let reason = Closed::OutputStalled { limit: self.hard };
+            self.close(reason.clone());
+            return Err(reason);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for another notification.
+    pub(crate) async fn room(&self) -> Result<(), Closed> {
+        self.wait(|outbox, _| outbox.unwritten.load(Relaxed) < outbox.soft).await
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.unwritten.load(Relaxed) < self.soft
+    }
+
+    /// Waits until everything pushed before this call is written.
+    pub(crate) async fn flush(&self) -> Result<(), Closed> {
+        let mark = self.state.lock_unpoisoned().pushed;
+        self.wait(|_, state| state.written >= mark).await
+    }
+
+    async fn wait(&self, done: impl Fn(&Self, &State) -> bool) -> Result<(), Closed> {
+        loop {
+            let written = self.written.notified();
+            tokio::pin!(written);
+            written.as_mut().enable();
+            {
+                let state = self.state.lock_unpoisoned();
+                if done(self, &state) {
+                    return Ok(());
+                }
+                if let Some(reason) = &state.closed {
+                    return Err(reason.clone());
+                }
+            }
+            written.await;
+        }
+    }
+
+    /// Lets the writer finish what is there and leave.
+    pub(crate) fn finish(&self) {
+        self.state.lock_unpoisoned().finished = true;
+        self.to_write.notify_one();
+    }
+
+    /// Gives up: nothing more is written, all waiters fail.
+    pub(crate) fn close(&self, reason: Closed) {
+        let mut state = self.state.lock_unpoisoned();
+        state.closed.get_or_insert(reason);
+        state.bytes = Vec::new();
+        drop(state);
+        self.to_write.notify_one();
+        self.written.notify_waiters();
+    }
+
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        self.state.lock_unpoisoned().closed.clone()
+    }
+
+    /// The writer. Ends when the outbox is finished and empty, closed, or the pipe breaks.
+    pub(crate) async fn write_to(&self, mut pipe: impl AsyncWrite + Unpin) -> Result<(), Closed> {
+        let mut batch = Vec::new();
+        loop {
+            let finished = {
+                let mut state = self.state.lock_unpoisoned();
+                if let Some(reason) = &state.closed {
+                    return Err(reason.clone());
+                }
+                std::mem::swap(&mut batch, &mut state.bytes);
+                state.finished
+            };
+            if batch.is_empty() {
+                if finished {
+                    let _ = pipe.shutdown().await;
+                    return Ok(());
+                }
+                self.to_write.notified().await;
+                continue;
+            }
+            let sent = async {
+                pipe.write_all(&batch).await?;
+                pipe.flush().await
+            };
+            if let Err(error) = sent.await {
+                return Err(Closed::Io(std::sync::Arc::new(error)));
+            }
+            self.state.lock_unpoisoned().written += batch.len() as u64;
+            self.unwritten.fetch_sub(batch.len(), Relaxed);
+            self.written.notify_waiters();
+            batch.clear();
+            batch.shrink_to(KEEP);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The handle on the other side: requests, notifications, flush, close.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use duologue_schema::{Notification, Request, RequestId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+use crate::connection::Shared;
+use crate::error::{Closed, Error};
+use crate::frame::Frame;
+use crate::limits::Limits;
+use crate::pending::{Deliver, Reply};
+use crate::queue::{Queue, QueueSender, StreamId, queue};
+use crate::stats::Stats;
+
+/// The name of the notification that withdraws a request, from JSON-RPC's `$/` namespace.
+pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
+
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct CancelRequest {
+    #[serde(rename = "requestId")]
+    pub(crate) request_id: RequestId,
+}
+
+/// The peer on the other side of a connection. Cheap to clone.
+///
+/// Everything sent through one handle, or through its clones from one task, leaves in that order.
+#[derive(Clone)]
+pub struct Peer {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Peer {
+    /// Sends a request now; the returned future waits for the answer.
+    ///
+    /// Answers come after everything the peer sent before them: when the future is ready, those
+    /// notifications have been handed to the service.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before the answer sends `$/cancel_request` once, see
+    /// [`Call::detach`] to leave the request running.
+    pub fn request<R: Request>(&self, params: &R) -> Call<R::Result> {
+        self.call(R::METHOD, params)
+    }
+
+    /// [`request`](Self::request) for a method that has no type: an extension, a proxy.
+    pub fn request_raw(&self, method: &str, params: Option<&RawValue>) -> Call<Box<RawValue>> {
+        match params {
+            Some(params) => self.call(method, params),
+            // Every peer takes `{}`, not every peer takes nothing.
+            None => self.call(method, &serde_json::Map::new()),
+        }
+    }
+
+    /// Like [`request_raw`](Self::request_raw) with params and result of your own types.
+    pub fn call<P: Serialize + ?Sized, T: DeserializeOwned + Send + 'static>(
+        &self,
+        method: &str,
+        params: &P,
+    ) -> Call<T> {
+        let (sender, receiver) = oneshot::channel();
+        let name = Method(method.into());
+        let deliver: Deliver = Box::new({
+            let name = name.clone();
+            move |reply| {
+                let _ = sender.send(typed(&name, reply));
+            }
+        });
+        let sent = self.send_request(method, params, None, deliver);
+        Call {
+            peer: self.clone(),
+            name,
+            state: sent.map(|id| (id, receiver)).map_err(Some),
+            timeout: None,
+            detached: false,
+        }
+    }
+
+    /// Sends a request whose answer is handed to `deliver` by the reader itself, after everything
+    /// that came before it. `stream` names the queue that the request feeds, see [`Limits::queue_bytes`].
+    ///
+    /// This is how a turn puts its result behind its updates. Nothing is cancelled on its own.
+    ///
+    /// # Errors
+    ///
+    /// When the params cannot be sent; `deliver` is not called then.
+    pub fn request_into<R: Request>(
+        &self,
+        params: &R,
+        stream: Option<StreamId>,
+        deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
+    ) -> Result<SentRequest, Error> {
+        let name = Method(R::METHOD.into());
+        let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
+        let id = self.send_request(R::METHOD, params, stream, deliver)?;
+        Ok(SentRequest { peer: self.clone(), id })
+    }
+
+    fn send_request<P: Serialize + ?Sized>(
+        &self,
+        method: &str,
+        params: &P,
+        stream: Option<StreamId>,
+        deliver: Deliver,
+    ) -> Result<u64, Error> {
+        // The id has to be known before the frame is written, and the waiter registered before the
+        // frame leaves: a peer in the same process may answer inside the push.
+        let id = self.shared.pending.register(stream, deliver)?;
+        let sent = Frame::request(id, method, params)
+            .map_err(|source| Error::Encode { method: method.into(), source: Arc::new(source) })
+            .and_then(|frame| self.shared.send(&frame));
+        match sent {
+            Ok(()) => {
+                self.shared.budget.relief.notify_one();
+                Ok(id)
+            }
+            Err(error) => {
+                self.shared.pending.forget(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends a notification, waiting while more than [`Limits::output_bytes`] are unwritten.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] after the end, [`Error::FrameTooLarge`] and [`Error::Encode`] for a
+    /// message that cannot be sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing.
+    pub async fn notify<N: Notification>(&self, params: &N) -> Result<(), Error> {
+        self.notify_raw(N::METHOD, params).await
+    }
+
+    /// [`notify`](Self::notify) for a method that has no type.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub async fn notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
+        let frame = self.encode(method, params)?;
+        if !self.shared.outbox.has_room() {
+            self.shared.outbox.room().await.map_err(Error::Closed)?;
+        }
+        self.shared.send(&frame)
+    }
+
+    /// Sends a notification at once, whatever waits before it. For the few that must not wait:
+    /// a cancellation, the first updates of a session.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub fn notify_now<N: Notification>(&self, params: &N) -> Result<(), Error> {
+        self.shared.send(&self.encode(N::METHOD, params)?)
+    }
+
+    fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
+        Frame::notification(method, params)
+            .map_err(|source| Error::Encode { method: method.into(), source: Arc::new(source) })
+    }
+
+    /// Waits until everything sent before this call has been written to the pipe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] when the connection ends first.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.shared.outbox.flush().await.map_err(Error::Closed)
+    }
+
+    /// Makes a stream that shares this connection's memory budget.
+    #[must_use]
+    pub fn queue<T: Send + 'static>(&self) -> (QueueSender<T>, Queue<T>) {
+        queue(&self.shared.budget)
+    }
+
+    /// Ends the connection from this side. What was sent before is still written, for as long as
+    /// [`Limits::cancel_grace`] allows.
+    pub fn close(&self) {
+        self.close_because(Closed::Local);
+    }
+
+    /// [`close`](Self::close) with a reason for those who wait.
+    pub fn close_because(&self, reason: Closed) {
+        self.shared.close(reason);
+    }
+
+    /// Waits until the connection has ended and all its handlers are gone; tells why it ended.
+    pub async fn closed(&self) -> Closed {
+        self.shared.done.wait().await
+    }
+
+    /// Whether nothing can be sent any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.closing.is_cancelled()
+    }
+
+    /// Counts of survivable oddities.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.snapshot()
+    }
+
+    /// The last lines of noise, oldest first, escaped and shortened: what to show when an agent
+    /// does not start.
+    #[must_use]
+    pub fn recent_noise(&self) -> Vec<String> {
+        self.shared.noise.recent()
+    }
+
+    /// Requests of ours that wait for their answer.
+    #[must_use]
+    pub fn pending_requests(&self) -> usize {
+        self.shared.pending.len()
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    fn cancel(&self, id: u64) {
+        if self.shared.pending.forget(id) {
+            self.withdraw(id);
+        }
+    }
+
+    fn withdraw(&self, id: u64) {
+        let params = CancelRequest { request_id: RequestId::from(id) };
+        if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
+            let _ = self.shared.send(&frame);
+        }
+    }
+}
+
+/// A request that was sent with [`Peer::request_into`].
+#[derive(Clone, Debug)]
+pub struct SentRequest {
+    peer: Peer,
+    id: u64,
+}
+
+impl SentRequest {
+    /// Asks the peer to cancel it with `$/cancel_request`. The answer is still delivered.
+    pub fn cancel(&self) {
+        self.peer.withdraw(self.id);
+    }
+}
+
+#[derive(Clone)]
+struct Method(Arc<str>);
+
+fn typed<T: DeserializeOwned>(method: &Method, reply: Reply<'_>) -> Result<T, Error> {
+    let decode = |source| Error::Decode { method: method.0.clone(), source: Arc::new(source) };
+    match reply {
+        Reply::Result(raw) => serde_json::from_str(raw.get())
+            .or_else(|error| {
+                // Some peers answer `null` where the protocol says `{}`.
+                if raw.get() == "null" { serde_json::from_str("{}").map_err(|_| error) } else { Err(error) }
+            })
+            .map_err(decode),
+        Reply::Error(error) => Err(Error::Response(error)),
+        Reply::Unreadable(error) => Err(decode(error)),
+        Reply::Closed(reason) => Err(Error::Closed(reason)),
+    }
+}
+
+/// A request on its way: await it for the answer.
+#[must_use = "dropping a call cancels it"]
+pub struct Call<T> {
+    peer: Peer,
+    name: Method,
+    state: Result<(u64, oneshot::Receiver<Result<T, Error>>), Option<Error>>,
+    timeout: Option<(Duration, Pin<Box<Sleep>>)>,
+    detached: bool,
+}
+
+impl<T> Call<T> {
+    /// Fails with [`Error::Timeout`] if the answer takes longer, and cancels the request.
+    pub fn timeout(mut self, after: Duration) -> Self {
+        // A time too far away to be expressed is no limit.
+        self.timeout = Instant::now()
+            .checked_add(after)
+            .map(|deadline| (after, Box::pin(tokio::time::sleep_until(deadline))));
+        self
+    }
+
+    /// Does not tell the peer when the future is dropped.
+    pub fn detach(mut self) -> Self {
+        self.detached = true;
+        self
+    }
+
+    /// Asks the peer to cancel and keeps waiting for its answer, which may be a result.
+    pub fn cancel(&self) {
+        if let Ok((id, _)) = &self.state {
+            self.peer.withdraw(*id);
+        }
+    }
+}
+
+impl<T> Future for Call<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let (id, receiver) = match &mut this.state {
+            Ok(state) => state,
+            Err(error) => return Poll::Ready(Err(error.take().unwrap_or(Error::Closed(Closed::Local)))),
+        };
+        if let Poll::Ready(reply) = Pin::new(receiver).poll(cx) {
+            let reply = reply.unwrap_or(Err(Error::Closed(Closed::Local)));
+            this.state = Err(None);
+            return Poll::Ready(reply);
+        }
+        let Some((after, sleep)) = &mut this.timeout else { return Poll::Pending };
+        ready!(sleep.as_mut().poll(cx));
+        this.peer.cancel(*id);
+        let error = Error::Timeout { method: this.name.0.clone(), after: *after };
+        this.state = Err(None);
+        Poll::Ready(Err(error))
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        if let Ok((id, _)) = &self.state {
+            if self.detached {
+                // Forgetting it here keeps the table small; a late answer is dropped and counted.
+                self.peer.shared.pending.forget(*id);
+            } else {
+                self.peer.cancel(*id);
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Requests of ours that wait for their answer.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use duologue_schema::Error as WireError;
+use serde_json::value::RawValue;
+
+use crate::error::{Closed, Error};
+use crate::queue::StreamId;
+use crate::sync::Lock;
+
+/// How a request ended, as the reader sees it.
+pub(crate) enum Reply<'a> {
+    Result(&'a RawValue),
+    Error(WireError),
+    Unreadable(serde_json::Error),
+    Closed(Closed),
+}
+
+/// Called by the reader, in wire order: it must not block.
+pub(crate) type Deliver = Box<dyn FnOnce(Reply<'_>) + Send>;
+
+struct Waiter {
+    deliver: Deliver,
+    stream: Option<StreamId>,
+}
+
+#[derive(Default)]
+pub(crate) struct Pending(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiters: HashMap<u64, Waiter>,
+    last_id: u64,
+    closed: Option<Closed>,
+}
+
+impl Pending {
+    /// Registers a request before its bytes leave, so that no answer can come too early.
+    pub(crate) fn register(&self, stream: Option<StreamId>, deliver: Deliver) -> Result<u64, Error> {
+        let mut state = self.0.lock_unpoisoned();
+        if let Some(reason) = &state.closed {
+            return Err(Error::Closed(reason.clone()));
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        state.waiters.insert(id, Waiter { deliver, stream });
+        Ok(id)
+    }
+
+    /// Takes a request out; `false` if it was answered already.
+    pub(crate) fn forget(&self, id: u64) -> bool {
+        let waiter = self.0.lock_unpoisoned().waiters.remove(&id);
+        waiter.is_some()
+    }
+
+    /// Hands an answer to its request; `false` if there is none.
+    pub(crate) fn resolve(&self, id: &RawValue, reply: Reply<'_>) -> bool {
+        // Ids are compared as tokens: `"1"`, `1.0` and `01` are not ours.
+        let Some(number) = id.get().parse::<u64>().ok().filter(|number| number.to_string() == id.get())
+        else {
+            return false;
+        };
+        let waiter = self.0.lock_unpoisoned().waiters.remove(&number);
+        let Some(waiter) = waiter else { return false };
+        (waiter.deliver)(reply);
+        true
+    }
+
+    /// Whether a request waits that does not feed `stream`.
+    pub(crate) fn any_besides(&self, stream: StreamId) -> bool {
+        self.0.lock_unpoisoned().waiters.values().any(|waiter| waiter.stream != Some(stream))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock_unpoisoned().waiters.len()
+    }
+
+    /// Fails everything that waits, and everything that comes after.
+    pub(crate) fn close(&self, reason: &Closed) {
+        let waiters = {
+            let mut state = self.0.lock_unpoisoned();
+            state.closed.get_or_insert_with(|| reason.clone());
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters.into_values() {
+            (waiter.deliver)(Reply::Closed(reason.clone()));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Streams of updates, and the one budget that all streams of a connection share.
+//!
+//! The reader pushes and never waits; whoever owns the other end takes. What is not taken counts
+//! against the budget by its size on the wire, and the reader pauses over it (see `budget.rs`).
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+
+use crate::budget::{Budget, Held};
+use crate::error::{Closed, Error};
+use crate::sync::Lock;
+
+/// Makes a stream whose items count against `budget`.
+pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
+    let shared = Arc::new(Shared {
+        budget: budget.clone(),
+        bytes: AtomicUsize::new(0),
+        state: Mutex::new(State { items: VecDeque::new(), end: None, waker: None, receiver: true }),
+    });
+    budget.register(shared.clone());
+    (QueueSender { shared: shared.clone() }, Queue { shared, local: VecDeque::new() })
+}
+
+struct Shared<T> {
+    budget: Arc<Budget>,
+    bytes: AtomicUsize,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    items: VecDeque<(T, usize)>,
+    end: Option<End>,
+    waker: Option<Waker>,
+    receiver: bool,
+}
+
+#[derive(Clone)]
+enum End {
+    Finished,
+    Stalled { bytes: usize },
+    Closed(Closed),
+}
+
+impl<T> Shared<T> {
+    fn finish(&self, end: End, discard: bool) {
+        let mut state = self.state.lock_unpoisoned();
+        if state.end.is_some() && !discard {
+            return;
+        }
+        state.end = Some(end);
+        let items = if discard { std::mem::take(&mut state.items) } else { VecDeque::new() };
+        let waker = state.waker.take();
+        drop(state);
+        self.credit(items.iter().map(|(_, bytes)| bytes).sum());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn credit(&self, bytes: usize) {
+        if bytes > 0 {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            self.budget.credit(bytes);
+        }
+    }
+}
+
+impl<T: Send + 'static> Held for Shared<T> {
+    fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn stall(&self) {
+        self.finish(End::Stalled { bytes: self.bytes() }, true);
+    }
+
+    fn close(&self, reason: &Closed) {
+        self.finish(End::Closed(reason.clone()), false);
+    }
+}
+
+/// The reader's end of a stream. Cloning it gives another name for the same stream.
+pub struct QueueSender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for QueueSender<T> {
+    fn clone(&self) -> Self {
+        QueueSender { shared: self.shared.clone() }
+    }
+}
+
+impl<T: Send + 'static> QueueSender<T> {
+    /// Appends an item that took `bytes` on the wire. Never waits.
+    ///
+    /// Gives the item back when the stream has ended or nobody holds its other end.
+    ///
+    /// # Errors
+    ///
+    /// The item itself.
+    pub fn push(&self, item: T, bytes: usize) -> Result<(), T> {
+        let mut state = self.shared.state.lock_unpoisoned();
+        if state.end.is_some() || !state.receiver {
+            return Err(item);
+        }
+        self.shared.bytes.fetch_add(bytes, Relaxed);
+        self.shared.budget.charge(bytes);
+        state.items.push_back((item, bytes));
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Ends the stream after what it holds.
+    pub fn finish(&self) {
+        self.shared.finish(End::Finished, false);
+    }
+
+    /// Whether the other end still exists.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let state = self.shared.state.lock_unpoisoned();
+        state.receiver && state.end.is_none()
+    }
+
+    /// Names the stream to [`Peer::request_into`](crate::Peer::request_into).
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        StreamId(self.shared.address())
+    }
+}
+
+impl<T> Shared<T> {
+    fn address(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self).cast::<()>() as usize
+    }
+}
+
+/// Which stream a request feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(pub(crate) usize);
+
+/// The taker's end of a stream: items in wire order, then its end.
+///
+/// An error item (`Stalled`, `Closed`) is the last one. Dropping it discards what it holds.
+pub struct Queue<T> {
+    shared: Arc<Shared<T>>,
+    /// Items that were moved out of the lock together. They still count until they are taken.
+    local: VecDeque<(T, usize)>,
+}
+
+impl<T: Send + 'static> Queue<T> {
+    /// Waits for the next item.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<T, Error>> {
+        std::future::poll_fn(|cx| self.poll_take(cx)).await
+    }
+
+    /// The next item if one is there.
+    pub fn try_next(&mut self) -> Option<Result<T, Error>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_take(&mut cx) {
+            Poll::Ready(item) => item,
+            Poll::Pending => None,
+        }
+    }
+
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
+        if self.local.is_empty() {
+            let mut state = self.shared.state.lock_unpoisoned();
+            if state.items.is_empty() {
+                match &state.end {
+                    None => {
+                        state.waker = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    }
+                    Some(end) => {
+                        // The error is said once; after it the stream is simply over.
+                        let item = match end.clone() {
+                            End::Finished => None,
+                            End::Stalled { bytes } => Some(Err(Error::Stalled { bytes })),
+                            End::Closed(reason) => Some(Err(Error::Closed(reason))),
+                        };
+                        state.end = Some(End::Finished);
+                        return Poll::Ready(item);
+                    }
+                }
+            }
+            std::mem::swap(&mut self.local, &mut state.items);
+        }
+        Poll::Ready(self.local.pop_front().map(|(item, bytes)| {
+            self.shared.credit(bytes);
+            Ok(item)
+        }))
+    }
+}
+
+impl<T: Send + 'static> Stream for Queue<T> {
+    type Item = Result<T, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_take(cx)
+    }
+}
+
+impl<T> Unpin for Queue<T> {}
+
+impl<T> Drop for Queue<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock_unpoisoned();
+        state.receiver = false;
+        let items = std::mem::take(&mut state.items);
+        drop(state);
+        let held = items.iter().chain(&self.local).map(|(_, bytes)| bytes).sum();
+        self.shared.credit(held);
+    }
+}
