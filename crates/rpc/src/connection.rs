@@ -383,10 +383,10 @@ impl<S: Service> Reader<S> {
 
     fn cancel(&self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
-        if let Ok(CancelRequest { request_id }) = serde_json::from_str(params.get()) {
-            if let Some(token) = self.shared.in_flight.lock_unpoisoned().get(&request_id) {
-                token.cancel();
-            }
+        let Ok(CancelRequest { request_id }) = serde_json::from_str(params.get()) else { return };
+        let token = self.shared.in_flight.lock_unpoisoned().get(&request_id).cloned();
+        if let Some(token) = token {
+            token.cancel();
         }
     }
 

@@ -120,10 +120,6 @@ impl Outbox {
         self.written.notify_waiters();
     }
 
-    pub(crate) fn closed(&self) -> Option<Closed> {
-        self.state.lock_unpoisoned().closed.clone()
-    }
-
     /// The writer. Ends when the outbox is finished and empty, closed, or the pipe breaks.
     pub(crate) async fn write_to(&self, mut pipe: impl AsyncWrite + Unpin) -> Result<(), Closed> {
         let mut batch = Vec::new();

@@ -286,12 +286,15 @@ fn typed<T: DeserializeOwned>(method: &Method, reply: Reply<'_>) -> Result<T, Er
     }
 }
 
+/// The id of a request and where its answer will come out.
+type InFlight<T> = (u64, oneshot::Receiver<Result<T, Error>>);
+
 /// A request on its way: await it for the answer.
 #[must_use = "dropping a call cancels it"]
 pub struct Call<T> {
     peer: Peer,
     name: Method,
-    state: Result<(u64, oneshot::Receiver<Result<T, Error>>), Option<Error>>,
+    state: Result<InFlight<T>, Option<Error>>,
     timeout: Option<(Duration, Pin<Box<Sleep>>)>,
     detached: bool,
 }

@@ -55,6 +55,14 @@ impl Json {
     }
 }
 
+impl Json {
+    /// The value as serde_json's own raw value, owned.
+    #[must_use]
+    pub fn into_raw(self) -> Box<RawValue> {
+        self.0
+    }
+}
+
 impl From<Box<RawValue>> for Json {
     fn from(raw: Box<RawValue>) -> Self {
         Json(raw)

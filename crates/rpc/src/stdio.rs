@@ -1,0 +1,176 @@
+//! The process's own stdin and stdout as a transport (rule 9). Operating-system code lives here.
+//!
+//! The descriptors are moved away before the first byte is read: fd 0 becomes `/dev/null` and fd 1
+//! becomes stderr, so that a `println!`, a C library or a child process can neither write into the
+//! conversation nor eat from it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::transport::Transport;
+
+/// The process's stdin and stdout, taken for a conversation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Stdio {
+    /// The two pipes.
+    pub transport: Transport,
+    /// Tells when the other side is gone, even while nobody reads.
+    pub end: InputEnd,
+}
+
+impl Stdio {
+    /// Takes stdin and stdout. Works once in a process.
+    ///
+    /// Pipes are reopened through `/proc/self/fd` on Linux, so that switching them to non-blocking
+    /// does not reach the parent, which shares the original. Where that fails, and for files and
+    /// terminals, blocking threads do the work.
+    ///
+    /// # Errors
+    ///
+    /// When they were taken before, or a descriptor cannot be duplicated.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn take() -> io::Result<Stdio> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        if TAKEN.swap(true, Ordering::SeqCst) {
+            return Err(io::Error::other("stdin and stdout have been taken for a conversation before"));
+        }
+        system::take()
+    }
+}
+
+/// Sees the end of the input from outside the reader.
+#[derive(Debug)]
+pub struct InputEnd(system::End);
+
+impl InputEnd {
+    /// Blocks this thread until every writer of the input is gone. Never returns where the system
+    /// cannot tell (files, systems other than Unix).
+    ///
+    /// Meant for a thread of its own that ends a process whose runtime is stuck.
+    pub fn wait(&self) {
+        self.0.wait();
+    }
+}
+
+#[cfg(unix)]
+mod system {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::net::UnixStream as StdUnixStream;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::fs::{FileType, OFlags, fstat};
+    use rustix::io::fcntl_dupfd_cloexec;
+    use rustix::stdio::{dup2_stdin, dup2_stdout};
+    use tokio::io::{AsyncRead, AsyncWrite};
+    use tokio::net::UnixStream;
+    use tokio::net::unix::pipe;
+
+    use super::{InputEnd, Stdio};
+    use crate::transport::Transport;
+
+    type Input = Box<dyn AsyncRead + Send + Unpin>;
+    type Output = Box<dyn AsyncWrite + Send + Unpin>;
+
+    pub(super) fn take() -> io::Result<Stdio> {
+        // Private copies above the three standard numbers, closed in children.
+        let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        let watched = fcntl_dupfd_cloexec(&input, 3)?;
+        dup2_stdin(File::open("/dev/null")?)?;
+        dup2_stdout(rustix::stdio::stderr())?;
+        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputEnd(End(watched)) })
+    }
+
+    fn kind(fd: &OwnedFd) -> io::Result<FileType> {
+        Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
+    }
+
+    fn reopened(fd: &OwnedFd, write: bool) -> io::Result<File> {
+        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+        OpenOptions::new()
+            .read(!write)
+            .write(write)
+            .custom_flags(nonblocking)
+            .open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+    }
+
+    fn socket(fd: OwnedFd) -> io::Result<UnixStream> {
+        // Any stream socket reads and writes alike; Node gives its children socket pairs.
+        let socket = StdUnixStream::from(fd);
+        socket.set_nonblocking(true)?;
+        UnixStream::from_std(socket)
+    }
+
+    fn reader(fd: OwnedFd) -> io::Result<Input> {
+        Ok(match kind(&fd)? {
+            FileType::Fifo => match reopened(&fd, false).and_then(pipe::Receiver::from_file) {
+                Ok(pipe) => Box::new(pipe),
+                Err(_) => Box::new(tokio::fs::File::from_std(fd.into())),
+            },
+            FileType::Socket => Box::new(socket(fd)?),
+            _ => Box::new(tokio::fs::File::from_std(fd.into())),
+        })
+    }
+
+    fn writer(fd: OwnedFd) -> io::Result<Output> {
+        Ok(match kind(&fd)? {
+            FileType::Fifo => match reopened(&fd, true).and_then(pipe::Sender::from_file) {
+                Ok(pipe) => Box::new(pipe),
+                Err(_) => Box::new(tokio::fs::File::from_std(fd.into())),
+            },
+            FileType::Socket => Box::new(socket(fd)?),
+            _ => Box::new(tokio::fs::File::from_std(fd.into())),
+        })
+    }
+
+    #[derive(Debug)]
+    pub(super) struct End(OwnedFd);
+
+    impl End {
+        pub(super) fn wait(&self) {
+            #[cfg(target_os = "linux")]
+            let half_closed = PollFlags::RDHUP;
+            #[cfg(not(target_os = "linux"))]
+            let half_closed = PollFlags::empty();
+            loop {
+                // No interest in data: only a hang-up wakes this.
+                let mut watched = [PollFd::new(&self.0, half_closed)];
+                match poll(&mut watched, None) {
+                    Ok(_) => return,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => loop {
+                        std::thread::park();
+                    },
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    use super::{InputEnd, Stdio};
+    use crate::transport::Transport;
+
+    pub(super) fn take() -> std::io::Result<Stdio> {
+        Ok(Stdio { transport: Transport::new(tokio::io::stdin(), tokio::io::stdout()), end: InputEnd(End) })
+    }
+
+    #[derive(Debug)]
+    pub(super) struct End;
+
+    impl End {
+        pub(super) fn wait(&self) {
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
