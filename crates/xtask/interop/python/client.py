@@ -1,0 +1,121 @@
+"""A client on the official Python SDK that plays the client's half of the surface: client.py AGENT [ARG…]"""
+
+import asyncio
+import os
+import sys
+
+import acp
+from acp import schema
+from surface import AGENT, CLIENT, SURFACE, VARS
+from surface import arguments, difference, expressible, fill, known, pick, plain, reporter, row_of, typed
+
+report = reporter(os.environ["INTEROP_CLIENT_REPORT"])
+CALLS = [call for entry in SURFACE["agent"] for call in entry.get("calls", [])]
+
+
+class Client:
+    seen: list = []
+    updated = asyncio.Event()
+
+    async def session_update(self, session_id, update, **_):
+        self.seen.append(plain(update))
+        self.updated.set()
+
+    async def complete_elicitation(self, elicitation_id, **_):
+        calls = [call for call in CALLS if "notify" in call]
+        params = {"elicitationId": elicitation_id}
+        report("elicitation/complete", pick(calls, schema.CompleteElicitationNotification, params)[1])
+
+    async def create_elicitation(self, message, mode, **_):
+        kind = "form" if isinstance(mode, schema.ElicitationFormSessionMode) else "url"
+        return answer("elicitation/create", {"message": message, "mode": kind, **plain(mode)})
+
+
+def answer(method, params):
+    _, request, response = CLIENT[method]
+    entry, problem = pick([call for call in CALLS if call.get("method") == method], request, params)
+    report(method, problem)
+    VARS.setdefault("TERMINAL", "term-python")
+    return typed(response, entry["result"])
+
+
+def handler(method, request):
+    async def handle(self, **kwargs):
+        return answer(method, plain(typed(request, kwargs)))
+
+    return handle
+
+
+for method, (name, request, _) in CLIENT.items():
+    if not hasattr(Client, name):
+        setattr(Client, name, handler(method, request))
+
+
+def check_updates(entry):
+    """Every update of the entry must have come, in order, before its answer."""
+    start = 0
+    for update in known(entry.get("updates")):
+        row = row_of(update)
+        notification = expressible(schema.SessionNotification, {"sessionId": "s", "update": update})
+        fits = [n for n in range(start, len(Client.seen)) if not difference(notification["update"], Client.seen[n])]
+        rivals = [other for other in Client.seen if other.get("sessionUpdate") == row]
+        problem = difference(notification["update"], (rivals or [None])[0]) or "out of order"
+        report(row, None if fits else problem)
+        start = fits[0] + 1 if fits else start
+
+
+def check_readable(readable):
+    """A client that has never heard of clears still gets a text one can read."""
+    for row, kind, end in (
+        ("agent_message_clear", "agent_message_chunk", readable["text"]),
+        ("agent_thought_clear", "agent_thought_chunk", readable["thought"]),
+    ):
+        said = "".join(update["content"]["text"] for update in Client.seen if update["sessionUpdate"] == kind)
+        report(row, None if said.endswith(end) else f"not readable: {said!r}", said)
+
+
+async def cancel_when_updated(agent):
+    await Client.updated.wait()
+    await agent.cancel(VARS["SESSION"])
+
+
+async def step(agent, entry):
+    Client.seen.clear()
+    Client.updated.clear()
+    name, request, response = AGENT[entry["method"]]
+    row = entry.get("cancel") or ("an error" if "error" in entry else entry["method"])
+    cancelling = asyncio.create_task(cancel_when_updated(agent)) if "cancel" in entry else None
+    try:
+        kwargs = arguments(typed(request, entry["params"]))
+        result = await asyncio.wait_for(getattr(agent, name)(**kwargs), 15)
+        if "error" in entry:
+            report(row, "answered, not refused")
+        else:
+            report(row, difference(expressible(response, entry["result"]), plain(result)))
+    except Exception as error:
+        refused = "error" in entry and isinstance(error, acp.RequestError)
+        report(row, difference(entry["error"], error.to_error_obj()) if refused else repr(error))
+    if cancelling:
+        cancelling.cancel()
+    # This SDK may resolve a request before it has handed over the updates that came before the answer.
+    await asyncio.sleep(0.05)
+    if "readable" in entry:
+        check_readable(entry["readable"])
+    else:
+        check_updates(entry)
+
+
+async def main():
+    spawned = acp.spawn_agent_process(
+        Client(),
+        *sys.argv[1:],
+        env=dict(os.environ),
+        use_unstable_protocol=True,
+        transport_kwargs={"stderr": None, "limit": 1 << 24},
+    )
+    async with spawned as (agent, _process):
+        for entry in known(SURFACE["agent"]):
+            await step(agent, entry)
+
+
+asyncio.run(main())

@@ -1,0 +1,125 @@
+//! What the Rust agent and client share: the surface they play, comparing, and reporting.
+
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::io::Write as _;
+use std::sync::Mutex;
+
+/// The surface, the values of its variables, and the report file.
+pub struct Surface {
+    entries: Vec<Value>,
+    lacks: HashSet<String>,
+    vars: Mutex<HashMap<String, String>>,
+    report: String,
+}
+
+impl Surface {
+    /// Reads what the environment names; `report` is the variable with the report's path.
+    pub fn load(report: &str) -> Self {
+        let env = |name: &str| std::env::var(name).unwrap_or_default();
+        let text = std::fs::read_to_string(env("INTEROP_SURFACE")).expect("INTEROP_SURFACE names a file");
+        let mut surface: Value = serde_json::from_str(&text).expect("the surface is JSON");
+        Self {
+            entries: serde_json::from_value(surface["agent"].take()).expect("a list"),
+            lacks: env("INTEROP_LACKS").split(',').map(str::to_owned).collect(),
+            vars: Mutex::new(HashMap::from([("$CWD".to_owned(), env("INTEROP_CWD"))])),
+            report: env(report),
+        }
+    }
+
+    /// What a client calls, in order, without what the other SDK lacks.
+    pub fn entries(&self) -> Vec<&Value> {
+        self.entries.iter().filter(|entry| self.knows(entry)).collect()
+    }
+
+    /// What an agent calls.
+    pub fn calls(&self) -> Vec<&Value> {
+        self.entries.iter().filter_map(|entry| entry["calls"].as_array()).flatten().collect()
+    }
+
+    /// The items of a list in an entry, without what the other SDK lacks.
+    pub fn known<'a>(&self, entry: &'a Value, list: &str) -> Vec<&'a Value> {
+        let all = entry[list].as_array().map(Vec::as_slice).unwrap_or_default();
+        all.iter().filter(|item| self.knows(item)).collect()
+    }
+
+    fn knows(&self, item: &Value) -> bool {
+        !self.lacks.contains(row_of(item))
+    }
+
+    /// Gives a variable its value, unless it has one.
+    pub fn set(&self, name: &str, value: &str) {
+        self.vars.lock().unwrap().entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+
+    /// Puts the values of the variables where the surface says $NAME.
+    pub fn fill(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let vars = self.vars.lock().unwrap();
+                Value::from(vars.iter().fold(text.clone(), |text, (name, value)| text.replace(name, value)))
+            }
+            Value::Array(items) => items.iter().map(|item| self.fill(item)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(key, item)| (key.clone(), self.fill(item))).collect()
+            }
+            _ => value.clone(),
+        }
+    }
+
+    /// The first difference: everything expected must be there, more may be. A $NAME not yet known is learnt.
+    pub fn difference(&self, expected: &Value, actual: Option<&Value>, at: &str) -> Result<(), String> {
+        let Some(actual) = actual else {
+            return if self.lacks.contains(at) { Ok(()) } else { Err(format!("{at}: missing")) };
+        };
+        let expected = &self.fill(expected);
+        match expected {
+            Value::String(name) if name.starts_with('$') => match actual.as_str() {
+                Some(value) => self.set(name, value),
+                None => return Err(format!("{at}: no value for {name}")),
+            },
+            Value::Object(fields) if actual.is_object() => {
+                for (key, item) in fields {
+                    self.difference(item, actual.get(key), &format!("{at}/{key}"))?;
+                }
+            }
+            Value::Array(items) if actual.as_array().is_some_and(|other| other.len() == items.len()) => {
+                for (n, item) in items.iter().enumerate() {
+                    self.difference(item, actual.get(n), &format!("{at}/{n}"))?;
+                }
+            }
+            _ if expected == actual => {}
+            _ => return Err(format!("{at}: {actual} is not {expected}")),
+        }
+        Ok(())
+    }
+
+    /// The candidate whose params fit (the most demanding one), or the first one and what is wrong with it.
+    pub fn pick<'a>(
+        &self,
+        mut candidates: Vec<&'a Value>,
+        actual: &Value,
+    ) -> (&'a Value, Result<(), String>) {
+        candidates.sort_by_key(|entry| std::cmp::Reverse(entry["params"].to_string().len()));
+        let fits = |entry: &&&Value| self.difference(&entry["params"], Some(actual), "").is_ok();
+        match candidates.iter().find(fits) {
+            Some(entry) => (entry, Ok(())),
+            None => (candidates[0], self.difference(&candidates[0]["params"], Some(actual), "")),
+        }
+    }
+
+    /// Reports one method or variant.
+    pub fn report(&self, row: &str, outcome: Result<(), String>, detail: &str) {
+        let detail = outcome.as_ref().err().map_or(detail, String::as_str);
+        let line = json!({"row": row, "ok": outcome.is_ok(), "detail": detail});
+        let mut file =
+            std::fs::File::options().append(true).create(true).open(&self.report).expect("a report");
+        writeln!(file, "{line}").expect("the report can be written");
+    }
+}
+
+/// The row of the matrix that an entry, call or update belongs to.
+pub fn row_of(item: &Value) -> &str {
+    let keys = ["sessionUpdate", "cancel", "method", "notify"];
+    keys.iter().find_map(|key| item[*key].as_str()).unwrap_or_default()
+}
