@@ -1,3 +1,20 @@
 //! Chores of this repository: schema export and interop.
 
-fn main() {}
+mod interop;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match args.first().map(String::as_str) {
+        Some("interop") => interop::run(&args[1..]),
+        _ => Err("cargo xtask interop [--peers | --real]".into()),
+    };
+    outcome.map_or_else(fail, |()| ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stderr, reason = "this is a program")]
+fn fail(error: Box<dyn std::error::Error>) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,231 @@
+//! `cargo xtask interop`: our client against agents on the official SDKs, and their clients against our agent,
+//! over the whole stable surface. `interop/surface.json` says what both sides send and expect; every program
+//! reports what it saw, one line a method or variant, and a cell counts only when both sides reported it.
+
+#[path = "interop_install.rs"]
+mod install;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub(crate) type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+const SDKS: [&str; 3] = ["rust", "ts", "python"];
+const OURS: &str = "duologue";
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Where this crate's files and everything installed or written are.
+pub(crate) struct Paths {
+    pub(crate) sources: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+impl Paths {
+    fn new() -> Self {
+        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self { sources: crate_dir.join("interop"), target: crate_dir.join("../../target/interop") }
+    }
+}
+
+/// One client driving one agent, and what came of it.
+struct Pairing {
+    client: &'static str,
+    agent: &'static str,
+    lacks: Vec<String>,
+    problem: Option<String>,
+    reports: [BTreeMap<String, Report>; 2],
+}
+
+/// What one side said about one row.
+#[derive(Default)]
+struct Report {
+    seen: usize,
+    problem: Option<String>,
+    detail: Vec<String>,
+}
+
+/// Runs the pairings `args` ask for: all of ours, or with `--peers` those of the foreign SDKs among themselves.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let paths = Paths::new();
+    let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
+    install::peers(&paths)?;
+    let mut pairs = Vec::new();
+    for sdk in SDKS {
+        match args.first().map(String::as_str) {
+            None => pairs.extend([(OURS, sdk), (sdk, OURS)]),
+            Some("--peers") => pairs.extend(SDKS.map(|agent| (sdk, agent))),
+            Some(other) => return Err(format!("cargo xtask interop knows no `{other}`").into()),
+        }
+    }
+    let rows = rows(&surface);
+    let pairings = pairs.into_iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
+    let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
+    show(&rows, &pairings, &surface)
+}
+
+/// Runs one client against one agent and reads both reports.
+fn pair(paths: &Paths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
+    let dir = paths.target.join("runs").join(format!("{client}-drives-{agent}"));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(dir.join("project/more"))?;
+    let dir = dir.canonicalize()?;
+    let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());
+    let lacks: Vec<_> = known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect();
+    let reports = [dir.join("client.jsonl"), dir.join("agent.jsonl")];
+    let agent_command = install::program(paths, agent, "agent")?;
+    let mut command = install::program(paths, client, "client")?;
+    command
+        .arg(agent_command.get_program())
+        .args(agent_command.get_args())
+        .env("INTEROP_SURFACE", paths.sources.join("surface.json").canonicalize()?)
+        .env("INTEROP_CWD", dir.join("project"))
+        .env("INTEROP_LACKS", lacks.join(","))
+        .env("INTEROP_CLIENT_REPORT", &reports[0])
+        .env("INTEROP_AGENT_REPORT", &reports[1])
+        .stderr(File::create(dir.join("stderr.log"))?);
+    let problem = finish(&mut command, LIMIT).err().map(|error| error.to_string());
+    let [client_report, agent_report] = reports.map(|path| read_report(&path));
+    Ok(Pairing { client, agent, lacks, problem, reports: [client_report?, agent_report?] })
+}
+
+/// Runs a command to its end, or kills it when its time is over.
+pub(crate) fn finish(command: &mut Command, limit: Duration) -> Result<()> {
+    let name = format!("{command:?}");
+    let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+    let start = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{name}: {status}").into()),
+            None if start.elapsed() > limit => {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("{name}: not done in {limit:?}").into());
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn read_report(path: &Path) -> Result<BTreeMap<String, Report>> {
+    let mut rows = BTreeMap::<String, Report>::new();
+    for line in fs::read_to_string(path).unwrap_or_default().lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let row = rows.entry(line["row"].as_str().unwrap_or_default().to_owned()).or_default();
+        let detail = line["detail"].as_str().unwrap_or_default().to_owned();
+        row.seen += 1;
+        if line["ok"] == true {
+            row.detail.push(detail);
+        } else {
+            row.problem.get_or_insert(detail);
+        }
+    }
+    Ok(rows)
+}
+
+/// Every method and variant the surface speaks of, methods first, in the order in which they first appear.
+fn rows(surface: &Value) -> Vec<String> {
+    let (mut methods, mut variants) = (Vec::new(), Vec::new());
+    let mut add = |item: &Value| {
+        for key in ["method", "notify", "cancel"] {
+            push_new(&mut methods, &item[key]);
+        }
+        push_new(&mut variants, &item["sessionUpdate"]);
+    };
+    for entry in surface["agent"].as_array().into_iter().flatten() {
+        add(entry);
+        for item in ["updates", "calls"].iter().filter_map(|list| entry[*list].as_array()).flatten() {
+            add(item);
+        }
+    }
+    methods.push("session/update".to_owned());
+    methods.extend(variants);
+    methods
+}
+
+fn push_new(list: &mut Vec<String>, value: &Value) {
+    if let Some(name) = value.as_str()
+        && !list.iter().any(|other| other == name)
+    {
+        list.push(name.to_owned());
+    }
+}
+
+impl Pairing {
+    /// The cell of one row: what to print, and the problem if it is one.
+    fn cell(&self, row: &str) -> (&'static str, Option<String>) {
+        if self.lacks.iter().any(|lacking| lacking == row) {
+            return ("lacks", None);
+        }
+        let sides = ["client", "agent"].iter().zip(&self.reports);
+        let mut missing = Vec::new();
+        for (side, report) in sides {
+            match report.get(row) {
+                Some(Report { problem: Some(problem), .. }) => {
+                    return ("FAIL", Some(format!("the {side} saw {problem}")));
+                }
+                Some(_) => {}
+                // The variants stand for it, one row each.
+                None if row == "session/update" && report.contains_key("agent_message_chunk") => {}
+                None => missing.push(*side),
+            }
+        }
+        if missing.is_empty() {
+            return (if row.ends_with("_clear") { "readable" } else { "ok" }, None);
+        }
+        ("EMPTY", Some(format!("no report from the {}", missing.join(" and the "))))
+    }
+}
+
+/// Prints the matrix and its notes, and fails when a cell is not what it should be.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+fn show(rows: &[String], pairings: &[Pairing], surface: &Value) -> Result<()> {
+    let width = rows.iter().map(String::len).max().unwrap_or_default();
+    let (mut text, mut notes, mut bad) = (String::new(), String::new(), 0);
+    for head in [|p: &Pairing| format!("{} drives", p.client), |p: &Pairing| p.agent.to_owned()] {
+        write!(text, "{:width$}", "")?;
+        for pairing in pairings {
+            write!(text, "  {:15}", head(pairing))?;
+        }
+        writeln!(text)?;
+    }
+    for row in rows {
+        write!(text, "{row:width$}")?;
+        for pairing in pairings {
+            let (cell, problem) = pairing.cell(row);
+            write!(text, "  {cell:15}")?;
+            if let Some(problem) = problem {
+                bad += 1;
+                writeln!(notes, "{} drives {}: {row}: {problem}", pairing.client, pairing.agent)?;
+            }
+        }
+        writeln!(text)?;
+    }
+    for pairing in pairings {
+        let who = format!("{} drives {}", pairing.client, pairing.agent);
+        if let Some(problem) = &pairing.problem {
+            bad += 1;
+            writeln!(notes, "{who}: {problem}")?;
+        }
+        let client = &pairing.reports[0];
+        if let Some(Report { problem: Some(problem), .. }) = client.get("an error") {
+            bad += 1;
+            writeln!(notes, "{who}: an error response: {problem}")?;
+        }
+        for (row, report) in client.iter().filter(|(row, _)| row.ends_with("_clear")) {
+            writeln!(notes, "{who}: {row}: the client's text is {:?}", report.detail)?;
+        }
+    }
+    for sdk in SDKS {
+        for (what, why) in surface["lacks"][sdk].as_object().into_iter().flatten() {
+            writeln!(notes, "{sdk} lacks {what}: {why}")?;
+        }
+    }
+    println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
+    if bad > 0 { Err(format!("{bad} cells or runs of the interop matrix are bad").into()) } else { Ok(()) }
+}

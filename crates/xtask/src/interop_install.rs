@@ -1,0 +1,88 @@
+//! Installs the foreign SDKs, by package name and version, under `target/`, and knows how to start each program.
+
+use super::{OURS, Paths, Result, finish};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Makes the agents and clients on the three SDKs ready to run.
+pub(super) fn peers(paths: &Paths) -> Result<()> {
+    let rust = std::thread::spawn({
+        let (manifest, target) = (paths.sources.join("rust/Cargo.toml"), rust_target(paths));
+        move || {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+            finish(cargo.arg("--target-dir").arg(target), LIMIT).map_err(|error| error.to_string())
+        }
+    });
+    npm(&paths.sources.join("ts"), &paths.target.join("ts"))?;
+    for name in ["surface.mjs", "agent.mjs", "client.mjs"] {
+        fs::copy(paths.sources.join("ts").join(name), paths.target.join("ts").join(name))?;
+    }
+    python(&paths.sources.join("python"), &paths.target.join("python"))?;
+    rust.join().map_err(|_| "building the Rust peers panicked")??;
+    Ok(())
+}
+
+/// The command that starts the agent or client on one SDK.
+pub(super) fn program(paths: &Paths, sdk: &str, role: &str) -> Result<Command> {
+    let absolute = |path: PathBuf| std::path::absolute(path);
+    Ok(match sdk {
+        OURS => {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg(format!("interop-{role}"));
+            command
+        }
+        "rust" => Command::new(absolute(rust_target(paths).join("debug").join(format!("interop-{role}")))?),
+        "ts" => {
+            let mut command = Command::new("node");
+            command.arg(absolute(paths.target.join(format!("ts/{role}.mjs")))?);
+            command
+        }
+        _ => {
+            let mut command = Command::new(absolute(paths.target.join("python/venv/bin/python"))?);
+            command.arg(absolute(paths.sources.join(format!("python/{role}.py")))?);
+            command.env("PYTHONDONTWRITEBYTECODE", "1");
+            command
+        }
+    })
+}
+
+fn rust_target(paths: &Paths) -> PathBuf {
+    paths.target.with_file_name("interop-rust")
+}
+
+/// Installs the packages of `source/package.json` into `target`, unless that was done before.
+pub(super) fn npm(source: &Path, target: &Path) -> Result<()> {
+    once(&source.join("package.json"), &target.join("package.json"), || {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]);
+        finish(npm.current_dir(target), LIMIT)
+    })
+}
+
+fn python(source: &Path, target: &Path) -> Result<()> {
+    once(&source.join("requirements.txt"), &target.join("requirements.txt"), || {
+        finish(Command::new("python3").args(["-m", "venv"]).arg(target.join("venv")), LIMIT)?;
+        let mut pip = Command::new(target.join("venv/bin/pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"])
+            .arg(target.join("requirements.txt"));
+        finish(&mut pip, LIMIT)
+    })
+}
+
+/// Copies a manifest and runs `install`; a copy already there means that it was done.
+fn once(manifest: &Path, copy: &Path, install: impl FnOnce() -> Result<()>) -> Result<()> {
+    if fs::read(copy).ok() == Some(fs::read(manifest)?) && copy.with_extension("done").exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(copy.parent().unwrap_or(copy))?;
+    fs::copy(manifest, copy)?;
+    let _ = fs::remove_file(copy.with_extension("done"));
+    install()?;
+    fs::write(copy.with_extension("done"), "")?;
+    Ok(())
+}
