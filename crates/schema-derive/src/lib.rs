@@ -1,1 +1,42 @@
-//! The derive behind the wire types of duologue-schema.
+//! The attribute behind the wire types of duologue-schema.
+//!
+//! `#[wire]` turns a plain struct or enum into a wire type: serde in both directions, a
+//! constructor, setters, and a JSON Schema under the `schemars` feature. What it writes is thin;
+//! the logic is in `duologue_schema`'s `wire` module, as generic functions.
+
+mod enums;
+mod options;
+mod structs;
+
+use proc_macro::TokenStream;
+use syn::{Item, parse_macro_input};
+
+/// Makes a wire type. For use inside duologue-schema only: the output names its private items.
+///
+/// On a **struct**: keys are the camelCase of the field names, `Option` and `Patch` fields are
+/// optional and never written when absent, and a `meta` field for `_meta` is added. The type
+/// options are `no_meta`. The field options are `rename = ".."`, `alias = ".."`, `default`
+/// (optional, by its `Default`), `always` (written even when it is the default), `lenient` (a bad
+/// value reads as absent), `skip_invalid` (so do the bad items of a list), `null_default` (`null`
+/// reads as the default) and `flatten`.
+///
+/// On an **enum of names**: a string that keeps what it does not know in `Unknown`.
+///
+/// On an **enum with `tag = ".."`**: an object told apart by that key, which keeps what it does not
+/// know in `Unknown`. The variant options are `rename = ".."`, `alias = ".."` and `untagged` (what
+/// an object without the tag is).
+#[proc_macro_attribute]
+pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
+    let mut type_options = options::TypeOptions::default();
+    let parser = syn::meta::parser(|meta| type_options.read(&meta));
+    parse_macro_input!(options with parser);
+    let expanded = match parse_macro_input!(item as Item) {
+        Item::Struct(item) => structs::expand(item, &type_options),
+        Item::Enum(item) => match &type_options.tag {
+            Some(tag) => enums::expand_tagged(item, tag),
+            None => enums::expand_names(item),
+        },
+        other => Err(syn::Error::new_spanned(other, "#[wire] takes a struct or an enum")),
+    };
+    expanded.unwrap_or_else(|error| error.to_compile_error()).into()
+}

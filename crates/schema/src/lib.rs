@@ -1,11 +1,106 @@
 //! Wire types of the Agent Client Protocol, and the pure fold over them.
+//!
+//! The types are those of protocol version 1, under the names the
+//! [protocol's own schema](https://agentclientprotocol.com/protocol/v1/schema) gives them, and two
+//! session updates more: `agent_message_clear` and `agent_thought_clear`.
+//!
+//! - Make a value with `new`, which asks for what is required, and a setter for each thing more.
+//! - What a peer sends beyond this crate's knowledge is kept, in variants named `Unknown`, and
+//!   written back as it came. What it sends malformed is an error, but for the places where the
+//!   protocol asks to forgive: there a bad value reads as absent, a bad item of a list as left out.
+//! - The names of methods stand in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
 mod error;
+mod ids;
 mod json;
+mod meta;
 mod method;
+mod patch;
 mod request_id;
+mod v1;
+mod wire;
 
 pub use error::{Error, ErrorCode};
+pub use ids::{
+    AuthMethodId, CompactionId, ElicitationId, MessageId, PermissionOptionId, SessionConfigGroupId,
+    SessionConfigId, SessionConfigValueId, SessionId, SessionModeId, TerminalId, ToolCallId,
+};
 pub use json::Json;
+pub use meta::Meta;
 pub use method::{Notification, Request};
+pub use patch::Patch;
 pub use request_id::RequestId;
+pub use wire::Unknown;
+
+pub use v1::auth::{
+    AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest, AuthenticateResponse,
+    LogoutRequest, LogoutResponse,
+};
+pub use v1::capabilities::{
+    AgentAuthCapabilities, AgentCapabilities, AuthCapabilities, BooleanConfigOptionCapabilities,
+    ClientCapabilities, ClientSessionCapabilities, CompactionCapabilities, ElicitationCapabilities,
+    ElicitationFormCapabilities, ElicitationUrlCapabilities, FileSystemCapabilities, LogoutCapabilities,
+    McpCapabilities, NoticeCapabilities, PromptCapabilities, SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities, SessionCloseCapabilities, SessionConfigOptionsCapabilities,
+    SessionDeleteCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+};
+pub use v1::command::{
+    AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, UnstructuredCommandInput,
+};
+pub use v1::compaction::{CompactionStatus, CompactionSummaryChunk, CompactionUpdate};
+pub use v1::config::{
+    ConfigOptionUpdate, SessionConfigBoolean, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelect, SessionConfigSelectGroup,
+    SessionConfigSelectOption, SessionConfigSelectOptions, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse,
+};
+pub use v1::content::{
+    Annotations, AudioContent, BlobResourceContents, ContentBlock, EmbeddedResource,
+    EmbeddedResourceResource, ImageContent, ResourceLink, Role, TextContent, TextResourceContents,
+};
+pub use v1::elicitation::{
+    CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
+    ElicitationAcceptAction, ElicitationAction, ElicitationContentValue, ElicitationFormMode,
+    ElicitationMode, ElicitationRequestScope, ElicitationScope, ElicitationSessionScope, ElicitationUrlMode,
+};
+pub use v1::extension::{ExtNotification, ExtRequest, ExtResponse};
+pub use v1::form::{
+    BooleanPropertySchema, ElicitationPropertySchema, ElicitationSchema, ElicitationSchemaType, EnumOption,
+    IntegerPropertySchema, MultiSelectItems, MultiSelectPropertySchema, NumberPropertySchema, StringFormat,
+    StringMultiSelectItems, StringPropertySchema, TitledMultiSelectItems,
+};
+pub use v1::fs::{ReadTextFileRequest, ReadTextFileResponse, WriteTextFileRequest, WriteTextFileResponse};
+pub use v1::initialize::{Implementation, InitializeRequest, InitializeResponse, ProtocolVersion};
+pub use v1::mcp::{HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio};
+pub use v1::methods::{
+    AgentNotification, AgentRequest, ClientNotification, ClientRequest, METHODS, MethodRow, Side,
+};
+pub use v1::mode::{
+    CurrentModeUpdate, SessionMode, SessionModeState, SetSessionModeRequest, SetSessionModeResponse,
+};
+pub use v1::permission::{
+    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SelectedPermissionOutcome,
+};
+pub use v1::plan::{Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus};
+pub use v1::prompt::{
+    CancelNotification, CancelRequestNotification, PromptRequest, PromptResponse, StopReason,
+};
+pub use v1::session::{
+    CloseSessionRequest, CloseSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
+    ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse, NewSessionRequest,
+    NewSessionResponse, ResumeSessionRequest, ResumeSessionResponse, SessionInfo,
+};
+pub use v1::terminal::{
+    CreateTerminalRequest, CreateTerminalResponse, EnvVariable, KillTerminalRequest, KillTerminalResponse,
+    ReleaseTerminalRequest, ReleaseTerminalResponse, TerminalExitStatus, TerminalOutputRequest,
+    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+};
+pub use v1::tool_call::{
+    Content, Diff, Terminal, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
+    ToolKind,
+};
+pub use v1::update::{
+    ContentChunk, Cost, MessageClear, Notice, NoticeSeverity, SessionInfoUpdate, SessionNotification,
+    SessionUpdate, UsageUpdate,
+};

@@ -67,6 +67,7 @@ impl Serialize for RequestId {
 impl<'de> Deserialize<'de> for RequestId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        RequestId::from_token(raw.get()).ok_or_else(|| D::Error::custom("an id is a string, an integer or null"))
+        RequestId::from_token(raw.get())
+            .ok_or_else(|| D::Error::custom("an id is a string, an integer or null"))
     }
 }

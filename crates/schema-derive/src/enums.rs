@@ -1,0 +1,227 @@
+//! `#[wire]` on an enum.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::{Fields, GenericArgument, Ident, ItemEnum, PathArguments, Result, Type, Variant, parse_quote};
+
+use crate::options::{MemberOptions, doc_text, json_schema, snake_case};
+
+/// An enum of names: a string on the wire.
+pub(crate) fn expand_names(mut item: ItemEnum) -> Result<TokenStream> {
+    let mut arms = Vec::new();
+    for variant in &mut item.variants {
+        let options = MemberOptions::take(&mut variant.attrs)?;
+        let wire = options.rename.unwrap_or_else(|| snake_case(&variant.ident.to_string()));
+        arms.push((variant.ident.clone(), wire, doc_text(&variant.attrs)));
+    }
+    let idents: Vec<_> = arms.iter().map(|(ident, ..)| ident).collect();
+    let wires: Vec<_> = arms.iter().map(|(_, wire, _)| wire).collect();
+    let docs: Vec<_> = arms.iter().map(|(.., doc)| doc).collect();
+    let doc = doc_text(&item.attrs);
+    item.variants.push(parse_quote! {
+        /// A name this crate does not know, written back as it came.
+        Unknown(::std::sync::Arc<str>)
+    });
+    let name = &item.ident;
+    let schema = json_schema(name, &quote!(crate::export::names(generator, #doc, &[#((#wires, #docs)),*])));
+    Ok(quote! {
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #item
+        impl #name {
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    #(Self::#idents => #wires,)*
+                    Self::Unknown(name) => name,
+                }
+            }
+        }
+        impl ::std::convert::From<&str> for #name {
+            fn from(name: &str) -> Self {
+                match name {
+                    #(#wires => Self::#idents,)*
+                    _ => Self::Unknown(name.into()),
+                }
+            }
+        }
+        crate::wire::string_type!(#name);
+        #schema
+    })
+}
+
+struct Arm {
+    ident: Ident,
+    wire: String,
+    doc: String,
+    payload: Option<Type>,
+    options: MemberOptions,
+}
+
+/// An enum told apart by the key `tag`: an object on the wire.
+pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str) -> Result<TokenStream> {
+    let mut arms = Vec::new();
+    for variant in &mut item.variants {
+        let options = MemberOptions::take(&mut variant.attrs)?;
+        let wire = options.rename.clone().unwrap_or_else(|| snake_case(&variant.ident.to_string()));
+        let payload = payload_of(variant)?;
+        arms.push(Arm {
+            ident: variant.ident.clone(),
+            wire,
+            doc: doc_text(&variant.attrs),
+            payload,
+            options,
+        });
+    }
+    let doc = doc_text(&item.attrs);
+    item.variants.push(parse_quote! {
+        /// A kind this crate does not know, written back as it came.
+        Unknown(crate::Unknown)
+    });
+    let name = &item.ident;
+    let read = arms.iter().filter_map(|Arm { ident, wire, payload, options, .. }| {
+        let value = value_of(ident, payload.as_ref());
+        let mut patterns = options.aliases.clone();
+        if !options.untagged {
+            patterns.insert(0, wire.clone());
+        }
+        (!patterns.is_empty()).then(|| quote!(::std::option::Option::Some(#(#patterns)|*) => #value,))
+    });
+    let read_untagged = arms.iter().find(|arm| arm.options.untagged).map(|Arm { ident, payload, .. }| {
+        let value = value_of(ident, payload.as_ref());
+        quote!(::std::option::Option::None => #value,)
+    });
+    let write = arms.iter().map(|Arm { ident, wire, payload, options, .. }| {
+        let tag = (!options.untagged).then(|| quote!(map.serialize_entry(#tag, #wire)?;));
+        match payload {
+            Some(_) => quote!(Self::#ident(it) => { #tag crate::wire::WriteFields::write(it, map) }),
+            None => quote!(Self::#ident => { #tag ::std::result::Result::Ok(()) }),
+        }
+    });
+    let tags = arms.iter().map(|Arm { ident, wire, payload, .. }| {
+        let pattern = payload.as_ref().map(|_| quote!((_)));
+        quote!(Self::#ident #pattern => #wire,)
+    });
+    let conversions = conversions(name, &arms);
+    let variants = arms.iter().map(|Arm { wire, doc, payload, options, .. }| {
+        let payload = payload.as_ref().map(unboxed);
+        let schema = match payload {
+            Some(payload) => quote!(::std::option::Option::Some(generator.subschema_for::<#payload>())),
+            None => quote!(::std::option::Option::None),
+        };
+        let wire = if options.untagged {
+            quote!(::std::option::Option::None)
+        } else {
+            quote!(::std::option::Option::Some(#wire))
+        };
+        quote!((#wire, #doc, #schema))
+    });
+    let schema = json_schema(
+        name,
+        &quote! {{
+            let variants = [#(#variants),*];
+            crate::export::tagged(#doc, #tag, variants)
+        }},
+    );
+    Ok(quote! {
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        #item
+        impl #name {
+            /// Which kind it is, as the wire says it.
+            #[must_use]
+            pub fn tag(&self) -> &str {
+                match self {
+                    #(#tags)*
+                    Self::Unknown(unknown) => unknown.tag(),
+                }
+            }
+        }
+        impl crate::wire::Union for #name {
+            const TAG: &'static str = #tag;
+            fn read<'de, A: ::serde::de::MapAccess<'de>>(
+                tag: ::std::option::Option<&str>,
+                rest: &mut crate::wire::Rest<'_, A>,
+            ) -> ::std::result::Result<::std::option::Option<Self>, A::Error> {
+                ::std::result::Result::Ok(::std::option::Option::Some(match tag {
+                    #(#read)*
+                    #read_untagged
+                    _ => return ::std::result::Result::Ok(::std::option::Option::None),
+                }))
+            }
+            fn unknown(unknown: crate::Unknown) -> Self {
+                Self::Unknown(unknown)
+            }
+        }
+        impl crate::wire::WriteFields for #name {
+            fn write<M: ::serde::ser::SerializeMap>(&self, map: &mut M) -> ::std::result::Result<(), M::Error> {
+                match self {
+                    #(#write)*
+                    Self::Unknown(unknown) => crate::wire::WriteFields::write(unknown, map),
+                }
+            }
+        }
+        impl ::serde::Serialize for #name {
+            fn serialize<S: ::serde::Serializer>(&self, s: S) -> ::std::result::Result<S::Ok, S::Error> {
+                crate::wire::write_object(self, s)
+            }
+        }
+        impl<'de> ::serde::Deserialize<'de> for #name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(d: D) -> ::std::result::Result<Self, D::Error> {
+                crate::wire::read_union(d)
+            }
+        }
+        impl crate::wire::Lenient for #name {}
+        #conversions
+        #schema
+    })
+}
+
+fn value_of(ident: &Ident, payload: Option<&Type>) -> TokenStream {
+    match payload {
+        Some(_) => quote!(Self::#ident(rest.read()?)),
+        None => quote!({ rest.skip()?; Self::#ident }),
+    }
+}
+
+/// `From<payload>` for every variant whose payload tells which variant it is.
+fn conversions(name: &Ident, arms: &[Arm]) -> TokenStream {
+    let payloads: Vec<String> = arms.iter().map(|arm| arm.payload.to_token_stream().to_string()).collect();
+    let impls = arms.iter().enumerate().filter_map(|(index, arm)| {
+        let payload = arm.payload.as_ref()?;
+        let unique = payloads.iter().filter(|other| **other == payloads[index]).count() == 1;
+        let (ident, from) = (&arm.ident, unboxed(payload));
+        unique.then(|| {
+            quote! {
+                impl ::std::convert::From<#from> for #name {
+                    fn from(it: #from) -> Self {
+                        Self::#ident(it.into())
+                    }
+                }
+            }
+        })
+    });
+    quote!(#(#impls)*)
+}
+
+fn payload_of(variant: &Variant) -> Result<Option<Type>> {
+    match &variant.fields {
+        Fields::Unit => Ok(None),
+        Fields::Unnamed(fields) if fields.unnamed.len() == 1 => Ok(Some(fields.unnamed[0].ty.clone())),
+        other => Err(syn::Error::new_spanned(other, "a variant holds one wire type or nothing")),
+    }
+}
+
+/// `T` of `Box<T>`, else the type itself.
+fn unboxed(ty: &Type) -> &Type {
+    if let Type::Path(path) = ty
+        && let Some(last) = path.path.segments.last()
+        && last.ident == "Box"
+        && let PathArguments::AngleBracketed(arguments) = &last.arguments
+        && let Some(GenericArgument::Type(inner)) = arguments.args.first()
+    {
+        return inner;
+    }
+    ty
+}

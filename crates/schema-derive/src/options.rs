@@ -1,0 +1,127 @@
+//! The options in `#[wire(..)]`, and small helpers both kinds of types need.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::meta::ParseNestedMeta;
+use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Result};
+
+#[derive(Default)]
+pub(crate) struct TypeOptions {
+    pub(crate) tag: Option<String>,
+    pub(crate) no_meta: bool,
+}
+
+impl TypeOptions {
+    pub(crate) fn read(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        if meta.path.is_ident("tag") {
+            self.tag = Some(meta.value()?.parse::<LitStr>()?.value());
+        } else if meta.path.is_ident("no_meta") {
+            self.no_meta = true;
+        } else {
+            return Err(meta.error("unknown option"));
+        }
+        Ok(())
+    }
+}
+
+/// The options of a field or a variant.
+#[derive(Default)]
+pub(crate) struct MemberOptions {
+    pub(crate) rename: Option<String>,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) default: bool,
+    pub(crate) always: bool,
+    pub(crate) lenient: bool,
+    pub(crate) skip_invalid: bool,
+    pub(crate) null_default: bool,
+    pub(crate) flatten: bool,
+    pub(crate) untagged: bool,
+}
+
+impl MemberOptions {
+    /// Takes the `#[wire(..)]` attributes out of `attributes` and reads them.
+    pub(crate) fn take(attributes: &mut Vec<Attribute>) -> Result<Self> {
+        let mut options = MemberOptions::default();
+        for attribute in attributes.extract_if(.., |attribute| attribute.path().is_ident("wire")) {
+            attribute.parse_nested_meta(|meta| options.read(&meta))?;
+        }
+        Ok(options)
+    }
+
+    fn read(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        match name.as_str() {
+            "rename" => self.rename = Some(meta.value()?.parse::<LitStr>()?.value()),
+            "alias" => self.aliases.push(meta.value()?.parse::<LitStr>()?.value()),
+            "default" => self.default = true,
+            "always" => self.always = true,
+            "lenient" => self.lenient = true,
+            "skip_invalid" => self.skip_invalid = true,
+            "null_default" => self.null_default = true,
+            "flatten" => self.flatten = true,
+            "untagged" => self.untagged = true,
+            _ => return Err(meta.error("unknown option")),
+        }
+        Ok(())
+    }
+}
+
+/// The text of the doc comments among `attributes`.
+pub(crate) fn doc_text(attributes: &[Attribute]) -> String {
+    let mut text = String::new();
+    for attribute in attributes {
+        if let Meta::NameValue(pair) = &attribute.meta
+            && pair.path.is_ident("doc")
+            && let Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) = &pair.value
+        {
+            text.push_str(line.value().strip_prefix(' ').unwrap_or(&line.value()));
+            text.push('\n');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// `session_id` to `sessionId`.
+pub(crate) fn camel_case(snake: &str) -> String {
+    let mut out = String::new();
+    let mut upper = false;
+    for c in snake.trim_start_matches("r#").chars() {
+        if c == '_' {
+            upper = true;
+        } else if upper {
+            out.extend(c.to_uppercase());
+            upper = false;
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// `AgentMessageChunk` to `agent_message_chunk`.
+pub(crate) fn snake_case(camel: &str) -> String {
+    let mut out = String::new();
+    for (index, c) in camel.chars().enumerate() {
+        if c.is_uppercase() && index > 0 {
+            out.push('_');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+/// `impl JsonSchema`, with `body` an expression over `generator`.
+pub(crate) fn json_schema(name: &syn::Ident, body: &TokenStream) -> TokenStream {
+    let text = name.to_string();
+    quote! {
+        #[cfg(feature = "schemars")]
+        impl ::schemars::JsonSchema for #name {
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                #text.into()
+            }
+            fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                #body
+            }
+        }
+    }
+}

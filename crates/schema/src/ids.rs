@@ -1,0 +1,99 @@
+//! The ids peers give things.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use crate::wire::string_type;
+
+macro_rules! ids {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {$(
+        $(#[doc = $doc])+
+        ///
+        /// Opaque text, compared as text; cloning it copies no text.
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// An id with this text.
+            #[must_use]
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<&$name> for $name {
+            fn from(id: &$name) -> Self {
+                id.clone()
+            }
+        }
+
+        impl From<Arc<str>> for $name {
+            fn from(text: Arc<str>) -> Self {
+                Self(text)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        string_type!($name);
+
+        #[cfg(feature = "schemars")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                crate::export::id(concat!($($doc),+))
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Names a session; the agent picks it.
+    SessionId,
+    /// Names one message, so that its chunks belong together; the agent picks it.
+    MessageId,
+    /// Names a tool call within a session; the agent picks it.
+    ToolCallId,
+    /// Names a terminal the client runs for the agent.
+    TerminalId,
+    /// Names one of the answers a permission request offers.
+    PermissionOptionId,
+    /// Names a way to authenticate.
+    AuthMethodId,
+    /// Names a session mode.
+    SessionModeId,
+    /// Names a session config option.
+    SessionConfigId,
+    /// Names one of the values a config option can take.
+    SessionConfigValueId,
+    /// Names a group of such values.
+    SessionConfigGroupId,
+    /// Names an elicitation that goes on outside the protocol, at a URL.
+    ElicitationId,
+    /// Names one compaction of a session's context.
+    CompactionId,
+}

@@ -1,0 +1,127 @@
+//! `_meta`, the place for extension data.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::Json;
+use crate::wire::{self, Lenient, Loose, Pairs};
+
+/// The `_meta` object of a message or a part of one, kept as JSON text.
+///
+/// See [Extensibility](https://agentclientprotocol.com/protocol/v1/extensibility).
+///
+/// ```
+/// use duologue_schema::Meta;
+///
+/// let mut meta = Meta::new();
+/// meta.insert("example.com/retries", serde_json::json!(3));
+/// assert_eq!(meta.get::<u32>("example.com/retries"), Some(3));
+/// assert_eq!(meta.to_string(), r#"{"example.com/retries":3}"#);
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Meta(Json);
+
+impl Meta {
+    /// No data.
+    #[must_use]
+    pub fn new() -> Self {
+        Meta::from(serde_json::Map::new())
+    }
+
+    /// The data under `key`, if there is any that fits `T`.
+    #[must_use]
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let pairs = self.pairs();
+        let (_, value) = pairs.0.iter().rfind(|(name, _)| name == key)?;
+        serde_json::from_str(value.get()).ok()
+    }
+
+    /// Puts `value` under `key`, in place of what was there.
+    pub fn insert(&mut self, key: &str, value: impl Into<Json>) -> &mut Self {
+        let value = value.into();
+        let mut pairs = self.pairs().0;
+        pairs.retain(|(name, _)| name != key);
+        pairs.push((key.into(), value.as_raw()));
+        // Strings and JSON text always make an object, so the error is never taken.
+        if let Ok(json) = wire::object(&pairs) {
+            self.0 = json;
+        }
+        self
+    }
+
+    /// The keys, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.pairs().0.into_iter().map(|(key, _)| key.into_owned()).collect()
+    }
+
+    /// The whole object.
+    #[must_use]
+    pub fn as_json(&self) -> &Json {
+        &self.0
+    }
+
+    fn pairs(&self) -> Pairs<'_> {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Meta::new()
+    }
+}
+
+impl From<serde_json::Map<String, serde_json::Value>> for Meta {
+    fn from(map: serde_json::Map<String, serde_json::Value>) -> Self {
+        Meta(serde_json::Value::Object(map).into())
+    }
+}
+
+impl<K: AsRef<str>, V: Into<Json>> FromIterator<(K, V)> for Meta {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(items: I) -> Self {
+        let mut meta = Meta::new();
+        for (key, value) in items {
+            meta.insert(key.as_ref(), value);
+        }
+        meta
+    }
+}
+
+impl fmt::Debug for Meta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Meta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Meta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Meta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Meta::read_lenient(deserializer)?.ok().ok_or_else(|| serde::de::Error::custom("_meta is an object"))
+    }
+}
+
+impl Lenient for Meta {
+    fn read_lenient<'de, D: Deserializer<'de>>(d: D) -> Result<Loose<Self>, D::Error> {
+        let raw = Box::<RawValue>::deserialize(d)?;
+        Ok(match raw.get().as_bytes().first() {
+            Some(b'{') => Loose::Good(Meta(raw.into())),
+            Some(b'n') => Loose::Null,
+            _ => Loose::Bad,
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! The methods, once each: what a side takes, and what it answers with.
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::{
+    AuthenticateRequest, AuthenticateResponse, CancelNotification, CancelRequestNotification,
+    CloseSessionRequest, CloseSessionResponse, CompleteElicitationNotification, CreateElicitationRequest,
+    CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse, DeleteSessionRequest,
+    DeleteSessionResponse, Error, InitializeRequest, InitializeResponse, KillTerminalRequest,
+    KillTerminalResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
+    LogoutRequest, LogoutResponse, NewSessionRequest, NewSessionResponse, Notification, PromptRequest,
+    PromptResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
+    ReleaseTerminalResponse, Request, RequestPermissionRequest, RequestPermissionResponse,
+    ResumeSessionRequest, ResumeSessionResponse, SessionNotification, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, TerminalOutputRequest,
+    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
+    WriteTextFileResponse,
+};
+
+/// The side that handles a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The agent: a client sends it.
+    Agent,
+    /// The client: an agent sends it.
+    Client,
+    /// Either.
+    Protocol,
+}
+
+/// One row of the table of methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MethodRow {
+    /// Its name on the wire.
+    pub method: &'static str,
+    /// The name of the variant that holds its params.
+    pub name: &'static str,
+    /// The type of its params.
+    pub params: &'static str,
+    /// The type of its result; a notification has none.
+    pub result: Option<&'static str>,
+    /// Who handles it.
+    pub side: Side,
+}
+
+macro_rules! methods {
+    (
+        $side:ident, $rows:ident;
+        $(#[$request_doc:meta])* $requests:ident { $($method:literal $request:ident($params:ident) -> $result:ident,)* }
+        $(#[$notification_doc:meta])* $notifications:ident { $($name:literal $notification:ident($event:ident),)* }
+    ) => {
+        $(impl Request for $params {
+            const METHOD: &'static str = $method;
+            type Result = $result;
+        })*
+        $(impl Notification for $event {
+            const METHOD: &'static str = $name;
+        })*
+        methods! { @enum $(#[$request_doc])* $requests { $($method $request($params),)* } }
+        methods! { @enum $(#[$notification_doc])* $notifications { $($name $notification($event),)* } }
+        const $rows: &[MethodRow] = &[
+            $(MethodRow {
+                method: $method,
+                name: stringify!($request),
+                params: stringify!($params),
+                result: Some(stringify!($result)),
+                side: Side::$side,
+            },)*
+            $(MethodRow {
+                method: $name,
+                name: stringify!($notification),
+                params: stringify!($event),
+                result: None,
+                side: Side::$side,
+            },)*
+        ];
+    };
+    (@enum $(#[$doc:meta])* $enum:ident { $($method:literal $variant:ident($params:ident),)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum $enum {
+            $(#[doc = concat!("`", $method, "`")] $variant($params),)*
+        }
+
+        impl $enum {
+            /// Reads the params of `method`; `None` if there is no such method here. Params that are
+            /// absent or `null` read as `{}`.
+            #[must_use]
+            pub fn decode(method: &str, params: Option<&RawValue>) -> Option<Result<Self, Error>> {
+                match method {
+                    $($method => Some(decode($method, params).map(Self::$variant)),)*
+                    _ => None,
+                }
+            }
+
+            /// The method's name on the wire.
+            #[must_use]
+            pub fn method(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $method,)*
+                }
+            }
+        }
+
+        impl serde::Serialize for $enum {
+            /// Writes the params.
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(params) => params.serialize(serializer),)*
+                }
+            }
+        }
+
+        $(impl From<$params> for $enum {
+            fn from(params: $params) -> Self {
+                Self::$variant(params)
+            }
+        })*
+    };
+}
+
+methods! {
+    Agent, AGENT_METHODS;
+    /// A request a client sends to an agent.
+    ClientRequest {
+        "initialize" Initialize(InitializeRequest) -> InitializeResponse,
+        "authenticate" Authenticate(AuthenticateRequest) -> AuthenticateResponse,
+        "logout" Logout(LogoutRequest) -> LogoutResponse,
+        "session/new" NewSession(NewSessionRequest) -> NewSessionResponse,
+        "session/load" LoadSession(LoadSessionRequest) -> LoadSessionResponse,
+        "session/list" ListSessions(ListSessionsRequest) -> ListSessionsResponse,
+        "session/delete" DeleteSession(DeleteSessionRequest) -> DeleteSessionResponse,
+        "session/resume" ResumeSession(ResumeSessionRequest) -> ResumeSessionResponse,
+        "session/close" CloseSession(CloseSessionRequest) -> CloseSessionResponse,
+        "session/set_mode" SetSessionMode(SetSessionModeRequest) -> SetSessionModeResponse,
+        "session/set_config_option"
+            SetSessionConfigOption(SetSessionConfigOptionRequest) -> SetSessionConfigOptionResponse,
+        "session/prompt" Prompt(PromptRequest) -> PromptResponse,
+    }
+    /// A notification a client sends to an agent.
+    ClientNotification {
+        "session/cancel" Cancel(CancelNotification),
+    }
+}
+
+methods! {
+    Client, CLIENT_METHODS;
+    /// A request an agent sends to a client.
+    AgentRequest {
+        "fs/write_text_file" WriteTextFile(WriteTextFileRequest) -> WriteTextFileResponse,
+        "fs/read_text_file" ReadTextFile(ReadTextFileRequest) -> ReadTextFileResponse,
+        "session/request_permission"
+            RequestPermission(RequestPermissionRequest) -> RequestPermissionResponse,
+        "terminal/create" CreateTerminal(CreateTerminalRequest) -> CreateTerminalResponse,
+        "terminal/output" TerminalOutput(TerminalOutputRequest) -> TerminalOutputResponse,
+        "terminal/release" ReleaseTerminal(ReleaseTerminalRequest) -> ReleaseTerminalResponse,
+        "terminal/wait_for_exit"
+            WaitForTerminalExit(WaitForTerminalExitRequest) -> WaitForTerminalExitResponse,
+        "terminal/kill" KillTerminal(KillTerminalRequest) -> KillTerminalResponse,
+        "elicitation/create" CreateElicitation(CreateElicitationRequest) -> CreateElicitationResponse,
+    }
+    /// A notification an agent sends to a client.
+    AgentNotification {
+        "session/update" SessionUpdate(SessionNotification),
+        "elicitation/complete" CompleteElicitation(CompleteElicitationNotification),
+    }
+}
+
+impl Notification for CancelRequestNotification {
+    const METHOD: &'static str = "$/cancel_request";
+}
+
+const PROTOCOL_METHODS: &[MethodRow] = &[MethodRow {
+    method: <CancelRequestNotification as Notification>::METHOD,
+    name: "CancelRequest",
+    params: "CancelRequestNotification",
+    result: None,
+    side: Side::Protocol,
+}];
+
+/// Every method, by the side that handles it.
+pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_METHODS];
+
+/// Reads the params of `method`. The error says where they are wrong, and repeats nothing of them.
+pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Error> {
+    serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|error| {
+        let text = error.to_string();
+        // Only `missing field` names nothing but a key of ours.
+        let field = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        match field {
+            Some(field) => Error::invalid_params(format!("{method}: missing field `{field}`")),
+            None => Error::invalid_params(format!("{method}: the params do not fit")),
+        }
+    })
+}
