@@ -7,7 +7,7 @@ use syn::{Fields, GenericArgument, Ident, ItemEnum, PathArguments, Result, Type,
 use crate::options::{MemberOptions, doc_text, json_schema, snake_case};
 
 /// An enum of names: a string on the wire.
-pub(crate) fn expand_names(mut item: ItemEnum) -> Result<TokenStream> {
+pub(crate) fn expand_names(mut item: ItemEnum, open: bool) -> Result<TokenStream> {
     let mut arms = Vec::new();
     for variant in &mut item.variants {
         let options = MemberOptions::take(&mut variant.attrs)?;
@@ -23,7 +23,7 @@ pub(crate) fn expand_names(mut item: ItemEnum) -> Result<TokenStream> {
         Unknown(::std::sync::Arc<str>)
     });
     let name = &item.ident;
-    let schema = json_schema(name, &quote!(crate::export::names(generator, #doc, &[#((#wires, #docs)),*])));
+    let schema = json_schema(name, &quote!(crate::export::names(#doc, #open, &[#((#wires, #docs)),*])));
     Ok(quote! {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -60,7 +60,7 @@ struct Arm {
 }
 
 /// An enum told apart by the key `tag`: an object on the wire.
-pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str) -> Result<TokenStream> {
+pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str, open: bool) -> Result<TokenStream> {
     let mut arms = Vec::new();
     for variant in &mut item.variants {
         let options = MemberOptions::take(&mut variant.attrs)?;
@@ -121,7 +121,7 @@ pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str) -> Result<TokenStream
         name,
         &quote! {{
             let variants = [#(#variants),*];
-            crate::export::tagged(#doc, #tag, variants)
+            crate::export::tagged(#doc, #tag, #open, variants)
         }},
     );
     Ok(quote! {

@@ -25,6 +25,9 @@ use syn::{Item, parse_macro_input};
 /// On an **enum with `tag = ".."`**: an object told apart by that key, which keeps what it does not
 /// know in `Unknown`. The variant options are `rename = ".."`, `alias = ".."` and `untagged` (what
 /// an object without the tag is).
+///
+/// Every enum takes `open`: the protocol says that there may be more names or tags than it lists,
+/// so the schema allows them. (Reading takes unknown ones always.)
 #[proc_macro_attribute]
 pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut type_options = options::TypeOptions::default();
@@ -33,8 +36,8 @@ pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = match parse_macro_input!(item as Item) {
         Item::Struct(item) => structs::expand(item, &type_options),
         Item::Enum(item) => match &type_options.tag {
-            Some(tag) => enums::expand_tagged(item, tag),
-            None => enums::expand_names(item),
+            Some(tag) => enums::expand_tagged(item, tag, type_options.open),
+            None => enums::expand_names(item, type_options.open),
         },
         other => Err(syn::Error::new_spanned(other, "#[wire] takes a struct or an enum")),
     };

@@ -9,6 +9,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Result};
 pub(crate) struct TypeOptions {
     pub(crate) tag: Option<String>,
     pub(crate) no_meta: bool,
+    pub(crate) open: bool,
 }
 
 impl TypeOptions {
@@ -17,6 +18,8 @@ impl TypeOptions {
             self.tag = Some(meta.value()?.parse::<LitStr>()?.value());
         } else if meta.path.is_ident("no_meta") {
             self.no_meta = true;
+        } else if meta.path.is_ident("open") {
+            self.open = true;
         } else {
             return Err(meta.error("unknown option"));
         }
@@ -119,6 +122,7 @@ pub(crate) fn json_schema(name: &syn::Ident, body: &TokenStream) -> TokenStream 
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
                 #text.into()
             }
+            #[allow(unused_variables)]
             fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
                 #body
             }

@@ -247,7 +247,7 @@ fn write(name: &Ident, fields: &[Field]) -> TokenStream {
 fn schema(name: &Ident, attributes: &[Attribute], fields: &[Field]) -> TokenStream {
     let doc = doc_text(attributes);
     let calls = fields.iter().map(|field| {
-        let Field { name, key, doc, ty, shape, options, .. } = field;
+        let Field { key, doc, ty, shape, options, .. } = field;
         if options.flatten {
             return quote!(.flatten::<#ty>(generator));
         }
@@ -266,11 +266,10 @@ fn schema(name: &Ident, attributes: &[Attribute], fields: &[Field]) -> TokenStre
         } else {
             quote!(::std::option::Option::None)
         };
-        let meta = *name == "meta";
         quote! {
             .field::<#inner>(generator, crate::export::Field {
                 key: #key, doc: #doc, required: #required, nullable: #nullable, lenient: #lenient,
-                skip_invalid: #skip, null_default: #null, meta: #meta, default: #default,
+                skip_invalid: #skip, null_default: #null, default: #default,
             })
         }
     });

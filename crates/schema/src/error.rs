@@ -121,3 +121,59 @@ impl ErrorCode {
     /// No such resource.
     pub const RESOURCE_NOT_FOUND: Self = ErrorCode(-32002);
 }
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for ErrorCode {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ErrorCode".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names = [
+            ("Parse error", ErrorCode::PARSE_ERROR),
+            ("Invalid request", ErrorCode::INVALID_REQUEST),
+            ("Method not found", ErrorCode::METHOD_NOT_FOUND),
+            ("Invalid params", ErrorCode::INVALID_PARAMS),
+            ("Internal error", ErrorCode::INTERNAL_ERROR),
+            ("Request cancelled", ErrorCode::REQUEST_CANCELLED),
+            ("Authentication required", ErrorCode::AUTH_REQUIRED),
+            ("Resource not found", ErrorCode::RESOURCE_NOT_FOUND),
+        ];
+        let integer = serde_json::json!({ "type": "integer", "format": "int32" });
+        let mut variants: Vec<serde_json::Value> = names
+            .into_iter()
+            .map(|(title, code)| {
+                let mut variant = integer.clone();
+                variant["title"] = title.into();
+                variant["const"] = code.0.into();
+                variant
+            })
+            .collect();
+        variants.push(integer);
+        schemars::json_schema!({
+            "description": "A JSON-RPC error code; those of JSON-RPC and ACP have a meaning.",
+            "anyOf": variants,
+        })
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Error {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Error".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "What went wrong with a request.",
+            "type": "object",
+            "properties": {
+                "code": generator.subschema_for::<ErrorCode>(),
+                "message": { "description": "One sentence for a person.", "type": "string" },
+                "data": {
+                    "description": "More about it, in a form the peers agreed on.",
+                    "x-deserialize-default-on-error": true,
+                },
+            },
+            "required": ["code", "message"],
+        })
+    }
+}

@@ -110,3 +110,16 @@ impl<'de> Deserialize<'de> for Json {
         Box::<RawValue>::deserialize(deserializer).map(Json)
     }
 }
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Json {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Json".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({})
+    }
+}

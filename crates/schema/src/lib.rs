@@ -11,6 +11,8 @@
 //! - The names of methods stand in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
 mod error;
+#[cfg(feature = "schemars")]
+pub mod export;
 mod ids;
 mod json;
 mod meta;

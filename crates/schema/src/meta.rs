@@ -125,3 +125,16 @@ impl Lenient for Meta {
         })
     }
 }
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Meta {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Meta".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "additionalProperties": true })
+    }
+}

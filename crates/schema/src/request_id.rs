@@ -71,3 +71,16 @@ impl<'de> Deserialize<'de> for RequestId {
             .ok_or_else(|| D::Error::custom("an id is a string, an integer or null"))
     }
 }
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for RequestId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RequestId".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "The id of a JSON-RPC request.",
+            "anyOf": [{ "type": "null" }, { "type": "integer", "format": "int64" }, { "type": "string" }],
+        })
+    }
+}

@@ -1,6 +1,7 @@
 //! Chores of this repository: schema export and interop.
 
 mod interop;
+mod schema;
 
 use std::process::ExitCode;
 
@@ -8,7 +9,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.first().map(String::as_str) {
         Some("interop") => interop::run(&args[1..]),
-        _ => Err("cargo xtask interop [--peers | --real]".into()),
+        Some("schema") => schema::run(&args[1..]),
+        _ => Err("cargo xtask interop [--peers | --real] | schema [--check]".into()),
     };
     outcome.map_or_else(fail, |()| ExitCode::SUCCESS)
 }

@@ -18,6 +18,29 @@ pub enum AuthMethod {
     Agent(AuthMethodAgent),
 }
 
+impl AuthMethod {
+    /// The method as one to call `authenticate` with. A kind this crate does not know is taken for
+    /// such a one if it has an id and a name; a terminal is not.
+    ///
+    /// ```
+    /// use duologue_schema::AuthMethod;
+    ///
+    /// let old = r#"{"type":"env_var","id":"key","name":"API key","vars":["KEY"]}"#;
+    /// let method: AuthMethod = serde_json::from_str(old)?;
+    /// assert_eq!(method.as_agent().unwrap().id, "key");
+    /// assert_eq!(serde_json::to_string(&method)?, old);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_agent(&self) -> Option<AuthMethodAgent> {
+        match self {
+            AuthMethod::Terminal(_) => None,
+            AuthMethod::Agent(agent) => Some(agent.clone()),
+            AuthMethod::Unknown(unknown) => unknown.json().parse().ok(),
+        }
+    }
+}
+
 /// Authentication by the agent itself.
 #[wire]
 pub struct AuthMethodAgent {

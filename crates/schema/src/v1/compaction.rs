@@ -25,7 +25,7 @@ pub struct CompactionUpdate {
 }
 
 /// How far a compaction is.
-#[wire]
+#[wire(open)]
 pub enum CompactionStatus {
     /// Under way.
     InProgress,

@@ -56,7 +56,7 @@ pub enum SessionConfigKind {
 }
 
 /// What sort of choice an option is. Names that start with `_` are private to an implementation.
-#[wire]
+#[wire(open)]
 pub enum SessionConfigOptionCategory {
     /// The session's mode.
     Mode,
@@ -227,6 +227,29 @@ impl<'de> Deserialize<'de> for SessionConfigOptionValue {
             serde_json::Value::Bool(value) if kind == "boolean" => Ok(Self::Boolean(value)),
             _ => Err(D::Error::custom("value is a string, or a boolean with type boolean")),
         }
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for SessionConfigOptionValue {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SessionConfigOptionValue".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "anyOf": [
+            {
+                "description": "For an option that is on or off.",
+                "type": "object",
+                "properties": { "type": { "type": "string", "const": "boolean" }, "value": { "type": "boolean" } },
+                "required": ["type", "value"],
+            },
+            {
+                "description": "For an option with a list.",
+                "type": "object",
+                "properties": { "value": generator.subschema_for::<SessionConfigValueId>() },
+                "required": ["value"],
+            },
+        ]})
     }
 }
 

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use duologue_schema_derive::wire;
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::wire::WriteFields;
+use crate::wire::{ReadFields, WriteFields, lenient, read_struct};
 use crate::{ElicitationId, ElicitationSchema, RequestId, SessionId, ToolCallId};
 
 /// `elicitation/create`: asks the person something.
@@ -24,7 +24,7 @@ pub struct CreateElicitationRequest {
 }
 
 /// How something is asked. A client must have said that it supports the mode.
-#[wire(tag = "mode")]
+#[wire(tag = "mode", open)]
 pub enum ElicitationMode {
     /// By a form.
     Form(Box<ElicitationFormMode>),
@@ -111,22 +111,39 @@ impl WriteFields for ElicitationScope {
 /// With both ids there, the session's counts.
 impl<'de> Deserialize<'de> for ElicitationScope {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let Ids { session_id, tool_call_id, request_id } = Ids::deserialize(d)?;
+        let Ids { session_id, tool_call_id, request_id } = read_struct(d)?;
         match (session_id, request_id) {
             (Some(session_id), _) => Ok(ElicitationSessionScope { session_id, tool_call_id }.into()),
-            (None, Some(Some(request_id))) => Ok(ElicitationRequestScope { request_id }.into()),
-            (None, Some(None)) => Ok(ElicitationRequestScope { request_id: RequestId::null() }.into()),
+            (None, Some(request_id)) => Ok(ElicitationRequestScope { request_id }.into()),
             (None, None) => Err(D::Error::missing_field("sessionId")),
         }
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Both scopes at once. `RequestId` has a `null` of its own, so an `Option` of it will not do.
+#[derive(Default)]
 struct Ids {
     session_id: Option<SessionId>,
     tool_call_id: Option<ToolCallId>,
-    request_id: Option<Option<RequestId>>,
+    request_id: Option<RequestId>,
+}
+
+impl ReadFields for Ids {
+    type Slots = Ids;
+
+    fn read<'de, A: MapAccess<'de>>(slots: &mut Ids, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        match key {
+            "sessionId" => slots.session_id = map.next_value()?,
+            "toolCallId" => slots.tool_call_id = lenient(map)?.ok(),
+            "requestId" => slots.request_id = Some(map.next_value()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish<E: serde::de::Error>(slots: Ids) -> Result<Self, E> {
+        Ok(slots)
+    }
 }
 
 #[cfg(feature = "schemars")]
@@ -174,7 +191,7 @@ impl CreateElicitationResponse {
 }
 
 /// What the person did.
-#[wire(tag = "action")]
+#[wire(tag = "action", open)]
 pub enum ElicitationAction {
     /// Filled in the form, or agreed to open the URL.
     Accept(ElicitationAcceptAction),

@@ -35,7 +35,7 @@ pub enum ElicitationSchemaType {
 }
 
 /// One field of a form.
-#[wire(tag = "type")]
+#[wire(tag = "type", open)]
 pub enum ElicitationPropertySchema {
     /// Text, or one of several choices.
     String(Box<StringPropertySchema>),
@@ -172,7 +172,7 @@ pub struct MultiSelectPropertySchema {
 }
 
 /// The choices of a field.
-#[wire(tag = "type")]
+#[wire(tag = "type", open)]
 pub enum MultiSelectItems {
     /// Plain choices.
     String(StringMultiSelectItems),

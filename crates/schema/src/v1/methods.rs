@@ -80,6 +80,7 @@ macro_rules! methods {
     (@enum $(#[$doc:meta])* $enum:ident { $($method:literal $variant:ident($params:ident),)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
+        #[allow(clippy::large_enum_variant, reason = "decoded to be taken apart at once")]
         #[non_exhaustive]
         pub enum $enum {
             $(#[doc = concat!("`", $method, "`")] $variant($params),)*

@@ -184,7 +184,7 @@ pub struct Notice {
 }
 
 /// How bad a notice is.
-#[wire]
+#[wire(open)]
 pub enum NoticeSeverity {
     /// Good to know.
     Info,

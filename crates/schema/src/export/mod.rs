@@ -1,0 +1,329 @@
+//! The types as JSON Schema, the methods as `meta.json`, and what tests need of both.
+
+pub mod random;
+mod registry;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{METHODS, MethodRow, ProtocolVersion, Side};
+
+pub use registry::{Definition, definitions};
+
+/// The generated files: a path from the root of the repository, and the text.
+#[must_use]
+pub fn files() -> [(&'static str, String); 2] {
+    let text = |value: &Value| format!("{value:#}\n");
+    [("schema/v1/schema.json", text(&document())), ("schema/v1/meta.json", text(&meta()))]
+}
+
+/// The methods by side and variant name.
+#[must_use]
+pub fn meta() -> Value {
+    let side = |rows: &[MethodRow]| -> Map<String, Value> {
+        rows.iter()
+            .map(|row| (row.method.trim_start_matches("$/").replace('/', "_"), row.method.into()))
+            .collect()
+    };
+    let [agent, client, protocol] = METHODS.map(side);
+    json!({
+        "version": ProtocolVersion::LATEST,
+        "agentMethods": agent,
+        "clientMethods": client,
+        "protocolMethods": protocol,
+    })
+}
+
+/// The whole schema: every definition, and at its root the messages each side sends.
+#[must_use]
+pub fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/$defs".into())
+        .into_generator();
+    for definition in definitions() {
+        (definition.register)(&mut generator);
+    }
+    let mut all = generator.take_definitions(true);
+    for row in METHODS.into_iter().flatten() {
+        for name in [Some(row.params), row.result].into_iter().flatten() {
+            if let Some(Value::Object(definition)) = all.get_mut(name) {
+                definition.insert("x-method".into(), row.method.into());
+                definition.insert("x-side".into(), side_name(row.side).into());
+            }
+        }
+    }
+    refine(&mut all);
+    mark_additions(&mut all);
+    let [agent, client, protocol] = METHODS;
+    for (sender, handled, answered) in [("Client", agent, client), ("Agent", client, agent)] {
+        let requests = handled.iter().filter(|row| row.result.is_some()).map(|row| row.params);
+        let notifications = handled.iter().filter(|row| row.result.is_none()).map(|row| row.params);
+        let results = answered.iter().filter_map(|row| row.result);
+        all.insert(format!("{sender}Request"), envelope(Some("id"), requests.chain(["ExtRequest"])));
+        all.insert(format!("{sender}Notification"), envelope(None, notifications.chain(["ExtNotification"])));
+        all.insert(format!("{sender}Response"), response(results.chain(["ExtResponse"])));
+    }
+    let message = |kind: &str| {
+        let refs = ["Request", "Response", "Notification"].map(|part| reference(&format!("{kind}{part}")));
+        json!({ "title": kind, "type": "object", "properties": jsonrpc(), "required": ["jsonrpc"], "anyOf": refs })
+    };
+    let mut both = envelope(None, protocol.iter().map(|row| row.params));
+    both["title"] = "ProtocolLevel".into();
+    both["properties"]["jsonrpc"] = jsonrpc()["jsonrpc"].take();
+    both["required"] = json!(["jsonrpc", "method"]);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Agent Client Protocol, version 1, with the additions of Duologue",
+        "anyOf": [message("Agent"), message("Client"), both],
+        "$defs": all,
+    })
+}
+
+/// What the Rust types do not say.
+fn refine(all: &mut Map<String, Value>) {
+    let mut set = |definition: &str, property: &str, keyword: &str, value: Value| {
+        if let Some(definition) = all.get_mut(definition) {
+            definition["properties"][property][keyword] = value;
+        }
+    };
+    set("Notice", "title", "minLength", 1.into());
+    set("ElicitationUrlMode", "url", "format", "uri".into());
+}
+
+/// What ACP does not have, marked by `x-extension`.
+fn mark_additions(all: &mut Map<String, Value>) {
+    let mark = |value: &mut Value| value["x-extension"] = "duologue".into();
+    if let Some(clear) = all.get_mut("MessageClear") {
+        mark(clear);
+    }
+    let Some(Value::Array(variants)) = all.get_mut("SessionUpdate").map(|update| update["oneOf"].take())
+    else {
+        return;
+    };
+    let marked = variants.into_iter().map(|mut variant| {
+        if variant["properties"]["sessionUpdate"]["const"].as_str().is_some_and(|tag| tag.ends_with("_clear"))
+        {
+            mark(&mut variant);
+        }
+        variant
+    });
+    all["SessionUpdate"]["oneOf"] = marked.collect();
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Agent => "agent",
+        Side::Client => "client",
+        Side::Protocol => "protocol",
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{name}") })
+}
+
+fn references<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Value> {
+    names.map(reference).collect()
+}
+
+fn jsonrpc() -> Value {
+    json!({ "jsonrpc": { "type": "string", "enum": ["2.0"] } })
+}
+
+fn envelope<'a>(id: Option<&str>, params: impl Iterator<Item = &'a str>) -> Value {
+    let mut properties = Map::new();
+    if let Some(id) = id {
+        properties.insert(id.into(), reference("RequestId"));
+    }
+    properties.insert("method".into(), json!({ "type": "string" }));
+    let mut variants = references(params);
+    variants.push(json!({ "type": "null" }));
+    properties.insert("params".into(), json!({ "anyOf": variants }));
+    let required: Vec<&str> = id.into_iter().chain(["method"]).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "x-docs-ignore": true })
+}
+
+fn response<'a>(results: impl Iterator<Item = &'a str>) -> Value {
+    let id = reference("RequestId");
+    json!({
+        "anyOf": [
+            {
+                "title": "Result",
+                "type": "object",
+                "properties": { "id": id, "result": { "anyOf": references(results) } },
+                "required": ["id", "result"],
+            },
+            {
+                "title": "Error",
+                "type": "object",
+                "properties": { "id": id, "error": reference("Error") },
+                "required": ["id", "error"],
+            },
+        ],
+        "x-docs-ignore": true,
+    })
+}
+
+/// What `#[wire]` knows of a field.
+#[allow(clippy::struct_excessive_bools)]
+pub(crate) struct Field {
+    pub(crate) key: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) required: bool,
+    pub(crate) nullable: bool,
+    pub(crate) lenient: bool,
+    pub(crate) skip_invalid: bool,
+    pub(crate) null_default: bool,
+    pub(crate) default: Option<Value>,
+}
+
+/// The schema of a struct, field by field.
+pub(crate) struct Object {
+    schema: Map<String, Value>,
+    properties: Map<String, Value>,
+    required: Vec<&'static str>,
+}
+
+impl Object {
+    pub(crate) fn new(doc: &str) -> Self {
+        let mut schema = Map::new();
+        schema.insert("description".into(), doc.into());
+        schema.insert("type".into(), "object".into());
+        Object { schema, properties: Map::new(), required: Vec::new() }
+    }
+
+    pub(crate) fn field<T: JsonSchema>(mut self, generator: &mut SchemaGenerator, field: Field) -> Self {
+        let mut schema = generator.subschema_for::<T>().to_value();
+        if field.nullable {
+            schema = nullable(schema);
+        }
+        if let Value::Bool(_) = schema {
+            schema = json!({});
+        }
+        schema["description"] = field.doc.into();
+        if let Some(default) = field.default {
+            schema["default"] = default;
+        }
+        let hints = [
+            (field.lenient, "x-deserialize-default-on-error"),
+            (field.skip_invalid, "x-deserialize-skip-invalid-items"),
+            (field.null_default, "x-deserialize-default-on-null"),
+        ];
+        for (_, hint) in hints.iter().filter(|(holds, _)| *holds) {
+            schema[hint] = true.into();
+        }
+        if field.required {
+            self.required.push(field.key);
+        }
+        self.properties.insert(field.key.into(), schema);
+        self
+    }
+
+    /// Puts the alternatives of `T` beside the properties.
+    pub(crate) fn flatten<T: JsonSchema>(mut self, generator: &mut SchemaGenerator) -> Self {
+        let Value::Object(inner) = T::json_schema(generator).to_value() else { return self };
+        self.schema.extend(inner.into_iter().filter(|(key, _)| key != "description" && key != "type"));
+        self
+    }
+
+    pub(crate) fn finish(mut self) -> Schema {
+        self.schema.insert("properties".into(), self.properties.into());
+        if !self.required.is_empty() {
+            self.schema.insert("required".into(), self.required.into());
+        }
+        self.schema.into()
+    }
+}
+
+/// `schema`, or `null`.
+fn nullable(mut schema: Value) -> Value {
+    match &schema {
+        Value::Object(object) if object.contains_key("type") => {
+            let inner = schema["type"].take();
+            schema["type"] = json!([inner, "null"]);
+            schema
+        }
+        // It allows `null` already.
+        Value::Bool(_) => schema,
+        Value::Object(object) if object.is_empty() => schema,
+        _ => json!({ "anyOf": [schema, { "type": "null" }] }),
+    }
+}
+
+/// The schema of an enum of names.
+pub(crate) fn names(doc: &str, open: bool, names: &[(&str, &str)]) -> Schema {
+    let mut variants: Vec<Value> = names
+        .iter()
+        .map(|(name, doc)| json!({ "type": "string", "const": name, "description": doc }))
+        .collect();
+    if open {
+        variants.push(json!({ "type": "string", "title": "other", "description": "Any other name." }));
+    }
+    let key = if open { "anyOf" } else { "oneOf" };
+    object([("description", doc.into()), (key, variants.into())])
+}
+
+/// The schema of a union: for each variant its tag (`None`: it has none), description and payload.
+pub(crate) fn tagged<const N: usize>(
+    doc: &str,
+    tag: &str,
+    open: bool,
+    variants: [(Option<&str>, &str, Option<Schema>); N],
+) -> Schema {
+    let tagged = |name: &str| {
+        json!({
+            "type": "object",
+            "properties": { tag: { "type": "string", "const": name } },
+            "required": [tag],
+        })
+    };
+    let known: Vec<Value> = variants.iter().filter_map(|(name, ..)| name.map(tagged)).collect();
+    let any = open || known.len() < N;
+    let mut all: Vec<Value> = variants
+        .into_iter()
+        .map(|(name, doc, payload)| {
+            let mut variant = name.map_or_else(|| json!({}), tagged);
+            variant["description"] = doc.into();
+            if let Some(payload) = payload {
+                variant["allOf"] = json!([payload]);
+            }
+            variant
+        })
+        .collect();
+    if open {
+        all.push(json!({
+            "title": "other",
+            "description": "Any other kind.",
+            "type": "object",
+            "properties": { tag: { "type": "string" } },
+            "required": [tag],
+            "not": { "anyOf": known },
+        }));
+    }
+    let key = if any { "anyOf" } else { "oneOf" };
+    let mut schema = object([("description", doc.into()), (key, all.into())]);
+    if !any {
+        schema.insert("discriminator".into(), json!({ "propertyName": tag }));
+    }
+    schema
+}
+
+/// The schema of an id.
+pub(crate) fn id(doc: &str) -> Schema {
+    object([("description", doc.trim().into()), ("type", "string".into())])
+}
+
+/// The schema of what may be anything.
+pub(crate) fn anything(doc: &str) -> Schema {
+    object([("description", doc.trim().into())])
+}
+
+/// The schema of what is one of several things without a tag.
+pub(crate) fn any_of<const N: usize>(doc: &str, variants: [Schema; N]) -> Schema {
+    let variants: Vec<Value> = variants.into_iter().map(Schema::to_value).collect();
+    object([("description", doc.into()), ("anyOf", variants.into())])
+}
+
+fn object<const N: usize>(members: [(&str, Value); N]) -> Schema {
+    members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>().into()
+}

@@ -1,0 +1,166 @@
+//! Every definition by name, with a way through its type.
+
+use schemars::SchemaGenerator;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    AgentAuthCapabilities, AgentCapabilities, AgentNotification, AgentRequest, Annotations, AudioContent,
+    AuthCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AuthMethodTerminal, AuthenticateRequest,
+    AuthenticateResponse, AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate,
+    BlobResourceContents, BooleanConfigOptionCapabilities, BooleanPropertySchema, CancelNotification,
+    CancelRequestNotification, ClientCapabilities, ClientNotification, ClientRequest,
+    ClientSessionCapabilities, CloseSessionRequest, CloseSessionResponse, CompactionCapabilities,
+    CompactionId, CompactionStatus, CompactionSummaryChunk, CompactionUpdate,
+    CompleteElicitationNotification, ConfigOptionUpdate, Content, ContentBlock, ContentChunk, Cost,
+    CreateElicitationRequest, CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse,
+    CurrentModeUpdate, DeleteSessionRequest, DeleteSessionResponse, Diff, ElicitationAcceptAction,
+    ElicitationCapabilities, ElicitationContentValue, ElicitationFormCapabilities, ElicitationFormMode,
+    ElicitationId, ElicitationPropertySchema, ElicitationRequestScope, ElicitationSchema,
+    ElicitationSchemaType, ElicitationSessionScope, ElicitationUrlCapabilities, ElicitationUrlMode,
+    EmbeddedResource, EmbeddedResourceResource, EnumOption, EnvVariable, Error, ErrorCode, ExtNotification,
+    ExtRequest, ExtResponse, FileSystemCapabilities, HttpHeader, ImageContent, Implementation,
+    InitializeRequest, InitializeResponse, IntegerPropertySchema, Json, KillTerminalRequest,
+    KillTerminalResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
+    LogoutCapabilities, LogoutRequest, LogoutResponse, McpCapabilities, McpServer, McpServerHttp,
+    McpServerSse, McpServerStdio, MessageClear, MessageId, MultiSelectItems, MultiSelectPropertySchema,
+    NewSessionRequest, NewSessionResponse, Notice, NoticeCapabilities, NoticeSeverity, NumberPropertySchema,
+    PermissionOption, PermissionOptionId, PermissionOptionKind, Plan, PlanEntry, PlanEntryPriority,
+    PlanEntryStatus, PromptCapabilities, PromptRequest, PromptResponse, ProtocolVersion, ReadTextFileRequest,
+    ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, RequestId,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ResourceLink,
+    ResumeSessionRequest, ResumeSessionResponse, Role, SelectedPermissionOutcome,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigBoolean, SessionConfigGroupId, SessionConfigId, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionsCapabilities, SessionConfigSelect,
+    SessionConfigSelectGroup, SessionConfigSelectOption, SessionConfigSelectOptions, SessionConfigValueId,
+    SessionDeleteCapabilities, SessionId, SessionInfo, SessionInfoUpdate, SessionListCapabilities,
+    SessionMode, SessionModeId, SessionModeState, SessionNotification, SessionResumeCapabilities,
+    SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
+    SetSessionModeResponse, StopReason, StringFormat, StringMultiSelectItems, StringPropertySchema, Terminal,
+    TerminalExitStatus, TerminalId, TerminalOutputRequest, TerminalOutputResponse, TextContent,
+    TextResourceContents, TitledMultiSelectItems, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation,
+    ToolCallStatus, ToolCallUpdate, ToolKind, UnstructuredCommandInput, UsageUpdate,
+    WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
+};
+
+/// A definition of the schema.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Definition {
+    /// Its name.
+    pub name: &'static str,
+    /// Decodes JSON text into the type and encodes that again.
+    pub round_trip: fn(&str) -> Result<String, String>,
+    pub(super) register: fn(&mut SchemaGenerator),
+}
+
+macro_rules! definitions {
+    ($($name:ident,)*) => {
+        [$(Definition {
+            name: stringify!($name),
+            round_trip: round_trip::<$name>,
+            register: |generator| { generator.subschema_for::<$name>(); },
+        },)*]
+    };
+}
+
+/// Every definition of the schema.
+#[must_use]
+pub fn definitions() -> Vec<Definition> {
+    let types = definitions! {
+        AgentAuthCapabilities, AgentCapabilities, Annotations, AudioContent, AuthCapabilities, AuthMethod,
+        AuthMethodAgent, AuthMethodId, AuthMethodTerminal, AuthenticateRequest, AuthenticateResponse,
+        AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, BlobResourceContents,
+        BooleanConfigOptionCapabilities, BooleanPropertySchema, CancelNotification,
+        CancelRequestNotification, ClientCapabilities, ClientSessionCapabilities, CloseSessionRequest,
+        CloseSessionResponse, CompactionCapabilities, CompactionId, CompactionStatus,
+        CompactionSummaryChunk, CompactionUpdate, CompleteElicitationNotification, ConfigOptionUpdate,
+        Content, ContentBlock, ContentChunk, Cost, CreateElicitationRequest, CreateElicitationResponse,
+        CreateTerminalRequest, CreateTerminalResponse, CurrentModeUpdate, DeleteSessionRequest,
+        DeleteSessionResponse, Diff, ElicitationAcceptAction, ElicitationCapabilities,
+        ElicitationContentValue, ElicitationFormCapabilities, ElicitationFormMode, ElicitationId,
+        ElicitationPropertySchema, ElicitationRequestScope, ElicitationSchema, ElicitationSchemaType,
+        ElicitationSessionScope, ElicitationUrlCapabilities, ElicitationUrlMode, EmbeddedResource,
+        EmbeddedResourceResource, EnumOption, EnvVariable, Error, ErrorCode, ExtNotification, ExtRequest,
+        ExtResponse, FileSystemCapabilities, HttpHeader, ImageContent, Implementation, InitializeRequest,
+        InitializeResponse, IntegerPropertySchema, KillTerminalRequest, KillTerminalResponse,
+        ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
+        LogoutCapabilities, LogoutRequest, LogoutResponse, McpCapabilities, McpServer, McpServerHttp,
+        McpServerSse, McpServerStdio, MessageClear, MessageId, MultiSelectItems, MultiSelectPropertySchema,
+        NewSessionRequest, NewSessionResponse, Notice, NoticeCapabilities, NoticeSeverity,
+        NumberPropertySchema, PermissionOption, PermissionOptionId, PermissionOptionKind, Plan, PlanEntry,
+        PlanEntryPriority, PlanEntryStatus, PromptCapabilities, PromptRequest, PromptResponse,
+        ProtocolVersion, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
+        ReleaseTerminalResponse, RequestId, RequestPermissionOutcome, RequestPermissionRequest,
+        RequestPermissionResponse, ResourceLink, ResumeSessionRequest, ResumeSessionResponse, Role,
+        SelectedPermissionOutcome, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+        SessionCloseCapabilities, SessionConfigBoolean, SessionConfigGroupId, SessionConfigId,
+        SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionsCapabilities,
+        SessionConfigSelect, SessionConfigSelectGroup, SessionConfigSelectOption,
+        SessionConfigSelectOptions, SessionConfigValueId, SessionDeleteCapabilities, SessionId,
+        SessionInfo, SessionInfoUpdate, SessionListCapabilities, SessionMode, SessionModeId,
+        SessionModeState, SessionNotification, SessionResumeCapabilities, SessionUpdate,
+        SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
+        SetSessionModeResponse, StopReason, StringFormat, StringMultiSelectItems, StringPropertySchema,
+        Terminal, TerminalExitStatus, TerminalId, TerminalOutputRequest, TerminalOutputResponse,
+        TextContent, TextResourceContents, TitledMultiSelectItems, ToolCall, ToolCallContent, ToolCallId,
+        ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind, UnstructuredCommandInput, UsageUpdate,
+        WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
+        WriteTextFileResponse,
+    };
+    let envelope = |name, round_trip| Definition { name, round_trip, register: |_| {} };
+    let envelopes = [
+        envelope("AgentNotification", |text| message(text, AgentNotification::decode)),
+        envelope("AgentRequest", |text| message(text, AgentRequest::decode)),
+        envelope("AgentResponse", round_trip::<Response>),
+        envelope("ClientNotification", |text| message(text, ClientNotification::decode)),
+        envelope("ClientRequest", |text| message(text, ClientRequest::decode)),
+        envelope("ClientResponse", round_trip::<Response>),
+    ];
+    types.into_iter().chain(envelopes).collect()
+}
+
+fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
+    let value: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    serde_json::to_string(&value).map_err(|error| error.to_string())
+}
+
+/// A request or a notification. The params of a method that is not in the table pass as they are.
+fn message<T: Serialize>(
+    text: &str,
+    decode: impl Fn(&str, Option<&RawValue>) -> Option<Result<T, Error>>,
+) -> Result<String, String> {
+    fn some<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RequestId>, D::Error> {
+        RequestId::deserialize(d).map(Some)
+    }
+    #[derive(Serialize, Deserialize)]
+    struct Message<P> {
+        #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+        id: Option<RequestId>,
+        method: String,
+        #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+        params: Option<P>,
+    }
+    let Message { id, method, params } =
+        serde_json::from_str::<Message<Json>>(text).map_err(|error| error.to_string())?;
+    let encoded = match decode(&method, params.as_ref().map(Json::as_raw)) {
+        Some(params) => {
+            let params = Some(params.map_err(|error| error.to_string())?);
+            serde_json::to_string(&Message { id, method, params })
+        }
+        None => serde_json::to_string(&Message { id, method, params }),
+    };
+    encoded.map_err(|error| error.to_string())
+}
+
+/// An answer. Its request would say what its result is.
+#[derive(Serialize, Deserialize)]
+struct Response {
+    id: RequestId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+}

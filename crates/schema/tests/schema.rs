@@ -1,0 +1,38 @@
+//! The exported schema: the committed files are up to date, and random values of every definition
+//! survive the types.
+
+use std::path::Path;
+
+use duologue_schema::export::random::{Random, same};
+use duologue_schema::export::{definitions, document, files};
+
+/// How many values of each definition are tried.
+const VALUES: u64 = 200;
+
+#[test]
+fn the_committed_files_are_those_the_types_make() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (path, text) in files() {
+        let committed = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        assert!(committed == text, "{path} is out of date; run `cargo xtask schema` and commit the result");
+    }
+}
+
+#[test]
+fn random_values_of_every_definition_survive_the_types() {
+    let document = document();
+    let mut failures = Vec::new();
+    for definition in definitions() {
+        for seed in 0..VALUES {
+            let value = Random::new(&document, seed).definition(definition.name);
+            let failure = match (definition.round_trip)(&value.to_string()) {
+                Err(error) => error,
+                Ok(text) if !same(&value, &serde_json::from_str(&text).unwrap()) => text,
+                Ok(_) => continue,
+            };
+            failures.push(format!("{} {seed}: {value}\n  -> {failure}", definition.name));
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), definitions().len(), failures.join("\n"));
+}
