@@ -1,4 +1,4 @@
-//! What the Rust agent and client share: the surface they play, comparing, and reporting.
+//! What the Rust agents and clients, foreign and ours, share: the surface they play, comparing, and reporting.
 
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -29,7 +29,7 @@ impl Surface {
 
     /// What a client calls, in order, without what the other SDK lacks.
     pub fn entries(&self) -> Vec<&Value> {
-        self.entries.iter().filter(|entry| self.knows(entry)).collect()
+        self.entries.iter().filter(|entry| self.knows(row_of(entry))).collect()
     }
 
     /// What an agent calls.
@@ -40,11 +40,12 @@ impl Surface {
     /// The items of a list in an entry, without what the other SDK lacks.
     pub fn known<'a>(&self, entry: &'a Value, list: &str) -> Vec<&'a Value> {
         let all = entry[list].as_array().map(Vec::as_slice).unwrap_or_default();
-        all.iter().filter(|item| self.knows(item)).collect()
+        all.iter().filter(|item| self.knows(row_of(item))).collect()
     }
 
-    fn knows(&self, item: &Value) -> bool {
-        !self.lacks.contains(row_of(item))
+    /// Whether the other SDK knows a method or variant.
+    pub fn knows(&self, row: &str) -> bool {
+        !self.lacks.contains(row)
     }
 
     /// Gives a variable its value, unless it has one.
