@@ -1,1 +1,47 @@
 //! Drive an Agent Client Protocol agent from an editor or a script.
+//!
+//! ```no_run
+//! use duologue_client::{Client, Command, Result};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<()> {
+//!     let agent = Client::new(()).spawn(Command::new("echo-agent")).await?;
+//!     let session = agent.new_session("/home/me/project").await?;
+//!     let mut turn = session.prompt("hello").await?;
+//!     while let Some(update) = turn.next().await {
+//!         print!("{}", update?);
+//!     }
+//!     println!("{:?}", turn.outcome().await?.stop_reason);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A [`Client`] has the settings and the [`Host`], which is what the agent may ask for. Spawning an
+//! agent gives a [`Connection`]; its [`Session`]s run [`Turn`]s, and a turn is a stream of updates.
+#![forbid(unsafe_code)]
+
+mod client;
+mod command;
+mod connection;
+mod error;
+mod host;
+mod process;
+mod prompt;
+mod router;
+mod service;
+mod session;
+mod turn;
+
+pub use client::Client;
+pub use command::Command;
+pub use connection::Connection;
+pub use duologue_rpc as rpc;
+pub use duologue_rpc::{Extensions, Limits, Transport};
+pub use duologue_schema as schema;
+pub use duologue_schema::{Conversation, SessionId, SessionUpdate, StopReason};
+pub use error::{AgentExited, Error, Result};
+pub use host::{Host, HostResult};
+pub use prompt::Prompt;
+pub use router::SessionState;
+pub use session::{Replay, Session, SessionBuilder, Updates};
+pub use turn::{Canceller, Reply, Turn};

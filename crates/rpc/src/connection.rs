@@ -87,7 +87,7 @@ impl Done {
     }
 }
 
-type Explain = Box<dyn FnOnce(Closed) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
+type Explain = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
 
 /// A connection that has not begun: transport and settings.
 ///
@@ -151,11 +151,11 @@ impl Connection {
 
     /// Lets the owner of the transport say why the input ended, before those who wait are told:
     /// for a child process, how it exited.
-    pub fn explain_end<F>(mut self, explain: impl FnOnce(Closed) -> F + Send + 'static) -> Self
+    pub fn explain_end<F>(mut self, explain: impl FnOnce(Closed, Peer) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Closed> + Send + 'static,
     {
-        self.explain = Some(Box::new(move |reason| Box::pin(explain(reason))));
+        self.explain = Some(Box::new(move |reason, peer| Box::pin(explain(reason, peer))));
         self
     }
 
@@ -217,7 +217,9 @@ async fn run<S: Service>(
     let mut reason = reader.read(input).await;
     if let Some(explain) = explain {
         // Bounded, because those who wait must not wait for long.
-        reason = tokio::time::timeout(grace, explain(reason.clone())).await.unwrap_or(reason);
+        reason = tokio::time::timeout(grace, explain(reason.clone(), Peer { shared: shared.clone() }))
+            .await
+            .unwrap_or(reason);
     }
     tracing::debug!(%reason, "the connection ends");
     shared.close(reason.clone());

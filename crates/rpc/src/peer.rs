@@ -157,10 +157,25 @@ impl Peer {
     /// As [`notify`](Self::notify).
     pub async fn notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
         let frame = self.encode(method, params)?;
-        if !self.shared.outbox.has_room() {
-            self.shared.outbox.room().await.map_err(Error::Closed)?;
-        }
+        self.ready().await?;
         self.shared.send(&frame)
+    }
+
+    /// Waits until there is room for another notification: what [`notify`](Self::notify) does
+    /// before it sends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] when the connection ends first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if self.shared.outbox.has_room() {
+            return Ok(());
+        }
+        self.shared.outbox.room().await.map_err(Error::Closed)
     }
 
     /// Sends a notification at once, whatever waits before it. For the few that must not wait:
@@ -191,6 +206,17 @@ impl Peer {
     #[must_use]
     pub fn queue<T: Send + 'static>(&self) -> (QueueSender<T>, Queue<T>) {
         queue(&self.shared.budget)
+    }
+
+    /// Runs a task that belongs to the connection: its end waits a moment for it.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn(task);
+    }
+
+    /// Ends our half of the conversation: what was sent before is written, then the peer sees the
+    /// end of its input. Reading goes on until the peer ends its half.
+    pub fn finish(&self) {
+        self.shared.outbox.finish();
     }
 
     /// Ends the connection from this side. What was sent before is still written, for as long as

@@ -216,6 +216,12 @@ impl<T: Send + 'static> Stream for Queue<T> {
 
 impl<T> Unpin for Queue<T> {}
 
+impl<T> std::fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("bytes", &self.shared.bytes.load(Relaxed)).finish_non_exhaustive()
+    }
+}
+
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock_unpoisoned();

@@ -102,18 +102,22 @@ impl Responder {
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R, Error>> + Send + 'static,
     {
-        let (cancellation, grace) = (self.cancellation.clone(), self.shared.limits.cancel_grace);
+        let grace = self.shared.limits.cancel_grace;
+        self.spawn_with(move |responder| async move {
+            let out = until_dropped(&responder.cancellation, grace, handler).await;
+            responder.respond(out.unwrap_or_else(|| Err(Error::request_cancelled())));
+        });
+    }
+
+    /// Runs `work` in a task of the connection and leaves the answer, and what is to be done about
+    /// a cancellation, to it. The end of the connection waits a moment for such tasks.
+    pub fn spawn_with<F>(self, work: impl FnOnce(Responder) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let span = tracing::debug_span!("request", id = %self.id);
         let tasks = self.shared.tasks.clone();
-        tasks.spawn(
-            async move {
-                // The responder lives outside the handler, so that a panic drops it and answers.
-                let responder = self;
-                let out = until_dropped(&cancellation, grace, handler).await;
-                responder.respond(out.unwrap_or_else(|| Err(Error::request_cancelled())));
-            }
-            .instrument(span),
-        );
+        tasks.spawn(work(self).instrument(span));
     }
 
     fn answer<R: Serialize>(&mut self, answer: Result<R, Error>) {

@@ -1,0 +1,187 @@
+//! Messages and thoughts: append, clear, replace.
+
+use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate};
+
+use crate::client::Clearing;
+use crate::error::Result;
+use crate::turn::Turn;
+
+/// What [`Message::clear`] does for a client that has not advertised
+/// `_meta.duologue.messageClear` in its capabilities. RFD 0001 has the reasons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClearPolicy {
+    /// Ends the message with a visible rule and goes on under a new message id.
+    #[default]
+    Separator,
+    /// Holds the text of every message back until it is final: [`Message::finish`] or the end of
+    /// the turn. Nothing streams, nothing has to be taken back.
+    Hold,
+    /// Sends the clear anyway, to every client.
+    Always,
+}
+
+/// What stands between a cleared draft and its successor for a client that cannot clear.
+const SEPARATOR: &str = "\n\n---\n\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Message,
+    Thought,
+}
+
+impl Kind {
+    fn chunk(self, id: &MessageId, content: ContentBlock) -> SessionUpdate {
+        let chunk = ContentChunk::new(content).message_id(id.clone());
+        match self {
+            Kind::Message => SessionUpdate::AgentMessageChunk(chunk),
+            Kind::Thought => SessionUpdate::AgentThoughtChunk(chunk),
+        }
+    }
+
+    fn clear(self, id: &MessageId) -> SessionUpdate {
+        let clear = MessageClear::new().message_id(id.clone());
+        match self {
+            Kind::Message => SessionUpdate::AgentMessageClear(clear),
+            Kind::Thought => SessionUpdate::AgentThoughtClear(clear),
+        }
+    }
+}
+
+/// A message that is held back.
+pub(crate) struct Draft {
+    kind: Kind,
+    id: MessageId,
+    content: Vec<ContentBlock>,
+}
+
+impl Draft {
+    pub(crate) fn into_updates(self) -> impl Iterator<Item = SessionUpdate> {
+        let Draft { kind, id, content } = self;
+        content.into_iter().map(move |block| kind.chunk(&id, block))
+    }
+}
+
+/// A message or a thought of the agent while it is being written.
+///
+/// ```
+/// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+/// let mut message = turn.message();
+/// message.push("Drafting…").await?;
+/// message.clear().await?;
+/// message.push("The answer is 42.").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Message {
+    turn: Turn,
+    kind: Kind,
+    id: MessageId,
+    /// The text that was pushed since the last clear, as long as there was only text.
+    text: String,
+    empty: bool,
+}
+
+impl Message {
+    pub(crate) fn new(turn: Turn, kind: Kind) -> Self {
+        Message { turn, kind, id: Turn::new_message_id(), text: String::new(), empty: true }
+    }
+
+    /// The id the client knows the message by. A clear that falls back to a separator changes it.
+    #[must_use]
+    pub fn id(&self) -> &MessageId {
+        &self.id
+    }
+
+    /// Appends text, or any other content.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn push(&mut self, content: impl Into<ContentBlock>) -> Result<()> {
+        let content = content.into();
+        match content.as_text() {
+            Some("") => return Ok(()),
+            Some(text) => self.text.push_str(text),
+            None => {}
+        }
+        self.empty = false;
+        if self.clearing() == Clearing::Hold {
+            return self.hold(content);
+        }
+        self.turn.update(self.kind.chunk(&self.id, content)).await
+    }
+
+    /// Empties the message; what is pushed next starts it anew.
+    ///
+    /// Sends `agent_message_clear` (or `agent_thought_clear`) to clients that understand it and
+    /// follows the [`ClearPolicy`] for those that do not. An empty message needs no clearing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn clear(&mut self) -> Result<()> {
+        if self.empty {
+            return Ok(());
+        }
+        match self.clearing() {
+            Clearing::Send => self.turn.update(self.kind.clear(&self.id)).await?,
+            Clearing::Hold => self.turn.with_drafts(|drafts| drafts.retain(|draft| draft.id != self.id))?,
+            Clearing::Separate => {
+                self.turn.update(self.kind.chunk(&self.id, SEPARATOR.into())).await?;
+                self.id = Turn::new_message_id();
+            }
+        }
+        self.text.clear();
+        self.empty = true;
+        Ok(())
+    }
+
+    /// Makes `full` the whole text, for frameworks that hand out complete states: sends the suffix
+    /// that is missing, or clears and pushes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn set(&mut self, full: impl AsRef<str>) -> Result<()> {
+        let full = full.as_ref();
+        if let Some(missing) = full.strip_prefix(self.text.as_str()) {
+            return self.push(missing).await;
+        }
+        self.clear().await?;
+        self.push(full).await
+    }
+
+    /// Ends the message. Only one that is held back (see [`ClearPolicy::Hold`]) needs it, and the
+    /// end of the turn does the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn finish(self) -> Result<()> {
+        let draft = self.turn.with_drafts(|drafts| {
+            let index = drafts.iter().position(|draft| draft.id == self.id)?;
+            Some(drafts.remove(index))
+        })?;
+        for update in draft.into_iter().flat_map(Draft::into_updates) {
+            self.turn.update(update).await?;
+        }
+        Ok(())
+    }
+
+    fn clearing(&self) -> Clearing {
+        self.turn.client().clearing()
+    }
+
+    fn hold(&self, content: ContentBlock) -> Result<()> {
+        self.turn.with_drafts(|drafts| match drafts.iter_mut().find(|draft| draft.id == self.id) {
+            Some(draft) => match (draft.content.last_mut(), &content) {
+                // Runs of text are one chunk when they are sent at last.
+                (Some(ContentBlock::Text(last)), ContentBlock::Text(text)) => last.text.push_str(&text.text),
+                _ => draft.content.push(content),
+            },
+            None => drafts.push(Draft { kind: self.kind, id: self.id.clone(), content: vec![content] }),
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! Starting an agent: on stdio, or on any transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_rpc::{Closed, Connection, Extensions, Limits, Stdio, Tap, Transport};
+
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::message::ClearPolicy;
+use crate::service::AgentService;
+
+/// How long the process lives on after the end of its input, see [`serve_stdio`].
+const LAST_MOMENTS: Duration = Duration::from_millis(1_900);
+
+/// Serves one client over stdin and stdout until it leaves.
+///
+/// From here on both belong to the conversation: `println!` writes to stderr instead, and child
+/// processes inherit an empty stdin.
+///
+/// When the client closes stdin, turns are cancelled, handlers get a second to answer, and this
+/// returns. The process ends two seconds after stdin closed at the latest, even when a handler is
+/// stuck: an agent without a client is an orphan.
+///
+/// ```no_run
+/// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
+///
+/// struct Echo;
+///
+/// impl Agent for Echo {
+///     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+///         turn.message().push(prompt.text()).await?;
+///         Ok(StopReason::EndTurn)
+///     }
+/// }
+///
+/// #[tokio::main]
+/// async fn main() -> Result<()> {
+///     serve_stdio(Echo).await
+/// }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Stdio`] when stdin and stdout cannot be taken, [`Error::Connection`] when the
+/// conversation broke. A client that goes away is no error.
+///
+/// # Panics
+///
+/// Outside a tokio runtime with I/O and time enabled.
+pub async fn serve_stdio<A: Agent>(agent: A) -> Result<()> {
+    Server::new(agent).serve_stdio().await
+}
+
+/// Serves one client over `transport` until it leaves. See [`serve_stdio`] for the rest; the
+/// process is left alone here.
+///
+/// # Errors
+///
+/// [`Error::Connection`] when the conversation broke. A client that goes away is no error.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the connection.
+///
+/// # Panics
+///
+/// Outside a tokio runtime with time enabled.
+pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
+    Server::new(agent).serve(transport).await
+}
+
+/// An agent with settings other than the default ones.
+///
+/// ```no_run
+/// # use duologue_agent::{Agent, ClearPolicy, Result, Server};
+/// # async fn run(agent: impl Agent) -> Result<()> {
+/// Server::new(agent).clear_policy(ClearPolicy::Hold).serve_stdio().await
+/// # }
+/// ```
+#[must_use = "an agent runs once it is served"]
+pub struct Server<A> {
+    agent: A,
+    clear_policy: ClearPolicy,
+    extensions: Extensions,
+    limits: Limits,
+    tap: Option<Arc<dyn Tap>>,
+}
+
+impl<A: Agent> Server<A> {
+    /// The agent with default settings.
+    pub fn new(agent: A) -> Self {
+        Server {
+            agent,
+            clear_policy: ClearPolicy::default(),
+            extensions: Extensions::default(),
+            limits: Limits::default(),
+            tap: None,
+        }
+    }
+
+    /// What clearing a message does for clients that do not know it.
+    pub fn clear_policy(mut self, policy: ClearPolicy) -> Self {
+        self.clear_policy = policy;
+        self
+    }
+
+    /// Handlers for extension methods.
+    pub fn extensions(mut self, extensions: Extensions) -> Self {
+        self.extensions = extensions;
+        self
+    }
+
+    /// Other limits than the default ones.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Shows every frame to `tap`.
+    pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
+        self
+    }
+
+    /// As [`serve_stdio`].
+    ///
+    /// # Errors
+    ///
+    /// As [`serve_stdio`].
+    pub async fn serve_stdio(self) -> Result<()> {
+        let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
+        // A thread of its own, because the runtime may be what is stuck.
+        std::thread::Builder::new()
+            .name("duologue-stdin-end".into())
+            .spawn(move || {
+                end.wait();
+                std::thread::sleep(LAST_MOMENTS);
+                std::process::exit(0);
+            })
+            .map_err(Error::Stdio)?;
+        self.serve(transport).await
+    }
+
+    /// As [`serve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`].
+    pub async fn serve(self, transport: Transport) -> Result<()> {
+        let Server { agent, clear_policy, extensions, limits, tap } = self;
+        let mut connection = Connection::new(transport).limits(limits).answer_noise(true);
+        if let Some(tap) = tap {
+            connection = connection.tap(tap);
+        }
+        let peer = connection.start(|peer| AgentService::new(agent, peer, extensions, clear_policy));
+        let ending = CloseOnDrop(peer);
+        match ending.0.closed().await {
+            Closed::EndOfInput | Closed::Local => Ok(()),
+            // The client is gone, whichever pipe noticed first.
+            Closed::Io(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::BrokenPipe
+                        | std::io::ErrorKind::ConnectionReset
+                        | std::io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Ok(())
+            }
+            reason => Err(Error::Connection(duologue_rpc::Error::Closed(reason))),
+        }
+    }
+}
+
+struct CloseOnDrop(duologue_rpc::Peer);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,393 @@
+//! Routing: from a line of the client to a method of the [`Agent`].
+//!
+//! The reader calls in here. What has to keep the order of the wire (a turn's place, a session's
+//! line, a cancellation) happens at once; the rest goes into a task of its own.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service};
+use duologue_schema::{
+    AuthenticateResponse, ClientNotification, ClientRequest, CloseSessionResponse, ContentBlock,
+    DeleteSessionResponse, Error as WireError, InitializeRequest, InitializeResponse, LoadSessionResponse,
+    LogoutResponse, McpServer, Meta, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse,
+    ProtocolVersion, ResumeSessionResponse, SessionId, SetSessionConfigOptionResponse,
+    SetSessionModeResponse, StopReason,
+};
+use serde::Serialize;
+
+use crate::agent::{Agent, Prompt, SessionSetup};
+use crate::client::ClientHandle;
+use crate::error::{Error, Result};
+use crate::message::ClearPolicy;
+use crate::session::{Place, Session, SessionFacts, lock};
+use crate::turn::Turn;
+
+/// Longest path a client may name, in bytes: Linux's `PATH_MAX`.
+const PATH_BYTES: usize = 4096;
+
+pub(crate) struct AgentService<A> {
+    shared: Arc<Shared<A>>,
+    extensions: Extensions,
+}
+
+struct Shared<A> {
+    agent: A,
+    client: ClientHandle,
+    sessions: Mutex<HashMap<SessionId, Session>>,
+}
+
+impl<A: Agent> AgentService<A> {
+    pub(crate) fn new(agent: A, peer: &Peer, extensions: Extensions, clear_policy: ClearPolicy) -> Self {
+        let client = ClientHandle::new(peer.clone(), clear_policy);
+        AgentService { shared: Arc::new(Shared { agent, client, sessions: Mutex::default() }), extensions }
+    }
+
+    fn route(&self, request: ClientRequest, responder: Responder) {
+        let shared = self.shared.clone();
+        if !shared.client.initialized() && !matches!(request, ClientRequest::Initialize(_)) {
+            return refuse(responder, WireError::invalid_request("initialize first"));
+        }
+        match request {
+            ClientRequest::Initialize(hello) => responder.respond(shared.initialize(hello)),
+            ClientRequest::Authenticate(request) => answer(responder, async move {
+                shared.agent.authenticate(request.method_id).await?;
+                Ok(AuthenticateResponse::default())
+            }),
+            ClientRequest::Logout(_) => answer(responder, async move {
+                shared.agent.logout().await?;
+                Ok(LogoutResponse::default())
+            }),
+            ClientRequest::NewSession(request) => shared.new_session(request, responder),
+            ClientRequest::LoadSession(request) => {
+                let facts =
+                    facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+                shared.restore(request.session_id, facts, responder, |shared, session| async move {
+                    let setup = shared.agent.load_session(&session).await?;
+                    let mut response = LoadSessionResponse::default();
+                    (response.modes, response.config_options, response.meta) = shared.shown(setup);
+                    Ok(response)
+                });
+            }
+            ClientRequest::ResumeSession(request) => {
+                let facts =
+                    facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+                shared.restore(request.session_id, facts, responder, |shared, session| async move {
+                    let setup = shared.agent.resume_session(&session).await?;
+                    let mut response = ResumeSessionResponse::default();
+                    (response.modes, response.config_options, response.meta) = shared.shown(setup);
+                    Ok(response)
+                });
+            }
+            ClientRequest::ListSessions(request) => answer(responder, async move {
+                if let Some(cwd) = &request.cwd {
+                    check_path(cwd, "cwd")?;
+                }
+                shared.agent.list_sessions(request).await
+            }),
+            ClientRequest::DeleteSession(request) => answer(responder, async move {
+                shared.agent.delete_session(&request.session_id).await?;
+                lock(&shared.sessions).remove(&request.session_id);
+                Ok(DeleteSessionResponse::default())
+            }),
+            ClientRequest::CloseSession(request) => {
+                shared.in_session(request.session_id, responder, |shared, session, mut place| async move {
+                    session.cancel_turn();
+                    place.reached().await;
+                    session.turn_ended().await;
+                    shared.agent.close_session(&session).await?;
+                    lock(&shared.sessions).remove(session.id());
+                    Ok(CloseSessionResponse::default())
+                });
+            }
+            ClientRequest::SetSessionMode(request) => {
+                shared.in_session(request.session_id, responder, |shared, session, mut place| async move {
+                    place.reached().await;
+                    shared.agent.set_mode(&session, request.mode_id).await?;
+                    Ok(SetSessionModeResponse::default())
+                });
+            }
+            ClientRequest::SetSessionConfigOption(request) => {
+                let id = request.session_id.clone();
+                shared.in_session(id, responder, |shared, session, mut place| async move {
+                    place.reached().await;
+                    let options = shared.agent.set_config_option(&session, request).await?;
+                    Ok(SetSessionConfigOptionResponse::new(shared.client.shown_options(options)))
+                });
+            }
+            ClientRequest::Prompt(request) => shared.prompt(request, responder),
+            // A method of a newer schema that this SDK does not route yet.
+            #[allow(unreachable_patterns)]
+            other => responder.method_not_found(other.method()),
+        }
+    }
+}
+
+impl<A: Agent> Service for AgentService<A> {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        match ClientRequest::decode(request.method, request.params) {
+            Some(Ok(request)) => self.route(request, responder),
+            Some(Err(error)) => refuse(responder, error),
+            None => {
+                if let Err(responder) = self.extensions.request(request, responder) {
+                    responder.method_not_found(request.method);
+                }
+            }
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        match ClientNotification::decode(notification.method, notification.params) {
+            Some(Ok(ClientNotification::Cancel(cancel))) => {
+                let session = lock(&self.shared.sessions).get(&cancel.session_id).cloned();
+                if let Some(session) = session {
+                    session.cancel_turn();
+                }
+            }
+            #[allow(unreachable_patterns)]
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                tracing::debug!(method = notification.method, %error, "dropped a notification")
+            }
+            None => {
+                self.extensions.notification(notification, self.shared.client.peer());
+            }
+        }
+    }
+}
+
+impl<A: Agent> Shared<A> {
+    fn initialize(&self, hello: InitializeRequest) -> Result<InitializeResponse, WireError> {
+        // There is one version so far: whatever the client asks for, it is told ours, and one that
+        // cannot speak it closes the connection.
+        let mut response = InitializeResponse::new(ProtocolVersion::V1);
+        response.agent_capabilities = self.agent.capabilities();
+        response.agent_info = self.agent.info();
+        response.auth_methods = self.agent.auth_methods(&hello);
+        if self.client.said(hello) {
+            Ok(response)
+        } else {
+            Err(WireError::invalid_request("initialized already"))
+        }
+    }
+
+    fn new_session(self: Arc<Self>, request: NewSessionRequest, responder: Responder) {
+        let facts = facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+        if let Err(error) = self.check(&facts) {
+            return refuse(responder, error.into_wire());
+        }
+        let shared = self;
+        responder.spawn_with(move |reply| async move {
+            let made = async {
+                let id = shared.agent.new_session_id().await?;
+                let session = Session::new(id.clone(), facts, shared.client.clone(), true);
+                // Registered first, so that the client may use the id the moment it knows it.
+                lock(&shared.sessions).insert(id.clone(), session.clone());
+                match shared.agent.new_session(&session).await {
+                    Ok(setup) => {
+                        let mut response = NewSessionResponse::new(id);
+                        (response.modes, response.config_options, response.meta) = shared.shown(setup);
+                        Ok((session, response))
+                    }
+                    Err(error) => {
+                        lock(&shared.sessions).remove(&id);
+                        Err(error)
+                    }
+                }
+            };
+            match made.await {
+                Ok((session, response)) => {
+                    reply.respond(Ok(response));
+                    session.open();
+                }
+                Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
+            }
+        });
+    }
+
+    /// `session/load` and `session/resume`: the session is there while the agent restores it, so
+    /// that it can replay, and stays if that works.
+    fn restore<R, F>(
+        self: Arc<Self>,
+        id: SessionId,
+        facts: SessionFacts,
+        responder: Responder,
+        work: impl FnOnce(Arc<Self>, Session) -> F,
+    ) where
+        R: Serialize + Send + 'static,
+        F: Future<Output = Result<R>> + Send + 'static,
+    {
+        if let Err(error) = self.check(&facts) {
+            return refuse(responder, error.into_wire());
+        }
+        let session = Session::new(id.clone(), facts, self.client.clone(), false);
+        let previous = lock(&self.sessions).insert(id.clone(), session.clone());
+        if let Some(previous) = &previous {
+            previous.cancel_turn();
+        }
+        let work = work(self.clone(), session);
+        answer(responder, async move {
+            let restored = work.await;
+            if restored.is_err() {
+                let mut sessions = lock(&self.sessions);
+                match previous {
+                    Some(previous) => sessions.insert(id, previous),
+                    None => sessions.remove(&id),
+                };
+            }
+            restored
+        });
+    }
+
+    fn in_session<R, F>(
+        self: Arc<Self>,
+        id: SessionId,
+        responder: Responder,
+        work: impl FnOnce(Arc<Self>, Session, Place) -> F,
+    ) where
+        R: Serialize + Send + 'static,
+        F: Future<Output = Result<R>> + Send + 'static,
+    {
+        let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
+        let place = session.place_in_line();
+        answer(responder, work(self, session, place));
+    }
+
+    fn prompt(self: Arc<Self>, request: PromptRequest, responder: Responder) {
+        let Some(session) = self.session(&request.session_id) else {
+            return refuse(responder, unknown_session());
+        };
+        if let Err(error) = self.check_blocks(&request.prompt) {
+            return refuse(responder, error);
+        }
+        let cancellation = responder.cancellation().clone();
+        if !session.begin_turn(cancellation.clone()) {
+            return refuse(
+                responder,
+                WireError::invalid_request("a prompt is already running in this session"),
+            );
+        }
+        let mut place = session.place_in_line();
+        let running = RunningTurn(Turn::new(session, cancellation));
+        let grace = responder.peer().limits().cancel_grace;
+        responder.spawn_with(move |reply| async move {
+            // In this order, so that a panic frees the session's place before it is answered.
+            let reply = reply;
+            let running = running;
+            let turn = &running.0;
+            let work = async {
+                place.reached().await;
+                drop(place);
+                self.agent.prompt(turn, Prompt::new(request.prompt)).await
+            };
+            let outcome = duologue_rpc::until_dropped(turn.cancellation(), grace, work).await;
+            let outcome = match outcome {
+                _ if turn.is_cancelled() => Ok(StopReason::Cancelled),
+                Some(outcome) => outcome,
+                None => Ok(StopReason::Cancelled),
+            };
+            turn.end();
+            let answer = outcome.map(PromptResponse::new).map_err(Error::into_wire);
+            turn.session().end_turn(|| reply.respond(answer));
+        });
+    }
+
+    fn session(&self, id: &SessionId) -> Option<Session> {
+        lock(&self.sessions).get(id).cloned()
+    }
+
+    fn shown(
+        &self,
+        setup: SessionSetup,
+    ) -> (
+        Option<duologue_schema::SessionModeState>,
+        Option<Vec<duologue_schema::SessionConfigOption>>,
+        Option<Meta>,
+    ) {
+        (setup.modes, setup.config_options.map(|options| self.client.shown_options(options)), setup.meta)
+    }
+
+    fn check(&self, facts: &SessionFacts) -> Result<()> {
+        check_path(&facts.cwd, "cwd")?;
+        facts.additional_directories.iter().try_for_each(|path| check_path(path, "additionalDirectories"))?;
+        let mcp = self.agent.capabilities().mcp_capabilities;
+        for server in &facts.mcp_servers {
+            let (offered, transport) = match server {
+                McpServer::Http(_) => (mcp.http, "http"),
+                McpServer::Sse(_) => (mcp.sse, "sse"),
+                _ => (true, "stdio"),
+            };
+            if !offered {
+                return Err(Error::invalid_params(format!("MCP servers over {transport} are not supported")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
+        let offered = self.agent.capabilities().prompt_capabilities;
+        for block in blocks {
+            let (taken, kind) = match block {
+                ContentBlock::Text(_) | ContentBlock::ResourceLink(_) => (true, "text"),
+                ContentBlock::Image(_) => (offered.image, "image"),
+                ContentBlock::Audio(_) => (offered.audio, "audio"),
+                ContentBlock::Resource(_) => (offered.embedded_context, "resource"),
+                _ => (false, "unknown"),
+            };
+            if !taken {
+                return Err(WireError::invalid_params(format!("{kind} content is not supported in prompts")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Frees the session's place for a turn however the turn ends, panics included.
+struct RunningTurn(Turn);
+
+impl Drop for RunningTurn {
+    fn drop(&mut self) {
+        self.0.end();
+        self.0.session().end_turn(|| {});
+    }
+}
+
+fn facts(
+    cwd: PathBuf,
+    additional_directories: Vec<PathBuf>,
+    mcp_servers: Vec<McpServer>,
+    meta: Option<Meta>,
+) -> SessionFacts {
+    SessionFacts { cwd, additional_directories, mcp_servers, meta }
+}
+
+fn check_path(path: &Path, field: &str) -> Result<()> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let fault = if !path.is_absolute() {
+        "must be absolute"
+    } else if bytes.contains(&0) {
+        "must not hold a NUL byte"
+    } else if bytes.len() > PATH_BYTES {
+        "is too long"
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid_params(format!("{field} {fault}")))
+}
+
+fn unknown_session() -> WireError {
+    WireError::resource_not_found("unknown session: create, load or resume it first")
+}
+
+fn refuse(responder: Responder, error: WireError) {
+    responder.respond::<()>(Err(error));
+}
+
+fn answer<R, F>(responder: Responder, work: F)
+where
+    R: Serialize + Send + 'static,
+    F: Future<Output = Result<R>> + Send + 'static,
+{
+    responder.spawn(async move { work.await.map_err(Error::into_wire) });
+}

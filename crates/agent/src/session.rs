@@ -1,0 +1,308 @@
+//! A session: its folder, its state, and the updates that belong to no turn.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use duologue_rpc::{CancellationToken, Peer};
+use duologue_schema::{
+    AvailableCommand, AvailableCommandsUpdate, ConfigOptionUpdate, CurrentModeUpdate, McpServer, Meta,
+    Notice, Plan, PlanEntry, SessionConfigOption, SessionId, SessionInfoUpdate, SessionModeId,
+    SessionNotification, SessionUpdate, UsageUpdate,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::client::ClientHandle;
+use crate::error::Result;
+
+/// One conversation with the client. Cheap to clone; keep a clone to send updates between turns.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: SessionId,
+    facts: SessionFacts,
+    client: ClientHandle,
+    state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    gate: Mutex<Gate>,
+    turn: watch::Sender<Option<CancellationToken>>,
+    last_in_line: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// What the client said when it made or restored the session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionFacts {
+    pub(crate) cwd: PathBuf,
+    pub(crate) additional_directories: Vec<PathBuf>,
+    pub(crate) mcp_servers: Vec<McpServer>,
+    pub(crate) meta: Option<Meta>,
+}
+
+/// Updates of a new session wait here until the answer that names the session is on its way.
+enum Gate {
+    Held(Vec<SessionUpdate>),
+    Open,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, facts: SessionFacts, client: ClientHandle, hold_updates: bool) -> Self {
+        let gate = if hold_updates { Gate::Held(Vec::new()) } else { Gate::Open };
+        Session {
+            inner: Arc::new(Inner {
+                id,
+                facts,
+                client,
+                state: Mutex::default(),
+                gate: Mutex::new(gate),
+                turn: watch::Sender::new(None),
+                last_in_line: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The session's id.
+    #[must_use]
+    pub fn id(&self) -> &SessionId {
+        &self.inner.id
+    }
+
+    /// The folder relative paths start from. Always absolute.
+    #[must_use]
+    pub fn cwd(&self) -> &Path {
+        &self.inner.facts.cwd
+    }
+
+    /// Further folders the session may work in. Always absolute.
+    #[must_use]
+    pub fn additional_directories(&self) -> &[PathBuf] {
+        &self.inner.facts.additional_directories
+    }
+
+    /// The MCP servers the client wants connected.
+    #[must_use]
+    pub fn mcp_servers(&self) -> &[McpServer] {
+        &self.inner.facts.mcp_servers
+    }
+
+    /// The `_meta` of the request that made or restored the session.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.inner.facts.meta.as_ref()
+    }
+
+    /// The client this session belongs to.
+    #[must_use]
+    pub fn client(&self) -> &ClientHandle {
+        &self.inner.client
+    }
+
+    /// The session's own `T`, made with `T::default()` when it is first asked for.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    /// # fn count(session: &duologue_agent::Session) -> u32 {
+    /// #[derive(Default)]
+    /// struct Turns(AtomicU32);
+    ///
+    /// session.state::<Turns>().0.fetch_add(1, Ordering::Relaxed)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut states = lock(&self.inner.state);
+        let state = states.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
+        // The key is the type, so the fallback is never taken.
+        Arc::downcast(state.clone()).unwrap_or_default()
+    }
+
+    /// Puts a `T` into the session, for state that has no default.
+    pub fn set_state<T: Send + Sync + 'static>(&self, state: T) {
+        lock(&self.inner.state).insert(TypeId::of::<T>(), Arc::new(state));
+    }
+
+    /// The session's `T` if there is one.
+    #[must_use]
+    pub fn get_state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let state = lock(&self.inner.state).get(&TypeId::of::<T>())?.clone();
+        Arc::downcast(state).ok()
+    }
+
+    /// Sends an update. The methods below and those of [`Turn`](crate::Turn) are shorthands for it.
+    ///
+    /// Waits while the client is slow to read. Updates of a session that is being made are kept
+    /// and sent behind the answer that names it.
+    ///
+    /// # Errors
+    ///
+    /// When the connection has ended or the update is larger than a line may be.
+    pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
+        let update = update.into();
+        if !self.inner.client.takes(&update) {
+            return Ok(());
+        }
+        if matches!(&*lock(&self.inner.gate), Gate::Open) {
+            self.peer().ready().await?;
+        }
+        self.send_now(update)
+    }
+
+    /// Sends an update without waiting. The gate is held meanwhile, so nothing can come between
+    /// the updates it kept and this one.
+    pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
+        let mut gate = lock(&self.inner.gate);
+        if let Gate::Held(kept) = &mut *gate {
+            kept.push(update);
+            return Ok(());
+        }
+        self.write(update)
+    }
+
+    fn write(&self, update: SessionUpdate) -> Result<()> {
+        Ok(self.peer().notify_now(&SessionNotification::new(self.inner.id.clone(), update))?)
+    }
+
+    /// Lets the kept updates out. Called right after the answer was sent.
+    pub(crate) fn open(&self) {
+        let mut gate = lock(&self.inner.gate);
+        if let Gate::Held(kept) = std::mem::replace(&mut *gate, Gate::Open) {
+            for update in kept {
+                if let Err(error) = self.write(update) {
+                    tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
+                }
+            }
+        }
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        self.inner.client.peer()
+    }
+
+    /// Replaces the list of slash commands.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn set_commands(&self, commands: Vec<AvailableCommand>) -> Result<()> {
+        self.update(SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands))).await
+    }
+
+    /// Replaces the plan.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn set_plan(&self, entries: Vec<PlanEntry>) -> Result<()> {
+        self.update(SessionUpdate::Plan(Plan::new(entries))).await
+    }
+
+    /// Tells that the agent switched the mode by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn mode_changed(&self, mode: impl Into<SessionModeId>) -> Result<()> {
+        self.update(SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(mode.into()))).await
+    }
+
+    /// Tells all configuration options after the agent changed one by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn config_changed(&self, options: Vec<SessionConfigOption>) -> Result<()> {
+        let options = self.inner.client.shown_options(options);
+        self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await
+    }
+
+    /// Patches title or time of the session.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn set_info(&self, info: SessionInfoUpdate) -> Result<()> {
+        self.update(SessionUpdate::SessionInfoUpdate(info)).await
+    }
+
+    /// Tells how much of the context is used, in tokens, and what it cost so far.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn set_usage(&self, usage: UsageUpdate) -> Result<()> {
+        self.update(SessionUpdate::UsageUpdate(usage)).await
+    }
+
+    /// Shows a passing notice. Clients that did not ask for notices are not sent any.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    pub async fn notice(&self, notice: Notice) -> Result<()> {
+        self.update(SessionUpdate::Notice(notice)).await
+    }
+
+    /// Takes the one place for a turn, if it is free.
+    pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> bool {
+        self.inner.turn.send_if_modified(|turn| {
+            let free = turn.is_none();
+            turn.get_or_insert(cancellation);
+            free
+        })
+    }
+
+    /// Frees the place and answers as one step: whoever sees the answer finds the place free, and
+    /// whoever sees the place free comes after the answer.
+    pub(crate) fn end_turn(&self, answer: impl FnOnce()) {
+        self.inner.turn.send_modify(|turn| {
+            answer();
+            *turn = None;
+        });
+    }
+
+    /// Waits until no turn is running.
+    pub(crate) async fn turn_ended(&self) {
+        let _ = self.inner.turn.subscribe().wait_for(Option::is_none).await;
+    }
+
+    /// `session/cancel`: a no-op between turns.
+    pub(crate) fn cancel_turn(&self) {
+        let turn = self.inner.turn.borrow().clone();
+        if let Some(turn) = turn {
+            turn.cancel();
+        }
+    }
+
+    /// A place in the line of requests that change this session. Taken by the reader, so the line
+    /// has the order of the wire.
+    pub(crate) fn place_in_line(&self) -> Place {
+        let (done, next) = oneshot::channel();
+        Place { before: lock(&self.inner.last_in_line).replace(next), _done: done }
+    }
+}
+
+/// Dropping it lets the next one go.
+pub(crate) struct Place {
+    before: Option<oneshot::Receiver<()>>,
+    _done: oneshot::Sender<()>,
+}
+
+impl Place {
+    pub(crate) async fn reached(&mut self) {
+        if let Some(before) = self.before.take() {
+            let _ = before.await;
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

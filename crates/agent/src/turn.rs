@@ -1,0 +1,145 @@
+//! One turn: from the user's prompt to the reason for stopping.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::CancellationToken;
+use duologue_schema::{MessageId, SessionUpdate, ToolCallId};
+
+use crate::error::{Error, Result};
+use crate::message::{Draft, Kind, Message};
+use crate::session::{Session, lock};
+use crate::tool_call::NewToolCall;
+
+/// A turn at work. Everything a [`Session`] can do, a turn can do too; what it sends is always on
+/// its way before the turn's answer.
+#[derive(Clone)]
+pub struct Turn {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    session: Session,
+    cancellation: CancellationToken,
+    /// `None` once the turn is answered. Held while an update of the turn is sent, so that none
+    /// can slip behind the answer.
+    drafts: Mutex<Option<Vec<Draft>>>,
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").field("session", self.session()).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Turn {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.inner.session
+    }
+}
+
+impl Turn {
+    pub(crate) fn new(session: Session, cancellation: CancellationToken) -> Self {
+        Turn { inner: Arc::new(Inner { session, cancellation, drafts: Mutex::new(Some(Vec::new())) }) }
+    }
+
+    /// The session the turn belongs to.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.inner.session
+    }
+
+    /// Begins a message of the agent, with an id of its own.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message::new(self.clone(), Kind::Message)
+    }
+
+    /// Begins a thought: text the client may show apart or not at all.
+    #[must_use]
+    pub fn thought(&self) -> Message {
+        Message::new(self.clone(), Kind::Thought)
+    }
+
+    /// Begins a tool call; see [`NewToolCall`].
+    #[must_use]
+    pub fn tool_call(&self, title: impl Into<String>) -> NewToolCall {
+        NewToolCall::new(self.clone(), title.into())
+    }
+
+    /// Whether the client cancelled the turn.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancellation.is_cancelled()
+    }
+
+    /// Waits until the client cancels the turn.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn cancelled(&self) {
+        self.inner.cancellation.cancelled().await;
+    }
+
+    /// The turn's cancellation as a token, for code that takes one.
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.inner.cancellation
+    }
+
+    /// Sends an update of this turn.
+    ///
+    /// Waits while the client is slow to read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`] when the turn is cancelled while it waits, [`Error::TurnEnded`] after
+    /// the turn was answered, and as [`Session::update`].
+    pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
+        self.room().await?;
+        self.update_now(update.into())
+    }
+
+    pub(crate) async fn room(&self) -> Result<()> {
+        let mut ready = std::pin::pin!(self.session().peer().ready());
+        tokio::select! {
+            biased;
+            ready = &mut ready => Ok(ready?),
+            () = self.cancelled() => Err(Error::Cancelled),
+        }
+    }
+
+    pub(crate) fn update_now(&self, update: SessionUpdate) -> Result<()> {
+        let drafts = lock(&self.inner.drafts);
+        if drafts.is_none() {
+            return Err(Error::TurnEnded);
+        }
+        if self.client().takes(&update) { self.session().send_now(update) } else { Ok(()) }
+    }
+
+    /// Works on the drafts of messages that are held back, while the turn runs.
+    pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<Draft>) -> T) -> Result<T> {
+        lock(&self.inner.drafts).as_mut().map(work).ok_or(Error::TurnEnded)
+    }
+
+    /// Sends what is still held back and closes the turn for good.
+    pub(crate) fn end(&self) {
+        let mut drafts = lock(&self.inner.drafts);
+        for update in drafts.take().into_iter().flatten().flat_map(Draft::into_updates) {
+            if let Err(error) = self.session().send_now(update) {
+                tracing::warn!(%error, "a message that was held back could not be sent");
+            }
+        }
+    }
+
+    pub(crate) fn new_message_id() -> MessageId {
+        uuid::Uuid::new_v4().to_string().into()
+    }
+
+    pub(crate) fn new_tool_call_id() -> ToolCallId {
+        uuid::Uuid::new_v4().to_string().into()
+    }
+}

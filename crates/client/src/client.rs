@@ -1,0 +1,240 @@
+//! Starting: from settings and a program to an initialized connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
+use duologue_schema::{DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request};
+
+use crate::command::Command;
+use crate::connection::{Connection, Inner};
+use crate::error::{Error, Result};
+use crate::host::{Host, HostResult};
+use crate::process::{self, Process};
+use crate::router::Router;
+use crate::service::{ClientService, Closures};
+
+/// How long an agent may take to answer `initialize`. The first run of an `npx` agent downloads it.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client before it has an agent: its host and its settings.
+///
+/// ```no_run
+/// use duologue_client::{Client, Command};
+///
+/// # async fn run() -> duologue_client::Result<()> {
+/// let agent = Client::new(()).spawn(Command::new("echo-agent")).await?;
+/// let session = agent.new_session("/home/me/project").await?;
+/// let reply = session.prompt("hello").await?.finish().await?;
+/// println!("{}", reply.text);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a client does nothing until it has an agent"]
+pub struct Client<H = ()> {
+    host: H,
+    info: Option<Implementation>,
+    closures: Closures,
+    extensions: Extensions,
+    limits: Limits,
+    tap: Option<Arc<dyn Tap>>,
+    start_timeout: Duration,
+    request_timeout: Option<Duration>,
+    keep_conversations: bool,
+    message_clear: bool,
+}
+
+impl<H: Host> Client<H> {
+    /// A client whose agents may ask `host`. `()` refuses everything.
+    pub fn new(host: H) -> Self {
+        Client {
+            host,
+            info: None,
+            closures: Closures::default(),
+            extensions: Extensions::default(),
+            limits: Limits::default(),
+            tap: None,
+            start_timeout: START_TIMEOUT,
+            request_timeout: None,
+            keep_conversations: false,
+            message_clear: true,
+        }
+    }
+
+    /// Name and version of this client, for the agent's logs.
+    pub fn info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.info = Some(Implementation::new(name.into(), version.into()));
+        self
+    }
+
+    /// Answers one method with a closure instead of the host, and advertises it. The method is
+    /// chosen by the type of its params; extension methods of your own work too.
+    ///
+    /// ```no_run
+    /// use duologue_client::Client;
+    /// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
+    ///
+    /// let client = Client::new(()).on(async |request: ReadTextFileRequest| {
+    ///     Ok(ReadTextFileResponse::new(format!("unsaved text of {}", request.path.display())))
+    /// });
+    /// # let _ = client;
+    /// ```
+    ///
+    /// All five terminal methods have to be answered before `terminal` may be advertised: give
+    /// them to a [`Host`], or advertise it there.
+    pub fn on<R, F, Fut>(mut self, answer: F) -> Self
+    where
+        R: Request,
+        F: Fn(R) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
+    {
+        self.closures.insert(answer);
+        self
+    }
+
+    /// Handlers for extension methods.
+    pub fn extensions(mut self, extensions: Extensions) -> Self {
+        self.extensions = extensions;
+        self
+    }
+
+    /// Other limits than the default ones.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Shows every frame to `tap`.
+    pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
+        self
+    }
+
+    /// How long the agent may take to answer `initialize`; 30 seconds by default.
+    pub fn start_timeout(mut self, after: Duration) -> Self {
+        self.start_timeout = after;
+        self
+    }
+
+    /// How long the agent may take to answer anything but a prompt, an `initialize` or a
+    /// `session/load`; unlimited by default.
+    pub fn request_timeout(mut self, after: Duration) -> Self {
+        self.request_timeout = Some(after);
+        self
+    }
+
+    /// Folds the updates of each session into a conversation, see
+    /// [`Session::conversation`](crate::Session::conversation). It grows with the session.
+    pub fn keep_conversations(mut self) -> Self {
+        self.keep_conversations = true;
+        self
+    }
+
+    /// Does not tell agents that this client can clear messages, for one that only prints: they
+    /// then set a draft apart with a visible rule instead of taking it back.
+    pub fn without_message_clear(mut self) -> Self {
+        self.message_clear = false;
+        self
+    }
+
+    /// Starts an agent and initializes it.
+    ///
+    /// The agent gets a process group of its own, which is ended with it. If this program is
+    /// killed, an agent that watches its input (all of ours do) ends by itself; others may not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Spawn`] when the program cannot be started, [`Error::AgentExited`] when it ends
+    /// before it answers, [`Error::StartTimeout`] when it does not answer, and as
+    /// [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the agent.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn spawn(self, command: impl Into<Command>) -> Result<Connection> {
+        let (transport, process, supervisor) = process::spawn(command.into())?;
+        let (connection, hello) = self.start(transport, Some(process));
+        supervisor.watch(connection.peer().clone());
+        connection.initialize(hello).await
+    }
+
+    /// Initializes an agent over a transport.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedVersion`] when the agent does not speak our version,
+    /// [`Error::StartTimeout`] when it does not answer, and what it answers.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn connect(self, transport: Transport) -> Result<Connection> {
+        let (connection, hello) = self.start(transport, None);
+        connection.initialize(hello).await
+    }
+
+    fn start(self, transport: Transport, process: Option<Process>) -> (Starting, InitializeRequest) {
+        let mut capabilities = self.host.capabilities();
+        self.closures.advertise(&mut capabilities);
+        let mut duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
+        duologue.message_clear = self.message_clear;
+        duologue.write_to(&mut capabilities.meta);
+        let mut hello = InitializeRequest::new(ProtocolVersion::LATEST);
+        hello.client_capabilities = capabilities.clone();
+        hello.client_info = self.info;
+
+        let router = Arc::new(Router::new(self.keep_conversations));
+        let mut connection = duologue_rpc::Connection::new(transport).limits(self.limits);
+        if let Some(tap) = self.tap {
+            connection = connection.tap(tap);
+        }
+        if let Some(process) = process.clone() {
+            connection = connection.explain_end(move |reason, peer| async move {
+                process.explain(reason, peer.recent_noise()).await
+            });
+        }
+        let peer = connection.start(|peer| {
+            ClientService::new(self.host, capabilities, self.closures, self.extensions, router.clone(), peer)
+        });
+        let inner = Inner::new(peer, process, router, self.request_timeout);
+        (Starting { inner, timeout: self.start_timeout }, hello)
+    }
+}
+
+/// A connection whose agent has not said hello. Dropping it ends the agent.
+struct Starting {
+    inner: Inner,
+    timeout: Duration,
+}
+
+impl Starting {
+    fn peer(&self) -> &Peer {
+        self.inner.peer()
+    }
+
+    async fn initialize(self, hello: InitializeRequest) -> Result<Connection> {
+        let ours = hello.protocol_version;
+        // Never cancelled: the protocol has no answer to a cancelled `initialize`.
+        let answer = self.peer().request(&hello).detach();
+        let hello = match tokio::time::timeout(self.timeout, answer).await {
+            Ok(hello) => hello?,
+            Err(_) => {
+                self.inner.kill();
+                return Err(Error::StartTimeout {
+                    after: self.timeout,
+                    stderr: self.inner.stderr(),
+                    noise: self.peer().recent_noise(),
+                });
+            }
+        };
+        if hello.protocol_version != ours {
+            return Err(Error::UnsupportedVersion { agent: hello.protocol_version, ours });
+        }
+        self.inner.initialized(hello);
+        Ok(Connection { inner: Arc::new(self.inner) })
+    }
+}

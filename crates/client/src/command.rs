@@ -1,0 +1,93 @@
+//! What to start, and how.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// An agent's program with its arguments, folder and environment.
+///
+/// The environment is inherited, as agents need keys and tools from it; [`clean_env`](Self::clean_env)
+/// starts from a short list instead. No shell is involved.
+///
+/// ```
+/// use duologue_client::Command;
+///
+/// let command = Command::new("npx").args(["-y", "some-agent"]).env("RUST_LOG", "debug");
+/// # let _ = command;
+/// ```
+#[derive(Debug)]
+pub struct Command {
+    inner: std::process::Command,
+}
+
+/// What a clean environment keeps, besides `LC_*` and `XDG_*`.
+const KEPT: [&str; 10] =
+    ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ", "SYSTEMROOT"];
+
+impl Command {
+    /// A program, by path or by name on the `PATH`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Command { inner: std::process::Command::new(program) }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.inner.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.inner.args(args);
+        self
+    }
+
+    /// Starts the program in this folder. Sessions have folders of their own.
+    #[must_use]
+    pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
+        self.inner.current_dir(dir);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.inner.env(name, value);
+        self
+    }
+
+    /// Inherits only home, user, path, shell, terminal, language, time zone, temporary and XDG
+    /// folders. What [`env`](Self::env) sets is kept.
+    #[must_use]
+    pub fn clean_env(mut self) -> Self {
+        let set: Vec<_> = self
+            .inner
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
+        self.inner.env_clear();
+        let kept = std::env::vars_os().filter(|(name, value)| {
+            let Some(name) = name.to_str() else { return false };
+            // A value that begins like this is an exported shell function.
+            let function = value.as_encoded_bytes().starts_with(b"()");
+            !function && (KEPT.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_"))
+        });
+        self.inner.envs(kept).envs(set);
+        self
+    }
+
+    pub(crate) fn program(&self) -> String {
+        self.inner.get_program().to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn into_std(self) -> std::process::Command {
+        self.inner
+    }
+}
+
+impl From<std::process::Command> for Command {
+    fn from(inner: std::process::Command) -> Self {
+        Command { inner }
+    }
+}

@@ -1,0 +1,300 @@
+//! A connection to an initialized agent: what it can do, its sessions, its end.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use duologue_rpc::{Error as RpcError, Peer};
+use duologue_schema::{
+    AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, DeleteSessionRequest, Implementation,
+    InitializeResponse, ListSessionsRequest, LogoutRequest, Request, SessionId, SessionInfo,
+};
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::{Error, Result};
+use crate::process::Process;
+use crate::router::Router;
+use crate::session::{Replay, Session, SessionBuilder, absolute};
+
+/// A connection to an agent that has answered `initialize`. Cheap to clone.
+///
+/// When the last handle is gone, its sessions' and turns' included, the agent is told to end: its
+/// input is closed, then it is signalled if it stays.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    peer: Peer,
+    hello: OnceLock<InitializeResponse>,
+    process: Option<Process>,
+    request_timeout: Option<Duration>,
+    pub(crate) router: Arc<Router>,
+    pub(crate) turn_ended: Notify,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("agent", &self.info()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(
+        peer: Peer,
+        process: Option<Process>,
+        router: Arc<Router>,
+        request_timeout: Option<Duration>,
+    ) -> Self {
+        Inner { peer, hello: OnceLock::new(), process, request_timeout, router, turn_ended: Notify::new() }
+    }
+
+    pub(crate) fn initialized(&self, hello: InitializeResponse) {
+        let _ = self.hello.set(hello);
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub(crate) fn agent(&self) -> &AgentCapabilities {
+        static NONE: OnceLock<AgentCapabilities> = OnceLock::new();
+        match self.hello.get() {
+            Some(hello) => &hello.agent_capabilities,
+            None => NONE.get_or_init(AgentCapabilities::default),
+        }
+    }
+
+    pub(crate) fn auth_methods(&self) -> &[AuthMethod] {
+        self.hello.get().map_or(&[], |hello| &hello.auth_methods)
+    }
+
+    pub(crate) fn require(&self, offered: bool, capability: &'static str) -> Result<()> {
+        if offered { Ok(()) } else { Err(Error::NotSupported { capability }) }
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.process.as_ref().map(Process::stderr).unwrap_or_default()
+    }
+
+    pub(crate) fn kill(&self) {
+        match &self.process {
+            Some(process) => process.kill(),
+            None => self.peer.close(),
+        }
+    }
+
+    /// A request with the connection's time limit.
+    pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
+        let call = self.peer.request(request);
+        let answer = match self.request_timeout {
+            Some(after) => call.timeout(after).await,
+            None => call.await,
+        };
+        Ok(answer?)
+    }
+
+    /// The same limit for an answer that comes another way.
+    pub(crate) async fn limited<T>(&self, method: &str, answer: oneshot::Receiver<T>) -> Result<T> {
+        let closed = || Error::from(RpcError::Closed(duologue_rpc::Closed::Local));
+        let Some(after) = self.request_timeout else { return answer.await.map_err(|_| closed()) };
+        match tokio::time::timeout(after, answer).await {
+            Ok(answer) => answer.map_err(|_| closed()),
+            Err(_) => Err(Error::from(RpcError::Timeout { method: method.into(), after })),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match &self.process {
+            Some(process) => process.close(),
+            None => self.peer.close(),
+        }
+    }
+}
+
+/// Where a listing of sessions goes on.
+type Page = Option<(Arc<Inner>, ListSessionsRequest)>;
+
+impl Connection {
+    /// What the agent offers beyond the baseline.
+    #[must_use]
+    pub fn capabilities(&self) -> &AgentCapabilities {
+        self.inner.agent()
+    }
+
+    /// The agent's name and version, if it told.
+    #[must_use]
+    pub fn info(&self) -> Option<&Implementation> {
+        self.inner.hello.get()?.agent_info.as_ref()
+    }
+
+    /// The ways to log in that the agent offers.
+    #[must_use]
+    pub fn auth_methods(&self) -> &[AuthMethod] {
+        self.inner.auth_methods()
+    }
+
+    /// The connection itself, for extension methods and counts.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        self.inner.peer()
+    }
+
+    /// Logs in by one of [`auth_methods`](Self::auth_methods).
+    ///
+    /// Methods of type `terminal` are not for this call: run the agent's program in a terminal with
+    /// the method's arguments, and connect anew when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] for a method of type `terminal`, and what the agent answers.
+    pub async fn authenticate(&self, method: impl Into<AuthMethodId>) -> Result<()> {
+        let method = method.into();
+        let terminal = self
+            .auth_methods()
+            .iter()
+            .any(|offered| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method));
+        self.inner.require(!terminal, "authMethods of a type other than terminal")?;
+        self.inner.call(&AuthenticateRequest::new(method)).await?;
+        Ok(())
+    }
+
+    /// Logs out. Needs an agent that advertises `auth.logout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`], and what the agent answers.
+    pub async fn logout(&self) -> Result<()> {
+        self.inner.require(self.capabilities().auth.logout.is_some(), "auth.logout")?;
+        self.inner.call(&LogoutRequest::default()).await?;
+        Ok(())
+    }
+
+    /// A session in the folder `cwd`, an absolute path, with more to say about it.
+    pub fn session_in(&self, cwd: impl Into<PathBuf>) -> SessionBuilder {
+        SessionBuilder::new(self.clone(), cwd.into())
+    }
+
+    /// Makes a new session in the folder `cwd`, an absolute path.
+    ///
+    /// # Errors
+    ///
+    /// As [`SessionBuilder::create`].
+    pub async fn new_session(&self, cwd: impl Into<PathBuf>) -> Result<Session> {
+        self.session_in(cwd).create().await
+    }
+
+    /// Restores a session and replays it.
+    ///
+    /// # Errors
+    ///
+    /// As [`SessionBuilder::load`].
+    pub fn load_session(&self, id: impl Into<SessionId>, cwd: impl Into<PathBuf>) -> Result<Replay> {
+        self.session_in(cwd).load(id)
+    }
+
+    /// Restores a session without replaying it.
+    ///
+    /// # Errors
+    ///
+    /// As [`SessionBuilder::resume`].
+    pub async fn resume_session(&self, id: impl Into<SessionId>, cwd: impl Into<PathBuf>) -> Result<Session> {
+        self.session_in(cwd).resume(id).await
+    }
+
+    /// The sessions the agent knows, page by page as the stream is taken; only those of `cwd` if it
+    /// is given. Needs an agent that advertises `sessionCapabilities.list`.
+    ///
+    /// ```no_run
+    /// use futures::TryStreamExt;
+    ///
+    /// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
+    /// let sessions: Vec<_> = agent.list_sessions(None)?.try_collect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] and [`Error::RelativePath`] at once; what the agent answers comes out
+    /// of the stream and ends it.
+    pub fn list_sessions(&self, cwd: Option<PathBuf>) -> Result<BoxStream<'static, Result<SessionInfo>>> {
+        self.inner
+            .require(self.capabilities().session_capabilities.list.is_some(), "sessionCapabilities.list")?;
+        cwd.as_deref().map_or(Ok(()), absolute)?;
+        let mut request = ListSessionsRequest::default();
+        request.cwd = cwd;
+        let pages = stream::try_unfold(Some((self.inner.clone(), request)), async |page: Page| {
+            let Some((inner, mut request)) = page else { return Ok::<_, Error>(None) };
+            let response = inner.call(&request).await?;
+            // A cursor that does not move would list the same page for ever.
+            let more = response.next_cursor.is_some() && response.next_cursor != request.cursor;
+            request.cursor = response.next_cursor;
+            let sessions = stream::iter(response.sessions.into_iter().map(Ok));
+            Ok(Some((sessions, more.then_some((inner, request)))))
+        });
+        Ok(stream::TryStreamExt::try_flatten(pages).boxed())
+    }
+
+    /// Removes a session from the agent's list; an unknown one is no error. Needs an agent that
+    /// advertises `sessionCapabilities.delete`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`], and what the agent answers.
+    pub async fn delete_session(&self, id: impl Into<SessionId>) -> Result<()> {
+        let offered = self.capabilities().session_capabilities.delete.is_some();
+        self.inner.require(offered, "sessionCapabilities.delete")?;
+        let id = id.into();
+        self.inner.call(&DeleteSessionRequest::new(id.clone())).await?;
+        self.inner.router.forget(&id);
+        Ok(())
+    }
+
+    /// The end of what the agent wrote to stderr, at most 64 KiB. Empty for an agent that was not
+    /// spawned.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.inner.stderr()
+    }
+
+    /// Updates that went nowhere: for unknown sessions, or beyond what is kept between turns.
+    #[must_use]
+    pub fn dropped_updates(&self) -> u64 {
+        self.inner.router.dropped()
+    }
+
+    /// Ends the agent and waits until it is gone: its input is closed, after 2 seconds its process
+    /// group is sent TERM, after 2 more KILL. Its output is read meanwhile.
+    ///
+    /// Returns how the process ended; `None` for an agent that was not spawned.
+    pub async fn close(&self) -> Option<ExitStatus> {
+        let Some(process) = &self.inner.process else {
+            self.peer().finish();
+            // Its answers may still come; its end must.
+            let _ = tokio::time::timeout(Duration::from_secs(2), self.peer().closed()).await;
+            self.peer().close();
+            self.peer().closed().await;
+            return None;
+        };
+        process.close();
+        let status = process.exited().await;
+        self.peer().closed().await;
+        status
+    }
+
+    /// Kills the agent's whole process group at once.
+    pub fn kill(&self) {
+        self.inner.kill();
+    }
+
+    /// Waits until the connection has ended, and tells why.
+    pub async fn closed(&self) -> Error {
+        Error::from(RpcError::Closed(self.peer().closed().await))
+    }
+}

@@ -1,0 +1,147 @@
+//! What can go wrong for a client.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use duologue_rpc::Closed;
+use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion};
+
+/// Why a call to the agent failed, or the agent did not start.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The agent answered with an error. The connection is fine.
+    #[error("the agent answered: {0}")]
+    Agent(WireError),
+    /// The agent wants the user to log in: call
+    /// [`Connection::authenticate`](crate::Connection::authenticate) with one of the methods, then
+    /// try again.
+    #[error("the agent wants a login: {message}")]
+    AuthRequired {
+        /// The ways to log in that the agent offered.
+        methods: Vec<AuthMethod>,
+        /// What the agent said.
+        message: String,
+    },
+    /// The agent's process ended. Every later call fails the same way.
+    #[error("{0}")]
+    AgentExited(AgentExited),
+    /// The agent's program could not be started.
+    #[error("cannot start {program}: {source}; is it installed and on the PATH?")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// What the system says.
+        source: std::sync::Arc<std::io::Error>,
+    },
+    /// The agent did not answer `initialize` in time and was ended.
+    #[error("the agent did not answer initialize within {after:?}{}", last_words(stderr, noise))]
+    StartTimeout {
+        /// The time that was allowed, see [`Client::start_timeout`](crate::Client::start_timeout).
+        after: Duration,
+        /// The end of what it wrote to stderr.
+        stderr: String,
+        /// The last lines on its stdout that were no messages.
+        noise: Vec<String>,
+    },
+    /// The agent speaks no version of the protocol that this client speaks.
+    #[error("the agent speaks protocol version {agent:?}, this client {ours:?}; update the older of the two")]
+    UnsupportedVersion {
+        /// The agent's version.
+        agent: ProtocolVersion,
+        /// Our version.
+        ours: ProtocolVersion,
+    },
+    /// The agent did not advertise what the call needs. Nothing was sent.
+    #[error("the agent did not advertise {capability}")]
+    NotSupported {
+        /// The capability, as its path in the answer to `initialize`.
+        capability: &'static str,
+    },
+    /// A turn is running in this session. Finish or cancel it first.
+    #[error("a turn is already running in this session; finish, cancel or drop it first")]
+    Busy,
+    /// The protocol wants absolute paths.
+    #[error("{} is not an absolute path", path.display())]
+    RelativePath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The agent did not end a cancelled turn in time. The session is usable again, but the agent
+    /// may still be at work in it.
+    #[error("the agent did not end the cancelled turn within {after:?}")]
+    CancelIgnored {
+        /// The time that was allowed.
+        after: Duration,
+    },
+    /// The connection: it ended, the answer took too long or did not fit, the message was too
+    /// large, or the updates were not taken in time.
+    #[error(transparent)]
+    Connection(duologue_rpc::Error),
+}
+
+/// What calls to the agent return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// How the agent's process ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AgentExited {
+    /// Exit code or signal; `None` if the system did not tell.
+    pub status: Option<ExitStatus>,
+    /// The end of what it wrote to stderr, at most 64 KiB.
+    pub stderr: String,
+    /// The last lines on its stdout that were no messages.
+    pub noise: Vec<String>,
+}
+
+impl std::fmt::Display for AgentExited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "the agent ended with {status}")?,
+            None => f.write_str("the agent ended")?,
+        }
+        f.write_str(&last_words(&self.stderr, &self.noise))
+    }
+}
+
+impl std::error::Error for AgentExited {}
+
+/// The last lines of stderr, or of stdout noise, to end an error message with.
+fn last_words(stderr: &str, noise: &[String]) -> String {
+    let tail: Vec<&str> = stderr.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
+    let mut words: Vec<&str> = tail.into_iter().rev().collect();
+    let source = if words.is_empty() {
+        words = noise.iter().rev().take(5).rev().map(String::as_str).collect();
+        "stdout"
+    } else {
+        "stderr"
+    };
+    if words.is_empty() { String::new() } else { format!("; its {source} ended with:\n{}", words.join("\n")) }
+}
+
+impl From<duologue_rpc::Error> for Error {
+    fn from(error: duologue_rpc::Error) -> Self {
+        match error {
+            duologue_rpc::Error::Response(error) => Error::Agent(error),
+            duologue_rpc::Error::Closed(Closed::Cause(cause)) => match cause.downcast_ref::<AgentExited>() {
+                Some(exited) => Error::AgentExited(exited.clone()),
+                None => Error::Connection(duologue_rpc::Error::Closed(Closed::Cause(cause))),
+            },
+            other => Error::Connection(other),
+        }
+    }
+}
+
+impl Error {
+    /// Turns `-32000` into the error one can act on.
+    pub(crate) fn with_login(self, methods: &[AuthMethod]) -> Self {
+        match self {
+            Error::Agent(error) if error.code == ErrorCode::AUTH_REQUIRED => {
+                Error::AuthRequired { methods: methods.to_vec(), message: error.message.into_owned() }
+            }
+            other => other,
+        }
+    }
+}

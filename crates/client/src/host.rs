@@ -1,0 +1,137 @@
+//! What an editor offers to the agents it runs.
+
+use std::future::Future;
+
+use duologue_schema::{
+    ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
+    CreateTerminalRequest, CreateTerminalResponse, Error as WireError, KillTerminalRequest,
+    KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
+    ReleaseTerminalResponse, Request, RequestPermissionOutcome, RequestPermissionRequest,
+    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+    WriteTextFileRequest, WriteTextFileResponse,
+};
+
+/// What the methods of a [`Host`] return: an error is the answer the agent gets.
+pub type HostResult<T> = Result<T, WireError>;
+
+/// The editor's side of the conversation: permissions, files, terminals, questions to the user.
+///
+/// Every method has a default that refuses, and an agent is only told of what
+/// [`capabilities`](Host::capabilities) advertises. `()` is a host that refuses everything. A single
+/// method can also be given to [`Client::on`](crate::Client::on) as a closure.
+///
+/// Each call runs in a task of its own and may await anything. It is dropped when the agent
+/// withdraws it or the connection ends.
+///
+/// ```
+/// use duologue_client::{Host, HostResult};
+/// use duologue_client::schema::{ClientCapabilities, FileSystemCapabilities, ReadTextFileRequest, ReadTextFileResponse};
+///
+/// struct Buffers;
+///
+/// impl Host for Buffers {
+///     fn capabilities(&self) -> ClientCapabilities {
+///         ClientCapabilities::default().fs(FileSystemCapabilities::default().read_text_file(true))
+///     }
+///
+///     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+///         Ok(ReadTextFileResponse::new(format!("what {} holds", request.path.display())))
+///     }
+/// }
+/// ```
+pub trait Host: Send + Sync + 'static {
+    /// What the agent may ask for. Messages can always be cleared, that need not be said here.
+    fn capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities::default()
+    }
+
+    /// Lets the user decide whether a tool may run. The default chooses nothing, which the agent
+    /// has to treat as a no.
+    ///
+    /// When the turn is cancelled the question is answered `cancelled` for you, and what comes
+    /// later from here is ignored.
+    fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
+        let _ = request;
+        std::future::ready(Ok(RequestPermissionOutcome::Cancelled))
+    }
+
+    /// Reads a file, unsaved changes included. Advertise with `fs.read_text_file`.
+    fn read_text_file(
+        &self,
+        request: ReadTextFileRequest,
+    ) -> impl Future<Output = HostResult<ReadTextFileResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Writes a file, creating it if needed. Advertise with `fs.write_text_file`.
+    fn write_text_file(
+        &self,
+        request: WriteTextFileRequest,
+    ) -> impl Future<Output = HostResult<WriteTextFileResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Starts a program and returns at once. Advertise all five terminal methods with `terminal`.
+    fn create_terminal(
+        &self,
+        request: CreateTerminalRequest,
+    ) -> impl Future<Output = HostResult<CreateTerminalResponse>> + Send {
+        refuse(request)
+    }
+
+    /// What a terminal's program has printed so far.
+    fn terminal_output(
+        &self,
+        request: TerminalOutputRequest,
+    ) -> impl Future<Output = HostResult<TerminalOutputResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Waits for the end of a terminal's program.
+    fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> impl Future<Output = HostResult<WaitForTerminalExitResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Ends a terminal's program; its output stays readable.
+    fn kill_terminal(
+        &self,
+        request: KillTerminalRequest,
+    ) -> impl Future<Output = HostResult<KillTerminalResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Gives a terminal back, ending its program if need be.
+    fn release_terminal(
+        &self,
+        request: ReleaseTerminalRequest,
+    ) -> impl Future<Output = HostResult<ReleaseTerminalResponse>> + Send {
+        refuse(request)
+    }
+
+    /// Asks the user to fill in a form or open a link. Advertise with `elicitation.form` or
+    /// `elicitation.url`; other modes are refused before they get here.
+    fn create_elicitation(
+        &self,
+        request: CreateElicitationRequest,
+    ) -> impl Future<Output = HostResult<CreateElicitationResponse>> + Send {
+        refuse(request)
+    }
+
+    /// What the user did behind a link is done. Called on the reader: it must not block.
+    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
+        let _ = notification;
+    }
+}
+
+/// A host that refuses everything.
+impl Host for () {}
+
+fn refuse<R: Request>(_: R) -> impl Future<Output = HostResult<R::Result>> + Send {
+    std::future::ready(Err(WireError::method_not_found(R::METHOD)))
+}

@@ -1,0 +1,251 @@
+//! The agent's process: its group, its stderr, its end. Operating-system code lives here.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use duologue_rpc::{Closed, Peer, Transport};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Child;
+use tokio::sync::{Notify, watch};
+
+use crate::command::Command;
+use crate::error::{AgentExited, Error, Result};
+
+/// How much of stderr is kept.
+const STDERR_TAIL: usize = 64 * 1024;
+/// How long each step of the close ladder waits: after the end of input, after TERM.
+const LADDER_STEP: Duration = Duration::from_secs(2);
+/// How long a killed process may take to be gone.
+const REAP: Duration = Duration::from_secs(1);
+/// How long the pipes of an ended process are still read.
+const LAST_OUTPUT: Duration = Duration::from_millis(200);
+
+/// Owns the process until it is gone.
+pub(crate) struct Supervisor {
+    process: Process,
+    child: Child,
+    group: Group,
+}
+
+/// What others see of the process. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Process {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    stderr: Tail,
+    stderr_done: watch::Sender<bool>,
+    /// `Some` once the process has ended; the status may be unknown.
+    exit: watch::Sender<Option<Option<ExitStatus>>>,
+    close: Notify,
+    kill: Notify,
+}
+
+impl Process {
+    pub(crate) fn stderr(&self) -> String {
+        self.shared.stderr.text()
+    }
+
+    /// Runs the close ladder.
+    pub(crate) fn close(&self) {
+        self.shared.close.notify_one();
+    }
+
+    /// Goes to the end of the ladder at once.
+    pub(crate) fn kill(&self) {
+        self.shared.kill.notify_one();
+    }
+
+    pub(crate) async fn exited(&self) -> Option<ExitStatus> {
+        let mut exit = self.shared.exit.subscribe();
+        let status = exit.wait_for(Option::is_some).await;
+        status.ok().and_then(|status| *status).flatten()
+    }
+
+    /// Why the output ended: the exit status, if the process ends within a moment of its pipe.
+    pub(crate) async fn explain(&self, reason: Closed, noise: Vec<String>) -> Closed {
+        if !matches!(reason, Closed::EndOfInput | Closed::Io(_)) {
+            return reason;
+        }
+        match tokio::time::timeout(Duration::from_millis(400), self.exited()).await {
+            Ok(status) => self.cause(status, noise).await,
+            Err(_) => reason,
+        }
+    }
+
+    async fn cause(&self, status: Option<ExitStatus>, noise: Vec<String>) -> Closed {
+        let mut done = self.shared.stderr_done.subscribe();
+        let _ = tokio::time::timeout(LAST_OUTPUT, done.wait_for(|done| *done)).await;
+        Closed::Cause(Arc::new(AgentExited { status, stderr: self.stderr(), noise }))
+    }
+}
+
+/// Starts the program with three pipes, in a process group of its own.
+pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)> {
+    let program = command.program();
+    let mut command = tokio::process::Command::from(command.into_std());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    #[cfg(unix)]
+    command.process_group(0);
+    let failed = |source| Error::Spawn { program: program.clone(), source: Arc::new(source) };
+    let mut child = command.spawn().map_err(failed)?;
+    let group = Group::of(&child);
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        return Err(failed(std::io::Error::other("the system gave no pipes")));
+    };
+    let shared = Arc::new(Shared {
+        stderr: Tail::default(),
+        stderr_done: watch::Sender::new(false),
+        exit: watch::Sender::new(None),
+        close: Notify::new(),
+        kill: Notify::new(),
+    });
+    tokio::spawn({
+        let shared = shared.clone();
+        async move {
+            shared.stderr.drain(stderr).await;
+            shared.stderr_done.send_replace(true);
+        }
+    });
+    let process = Process { shared };
+    Ok((Transport::new(stdout, stdin), process.clone(), Supervisor { process, child, group }))
+}
+
+impl Supervisor {
+    /// Watches over the process, in a task of its own, until it is gone.
+    pub(crate) fn watch(self, peer: Peer) {
+        let Supervisor { process, mut child, mut group } = self;
+        tokio::spawn(async move {
+            let shared = &process.shared;
+            let status = tokio::select! {
+                status = child.wait() => status.ok(),
+                () = shared.kill.notified() => {
+                    group.kill();
+                    reap(&mut child).await
+                }
+                () = shared.close.notified() => {
+                    peer.finish();
+                    tokio::select! {
+                        status = ladder(&mut child, &group) => status,
+                        () = shared.kill.notified() => {
+                            group.kill();
+                            reap(&mut child).await
+                        }
+                    }
+                }
+            };
+            // Whatever the program left behind goes with it.
+            group.kill();
+            group.forget();
+            shared.exit.send_replace(Some(status));
+            // A helper that inherited the pipe can hold it open for ever: read what is there.
+            let ended = tokio::time::timeout(LAST_OUTPUT, peer.closed()).await;
+            if ended.is_err() {
+                peer.close_because(process.cause(status, peer.recent_noise()).await);
+            }
+        });
+    }
+}
+
+/// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
+async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatus> {
+    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
+        return status.ok();
+    }
+    group.terminate();
+    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
+        return status.ok();
+    }
+    group.kill();
+    reap(child).await
+}
+
+async fn reap(child: &mut Child) -> Option<ExitStatus> {
+    let _ = child.start_kill();
+    tokio::time::timeout(REAP, child.wait()).await.ok().and_then(std::result::Result::ok)
+}
+
+/// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
+/// the supervisor goes away.
+struct Group {
+    #[cfg(unix)]
+    id: Option<rustix::process::Pid>,
+}
+
+impl Group {
+    #[cfg(unix)]
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        Group { id }
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(id) = self.id {
+            // Gone already is what we want.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
+    }
+
+    #[cfg(unix)]
+    fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    #[cfg(unix)]
+    fn kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    /// The group is gone, and its number may soon be somebody else's.
+    #[cfg(unix)]
+    fn forget(&mut self) {
+        self.id = None;
+    }
+
+    // Elsewhere only the process itself is ended, by `reap`.
+    #[cfg(not(unix))]
+    fn of(_: &Child) -> Self {
+        Group {}
+    }
+    #[cfg(not(unix))]
+    fn terminate(&self) {}
+    #[cfg(not(unix))]
+    fn kill(&self) {}
+    #[cfg(not(unix))]
+    fn forget(&mut self) {}
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The last bytes of a stream that is always drained.
+#[derive(Default)]
+struct Tail(Mutex<Vec<u8>>);
+
+impl Tail {
+    async fn drain(&self, mut pipe: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 8 * 1024];
+        while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            // Cutting at twice the size keeps the copying linear.
+            if kept.len() > 2 * STDERR_TAIL {
+                let surplus = kept.len() - STDERR_TAIL;
+                kept.drain(..surplus);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = kept.len().saturating_sub(STDERR_TAIL);
+        String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned()
+    }
+}

@@ -1,0 +1,102 @@
+//! What to ask an agent: text, and what comes with it.
+
+use duologue_schema::{AgentCapabilities, ContentBlock, EmbeddedResource, ResourceLink};
+
+use crate::error::{Error, Result};
+
+/// A prompt: blocks of content in the order the user gave them.
+///
+/// A string is a prompt. Links are always allowed; images, audio and embedded resources only with
+/// agents that advertise them.
+///
+/// ```
+/// use duologue_client::Prompt;
+///
+/// let prompt = Prompt::new("What is wrong here?")
+///     .link("main.rs", "file:///work/main.rs")
+///     .image("aGVsbG8=", "image/png");
+/// # let _ = prompt;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prompt {
+    blocks: Vec<ContentBlock>,
+}
+
+impl Prompt {
+    /// A prompt of text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Prompt::default().text(text)
+    }
+
+    /// Adds text.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.block(ContentBlock::from(text.into()))
+    }
+
+    /// Adds an image: its bytes in base64, and their type.
+    #[must_use]
+    pub fn image(self, data: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        self.block(ContentBlock::image(data, mime_type))
+    }
+
+    /// Adds a recording: its bytes in base64, and their type.
+    #[must_use]
+    pub fn audio(self, data: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        self.block(ContentBlock::audio(data, mime_type))
+    }
+
+    /// Adds a link to something the agent can read by itself.
+    #[must_use]
+    pub fn link(self, name: impl Into<String>, uri: impl Into<String>) -> Self {
+        self.block(ContentBlock::from(ResourceLink::new(name.into(), uri.into())))
+    }
+
+    /// Adds the content of a file or another resource.
+    #[must_use]
+    pub fn resource(self, resource: EmbeddedResource) -> Self {
+        self.block(ContentBlock::from(resource))
+    }
+
+    /// Adds any block.
+    #[must_use]
+    pub fn block(mut self, block: ContentBlock) -> Self {
+        self.blocks.push(block);
+        self
+    }
+
+    /// The blocks, if the agent takes all of them.
+    pub(crate) fn for_agent(self, agent: &AgentCapabilities) -> Result<Vec<ContentBlock>> {
+        let offered = &agent.prompt_capabilities;
+        for block in &self.blocks {
+            let (taken, capability) = match block {
+                ContentBlock::Image(_) => (offered.image, "promptCapabilities.image"),
+                ContentBlock::Audio(_) => (offered.audio, "promptCapabilities.audio"),
+                ContentBlock::Resource(_) => (offered.embedded_context, "promptCapabilities.embeddedContext"),
+                _ => (true, ""),
+            };
+            if !taken {
+                return Err(Error::NotSupported { capability });
+            }
+        }
+        Ok(self.blocks)
+    }
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Prompt::new(text)
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Prompt::new(text)
+    }
+}
+
+impl From<Vec<ContentBlock>> for Prompt {
+    fn from(blocks: Vec<ContentBlock>) -> Self {
+        Prompt { blocks }
+    }
+}

@@ -1,0 +1,460 @@
+//! Where updates go: to the turn, to whoever listens between turns, or into the session's state.
+//!
+//! Runs on the reader, so everything here is quick and in the order of the wire.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use duologue_rpc::{Error as RpcError, Peer, QueueSender, Responder};
+use duologue_schema::{
+    AvailableCommand, Conversation, NewSessionResponse, Plan, PromptResponse, RequestPermissionOutcome,
+    RequestPermissionResponse, SessionConfigOption, SessionId, SessionModeState, SessionUpdate, UsageUpdate,
+};
+
+/// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
+const KEPT_UPDATES: usize = 256;
+const KEPT_BYTES: usize = 1024 * 1024;
+
+/// What goes through a turn's queue: its updates, and behind them its answer.
+#[derive(Debug)]
+pub(crate) enum Event<T> {
+    Update(SessionUpdate),
+    Done(Result<T, RpcError>),
+}
+
+pub(crate) type PromptEvent = Event<PromptResponse>;
+
+/// The last word on everything a session has exactly one of.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct SessionState {
+    /// The modes to choose from and the current one, if the agent has modes.
+    pub modes: Option<SessionModeState>,
+    /// All configuration options.
+    pub config_options: Vec<SessionConfigOption>,
+    /// The slash commands.
+    pub commands: Vec<AvailableCommand>,
+    /// The plan.
+    pub plan: Option<Plan>,
+    /// How much of the context is used, and the cost so far.
+    pub usage: Option<UsageUpdate>,
+    /// The title.
+    pub title: Option<String>,
+    /// When the session last changed, as the agent wrote it (RFC 3339).
+    pub updated_at: Option<String>,
+}
+
+impl SessionState {
+    fn apply(&mut self, update: &SessionUpdate) {
+        match update {
+            SessionUpdate::AvailableCommandsUpdate(update) => {
+                self.commands.clone_from(&update.available_commands);
+            }
+            SessionUpdate::ConfigOptionUpdate(update) => {
+                self.config_options.clone_from(&update.config_options)
+            }
+            SessionUpdate::CurrentModeUpdate(update) => {
+                if let Some(modes) = &mut self.modes {
+                    modes.current_mode_id = update.current_mode_id.clone();
+                }
+            }
+            SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
+            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
+            SessionUpdate::SessionInfoUpdate(info) => {
+                info.title.clone().apply(&mut self.title);
+                info.updated_at.clone().apply(&mut self.updated_at);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A session's entry.
+pub(crate) struct Route {
+    pub(crate) id: SessionId,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: SessionState,
+    conversation: Option<Conversation>,
+    turn: Slot,
+    replay: Option<QueueSender<Event<SessionModesAndOptions>>>,
+    between: Between,
+    /// Permission questions of the agent that the user has not answered.
+    questions: HashMap<u64, Responder>,
+    last_question: u64,
+    dropped: u64,
+}
+
+/// What `session/load` answers with.
+pub(crate) type SessionModesAndOptions = duologue_schema::LoadSessionResponse;
+
+/// The one place for a turn.
+enum Slot {
+    Free,
+    /// `sink` is `None` once the turn was detached or dropped.
+    Running {
+        sink: Option<QueueSender<PromptEvent>>,
+        cancelled: bool,
+        detached: bool,
+        number: u64,
+    },
+}
+
+/// Updates between turns.
+enum Between {
+    Kept { updates: VecDeque<(SessionUpdate, usize)>, bytes: usize },
+    Sent(QueueSender<SessionUpdate>),
+}
+
+impl Between {
+    fn nothing() -> Self {
+        Between::Kept { updates: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl Route {
+    fn new(id: SessionId, fold: bool) -> Arc<Self> {
+        Arc::new(Route {
+            id,
+            inner: Mutex::new(Inner {
+                state: SessionState::default(),
+                conversation: fold.then(Conversation::default),
+                turn: Slot::Free,
+                replay: None,
+                between: Between::nothing(),
+                questions: HashMap::new(),
+                last_question: 0,
+                dropped: 0,
+            }),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> SessionState {
+        self.lock().state.clone()
+    }
+
+    pub(crate) fn change_state(&self, change: impl FnOnce(&mut SessionState)) {
+        change(&mut self.lock().state);
+    }
+
+    pub(crate) fn conversation(&self) -> Option<Conversation> {
+        self.lock().conversation.clone()
+    }
+
+    fn update(&self, update: SessionUpdate, bytes: usize) {
+        let mut inner = self.lock();
+        inner.state.apply(&update);
+        if let Some(conversation) = &mut inner.conversation {
+            conversation.apply(&update);
+        }
+        if let Some(replay) = &inner.replay {
+            let _ = replay.push(Event::Update(update), bytes);
+            return;
+        }
+        match &inner.turn {
+            Slot::Running { sink: Some(sink), .. } => {
+                // A stream that has stalled takes nothing more; its turn says so.
+                let _ = sink.push(Event::Update(update), bytes);
+                return;
+            }
+            // What a dropped turn still says is of no interest to anybody.
+            Slot::Running { detached: false, .. } => return,
+            _ => {}
+        }
+        inner.between(update, bytes);
+    }
+
+    /// Begins a turn; tells why not otherwise.
+    pub(crate) fn begin(&self, sink: QueueSender<PromptEvent>) -> Result<u64, Occupied> {
+        let mut inner = self.lock();
+        if let Slot::Running { cancelled, number, .. } = inner.turn {
+            return Err(if cancelled { Occupied::Ending(number) } else { Occupied::Busy });
+        }
+        inner.last_question += 1;
+        let number = inner.last_question;
+        inner.turn = Slot::Running { sink: Some(sink), cancelled: false, detached: false, number };
+        Ok(number)
+    }
+
+    /// What the user asked, for the conversation.
+    pub(crate) fn asked(&self, prompt: &[duologue_schema::ContentBlock]) {
+        if let Some(conversation) = &mut self.lock().conversation {
+            conversation.prompt(prompt);
+        }
+    }
+
+    /// The answer to the turn's prompt has come: the last item of its queue.
+    pub(crate) fn done(&self, number: u64, answer: Result<PromptResponse, RpcError>) {
+        let mut inner = self.lock();
+        let Slot::Running { number: running, .. } = &inner.turn else { return };
+        if *running != number {
+            return;
+        }
+        if let Some(conversation) = &mut inner.conversation {
+            conversation.end_turn();
+        }
+        if let Slot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, Slot::Free) {
+            let _ = sink.push(Event::Done(answer), 0);
+            sink.finish();
+        }
+    }
+
+    /// Lets the turn run on without its stream.
+    pub(crate) fn detach(&self, number: u64) {
+        if let Slot::Running { sink, detached, number: running, .. } = &mut self.lock().turn
+            && *running == number
+        {
+            *sink = None;
+            *detached = true;
+        }
+    }
+
+    /// Marks the turn cancelled, once: `true` means that `session/cancel` is to be sent. `drop_sink`
+    /// is for a stream that is gone.
+    pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> bool {
+        match &mut self.lock().turn {
+            Slot::Running { sink, cancelled, number: running, .. } if *running == number => {
+                if drop_sink {
+                    *sink = None;
+                }
+                !std::mem::replace(cancelled, true)
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives up on a turn whose cancellation the agent ignores.
+    pub(crate) fn abandon(&self, number: u64) {
+        let mut inner = self.lock();
+        if matches!(inner.turn, Slot::Running { number: running, .. } if running == number) {
+            inner.turn = Slot::Free;
+        }
+    }
+
+    pub(crate) fn is_running(&self, number: u64) -> bool {
+        matches!(self.lock().turn, Slot::Running { number: running, .. } if running == number)
+    }
+
+    /// Whether the turn runs and its stream is held by somebody.
+    pub(crate) fn is_attached(&self, number: u64) -> bool {
+        matches!(&self.lock().turn, Slot::Running { number: running, detached: false, .. } if *running == number)
+    }
+
+    /// The running turn, if there is one.
+    pub(crate) fn running(&self) -> Option<u64> {
+        match self.lock().turn {
+            Slot::Running { number, .. } => Some(number),
+            Slot::Free => None,
+        }
+    }
+
+    pub(crate) fn begin_replay(&self, sink: QueueSender<Event<SessionModesAndOptions>>) {
+        self.lock().replay = Some(sink);
+    }
+
+    pub(crate) fn end_replay(&self, answer: Result<SessionModesAndOptions, RpcError>) {
+        let mut inner = self.lock();
+        if let Some(conversation) = &mut inner.conversation {
+            conversation.end_turn();
+        }
+        if let Ok(response) = &answer {
+            inner.state.modes.clone_from(&response.modes);
+            inner.state.config_options = response.config_options.clone().unwrap_or_default();
+        }
+        if let Some(sink) = inner.replay.take() {
+            let _ = sink.push(Event::Done(answer), 0);
+            sink.finish();
+        }
+    }
+
+    /// From here on, updates between turns go to `sink`; what was kept goes first.
+    pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
+        let mut inner = self.lock();
+        match std::mem::replace(&mut inner.between, Between::Sent(sink.clone())) {
+            Between::Kept { updates, .. } => {
+                for (update, bytes) in updates {
+                    let _ = sink.push(update, bytes);
+                }
+            }
+            Between::Sent(previous) => previous.finish(),
+        }
+    }
+
+    /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled
+    /// already.
+    pub(crate) fn ask(&self, responder: Responder) -> Result<u64, Responder> {
+        let mut inner = self.lock();
+        if matches!(inner.turn, Slot::Running { cancelled: true, .. }) {
+            return Err(responder);
+        }
+        inner.last_question += 1;
+        let question = inner.last_question;
+        inner.questions.insert(question, responder);
+        Ok(question)
+    }
+
+    /// Takes a question back, unless the cancellation has answered it.
+    pub(crate) fn answered(&self, question: u64) -> Option<Responder> {
+        self.lock().questions.remove(&question)
+    }
+
+    /// Answers every open question `cancelled`, as the protocol demands of a client that cancels.
+    pub(crate) fn cancel_questions(&self) {
+        let questions = std::mem::take(&mut self.lock().questions);
+        for responder in questions.into_values() {
+            responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
+        }
+    }
+}
+
+impl Inner {
+    fn between(&mut self, update: SessionUpdate, bytes: usize) {
+        let update = match &self.between {
+            Between::Sent(sink) => match sink.push(update, bytes) {
+                Ok(()) => return,
+                // The listener is gone: keep again, for the next one.
+                Err(update) => {
+                    self.between = Between::nothing();
+                    update
+                }
+            },
+            Between::Kept { .. } => update,
+        };
+        if let Between::Kept { updates, bytes: kept } = &mut self.between {
+            updates.push_back((update, bytes));
+            *kept += bytes;
+            while updates.len() > KEPT_UPDATES || *kept > KEPT_BYTES {
+                let Some((_, bytes)) = updates.pop_front() else { break };
+                *kept -= bytes;
+                self.dropped += 1;
+            }
+        }
+    }
+}
+
+/// Why a turn cannot begin.
+pub(crate) enum Occupied {
+    Busy,
+    /// A cancelled turn is still ending.
+    Ending(u64),
+}
+
+/// All sessions of a connection, and the updates of sessions that are being made.
+pub(crate) struct Router {
+    fold: bool,
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    routes: HashMap<SessionId, Arc<Route>>,
+    /// `session/new` requests without an answer: while there are any, updates of unknown sessions
+    /// are kept, since one of them may be the session's.
+    opening: usize,
+    early: VecDeque<(SessionId, SessionUpdate, usize)>,
+    early_bytes: usize,
+    dropped: u64,
+}
+
+impl Router {
+    pub(crate) fn new(fold: bool) -> Self {
+        Router { fold, sessions: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
+        self.lock().routes.get(id).cloned()
+    }
+
+    /// Whether a session may be named in requests: one we know, or one that is being made.
+    pub(crate) fn knows(&self, id: &SessionId) -> bool {
+        let sessions = self.lock();
+        sessions.opening > 0 || sessions.routes.contains_key(id)
+    }
+
+    pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
+        let mut sessions = self.lock();
+        if let Some(route) = sessions.routes.get(id) {
+            let route = route.clone();
+            drop(sessions);
+            return route.update(update, bytes);
+        }
+        if sessions.opening == 0
+            || sessions.early.len() >= KEPT_UPDATES
+            || sessions.early_bytes + bytes > KEPT_BYTES
+        {
+            sessions.dropped += 1;
+            return;
+        }
+        sessions.early_bytes += bytes;
+        sessions.early.push_back((id.clone(), update, bytes));
+    }
+
+    /// A `session/new` is about to be sent.
+    pub(crate) fn opening(&self) {
+        self.lock().opening += 1;
+    }
+
+    /// Its answer has come: called by the reader, before anything behind the answer is read.
+    pub(crate) fn opened(&self, response: Option<&NewSessionResponse>) -> Option<Arc<Route>> {
+        let mut sessions = self.lock();
+        sessions.opening -= 1;
+        let route = response.map(|response| {
+            let route = Route::new(response.session_id.clone(), self.fold);
+            route.change_state(|state| {
+                state.modes.clone_from(&response.modes);
+                state.config_options = response.config_options.clone().unwrap_or_default();
+            });
+            let early = std::mem::take(&mut sessions.early);
+            for (id, update, bytes) in early {
+                if id == response.session_id {
+                    sessions.early_bytes -= bytes;
+                    route.update(update, bytes);
+                } else {
+                    sessions.early.push_back((id, update, bytes));
+                }
+            }
+            sessions.routes.insert(response.session_id.clone(), route.clone());
+            route
+        });
+        if sessions.opening == 0 {
+            sessions.dropped += sessions.early.len() as u64;
+            sessions.early = VecDeque::new();
+            sessions.early_bytes = 0;
+        }
+        route
+    }
+
+    /// Registers a session whose id is known beforehand: load and resume.
+    pub(crate) fn register(&self, id: &SessionId) -> Arc<Route> {
+        let mut sessions = self.lock();
+        sessions.routes.entry(id.clone()).or_insert_with(|| Route::new(id.clone(), self.fold)).clone()
+    }
+
+    pub(crate) fn forget(&self, id: &SessionId) {
+        self.lock().routes.remove(id);
+    }
+
+    /// Updates that went nowhere, since the connection began.
+    pub(crate) fn dropped(&self) -> u64 {
+        let sessions = self.lock();
+        sessions.dropped + sessions.routes.values().map(|route| route.lock().dropped).sum::<u64>()
+    }
+}
+
+/// Sends `session/cancel` for a turn unless that was done, then answers the open questions.
+pub(crate) fn cancel_turn(peer: &Peer, route: &Route, number: u64, drop_sink: bool) {
+    if route.cancel(number, drop_sink) {
+        let _ = peer.notify_now(&duologue_schema::CancelNotification::new(route.id.clone()));
+        route.cancel_questions();
+    }
+}

@@ -1,0 +1,285 @@
+//! Routing: from a line of the agent to the host, a closure, or a session.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service, until_dropped};
+use duologue_schema::{
+    AgentNotification, AgentRequest, ClientCapabilities, ElicitationMode, Error as WireError,
+    ReadTextFileRequest, Request, RequestPermissionOutcome, RequestPermissionResponse, SessionId,
+    WriteTextFileRequest,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::host::{Host, HostResult};
+use crate::router::{Route, Router};
+
+/// Longest path an agent may name, in bytes: Linux's `PATH_MAX`.
+const PATH_BYTES: usize = 4096;
+
+type Closure = Arc<dyn Fn(Option<&RawValue>, Answer) + Send + Sync>;
+
+/// Methods that are answered by closures instead of the host.
+#[derive(Clone, Default)]
+pub(crate) struct Closures(HashMap<&'static str, Closure>);
+
+impl Closures {
+    pub(crate) fn insert<R, F, Fut>(&mut self, answer: F)
+    where
+        R: Request,
+        F: Fn(R) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
+    {
+        self.0.insert(
+            R::METHOD,
+            Arc::new(move |params, reply: Answer| {
+                match serde_json::from_str::<R>(params.map_or("{}", RawValue::get)) {
+                    Ok(request) => reply.spawn(answer(request)),
+                    Err(_) => reply.refuse(WireError::invalid_params("the params do not fit the method")),
+                }
+            }),
+        );
+    }
+
+    /// Advertises what the closures can do.
+    pub(crate) fn advertise(&self, capabilities: &mut ClientCapabilities) {
+        capabilities.fs.read_text_file |= self.0.contains_key(ReadTextFileRequest::METHOD);
+        capabilities.fs.write_text_file |= self.0.contains_key(WriteTextFileRequest::METHOD);
+    }
+}
+
+pub(crate) struct ClientService<H> {
+    host: Arc<H>,
+    capabilities: ClientCapabilities,
+    closures: Closures,
+    extensions: Extensions,
+    router: Arc<Router>,
+    peer: Peer,
+}
+
+impl<H: Host> ClientService<H> {
+    pub(crate) fn new(
+        host: H,
+        capabilities: ClientCapabilities,
+        closures: Closures,
+        extensions: Extensions,
+        router: Arc<Router>,
+        peer: &Peer,
+    ) -> Self {
+        ClientService { host: Arc::new(host), capabilities, closures, extensions, router, peer: peer.clone() }
+    }
+
+    /// What is wrong with a request before anybody sees it.
+    fn fault(&self, request: &AgentRequest) -> Option<WireError> {
+        let (session, path, offered) = match request {
+            AgentRequest::RequestPermission(request) => (Some(&request.session_id), None, true),
+            AgentRequest::ReadTextFile(request) => {
+                (Some(&request.session_id), Some(&*request.path), self.capabilities.fs.read_text_file)
+            }
+            AgentRequest::WriteTextFile(request) => {
+                (Some(&request.session_id), Some(&*request.path), self.capabilities.fs.write_text_file)
+            }
+            AgentRequest::CreateTerminal(request) => {
+                (Some(&request.session_id), request.cwd.as_deref(), self.capabilities.terminal)
+            }
+            AgentRequest::TerminalOutput(request) => {
+                (Some(&request.session_id), None, self.capabilities.terminal)
+            }
+            AgentRequest::WaitForTerminalExit(request) => {
+                (Some(&request.session_id), None, self.capabilities.terminal)
+            }
+            AgentRequest::KillTerminal(request) => {
+                (Some(&request.session_id), None, self.capabilities.terminal)
+            }
+            AgentRequest::ReleaseTerminal(request) => {
+                (Some(&request.session_id), None, self.capabilities.terminal)
+            }
+            AgentRequest::CreateElicitation(request) => {
+                let offered = self.capabilities.elicitation.as_ref();
+                let taken = match &request.mode {
+                    ElicitationMode::Form(_) => offered.is_some_and(|offered| offered.form.is_some()),
+                    ElicitationMode::Url(_) => offered.is_some_and(|offered| offered.url.is_some()),
+                    _ => false,
+                };
+                if !taken {
+                    return Some(WireError::invalid_params("this mode of elicitation was not advertised"));
+                }
+                (None, None, true)
+            }
+            #[allow(unreachable_patterns)]
+            _ => (None, None, true),
+        };
+        if !offered {
+            return Some(WireError::method_not_found(request.method()));
+        }
+        if let Some(fault) = path.and_then(path_fault) {
+            return Some(WireError::invalid_params(format!("the path {fault}")));
+        }
+        match session {
+            Some(id) if !self.router.knows(id) => Some(WireError::resource_not_found("unknown session")),
+            _ => None,
+        }
+    }
+
+    fn dispatch(&self, request: AgentRequest, reply: Answer) {
+        let host = self.host.clone();
+        match request {
+            AgentRequest::RequestPermission(request) => reply.spawn(async move {
+                Ok(RequestPermissionResponse::new(host.request_permission(request).await?))
+            }),
+            AgentRequest::ReadTextFile(request) => {
+                reply.spawn(async move { host.read_text_file(request).await })
+            }
+            AgentRequest::WriteTextFile(request) => {
+                reply.spawn(async move { host.write_text_file(request).await })
+            }
+            AgentRequest::CreateTerminal(request) => {
+                reply.spawn(async move { host.create_terminal(request).await })
+            }
+            AgentRequest::TerminalOutput(request) => {
+                reply.spawn(async move { host.terminal_output(request).await })
+            }
+            AgentRequest::WaitForTerminalExit(request) => {
+                reply.spawn(async move { host.wait_for_terminal_exit(request).await });
+            }
+            AgentRequest::KillTerminal(request) => {
+                reply.spawn(async move { host.kill_terminal(request).await })
+            }
+            AgentRequest::ReleaseTerminal(request) => {
+                reply.spawn(async move { host.release_terminal(request).await });
+            }
+            AgentRequest::CreateElicitation(request) => {
+                reply.spawn(async move { host.create_elicitation(request).await });
+            }
+            #[allow(unreachable_patterns)]
+            other => reply.refuse(WireError::method_not_found(other.method())),
+        }
+    }
+
+    /// How a request is answered: a permission question may be answered by a cancellation first.
+    fn answer(&self, session: Option<&SessionId>, responder: Responder) -> Answer {
+        Answer { responder, question: session.and_then(|id| self.router.route(id)) }
+    }
+}
+
+impl<H: Host> Service for ClientService<H> {
+    fn request(&self, incoming: Incoming<'_>, responder: Responder) {
+        let refuse = |responder: Responder, error| responder.respond::<()>(Err(error));
+        match AgentRequest::decode(incoming.method, incoming.params) {
+            Some(Ok(request)) => {
+                if let Some(fault) = self.fault(&request) {
+                    return refuse(responder, fault);
+                }
+                let session = match &request {
+                    AgentRequest::RequestPermission(request) => Some(&request.session_id),
+                    _ => None,
+                };
+                let reply = self.answer(session, responder);
+                match self.closures.0.get(incoming.method) {
+                    Some(closure) => closure(incoming.params, reply),
+                    None => self.dispatch(request, reply),
+                }
+            }
+            Some(Err(error)) => refuse(responder, error),
+            None => match self.closures.0.get(incoming.method) {
+                Some(closure) => closure(incoming.params, self.answer(None, responder)),
+                None => {
+                    if let Err(responder) = self.extensions.request(incoming, responder) {
+                        responder.method_not_found(incoming.method);
+                    }
+                }
+            },
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        match AgentNotification::decode(notification.method, notification.params) {
+            Some(Ok(AgentNotification::SessionUpdate(update))) => {
+                self.router.update(&update.session_id, update.update, notification.wire_bytes);
+            }
+            Some(Ok(AgentNotification::CompleteElicitation(complete))) => {
+                self.host.elicitation_complete(complete)
+            }
+            #[allow(unreachable_patterns)]
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                // It costs this update, not the turn.
+                tracing::warn!(method = notification.method, %error, "an update of the agent does not fit the protocol");
+            }
+            None => {
+                self.extensions.notification(notification, &self.peer);
+            }
+        }
+    }
+}
+
+/// The answer to one request of the agent, which for a permission question the session may take
+/// over.
+struct Answer {
+    responder: Responder,
+    question: Option<Arc<Route>>,
+}
+
+impl Answer {
+    fn refuse(self, error: WireError) {
+        self.responder.respond::<()>(Err(error));
+    }
+
+    fn spawn<R: Serialize + Send + 'static>(
+        self,
+        work: impl Future<Output = HostResult<R>> + Send + 'static,
+    ) {
+        let Answer { responder, question: Some(route) } = self else { return self.responder.spawn(work) };
+        let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
+        let cancelled = || RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
+        let question = match route.ask(responder) {
+            Ok(question) => question,
+            Err(responder) => return responder.respond(Ok(cancelled())),
+        };
+        let question = Question { route, number: question };
+        peer.spawn(async move {
+            // A withdrawn question has no use for a grace period.
+            let answer = until_dropped(&cancellation, std::time::Duration::ZERO, work).await;
+            // Nothing to do when the turn was cancelled meanwhile: that has answered it.
+            let Some(responder) = question.take() else { return };
+            match answer {
+                Some(answer) => responder.respond(answer),
+                None => responder.respond(Ok(cancelled())),
+            }
+        });
+    }
+}
+
+/// An open permission question. A host that panics over it drops it, and that answers it.
+struct Question {
+    route: Arc<Route>,
+    number: u64,
+}
+
+impl Question {
+    fn take(&self) -> Option<Responder> {
+        self.route.answered(self.number)
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+fn path_fault(path: &Path) -> Option<&'static str> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if !path.is_absolute() {
+        Some("must be absolute")
+    } else if bytes.contains(&0) {
+        Some("must not hold a NUL byte")
+    } else if bytes.len() > PATH_BYTES {
+        Some("is too long")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,432 @@
+//! A session: prompts, settings, and what happens between turns.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use duologue_rpc::{Error as RpcError, Queue};
+use duologue_schema::{
+    CloseSessionRequest, Conversation, LoadSessionRequest, McpServer, NewSessionRequest, PromptRequest,
+    ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId, SessionUpdate,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
+};
+use futures::Stream;
+use tokio::sync::oneshot;
+
+use crate::connection::{Connection, Inner};
+use crate::error::{Error, Result};
+use crate::prompt::Prompt;
+use crate::router::{Event, Occupied, Route, SessionModesAndOptions, SessionState, cancel_turn};
+use crate::turn::{CANCEL_PATIENCE, Turn};
+
+/// A session that is about to be made or restored: its folder and what goes with it.
+///
+/// ```no_run
+/// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
+/// let session = agent
+///     .session_in("/home/me/project")
+///     .additional_directory("/home/me/library")
+///     .create()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a session begins with create, load or resume"]
+#[derive(Clone, Debug)]
+pub struct SessionBuilder {
+    connection: Connection,
+    cwd: PathBuf,
+    additional_directories: Vec<PathBuf>,
+    mcp_servers: Vec<McpServer>,
+}
+
+impl SessionBuilder {
+    pub(crate) fn new(connection: Connection, cwd: PathBuf) -> Self {
+        SessionBuilder { connection, cwd, additional_directories: Vec::new(), mcp_servers: Vec::new() }
+    }
+
+    /// Adds a folder the session may work in. The agent has to advertise
+    /// `sessionCapabilities.additionalDirectories`.
+    pub fn additional_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.additional_directories.push(path.into());
+        self
+    }
+
+    /// Adds an MCP server for the agent to connect to. Servers over HTTP and SSE need an agent that
+    /// advertises them.
+    pub fn mcp_server(mut self, server: impl Into<McpServer>) -> Self {
+        self.mcp_servers.push(server.into());
+        self
+    }
+
+    /// Makes a new session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AuthRequired`] when the user has to log in first, [`Error::RelativePath`],
+    /// [`Error::NotSupported`], and what the agent answers.
+    pub async fn create(self) -> Result<Session> {
+        self.check()?;
+        let mut request = NewSessionRequest::new(self.cwd);
+        request.mcp_servers = self.mcp_servers;
+        request.additional_directories = self.additional_directories;
+        let inner = self.connection.inner;
+        inner.router.opening();
+        let (sender, receiver) = oneshot::channel();
+        let sent = inner.peer().request_into(&request, None, {
+            let inner = Arc::downgrade(&inner);
+            move |response| {
+                // On the reader: the session is known before anything behind this answer is read.
+                let Some(inner) = inner.upgrade() else { return };
+                let route = inner.router.opened(response.as_ref().ok());
+                let _ = sender.send(response.map(|_| route));
+            }
+        });
+        if let Err(error) = sent {
+            inner.router.opened(None);
+            return Err(error.into());
+        }
+        match inner.limited("session/new", receiver).await? {
+            Ok(Some(route)) => Ok(Session { connection: inner, route }),
+            Ok(None) => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
+            Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),
+        }
+    }
+
+    /// Restores a session and replays its conversation: the stream of updates is there at once, and
+    /// its outcome is the session. Needs an agent that advertises `loadSession`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`]; what the agent
+    /// answers comes out of the replay.
+    pub fn load(self, id: impl Into<SessionId>) -> Result<Replay> {
+        self.check()?;
+        let inner = self.connection.inner;
+        inner.require(inner.agent().load_session, "loadSession")?;
+        let mut request = LoadSessionRequest::new(id.into(), self.cwd);
+        request.mcp_servers = self.mcp_servers;
+        request.additional_directories = self.additional_directories;
+        let known = inner.router.route(&request.session_id).is_some();
+        let route = inner.router.register(&request.session_id);
+        let (sink, queue) = inner.peer().queue();
+        let stream = sink.id();
+        route.begin_replay(sink);
+        let sent = inner.peer().request_into(&request, Some(stream), {
+            let (inner, route) = (Arc::downgrade(&inner), route.clone());
+            move |response| {
+                if let (Err(_), false, Some(inner)) = (&response, known, inner.upgrade()) {
+                    inner.router.forget(&route.id);
+                }
+                route.end_replay(response);
+            }
+        });
+        if let Err(error) = sent {
+            inner.router.forget(&request.session_id);
+            return Err(error.into());
+        }
+        Ok(Replay { session: Session { connection: inner, route }, queue, outcome: None })
+    }
+
+    /// Restores a session without replaying it. Needs an agent that advertises
+    /// `sessionCapabilities.resume`.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub async fn resume(self, id: impl Into<SessionId>) -> Result<Session> {
+        self.check()?;
+        let inner = self.connection.inner;
+        inner.require(inner.agent().session_capabilities.resume.is_some(), "sessionCapabilities.resume")?;
+        let mut request = ResumeSessionRequest::new(id.into(), self.cwd);
+        request.additional_directories = self.additional_directories;
+        request.mcp_servers = self.mcp_servers;
+        let known = inner.router.route(&request.session_id).is_some();
+        let route = inner.router.register(&request.session_id);
+        match inner.call(&request).await {
+            Ok(response) => {
+                route.change_state(|state| {
+                    state.modes = response.modes;
+                    state.config_options = response.config_options.unwrap_or_default();
+                });
+                Ok(Session { connection: inner, route })
+            }
+            Err(error) => {
+                if !known {
+                    inner.router.forget(&route.id);
+                }
+                Err(error.with_login(inner.auth_methods()))
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let agent = self.connection.inner.agent();
+        for path in std::iter::once(&self.cwd).chain(&self.additional_directories) {
+            absolute(path)?;
+        }
+        let inner = &self.connection.inner;
+        if !self.additional_directories.is_empty() {
+            let offered = agent.session_capabilities.additional_directories.is_some();
+            inner.require(offered, "sessionCapabilities.additionalDirectories")?;
+        }
+        for server in &self.mcp_servers {
+            match server {
+                McpServer::Http(_) => inner.require(agent.mcp_capabilities.http, "mcpCapabilities.http")?,
+                McpServer::Sse(_) => inner.require(agent.mcp_capabilities.sse, "mcpCapabilities.sse")?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn absolute(path: &Path) -> Result<()> {
+    if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { path: path.to_owned() }) }
+}
+
+/// One conversation with the agent. Cheap to clone.
+#[derive(Clone)]
+pub struct Session {
+    connection: Arc<Inner>,
+    route: Arc<Route>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.route.id).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The session's id, to load or resume it later.
+    #[must_use]
+    pub fn id(&self) -> &SessionId {
+        &self.route.id
+    }
+
+    /// Starts a turn.
+    ///
+    /// After a turn that was cancelled or dropped this waits until the agent has ended it, for at
+    /// most 10 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while a turn is running, [`Error::NotSupported`] when the agent does not take
+    /// a kind of content, [`Error::Connection`] and [`Error::AgentExited`] after the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future starts nothing, or cancels what it has started.
+    pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Turn> {
+        let blocks = prompt.into().for_agent(self.connection.agent())?;
+        let (sink, queue) = self.connection.peer().queue();
+        let stream = sink.id();
+        let deadline = tokio::time::Instant::now() + CANCEL_PATIENCE;
+        let number = loop {
+            let changed = self.connection.turn_ended.notified();
+            match self.route.begin(sink.clone()) {
+                Ok(number) => break number,
+                Err(Occupied::Busy) => return Err(Error::Busy),
+                Err(Occupied::Ending(number)) => {
+                    if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                        // The agent has had its time; the session is the user's again.
+                        self.route.abandon(number);
+                    }
+                }
+            }
+        };
+        self.route.asked(&blocks);
+        let request = PromptRequest::new(self.route.id.clone(), blocks);
+        let sent = self.connection.peer().request_into(&request, Some(stream), {
+            let (connection, route) = (Arc::downgrade(&self.connection), self.route.clone());
+            move |answer| {
+                route.done(number, answer);
+                if let Some(connection) = connection.upgrade() {
+                    connection.turn_ended.notify_waiters();
+                }
+            }
+        });
+        match sent {
+            Ok(request) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue, request)),
+            Err(error) => {
+                self.route.abandon(number);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Cancels the running turn, whoever holds it. Does nothing between turns.
+    pub fn cancel(&self) {
+        if let Some(number) = self.route.running() {
+            cancel_turn(self.connection.peer(), &self.route, number, false);
+        }
+    }
+
+    /// Listens to updates between turns: those before the first turn that were kept (at most 256
+    /// and 1 MiB), then those to come. The last one who calls it gets them.
+    #[must_use]
+    pub fn updates(&self) -> Updates {
+        let (sink, queue) = self.connection.peer().queue();
+        self.route.listen(sink);
+        Updates { queue }
+    }
+
+    /// The last word on modes, options, commands, plan, usage and title.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.route.state()
+    }
+
+    /// The conversation so far, if the client keeps conversations
+    /// (see [`Client::keep_conversations`](crate::Client::keep_conversations)).
+    #[must_use]
+    pub fn conversation(&self) -> Option<Conversation> {
+        self.route.conversation()
+    }
+
+    /// Switches to one of the modes in [`state`](Self::state).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] when the agent has no modes, and what it answers.
+    pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
+        self.connection.require(self.state().modes.is_some(), "modes")?;
+        let mode = mode.into();
+        self.connection.call(&SetSessionModeRequest::new(self.route.id.clone(), mode.clone())).await?;
+        self.route.change_state(|state| {
+            if let Some(modes) = &mut state.modes {
+                modes.current_mode_id = mode;
+            }
+        });
+        Ok(())
+    }
+
+    /// Sets one of the options in [`state`](Self::state) to one of its values, and returns all of
+    /// them as they are now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] when the agent has no options, and what it answers.
+    pub async fn set_config_option(
+        &self,
+        option: impl Into<duologue_schema::SessionConfigId>,
+        value: impl Into<duologue_schema::SessionConfigOptionValue>,
+    ) -> Result<Vec<SessionConfigOption>> {
+        self.connection.require(!self.state().config_options.is_empty(), "configOptions")?;
+        let request = SetSessionConfigOptionRequest::new(self.route.id.clone(), option.into(), value.into());
+        let options = self.connection.call(&request).await?.config_options;
+        self.route.change_state(|state| state.config_options.clone_from(&options));
+        Ok(options)
+    }
+
+    /// Ends the session on the agent's side; a running turn is cancelled by it. Needs an agent that
+    /// advertises `sessionCapabilities.close`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`], and what the agent answers.
+    pub async fn close(&self) -> Result<()> {
+        let offered = self.connection.agent().session_capabilities.close.is_some();
+        self.connection.require(offered, "sessionCapabilities.close")?;
+        self.route.cancel_questions();
+        self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
+        self.connection.router.forget(&self.route.id);
+        Ok(())
+    }
+
+    /// The connection the session belongs to.
+    #[must_use]
+    pub fn connection(&self) -> Connection {
+        Connection { inner: self.connection.clone() }
+    }
+}
+
+/// Updates of a session outside its turns. Ends with the connection.
+#[derive(Debug)]
+pub struct Updates {
+    queue: Queue<SessionUpdate>,
+}
+
+impl Updates {
+    /// Waits for the next update; `None` once the connection has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no update.
+    pub async fn next(&mut self) -> Option<Result<SessionUpdate>> {
+        self.queue.next().await.map(|update| update.map_err(Error::from))
+    }
+}
+
+impl Stream for Updates {
+    type Item = Result<SessionUpdate>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.queue).poll_next(cx).map(|item| item.map(|update| update.map_err(Error::from)))
+    }
+}
+
+/// A session being restored: a stream of what happened in it, then the session.
+#[must_use = "the session comes out of the replay"]
+#[derive(Debug)]
+pub struct Replay {
+    session: Session,
+    queue: Queue<Event<SessionModesAndOptions>>,
+    outcome: Option<Result<Session>>,
+}
+
+impl Replay {
+    /// The next update, or `None` when the replay has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no update.
+    pub async fn next(&mut self) -> Option<Result<SessionUpdate>> {
+        std::future::poll_fn(|cx| self.poll_update(cx)).await
+    }
+
+    /// Waits for the end of the replay and gives the session. Updates that were not taken are
+    /// skipped.
+    ///
+    /// # Errors
+    ///
+    /// What the agent answered, and [`Error::AuthRequired`] when the user has to log in first.
+    pub async fn outcome(mut self) -> Result<Session> {
+        while let Some(update) = self.next().await {
+            update?;
+        }
+        self.outcome.unwrap_or(Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))))
+    }
+
+    fn poll_update(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<SessionUpdate>>> {
+        if self.outcome.is_some() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.queue).poll_next(cx)) {
+            Some(Ok(Event::Update(update))) => Some(Ok(update)),
+            Some(Ok(Event::Done(answer))) => {
+                let methods = self.session.connection.auth_methods();
+                let session = || self.session.clone();
+                let answer = answer.map_err(|error| Error::from(error).with_login(methods));
+                self.outcome = Some(answer.map(|_| session()));
+                None
+            }
+            Some(Err(error)) => {
+                let error = Error::from(error);
+                self.outcome = Some(Err(error.clone()));
+                Some(Err(error))
+            }
+            None => None,
+        })
+    }
+}
+
+impl Stream for Replay {
+    type Item = Result<SessionUpdate>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_update(cx)
+    }
+}

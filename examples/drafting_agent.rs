@@ -1,0 +1,33 @@
+//! An agent that streams a draft, takes it back, and streams what it means to say.
+//!
+//! A client that has never heard of clearing sees the draft, a rule, and the final text.
+
+use std::time::Duration;
+
+use duologue_agent::{Agent, Message, Prompt, Result, StopReason, Turn, serve_stdio};
+
+struct Drafter;
+
+impl Agent for Drafter {
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        turn.thought().push("A first draft shows that I am at it.").await?;
+        let mut message = turn.message();
+        stream(&mut message, "Let me think about this for a moment …").await?;
+        message.clear().await?;
+        stream(&mut message, &format!("You said “{}”, and I mean it.", prompt.text())).await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+async fn stream(message: &mut Message, text: &str) -> Result<()> {
+    for word in text.split_inclusive(' ') {
+        message.push(word).await?;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    serve_stdio(Drafter).await
+}
