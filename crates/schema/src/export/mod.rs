@@ -88,6 +88,13 @@ fn refine(all: &mut Map<String, Value>) {
     };
     set("Notice", "title", "minLength", 1.into());
     set("ElicitationUrlMode", "url", "format", "uri".into());
+    // A mode nobody knows has a scope all the same.
+    if let Some(request) = all.get_mut("CreateElicitationRequest")
+        && let Some(other) = request["anyOf"].as_array_mut().and_then(|modes| modes.last_mut())
+    {
+        other["anyOf"] =
+            references(["ElicitationSessionScope", "ElicitationRequestScope"].into_iter()).into();
+    }
 }
 
 /// What ACP does not have, marked by `x-extension`.

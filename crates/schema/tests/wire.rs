@@ -1,0 +1,367 @@
+//! What the types read and write, as text.
+
+use duologue_schema::export::definitions;
+use duologue_schema::*;
+use insta::assert_snapshot;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+fn read<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn write<T: Serialize>(value: T) -> String {
+    serde_json::to_string(&value).unwrap()
+}
+
+/// `text` through the type `name`; an error is its message.
+fn through(name: &str, text: &str) -> String {
+    let definition = definitions().into_iter().find(|definition| definition.name == name).unwrap();
+    (definition.round_trip)(text).unwrap_or_else(|error| format!("error: {error}"))
+}
+
+/// Each line through the type `name`.
+fn table(name: &str, lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\n  -> {}\n", through(name, line))).collect()
+}
+
+#[test]
+fn a_clear_has_two_forms() {
+    let current = SessionNotification::new("s1", SessionUpdate::agent_message_clear(None));
+    assert_snapshot!(write(&current), @r#"{"sessionId":"s1","update":{"sessionUpdate":"agent_message_clear"}}"#);
+    let one = SessionNotification::new("s1", SessionUpdate::agent_message_clear(MessageId::from("m1")));
+    assert_snapshot!(write(&one), @r#"{"sessionId":"s1","update":{"sessionUpdate":"agent_message_clear","messageId":"m1"}}"#);
+    let thought = SessionUpdate::AgentThoughtClear(MessageClear::new().message_id("m2"));
+    assert_snapshot!(write(&thought), @r#"{"sessionUpdate":"agent_thought_clear","messageId":"m2"}"#);
+    for notification in [current, one] {
+        assert_eq!(read::<SessionNotification>(&write(&notification)), notification);
+    }
+    assert_snapshot!(table("SessionUpdate", &[
+        r#"{"sessionUpdate":"agent_message_clear","messageId":null}"#,
+        r#"{"sessionUpdate":"agent_message_clear","messageId":7,"_meta":{"a":1}}"#,
+    ]), @r#"
+    {"sessionUpdate":"agent_message_clear","messageId":null}
+      -> {"sessionUpdate":"agent_message_clear"}
+    {"sessionUpdate":"agent_message_clear","messageId":7,"_meta":{"a":1}}
+      -> {"sessionUpdate":"agent_message_clear","_meta":{"a":1}}
+    "#);
+}
+
+#[test]
+fn updates() {
+    let chunk = ContentChunk::new("hi").message_id("m1");
+    assert_snapshot!(
+        write(SessionNotification::new("s1", SessionUpdate::AgentMessageChunk(chunk))),
+        @r#"{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi"},"messageId":"m1"}}"#
+    );
+    let call = ToolCall::new("c1", "Reading")
+        .kind(ToolKind::Read)
+        .locations([ToolCallLocation::new("/a").line(3)])
+        .content(vec![
+            "text".into(),
+            ToolCallContent::diff("/a", None, "new"),
+            ToolCallContent::terminal("t"),
+        ]);
+    assert_snapshot!(write(SessionUpdate::from(call.clone())), @r#"{"sessionUpdate":"tool_call","toolCallId":"c1","title":"Reading","kind":"read","content":[{"type":"content","content":{"type":"text","text":"text"}},{"type":"diff","path":"/a","newText":"new"},{"type":"terminal","terminalId":"t"}],"locations":[{"path":"/a","line":3}]}"#);
+    let update = ToolCallUpdate::new("c1").status(ToolCallStatus::Completed).content([]);
+    assert_snapshot!(write(SessionUpdate::from(update.clone())), @r#"{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed","content":[]}"#);
+    let mut after = call;
+    update.apply_to(&mut after);
+    assert_eq!(
+        (after.content.len(), after.status.as_str(), after.title.as_str()),
+        (0, "completed", "Reading")
+    );
+}
+
+#[test]
+fn capabilities_write_what_is_there() {
+    assert_snapshot!(write(InitializeRequest::new(ProtocolVersion::V1)), @r#"{"protocolVersion":1}"#);
+    let client =
+        ClientCapabilities::new().terminal(true).fs(FileSystemCapabilities::new().read_text_file(true));
+    let request = InitializeRequest::new(ProtocolVersion::LATEST)
+        .client_capabilities(client)
+        .client_info(Implementation::new("editor", "1.0"));
+    assert_snapshot!(write(request), @r#"{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true},"terminal":true},"clientInfo":{"name":"editor","version":"1.0"}}"#);
+}
+
+#[test]
+fn bad_values_are_forgiven_where_the_schema_says_so() {
+    assert_snapshot!(table("InitializeRequest", &[
+        r#"{"protocolVersion":1,"clientCapabilities":7,"clientInfo":{"name":"no version"},"_meta":[]}"#,
+        r#"{"protocolVersion":1,"clientCapabilities":{"fs":true,"terminal":"yes","elicitation":{"form":{}}}}"#,
+        r#"{"protocolVersion":"1"}"#,
+        r#"{"protocolVersion":65536}"#,
+    ]), @r#"
+    {"protocolVersion":1,"clientCapabilities":7,"clientInfo":{"name":"no version"},"_meta":[]}
+      -> {"protocolVersion":1}
+    {"protocolVersion":1,"clientCapabilities":{"fs":true,"terminal":"yes","elicitation":{"form":{}}}}
+      -> {"protocolVersion":1,"clientCapabilities":{"elicitation":{"form":{}}}}
+    {"protocolVersion":"1"}
+      -> error: invalid type: string "1", expected u16 at line 1 column 22
+    {"protocolVersion":65536}
+      -> error: invalid value: integer `65536`, expected u16 at line 1 column 24
+    "#);
+    assert_snapshot!(table("ContentChunk", &[
+        r#"{"content":{"type":"text","text":"a"},"messageId":{"a":[1]}}"#,
+        r#"{"content":{"type":"text","text":"a","annotations":{"priority":"high","audience":["user",7]}}}"#,
+        r#"{"content":{"type":"text","text":7}}"#,
+        r#"{"content":{"type":"hologram","data":[1, 2.50]}}"#,
+        r#"{"content":{"text":"no type"}}"#,
+    ]), @r#"
+    {"content":{"type":"text","text":"a"},"messageId":{"a":[1]}}
+      -> {"content":{"type":"text","text":"a"}}
+    {"content":{"type":"text","text":"a","annotations":{"priority":"high","audience":["user",7]}}}
+      -> {"content":{"type":"text","text":"a","annotations":{"audience":["user"]}}}
+    {"content":{"type":"text","text":7}}
+      -> error: invalid type: integer `7`, expected a string at line 1 column 34
+    {"content":{"type":"hologram","data":[1, 2.50]}}
+      -> {"content":{"type":"hologram","data":[1, 2.50]}}
+    {"content":{"text":"no type"}}
+      -> error: missing field `type` at line 1 column 29
+    "#);
+    assert_snapshot!(table("ToolCallUpdate", &[
+        r#"{"toolCallId":"c","content":[]}"#,
+        r#"{"toolCallId":"c","content":[{"type":"text","text":"bare"}]}"#,
+        r#"{"toolCallId":"c","content":[{"type":"terminal"},7]}"#,
+        r#"{"toolCallId":"c","content":[{"type":"terminal"},{"type":"terminal","terminalId":"t"}]}"#,
+        r#"{"toolCallId":"c","content":"all","locations":null,"status":"paused","kind":3,"rawInput":null}"#,
+        r#"{"toolCallId":7}"#,
+    ]), @r#"
+    {"toolCallId":"c","content":[]}
+      -> {"toolCallId":"c","content":[]}
+    {"toolCallId":"c","content":[{"type":"text","text":"bare"}]}
+      -> {"toolCallId":"c","content":[{"type":"text","text":"bare"}]}
+    {"toolCallId":"c","content":[{"type":"terminal"},7]}
+      -> {"toolCallId":"c"}
+    {"toolCallId":"c","content":[{"type":"terminal"},{"type":"terminal","terminalId":"t"}]}
+      -> {"toolCallId":"c","content":[{"type":"terminal","terminalId":"t"}]}
+    {"toolCallId":"c","content":"all","locations":null,"status":"paused","kind":3,"rawInput":null}
+      -> {"toolCallId":"c","status":"paused"}
+    {"toolCallId":7}
+      -> error: invalid type: integer `7`, expected a string at line 1 column 15
+    "#);
+    assert_snapshot!(table("ToolCall", &[
+        r#"{"toolCallId":"c","title":"t","status":null,"kind":"juggle","content":null,"locations":[{"path":"/a","line":-1}]}"#,
+    ]), @r#"
+    {"toolCallId":"c","title":"t","status":null,"kind":"juggle","content":null,"locations":[{"path":"/a","line":-1}]}
+      -> {"toolCallId":"c","title":"t","kind":"juggle","locations":[{"path":"/a"}]}
+    "#);
+    assert_snapshot!(table("Plan", &[
+        r#"{"entries":null}"#,
+        r#"{"entries":[{"content":"a","priority":"high","status":"blocked"},{"content":"b"}]}"#,
+        r#"{}"#,
+    ]), @r#"
+    {"entries":null}
+      -> {"entries":[]}
+    {"entries":[{"content":"a","priority":"high","status":"blocked"},{"content":"b"}]}
+      -> {"entries":[{"content":"a","priority":"high","status":"blocked"}]}
+    {}
+      -> error: missing field `entries` at line 1 column 2
+    "#);
+    assert_snapshot!(table("PromptRequest", &[r#"{"sessionId":"s","prompt":[{"type":"text"}]}"#]), @r#"
+    {"sessionId":"s","prompt":[{"type":"text"}]}
+      -> error: missing field `text` at line 1 column 42
+    "#);
+    assert_snapshot!(table("TerminalOutputResponse", &[
+        r#"{"output":"","truncated":false,"exitStatus":{"exitCode":-1,"signal":9}}"#,
+    ]), @r#"
+    {"output":"","truncated":false,"exitStatus":{"exitCode":-1,"signal":9}}
+      -> {"output":"","truncated":false,"exitStatus":{}}
+    "#);
+    assert_snapshot!(table("ReadTextFileRequest", &[
+        r#"{"sessionId":"s","path":"/a","line":4294967296}"#,
+        r#"{"sessionId":"s","path":"/a","line":null,"limit":3}"#,
+    ]), @r#"
+    {"sessionId":"s","path":"/a","line":4294967296}
+      -> error: invalid value: integer `4294967296`, expected u32 at line 1 column 46
+    {"sessionId":"s","path":"/a","line":null,"limit":3}
+      -> {"sessionId":"s","path":"/a","limit":3}
+    "#);
+}
+
+#[test]
+fn three_states() {
+    assert_snapshot!(table("SessionInfoUpdate", &[
+        r#"{}"#,
+        r#"{"title":null,"updatedAt":"2026-01-01T00:00:00Z","_meta":null}"#,
+        r#"{"title":7,"_meta":7}"#,
+    ]), @r#"
+    {}
+      -> {}
+    {"title":null,"updatedAt":"2026-01-01T00:00:00Z","_meta":null}
+      -> {"title":null,"updatedAt":"2026-01-01T00:00:00Z","_meta":null}
+    {"title":7,"_meta":7}
+      -> {}
+    "#);
+    assert_snapshot!(table("CompactionUpdate", &[
+        r#"{"compactionId":"c","status":"completed","summary":null,"error":null}"#,
+        r#"{"compactionId":"c","status":"completed","summary":[]}"#,
+        r#"{"compactionId":"c","status":"paused","summary":[{"type":"text"}]}"#,
+        r#"{"compactionId":"c","status":"in_progress","summary":[7,{"type":"text","text":"a"}]}"#,
+    ]), @r#"
+    {"compactionId":"c","status":"completed","summary":null,"error":null}
+      -> {"compactionId":"c","status":"completed","summary":null,"error":null}
+    {"compactionId":"c","status":"completed","summary":[]}
+      -> {"compactionId":"c","status":"completed","summary":[]}
+    {"compactionId":"c","status":"paused","summary":[{"type":"text"}]}
+      -> {"compactionId":"c","status":"paused"}
+    {"compactionId":"c","status":"in_progress","summary":[7,{"type":"text","text":"a"}]}
+      -> {"compactionId":"c","status":"in_progress","summary":[{"type":"text","text":"a"}]}
+    "#);
+}
+
+#[test]
+fn what_peers_get_wrong() {
+    assert_snapshot!(table("CurrentModeUpdate", &[r#"{"modeId":"ask"}"#]), @r#"
+    {"modeId":"ask"}
+      -> {"currentModeId":"ask"}
+    "#);
+    assert_snapshot!(table("WriteTextFileResponse", &["null"]), @r#"
+    null
+      -> {}
+    "#);
+    assert_snapshot!(table("NewSessionResponse", &["null"]), @r#"
+    null
+      -> error: missing field `sessionId` at line 1 column 4
+    "#);
+    assert_snapshot!(table("SetSessionConfigOptionRequest", &[
+        r#"{"sessionId":"s","configId":"c","value":"v"}"#,
+        r#"{"sessionId":"s","configId":"c","type":"id","value":"v"}"#,
+        r#"{"sessionId":"s","configId":"c","type":"boolean","value":"v"}"#,
+        r#"{"type":"boolean","value":true,"sessionId":"s","configId":"c"}"#,
+        r#"{"sessionId":"s","configId":"c","value":true}"#,
+    ]), @r#"
+    {"sessionId":"s","configId":"c","value":"v"}
+      -> {"sessionId":"s","configId":"c","value":"v"}
+    {"sessionId":"s","configId":"c","type":"id","value":"v"}
+      -> {"sessionId":"s","configId":"c","value":"v"}
+    {"sessionId":"s","configId":"c","type":"boolean","value":"v"}
+      -> {"sessionId":"s","configId":"c","value":"v"}
+    {"type":"boolean","value":true,"sessionId":"s","configId":"c"}
+      -> {"sessionId":"s","configId":"c","type":"boolean","value":true}
+    {"sessionId":"s","configId":"c","value":true}
+      -> error: value is a string, or a boolean with type boolean at line 1 column 45
+    "#);
+    assert_snapshot!(table("McpServer", &[
+        r#"{"name":"n","command":"/bin/n"}"#,
+        r#"{"type":"stdio","name":"n","command":"/bin/n","args":null,"env":[]}"#,
+        r#"{"type":"acp","name":"n","command":"/bin/rm"}"#,
+        r#"{"type":"http","name":"n"}"#,
+        r#"{"name":"n","url":"https://x","headers":null,"type":"http"}"#,
+    ]), @r#"
+    {"name":"n","command":"/bin/n"}
+      -> {"name":"n","command":"/bin/n","args":[],"env":[]}
+    {"type":"stdio","name":"n","command":"/bin/n","args":null,"env":[]}
+      -> {"name":"n","command":"/bin/n","args":[],"env":[]}
+    {"type":"acp","name":"n","command":"/bin/rm"}
+      -> {"type":"acp","name":"n","command":"/bin/rm"}
+    {"type":"http","name":"n"}
+      -> error: missing field `url` at line 1 column 26
+    {"name":"n","url":"https://x","headers":null,"type":"http"}
+      -> {"type":"http","name":"n","url":"https://x","headers":[]}
+    "#);
+    assert_snapshot!(table("AuthMethod", &[
+        r#"{"id":"a","name":"n"}"#,
+        r#"{"type":"agent","id":"a","name":"n"}"#,
+        r#"{"type":"env_var","id":"a","name":"n","vars":["A"]}"#,
+        r#"{"type":"terminal","name":"n"}"#,
+    ]), @r#"
+    {"id":"a","name":"n"}
+      -> {"id":"a","name":"n"}
+    {"type":"agent","id":"a","name":"n"}
+      -> {"id":"a","name":"n"}
+    {"type":"env_var","id":"a","name":"n","vars":["A"]}
+      -> {"type":"env_var","id":"a","name":"n","vars":["A"]}
+    {"type":"terminal","name":"n"}
+      -> error: missing field `id` at line 1 column 30
+    "#);
+    assert_snapshot!(table("ConfigOptionUpdate", &[
+        r#"{"configOptions":[{"id":"a","name":"n","type":"slider","min":0},{"id":"b","name":"n","type":"select"}]}"#,
+    ]), @r#"
+    {"configOptions":[{"id":"a","name":"n","type":"slider","min":0},{"id":"b","name":"n","type":"select"}]}
+      -> {"configOptions":[{"id":"a","name":"n","type":"slider","min":0}]}
+    "#);
+}
+
+#[test]
+fn elicitations() {
+    assert_snapshot!(table("CreateElicitationRequest", &[
+        r#"{"message":"m","mode":"form","sessionId":"s","requestId":1,"requestedSchema":{}}"#,
+        r#"{"mode":"url","requestId":null,"elicitationId":"e","url":"https://x","message":"m"}"#,
+        r#"{"mode":"voice","sessionId":"s","pitch":[1.50],"message":"m","_meta":{"a":1}}"#,
+        r#"{"mode":"form","requestedSchema":{},"message":"m"}"#,
+    ]), @r#"
+    {"message":"m","mode":"form","sessionId":"s","requestId":1,"requestedSchema":{}}
+      -> {"message":"m","mode":"form","sessionId":"s","requestedSchema":{"type":"object","properties":{}}}
+    {"mode":"url","requestId":null,"elicitationId":"e","url":"https://x","message":"m"}
+      -> {"message":"m","mode":"url","requestId":null,"elicitationId":"e","url":"https://x"}
+    {"mode":"voice","sessionId":"s","pitch":[1.50],"message":"m","_meta":{"a":1}}
+      -> {"message":"m","mode":"voice","sessionId":"s","pitch":[1.50],"_meta":{"a":1}}
+    {"mode":"form","requestedSchema":{},"message":"m"}
+      -> error: missing field `sessionId` at line 1 column 50
+    "#);
+    assert_snapshot!(table("ElicitationPropertySchema", &[
+        r#"{"type":"string","format":"ipv6"}"#,
+        r#"{"type":"color","default":"red"}"#,
+        r#"{"type":"array","items":{"anyOf":[{"const":"a","title":"A"}]},"default":["a",1]}"#,
+        r#"{"type":"array","items":{"type":"string","enum":["a"]}}"#,
+    ]), @r#"
+    {"type":"string","format":"ipv6"}
+      -> {"type":"string","format":"ipv6"}
+    {"type":"color","default":"red"}
+      -> {"type":"color","default":"red"}
+    {"type":"array","items":{"anyOf":[{"const":"a","title":"A"}]},"default":["a",1]}
+      -> {"type":"array","items":{"anyOf":[{"const":"a","title":"A"}]},"default":["a"]}
+    {"type":"array","items":{"type":"string","enum":["a"]}}
+      -> {"type":"array","items":{"type":"string","enum":["a"]}}
+    "#);
+    assert_snapshot!(table("CreateElicitationResponse", &[
+        r#"{"action":"accept","content":{"a":"x","b":1,"c":1.5,"d":true,"e":["y"]},"_meta":{"k":1}}"#,
+        r#"{"action":"later","until":5}"#,
+        r#"{"action":"decline","content":null}"#,
+    ]), @r#"
+    {"action":"accept","content":{"a":"x","b":1,"c":1.5,"d":true,"e":["y"]},"_meta":{"k":1}}
+      -> {"action":"accept","content":{"a":"x","b":1,"c":1.5,"d":true,"e":["y"]},"_meta":{"k":1}}
+    {"action":"later","until":5}
+      -> {"action":"later","until":5}
+    {"action":"decline","content":null}
+      -> {"action":"decline"}
+    "#);
+}
+
+#[test]
+fn methods() {
+    let raw = |text: &str| -> Json { read(text) };
+    let decode = |method: &str, text: &str| match ClientRequest::decode(method, Some(raw(text).as_raw())) {
+        None => "no such method".to_owned(),
+        Some(Ok(request)) => format!("{}: {}", request.method(), write(request)),
+        Some(Err(error)) => error.to_string(),
+    };
+    assert_snapshot!(decode("session/new", r#"{"cwd":"/a","mcpServers":[]}"#), @r#"session/new: {"cwd":"/a","mcpServers":[]}"#);
+    assert_snapshot!(decode("session/prompt", r#"{"sessionId":"secret"}"#), @"session/prompt: missing field `prompt` (-32602)");
+    assert_snapshot!(decode("session/prompt", r#"{"sessionId":"s","prompt":"missing field `secret`"}"#), @"session/prompt: the params do not fit (-32602)");
+    assert_snapshot!(decode("logout", "null"), @"logout: {}");
+    assert_snapshot!(decode("session/update", "{}"), @"no such method");
+    assert!(matches!(ClientRequest::decode("logout", None), Some(Ok(ClientRequest::Logout(_)))));
+    assert_eq!(METHODS.into_iter().flatten().count(), 25);
+    assert_eq!(PromptRequest::METHOD, "session/prompt");
+}
+
+#[test]
+fn meta() {
+    let text = r#"{"sessionId":"s","_meta":{"a": {"b": 1.50}, "\u0061\u00e9": "x"}}"#;
+    let mut meta = read::<CancelNotification>(text).meta.unwrap();
+    assert_eq!(meta.get::<String>("aé").as_deref(), Some("x"));
+    assert_eq!(meta.get::<u8>("a"), None);
+    assert_snapshot!(meta.insert("a", serde_json::json!(2)), @r#"{"aé":"x","a":2}"#);
+    assert_eq!(meta.keys(), ["aé", "a"]);
+}
+
+#[test]
+fn a_payload_is_never_echoed() {
+    for params in [r#""top secret""#, r#"{"protocolVersion":"top secret"}"#, r#"["top secret"]"#] {
+        let error =
+            ClientRequest::decode("initialize", Some(read::<Json>(params).as_raw())).unwrap().unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
