@@ -2,7 +2,7 @@
 //! over the whole stable surface. `interop/surface.json` says what both sides send and expect; every program
 //! reports what it saw, one line a method or variant, and a cell counts only when both sides reported it.
 
-#[path = "interop_install.rs"]
+mod fence;
 mod install;
 
 use serde_json::Value;
@@ -49,7 +49,8 @@ struct Report {
     detail: Vec<String>,
 }
 
-/// Runs the pairings `args` ask for: all of ours, or with `--peers` those of the foreign SDKs among themselves.
+/// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
+/// `--real` those with real agents and clients.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new();
     let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows = rows(&surface);
     let pairings = pairs.into_iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
-    show(&rows, &pairings, &surface)
+    let fence = fence::check(&paths);
+    show(&rows, &pairings, &surface, fence)
 }
 
 /// Runs one client against one agent and reads both reports.
@@ -184,7 +186,7 @@ impl Pairing {
 
 /// Prints the matrix and its notes, and fails when a cell is not what it should be.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-fn show(rows: &[String], pairings: &[Pairing], surface: &Value) -> Result<()> {
+fn show(rows: &[String], pairings: &[Pairing], surface: &Value, fence: Result<String>) -> Result<()> {
     let width = rows.iter().map(String::len).max().unwrap_or_default();
     let (mut text, mut notes, mut bad) = (String::new(), String::new(), 0);
     for head in [|p: &Pairing| format!("{} drives", p.client), |p: &Pairing| p.agent.to_owned()] {
@@ -226,6 +228,13 @@ fn show(rows: &[String], pairings: &[Pairing], surface: &Value) -> Result<()> {
             writeln!(notes, "{sdk} lacks {what}: {why}")?;
         }
     }
+    match fence {
+        Ok(found) => writeln!(notes, "{found}")?,
+        Err(problem) => {
+            bad += 1;
+            writeln!(notes, "{problem}")?;
+        }
+    }
     println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
-    if bad > 0 { Err(format!("{bad} cells or runs of the interop matrix are bad").into()) } else { Ok(()) }
+    if bad > 0 { Err(format!("{bad} things in the interop run are bad").into()) } else { Ok(()) }
 }

@@ -19,7 +19,7 @@ pub(super) fn peers(paths: &Paths) -> Result<()> {
         }
     });
     npm(&paths.sources.join("ts"), &paths.target.join("ts"))?;
-    for name in ["surface.mjs", "agent.mjs", "client.mjs"] {
+    for name in ["surface.mjs", "agent.mjs", "client.mjs", "validate.mjs"] {
         fs::copy(paths.sources.join("ts").join(name), paths.target.join("ts").join(name))?;
     }
     python(&paths.sources.join("python"), &paths.target.join("python"))?;
