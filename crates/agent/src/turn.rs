@@ -64,7 +64,6 @@ impl Turn {
     }
 
     /// Begins a tool call; see [`NewToolCall`].
-    #[must_use]
     pub fn tool_call(&self, title: impl Into<String>) -> NewToolCall {
         NewToolCall::new(self.clone(), title.into())
     }

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use duologue_rpc::{Error as RpcError, Peer};
 use duologue_schema::{
-    AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, DeleteSessionRequest, Implementation,
-    InitializeResponse, ListSessionsRequest, LogoutRequest, Request, SessionId, SessionInfo,
+    AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
+    DeleteSessionRequest, Implementation, InitializeResponse, ListSessionsRequest, LogoutRequest, Request,
+    SessionId, SessionInfo,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, Result};
 use crate::process::Process;
-use crate::router::Router;
+use crate::router::{Route, Router};
 use crate::session::{Replay, Session, SessionBuilder, absolute};
+
+/// How long an agent may take to end a cancelled turn.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to an agent that has answered `initialize`. Cheap to clone.
 ///
@@ -84,6 +88,30 @@ impl Inner {
         match &self.process {
             Some(process) => process.kill(),
             None => self.peer.close(),
+        }
+    }
+
+    /// Sends `session/cancel` for a turn unless that was done, answers its open questions, and gives
+    /// the agent a while to end it.
+    pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<Route>, number: u64, drop_sink: bool) {
+        if !route.cancel(number, drop_sink) {
+            return;
+        }
+        let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
+        route.cancel_questions();
+        let (route, connection) = (Arc::downgrade(route), Arc::downgrade(self));
+        let patience = async move {
+            tokio::time::sleep(CANCEL_PATIENCE).await;
+            if let Some(route) = route.upgrade() {
+                route.done(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+            }
+            if let Some(connection) = connection.upgrade() {
+                connection.turn_ended.notify_waiters();
+            }
+        };
+        // A turn may be dropped after its runtime; then there is nobody left to wait.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(patience);
         }
     }
 

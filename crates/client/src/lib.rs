@@ -44,4 +44,4 @@ pub use host::{Host, HostResult};
 pub use prompt::Prompt;
 pub use router::SessionState;
 pub use session::{Replay, Session, SessionBuilder, Updates};
-pub use turn::{Canceller, Reply, Turn};
+pub use turn::{Reply, Turn};

@@ -5,11 +5,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use duologue_rpc::{Error as RpcError, Peer, QueueSender, Responder};
+use duologue_rpc::{QueueSender, Responder};
 use duologue_schema::{
     AvailableCommand, Conversation, NewSessionResponse, Plan, PromptResponse, RequestPermissionOutcome,
     RequestPermissionResponse, SessionConfigOption, SessionId, SessionModeState, SessionUpdate, UsageUpdate,
 };
+
+use crate::error::Result;
 
 /// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
 const KEPT_UPDATES: usize = 256;
@@ -19,7 +21,7 @@ const KEPT_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) enum Event<T> {
     Update(SessionUpdate),
-    Done(Result<T, RpcError>),
+    Done(Result<T>),
 }
 
 pub(crate) type PromptEvent = Event<PromptResponse>;
@@ -83,7 +85,7 @@ struct Inner {
     between: Between,
     /// Permission questions of the agent that the user has not answered.
     questions: HashMap<u64, Responder>,
-    last_question: u64,
+    last_number: u64,
     dropped: u64,
 }
 
@@ -125,7 +127,7 @@ impl Route {
                 replay: None,
                 between: Between::nothing(),
                 questions: HashMap::new(),
-                last_question: 0,
+                last_number: 0,
                 dropped: 0,
             }),
         })
@@ -173,11 +175,11 @@ impl Route {
     /// Begins a turn; tells why not otherwise.
     pub(crate) fn begin(&self, sink: QueueSender<PromptEvent>) -> Result<u64, Occupied> {
         let mut inner = self.lock();
-        if let Slot::Running { cancelled, number, .. } = inner.turn {
-            return Err(if cancelled { Occupied::Ending(number) } else { Occupied::Busy });
+        if let Slot::Running { cancelled, .. } = inner.turn {
+            return Err(if cancelled { Occupied::Ending } else { Occupied::Busy });
         }
-        inner.last_question += 1;
-        let number = inner.last_question;
+        inner.last_number += 1;
+        let number = inner.last_number;
         inner.turn = Slot::Running { sink: Some(sink), cancelled: false, detached: false, number };
         Ok(number)
     }
@@ -189,8 +191,8 @@ impl Route {
         }
     }
 
-    /// The answer to the turn's prompt has come: the last item of its queue.
-    pub(crate) fn done(&self, number: u64, answer: Result<PromptResponse, RpcError>) {
+    /// The turn has ended: its answer has come, or it is given up. Puts the end behind its updates.
+    pub(crate) fn done(&self, number: u64, answer: Result<PromptResponse>) {
         let mut inner = self.lock();
         let Slot::Running { number: running, .. } = &inner.turn else { return };
         if *running != number {
@@ -229,18 +231,6 @@ impl Route {
         }
     }
 
-    /// Gives up on a turn whose cancellation the agent ignores.
-    pub(crate) fn abandon(&self, number: u64) {
-        let mut inner = self.lock();
-        if matches!(inner.turn, Slot::Running { number: running, .. } if running == number) {
-            inner.turn = Slot::Free;
-        }
-    }
-
-    pub(crate) fn is_running(&self, number: u64) -> bool {
-        matches!(self.lock().turn, Slot::Running { number: running, .. } if running == number)
-    }
-
     /// Whether the turn runs and its stream is held by somebody.
     pub(crate) fn is_attached(&self, number: u64) -> bool {
         matches!(&self.lock().turn, Slot::Running { number: running, detached: false, .. } if *running == number)
@@ -258,7 +248,7 @@ impl Route {
         self.lock().replay = Some(sink);
     }
 
-    pub(crate) fn end_replay(&self, answer: Result<SessionModesAndOptions, RpcError>) {
+    pub(crate) fn end_replay(&self, answer: Result<SessionModesAndOptions>) {
         let mut inner = self.lock();
         if let Some(conversation) = &mut inner.conversation {
             conversation.end_turn();
@@ -293,8 +283,8 @@ impl Route {
         if matches!(inner.turn, Slot::Running { cancelled: true, .. }) {
             return Err(responder);
         }
-        inner.last_question += 1;
-        let question = inner.last_question;
+        inner.last_number += 1;
+        let question = inner.last_number;
         inner.questions.insert(question, responder);
         Ok(question)
     }
@@ -342,7 +332,7 @@ impl Inner {
 pub(crate) enum Occupied {
     Busy,
     /// A cancelled turn is still ending.
-    Ending(u64),
+    Ending,
 }
 
 /// All sessions of a connection, and the updates of sessions that are being made.
@@ -448,13 +438,5 @@ impl Router {
     pub(crate) fn dropped(&self) -> u64 {
         let sessions = self.lock();
         sessions.dropped + sessions.routes.values().map(|route| route.lock().dropped).sum::<u64>()
-    }
-}
-
-/// Sends `session/cancel` for a turn unless that was done, then answers the open questions.
-pub(crate) fn cancel_turn(peer: &Peer, route: &Route, number: u64, drop_sink: bool) {
-    if route.cancel(number, drop_sink) {
-        let _ = peer.notify_now(&duologue_schema::CancelNotification::new(route.id.clone()));
-        route.cancel_questions();
     }
 }

@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use crate::connection::{Connection, Inner};
 use crate::error::{Error, Result};
 use crate::prompt::Prompt;
-use crate::router::{Event, Occupied, Route, SessionModesAndOptions, SessionState, cancel_turn};
-use crate::turn::{CANCEL_PATIENCE, Turn};
+use crate::router::{Event, Occupied, Route, SessionModesAndOptions, SessionState};
+use crate::turn::Turn;
 
 /// A session that is about to be made or restored: its folder and what goes with it.
 ///
@@ -119,7 +119,7 @@ impl SessionBuilder {
                 if let (Err(_), false, Some(inner)) = (&response, known, inner.upgrade()) {
                     inner.router.forget(&route.id);
                 }
-                route.end_replay(response);
+                route.end_replay(response.map_err(Error::from));
             }
         });
         if let Err(error) = sent {
@@ -223,18 +223,12 @@ impl Session {
         let blocks = prompt.into().for_agent(self.connection.agent())?;
         let (sink, queue) = self.connection.peer().queue();
         let stream = sink.id();
-        let deadline = tokio::time::Instant::now() + CANCEL_PATIENCE;
         let number = loop {
             let changed = self.connection.turn_ended.notified();
             match self.route.begin(sink.clone()) {
                 Ok(number) => break number,
                 Err(Occupied::Busy) => return Err(Error::Busy),
-                Err(Occupied::Ending(number)) => {
-                    if tokio::time::timeout_at(deadline, changed).await.is_err() {
-                        // The agent has had its time; the session is the user's again.
-                        self.route.abandon(number);
-                    }
-                }
+                Err(Occupied::Ending) => changed.await,
             }
         };
         self.route.asked(&blocks);
@@ -242,17 +236,24 @@ impl Session {
         let sent = self.connection.peer().request_into(&request, Some(stream), {
             let (connection, route) = (Arc::downgrade(&self.connection), self.route.clone());
             move |answer| {
-                route.done(number, answer);
-                if let Some(connection) = connection.upgrade() {
-                    connection.turn_ended.notify_waiters();
+                // On the reader: the answer takes its place behind the turn's updates.
+                let answer = answer.map_err(Error::from);
+                match connection.upgrade() {
+                    Some(connection) => {
+                        let methods = connection.auth_methods();
+                        route.done(number, answer.map_err(|error| error.with_login(methods)));
+                        connection.turn_ended.notify_waiters();
+                    }
+                    None => route.done(number, answer),
                 }
             }
         });
         match sent {
-            Ok(request) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue, request)),
+            Ok(()) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue)),
             Err(error) => {
-                self.route.abandon(number);
-                Err(error.into())
+                let error = Error::from(error);
+                self.route.done(number, Err(error.clone()));
+                Err(error)
             }
         }
     }
@@ -260,7 +261,7 @@ impl Session {
     /// Cancels the running turn, whoever holds it. Does nothing between turns.
     pub fn cancel(&self) {
         if let Some(number) = self.route.running() {
-            cancel_turn(self.connection.peer(), &self.route, number, false);
+            self.connection.cancel_turn(&self.route, number, false);
         }
     }
 
@@ -409,7 +410,7 @@ impl Replay {
             Some(Ok(Event::Done(answer))) => {
                 let methods = self.session.connection.auth_methods();
                 let session = || self.session.clone();
-                let answer = answer.map_err(|error| Error::from(error).with_login(methods));
+                let answer = answer.map_err(|error| error.with_login(methods));
                 self.outcome = Some(answer.map(|_| session()));
                 None
             }

@@ -3,19 +3,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use duologue_rpc::{Error as RpcError, Queue, SentRequest};
+use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{Conversation, PromptResponse, SessionUpdate, StopReason};
 use futures::Stream;
-use tokio::time::Sleep;
 
 use crate::connection::Inner;
 use crate::error::{Error, Result};
-use crate::router::{Event, PromptEvent, Route, cancel_turn};
-
-/// How long an agent may take to end a cancelled turn.
-pub(crate) const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+use crate::router::{Event, PromptEvent, Route};
 
 /// A running turn: a stream of updates that ends with the turn.
 ///
@@ -39,9 +34,7 @@ pub struct Turn {
     route: Arc<Route>,
     number: u64,
     queue: Queue<PromptEvent>,
-    request: SentRequest,
     outcome: Option<Result<PromptResponse>>,
-    patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl std::fmt::Debug for Turn {
@@ -56,15 +49,14 @@ impl Turn {
         route: Arc<Route>,
         number: u64,
         queue: Queue<PromptEvent>,
-        request: SentRequest,
     ) -> Self {
-        Turn { connection, route, number, queue, request, outcome: None, patience: None }
+        Turn { connection, route, number, queue, outcome: None }
     }
 
     /// The next update, or `None` when the turn has ended.
     ///
-    /// An error is the end of the stream: it was not taken in time, or a cancellation was ignored.
-    /// A turn that fails ends the stream without one; [`outcome`](Turn::outcome) says why.
+    /// An error is the end of the stream: its updates were not taken in time. A turn that fails
+    /// otherwise ends the stream without one; [`outcome`](Turn::outcome) says why.
     ///
     /// # Cancel safety
     ///
@@ -108,27 +100,13 @@ impl Turn {
     }
 
     /// Asks the agent to stop, and answers its open permission questions `cancelled`. Updates may
-    /// still come; the outcome is the confirmation. A second call does nothing.
+    /// still come; the outcome is the confirmation. A second call does nothing. From elsewhere,
+    /// [`Session::cancel`](crate::Session::cancel) does the same.
     ///
     /// An agent that does not end the turn within 10 seconds is given up:
     /// [`Error::CancelIgnored`].
-    pub fn cancel(&mut self) {
-        if self.outcome.is_none() && self.route.is_running(self.number) {
-            cancel_turn(self.connection.peer(), &self.route, self.number, false);
-            self.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(CANCEL_PATIENCE)));
-        }
-    }
-
-    /// Asks the agent to stop from elsewhere, while this turn is being read.
-    #[must_use]
-    pub fn canceller(&self) -> Canceller {
-        Canceller { connection: self.connection.clone(), route: self.route.clone(), number: self.number }
-    }
-
-    /// Withdraws the prompt request itself with `$/cancel_request`, for agents that know that one
-    /// only. [`cancel`](Turn::cancel) is the protocol's way.
-    pub fn withdraw(&self) {
-        self.request.cancel();
+    pub fn cancel(&self) {
+        self.connection.cancel_turn(&self.route, self.number, false);
     }
 
     /// Lets the turn run on without anybody listening. Its updates go where updates between turns
@@ -145,25 +123,18 @@ impl Turn {
             return Poll::Ready(match event {
                 Some(Ok(Event::Update(update))) => Some(Ok(update)),
                 Some(Ok(Event::Done(answer))) => {
-                    self.outcome = Some(answer.map_err(Error::from));
+                    self.outcome = Some(answer);
                     None
                 }
-                Some(Err(error)) => self.fail(Error::from(error)),
+                Some(Err(error)) => {
+                    let error = Error::from(error);
+                    self.outcome = Some(Err(error.clone()));
+                    Some(Err(error))
+                }
                 None => None,
             });
         }
-        if let Some(patience) = &mut self.patience
-            && patience.as_mut().poll(cx).is_ready()
-        {
-            self.route.abandon(self.number);
-            return Poll::Ready(self.fail(Error::CancelIgnored { after: CANCEL_PATIENCE }));
-        }
         Poll::Pending
-    }
-
-    fn fail(&mut self, error: Error) -> Option<Result<SessionUpdate>> {
-        self.outcome = Some(Err(error.clone()));
-        Some(Err(error))
     }
 }
 
@@ -179,29 +150,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // A no-op for a turn that has ended or was detached.
         if self.route.is_attached(self.number) {
-            cancel_turn(self.connection.peer(), &self.route, self.number, true);
+            self.connection.cancel_turn(&self.route, self.number, true);
         }
-    }
-}
-
-/// Cancels a turn from another task: a stop button.
-#[derive(Clone)]
-pub struct Canceller {
-    connection: Arc<Inner>,
-    route: Arc<Route>,
-    number: u64,
-}
-
-impl Canceller {
-    /// As [`Turn::cancel`], without its time limit.
-    pub fn cancel(&self) {
-        cancel_turn(self.connection.peer(), &self.route, self.number, false);
-    }
-}
-
-impl std::fmt::Debug for Canceller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Canceller").field("session", &self.route.id).finish_non_exhaustive()
     }
 }
 

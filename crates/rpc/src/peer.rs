@@ -104,11 +104,10 @@ impl Peer {
         params: &R,
         stream: Option<StreamId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
-    ) -> Result<SentRequest, Error> {
+    ) -> Result<(), Error> {
         let name = Method(R::METHOD.into());
         let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
-        let id = self.send_request(R::METHOD, params, stream, deliver)?;
-        Ok(SentRequest { peer: self.clone(), id })
+        self.send_request(R::METHOD, params, stream, deliver).map(drop)
     }
 
     fn send_request<P: Serialize + ?Sized>(
@@ -277,20 +276,6 @@ impl Peer {
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
             let _ = self.shared.send(&frame);
         }
-    }
-}
-
-/// A request that was sent with [`Peer::request_into`].
-#[derive(Clone, Debug)]
-pub struct SentRequest {
-    peer: Peer,
-    id: u64,
-}
-
-impl SentRequest {
-    /// Asks the peer to cancel it with `$/cancel_request`. The answer is still delivered.
-    pub fn cancel(&self) {
-        self.peer.withdraw(self.id);
     }
 }
 
