@@ -85,6 +85,28 @@ fn capabilities_write_what_is_there() {
 }
 
 #[test]
+fn capabilities_answer_questions() {
+    let bare = ClientCapabilities::new();
+    assert!(!bare.has_message_clear() && !bare.has_form_elicitation() && !bare.has_boolean_options());
+    let full: ClientCapabilities = read(
+        r#"{"session":{"configOptions":{"boolean":{}},"notices":{},"compaction":null},"elicitation":{"form":{}},
+            "_meta":{"duologue":{"messageClear":true,"work":{}}}}"#,
+    );
+    assert!(full.has_message_clear() && full.has_boolean_options() && full.has_notices());
+    assert!(full.has_form_elicitation() && !full.has_url_elicitation() && !full.has_compaction());
+}
+
+#[test]
+fn deep_nesting_is_passed_over_and_kept() {
+    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
+    let update = format!(
+        r#"{{"unknown":{deep},"rawInput":{deep},"_meta":{{"a":{deep}}},"toolCallId":"c","sessionUpdate":"tool_call_update"}}"#
+    );
+    let SessionUpdate::ToolCallUpdate(update) = read(&update) else { panic!("another update") };
+    assert_eq!(update.raw_input.unwrap().get(), deep);
+}
+
+#[test]
 fn bad_values_are_forgiven_where_the_schema_says_so() {
     assert_snapshot!(table("InitializeRequest", &[
         r#"{"protocolVersion":1,"clientCapabilities":7,"clientInfo":{"name":"no version"},"_meta":[]}"#,

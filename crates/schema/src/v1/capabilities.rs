@@ -3,6 +3,7 @@
 //! See [Initialization](https://agentclientprotocol.com/protocol/v1/initialization#capabilities).
 
 use duologue_schema_derive::wire;
+use serde::Deserialize;
 
 /// What a client can do.
 #[wire]
@@ -116,6 +117,19 @@ impl ClientCapabilities {
     #[must_use]
     pub fn has_notices(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.notices.is_some())
+    }
+
+    /// Whether the client takes `agent_message_clear` and `agent_thought_clear`, which it says by
+    /// `_meta.duologue.messageClear`.
+    #[must_use]
+    pub fn has_message_clear(&self) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Duologue {
+            message_clear: bool,
+        }
+        let duologue = self.meta.as_ref().and_then(|meta| meta.get::<Duologue>("duologue"));
+        duologue.is_some_and(|duologue| duologue.message_clear)
     }
 
     /// Whether the client shows forms.
