@@ -162,7 +162,8 @@ impl Pairing {
     /// The cell of one row: what to print, and the problem if it is one.
     fn cell(&self, row: &str) -> (&'static str, Option<String>) {
         if self.lacks.iter().any(|lacking| lacking == row) {
-            return ("lacks", None);
+            let grown = self.reports.iter().find_map(|report| report.get(row)?.problem.clone());
+            return if grown.is_some() { ("FAIL", grown) } else { ("lacks", None) };
         }
         let sides = ["client", "agent"].iter().zip(&self.reports);
         let mut missing = Vec::new();
@@ -225,7 +226,7 @@ fn show(rows: &[String], pairings: &[Pairing], surface: &Value, fence: Result<St
     }
     for sdk in SDKS {
         for (what, why) in surface["lacks"][sdk].as_object().into_iter().flatten() {
-            writeln!(notes, "{sdk} lacks {what}: {why}")?;
+            writeln!(notes, "{sdk} lacks {what}: {}", why.as_str().unwrap_or_default())?;
         }
     }
     match fence {

@@ -1,12 +1,15 @@
 """A client on the official Python SDK that plays the client's half of the surface: client.py AGENT [ARG…]"""
 
 import asyncio
+import contextlib
 import os
 import sys
 
 import acp
 from acp import schema
-from surface import AGENT, CLIENT, SURFACE, VARS
+from acp.client.connection import ClientSideConnection
+from pydantic import ValidationError
+from surface import AGENT, CLIENT, LACKS, SURFACE, VARS
 from surface import arguments, difference, expressible, fill, known, pick, plain, reporter, row_of, typed
 
 report = reporter(os.environ["INTEROP_CLIENT_REPORT"])
@@ -105,7 +108,21 @@ async def step(agent, entry):
         check_updates(entry)
 
 
+def check_lacks():
+    """What the SDK is said to lack, it must lack; else the list in the surface is out of date."""
+    for entry in SURFACE["agent"]:
+        for update in entry.get("updates", []):
+            if row_of(update) in LACKS:
+                with contextlib.suppress(ValidationError):
+                    typed(schema.SessionNotification, {"sessionId": "s", "update": update})
+                    report(row_of(update), "the SDK has this variant now")
+    for row, name in (("session/delete", "delete_session"), ("logout", "logout")):
+        if row in LACKS and hasattr(ClientSideConnection, name):
+            report(row, "the SDK has this method now")
+
+
 async def main():
+    check_lacks()
     spawned = acp.spawn_agent_process(
         Client(),
         *sys.argv[1:],
