@@ -10,6 +10,7 @@
 //!   protocol asks to forgive: there a bad value reads as absent, a bad item of a list as left out.
 //! - The names of methods stand in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
+mod conversation;
 mod error;
 #[cfg(feature = "schemars")]
 pub mod export;
@@ -17,11 +18,13 @@ mod ids;
 mod json;
 mod meta;
 mod method;
+mod negotiation;
 mod patch;
 mod request_id;
 mod v1;
 mod wire;
 
+pub use conversation::{Compaction, Conversation, ConversationStats, Entry, Message, MessageKind};
 pub use error::{Error, ErrorCode};
 pub use ids::{
     AuthMethodId, CompactionId, ElicitationId, MessageId, PermissionOptionId, SessionConfigGroupId,
@@ -30,6 +33,7 @@ pub use ids::{
 pub use json::Json;
 pub use meta::Meta;
 pub use method::{Notification, Request};
+pub use negotiation::DuologueCapabilities;
 pub use patch::Patch;
 pub use request_id::RequestId;
 pub use wire::Unknown;

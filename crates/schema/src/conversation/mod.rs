@@ -1,19 +1,14 @@
 //! The fold from session updates to a conversation.
 
 mod entry;
-#[cfg(test)]
-mod tests;
+mod fold;
 
 use std::collections::HashMap;
 
-use duologue_schema_derive::wire;
-
 pub use self::entry::{Compaction, Entry, Message, MessageKind};
-use self::entry::{append, joined};
 use crate::{
-    AvailableCommand, CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId,
-    Meta, Patch, Plan, SessionConfigOption, SessionInfoUpdate, SessionModeId, SessionUpdate, ToolCall,
-    ToolCallId, ToolCallUpdate, Unknown, UsageUpdate,
+    AvailableCommand, CompactionId, MessageId, Meta, Plan, SessionConfigOption, SessionModeId, ToolCall,
+    ToolCallId, UsageUpdate,
 };
 
 /// A session as its updates tell it: what was said, thought and done, and how things stand.
@@ -50,12 +45,7 @@ use crate::{
 pub struct Conversation {
     entries: Vec<Entry>,
     places: HashMap<Key, usize>,
-    /// The message the last chunk went to, unless something has come between.
-    tail: Option<usize>,
-    message: Current,
-    thought: Current,
-    /// Entries before this one belong to turns that are over.
-    turn: usize,
+    open: Open,
     plan: Option<Plan>,
     commands: Vec<AvailableCommand>,
     current_mode: Option<SessionModeId>,
@@ -85,102 +75,132 @@ enum Key {
     Compaction(CompactionId),
 }
 
-/// What a clear without an id is about.
+/// What updates without an id are about.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Open {
+    /// Entries before this one are final.
+    from: usize,
+    /// The message the last chunk went to, unless something has begun since.
+    tail: Option<usize>,
+    /// For each kind, the message that last received a chunk.
+    current: [Option<Current>; 3],
+}
+
+/// What a clear without an id empties.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Current {
-    place: Option<usize>,
-    /// It was cleared and waits for what it shall say instead.
+    place: usize,
+    /// It was emptied so, and waits for what it shall say instead.
     cleared: bool,
 }
 
-/// A message, whole: how draft version 2 of the protocol clears and replaces.
-#[wire]
-struct WholeMessage {
-    message_id: MessageId,
-    #[wire(skip_invalid)]
-    content: Patch<Vec<ContentBlock>>,
-    #[wire(lenient)]
-    meta: Patch<Meta>,
-}
-
 impl Conversation {
-    /// Takes in one update.
-    ///
-    /// Notices leave no trace: they are shown once, and a session that is loaded does not repeat
-    /// them.
-    pub fn apply(&mut self, update: &SessionUpdate) {
-        match update {
-            SessionUpdate::UserMessageChunk(chunk) => self.chunk(MessageKind::User, chunk),
-            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(MessageKind::Agent, chunk),
-            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(MessageKind::Thought, chunk),
-            SessionUpdate::AgentMessageClear(clear) => self.clear(MessageKind::Agent, clear),
-            SessionUpdate::AgentThoughtClear(clear) => self.clear(MessageKind::Thought, clear),
-            SessionUpdate::ToolCall(call) => self.tool_call(call),
-            SessionUpdate::ToolCallUpdate(update) => self.tool_call_update(update),
-            SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
-            SessionUpdate::AvailableCommandsUpdate(update) => {
-                self.commands.clone_from(&update.available_commands);
-            }
-            SessionUpdate::CurrentModeUpdate(update) => {
-                self.current_mode = Some(update.current_mode_id.clone());
-            }
-            SessionUpdate::ConfigOptionUpdate(update) => {
-                self.config_options.clone_from(&update.config_options);
-            }
-            SessionUpdate::SessionInfoUpdate(update) => self.session_info(update.clone()),
-            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
-            SessionUpdate::Notice(_) => {}
-            SessionUpdate::CompactionUpdate(update) => self.compaction_update(update),
-            SessionUpdate::CompactionSummaryChunk(chunk) => {
-                append(&mut self.compaction(&chunk.compaction_id).summary, &chunk.content);
-            }
-            SessionUpdate::Unknown(unknown) => self.unknown(unknown),
-        }
+    /// Everything said, thought and done, in the order in which it began.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 
-    /// Takes in what the person asked: a turn begins.
-    pub fn prompt(&mut self, prompt: &[ContentBlock]) {
-        self.end_turn();
-        let mut message = Message::new(MessageKind::User, None);
-        message.content = joined(prompt);
-        self.entries.push(Entry::Message(message));
+    /// The messages and thoughts among the entries.
+    pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.entries.iter().filter_map(Entry::as_message)
     }
 
-    /// The turn is over: its messages are final, and only clears that name one reach it.
-    pub fn end_turn(&mut self) {
-        self.turn = self.entries.len();
-        self.tail = None;
-        self.message = Current::default();
-        self.thought = Current::default();
+    /// The message of a kind with an id.
+    #[must_use]
+    pub fn message(&self, kind: MessageKind, id: impl Into<MessageId>) -> Option<&Message> {
+        self.entry(&Key::Message(kind, id.into()))?.as_message()
     }
 
-    fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) {
-        let message = self.receive(kind, chunk.message_id.as_ref());
-        append(&mut message.content, &chunk.content);
-        if chunk.meta.is_some() {
-            message.meta.clone_from(&chunk.meta);
-        }
+    /// The tool call with an id.
+    #[must_use]
+    pub fn tool_call(&self, id: impl Into<ToolCallId>) -> Option<&ToolCall> {
+        self.entry(&Key::ToolCall(id.into()))?.as_tool_call()
     }
 
-    /// The message that gets what has come, which makes it the current one.
-    fn receive(&mut self, kind: MessageKind, id: Option<&MessageId>) -> &mut Message {
-        if kind == MessageKind::User {
-            self.end_turn_but_tail();
-        }
-        let known = match id {
-            Some(id) => self.places.get(&Key::Message(kind, id.clone())).copied(),
-            None => self.anonymous(kind),
-        };
-        let place = known.unwrap_or_else(|| {
-            let key = id.map(|id| Key::Message(kind, id.clone()));
-            self.add(key, Entry::Message(Message::new(kind, id.cloned())))
-        });
-        // What a finished turn has said may grow, but it does not come back.
-        let finished = place < self.turn && kind != MessageKind::User;
-        self.tail = (!finished).then_some(place);
-        if !finished && let Some(current) = self.current(kind) {
-            *current = Current { place: Some(place), cleared: false };
-        }
-        self.message_at(place)
+    /// The newest message of the agent, in the order in which they began.
+    #[must_use]
+    pub fn last_agent_message(&self) -> Option<&Message> {
+        self.messages().rfind(|message| message.kind == MessageKind::Agent)
+    }
+
+    /// The newest thought of the agent, in the order in which they began.
+    #[must_use]
+    pub fn last_agent_thought(&self) -> Option<&Message> {
+        self.messages().rfind(|message| message.kind == MessageKind::Thought)
+    }
+
+    /// What the agent has said since the person last spoke: the text of its messages, with a blank
+    /// line between two.
+    #[must_use]
+    pub fn agent_text(&self) -> String {
+        let mut texts: Vec<_> = self
+            .messages()
+            .rev()
+            .take_while(|message| message.kind != MessageKind::User)
+            .filter(|message| message.kind == MessageKind::Agent)
+            .map(Message::text)
+            .filter(|text| !text.is_empty())
+            .collect();
+        texts.reverse();
+        texts.join("\n\n")
+    }
+
+    /// The plan, if there is one.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// The slash commands.
+    #[must_use]
+    pub fn commands(&self) -> &[AvailableCommand] {
+        &self.commands
+    }
+
+    /// The mode, if an update has told it.
+    #[must_use]
+    pub fn current_mode(&self) -> Option<&SessionModeId> {
+        self.current_mode.as_ref()
+    }
+
+    /// The config options, if an update has told them.
+    #[must_use]
+    pub fn config_options(&self) -> &[SessionConfigOption] {
+        &self.config_options
+    }
+
+    /// Tokens and money used so far.
+    #[must_use]
+    pub fn usage(&self) -> Option<&UsageUpdate> {
+        self.usage.as_ref()
+    }
+
+    /// The title.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    /// When something last happened in the session, as the agent wrote it.
+    #[must_use]
+    pub fn updated_at(&self) -> Option<&str> {
+        self.updated_at.as_deref()
+    }
+
+    /// Extension data about the session.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// What was ignored.
+    #[must_use]
+    pub fn stats(&self) -> ConversationStats {
+        self.stats
+    }
+
+    fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(*self.places.get(key)?)
     }
 }

@@ -1,0 +1,232 @@
+//! How updates become entries.
+
+use duologue_schema_derive::wire;
+
+use super::entry::{append, joined};
+use super::{Compaction, Conversation, Current, Entry, Key, Message, MessageKind, Open};
+use crate::{
+    CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, Meta, Patch,
+    SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Unknown,
+};
+
+/// A message, whole: how draft version 2 of the protocol replaces and clears.
+#[wire]
+struct WholeMessage {
+    message_id: MessageId,
+    #[wire(skip_invalid)]
+    content: Patch<Vec<ContentBlock>>,
+    #[wire(lenient)]
+    meta: Patch<Meta>,
+}
+
+impl Conversation {
+    /// Takes in one update.
+    ///
+    /// Notices leave no trace: they are to be shown once, and a session that is loaded does not
+    /// repeat them.
+    pub fn apply(&mut self, update: &SessionUpdate) {
+        match update {
+            SessionUpdate::UserMessageChunk(chunk) => self.chunk(MessageKind::User, chunk),
+            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(MessageKind::Agent, chunk),
+            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(MessageKind::Thought, chunk),
+            SessionUpdate::AgentMessageClear(clear) => self.clear(MessageKind::Agent, clear),
+            SessionUpdate::AgentThoughtClear(clear) => self.clear(MessageKind::Thought, clear),
+            SessionUpdate::ToolCall(call) => self.begin_tool_call(call),
+            SessionUpdate::ToolCallUpdate(update) => self.update_tool_call(update),
+            SessionUpdate::CompactionUpdate(update) => self.update_compaction(update),
+            SessionUpdate::CompactionSummaryChunk(chunk) => {
+                self.change_compaction(&chunk.compaction_id, |compaction| {
+                    append(&mut compaction.summary, &chunk.content);
+                });
+            }
+            SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
+            SessionUpdate::AvailableCommandsUpdate(update) => {
+                self.commands.clone_from(&update.available_commands);
+            }
+            SessionUpdate::CurrentModeUpdate(update) => {
+                self.current_mode = Some(update.current_mode_id.clone());
+            }
+            SessionUpdate::ConfigOptionUpdate(update) => {
+                self.config_options.clone_from(&update.config_options);
+            }
+            SessionUpdate::SessionInfoUpdate(update) => self.session_info(update.clone()),
+            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
+            SessionUpdate::Notice(_) => {}
+            SessionUpdate::Unknown(unknown) => self.unknown(unknown),
+        }
+    }
+
+    /// Takes in what the person asked: a turn begins.
+    pub fn prompt(&mut self, prompt: &[ContentBlock]) {
+        self.end_turn();
+        let mut message = Message::new(MessageKind::User, None);
+        message.content = joined(prompt);
+        self.add(None, Entry::Message(message));
+    }
+
+    /// The turn is over: what was said in it is final, and only a clear that names a message
+    /// reaches it.
+    pub fn end_turn(&mut self) {
+        self.open = Open { from: self.entries.len(), ..Open::default() };
+    }
+
+    fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) {
+        self.receive(kind, chunk.message_id.as_ref(), |message| {
+            append(&mut message.content, &chunk.content);
+            if chunk.meta.is_some() {
+                message.meta.clone_from(&chunk.meta);
+            }
+        });
+    }
+
+    /// Changes the message something has come for, which is then the current one of its kind.
+    fn receive(&mut self, kind: MessageKind, id: Option<&MessageId>, change: impl FnOnce(&mut Message)) {
+        let key = id.map(|id| Key::Message(kind, id.clone()));
+        let known = match &key {
+            Some(key) => self.places.get(key).copied(),
+            None => self.continued(kind),
+        };
+        if kind == MessageKind::User {
+            self.end_turn();
+        }
+        let place = known.unwrap_or_else(|| self.add(key, Entry::Message(Message::new(kind, id.cloned()))));
+        // What comes late for a finished turn is added there, and does not open it again.
+        let is_final = place < self.open.from && kind != MessageKind::User;
+        self.open.tail = (!is_final).then_some(place);
+        if !is_final {
+            self.open.current[kind as usize] = Some(Current { place, cleared: false });
+        }
+        self.change_message(place, change);
+    }
+
+    /// The message a chunk without an id goes on with, if it does not begin one.
+    fn continued(&self, kind: MessageKind) -> Option<usize> {
+        if let Some(Current { place, cleared: true }) = self.open.current[kind as usize] {
+            return Some(place);
+        }
+        let place = self.open.tail?;
+        let message = self.entries.get(place)?.as_message()?;
+        (message.kind == kind).then_some(place)
+    }
+
+    fn clear(&mut self, kind: MessageKind, clear: &MessageClear) {
+        let place = match &clear.message_id {
+            Some(id) => {
+                let place = self.places.get(&Key::Message(kind, id.clone())).copied();
+                self.stats.unknown_clears += u64::from(place.is_none());
+                place
+            }
+            None => self.open.current[kind as usize].as_mut().map(|current| {
+                current.cleared = true;
+                current.place
+            }),
+        };
+        if let Some(place) = place {
+            self.change_message(place, |message| message.content.clear());
+        }
+    }
+
+    fn change_message(&mut self, place: usize, change: impl FnOnce(&mut Message)) {
+        if let Some(Entry::Message(message)) = self.entries.get_mut(place) {
+            change(message);
+        }
+    }
+
+    fn unknown(&mut self, unknown: &Unknown) {
+        let kind = match unknown.tag() {
+            "user_message" => Some(MessageKind::User),
+            "agent_message" => Some(MessageKind::Agent),
+            "agent_thought" => Some(MessageKind::Thought),
+            _ => None,
+        };
+        match kind.zip(unknown.json().parse().ok()) {
+            Some((kind, whole)) => self.whole_message(kind, whole),
+            None => self.stats.unknown_updates += 1,
+        }
+    }
+
+    fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) {
+        let WholeMessage { message_id: id, content, meta } = whole;
+        let known = self.places.get(&Key::Message(kind, id.clone())).copied();
+        match (content, known) {
+            (Patch::Set(content), _) if !content.is_empty() => self.receive(kind, Some(&id), |message| {
+                message.content = joined(&content);
+                meta.apply(&mut message.meta);
+            }),
+            (Patch::Keep, None) => self.receive(kind, Some(&id), |message| meta.apply(&mut message.meta)),
+            (Patch::Keep, Some(place)) => self.change_message(place, |message| meta.apply(&mut message.meta)),
+            (Patch::Clear | Patch::Set(_), Some(place)) => self.change_message(place, |message| {
+                message.content.clear();
+                meta.apply(&mut message.meta);
+            }),
+            (Patch::Clear | Patch::Set(_), None) => self.stats.unknown_clears += 1,
+        }
+    }
+
+    fn begin_tool_call(&mut self, call: &ToolCall) {
+        match self.tool_call_mut(&call.tool_call_id) {
+            Some(known) => known.clone_from(call),
+            None => self.add_tool_call(call.clone()),
+        }
+    }
+
+    /// Many agents only ever send updates, so the first one may begin the call.
+    fn update_tool_call(&mut self, update: &ToolCallUpdate) {
+        match self.tool_call_mut(&update.tool_call_id) {
+            Some(known) => update.clone().apply_to(known),
+            None => self.add_tool_call(update.clone().into()),
+        }
+    }
+
+    fn tool_call_mut(&mut self, id: &ToolCallId) -> Option<&mut ToolCall> {
+        match self.entries.get_mut(*self.places.get(&Key::ToolCall(id.clone()))?) {
+            Some(Entry::ToolCall(call)) => Some(call),
+            _ => None,
+        }
+    }
+
+    fn add_tool_call(&mut self, call: ToolCall) {
+        self.add(Some(Key::ToolCall(call.tool_call_id.clone())), Entry::ToolCall(Box::new(call)));
+    }
+
+    fn update_compaction(&mut self, update: &CompactionUpdate) {
+        self.change_compaction(&update.compaction_id, |compaction| {
+            compaction.status = update.status.clone();
+            match &update.summary {
+                Patch::Keep => {}
+                Patch::Clear => compaction.summary.clear(),
+                Patch::Set(summary) => compaction.summary = joined(summary),
+            }
+            update.error.clone().apply(&mut compaction.error);
+            update.meta.clone().apply(&mut compaction.meta);
+        });
+    }
+
+    fn change_compaction(&mut self, id: &CompactionId, change: impl FnOnce(&mut Compaction)) {
+        let key = Key::Compaction(id.clone());
+        let place = match self.places.get(&key) {
+            Some(place) => *place,
+            None => self.add(Some(key), Entry::Compaction(Compaction::new(id.clone()))),
+        };
+        if let Some(Entry::Compaction(compaction)) = self.entries.get_mut(place) {
+            change(compaction);
+        }
+    }
+
+    fn session_info(&mut self, info: SessionInfoUpdate) {
+        info.title.apply(&mut self.title);
+        info.updated_at.apply(&mut self.updated_at);
+        info.meta.apply(&mut self.meta);
+    }
+
+    /// Adds an entry, and says where. A chunk without an id does not reach back past it.
+    fn add(&mut self, key: Option<Key>, entry: Entry) -> usize {
+        let place = self.entries.len();
+        self.entries.push(entry);
+        if let Some(key) = key {
+            self.places.insert(key, place);
+        }
+        self.open.tail = None;
+        place
+    }
+}
