@@ -1,29 +1,51 @@
 //! Methods beyond the protocol, typed on both sides by one jsonrpsee trait.
 //!
-//! The agent serves `_example/count`, the client calls it like a function, and a notification goes
-//! the other way, in order. Names of extension methods start with `_`.
+//! The agent serves `_example/count` and the client calls it like a function. Meanwhile the agent
+//! notifies the client; extension notifications arrive in the order they were sent. Names of
+//! extension methods start with `_`.
 #![allow(clippy::print_stdout, reason = "the client's stdout is the user's")]
 
+use duologue_agent::rpc::Peer;
+use duologue_agent::schema::Notification;
 use duologue_agent::{Agent, Extensions, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Transport};
 use jsonrpsee::core::async_trait;
 use jsonrpsee::proc_macros::rpc;
 use jsonrpsee::types::ErrorObjectOwned;
+use serde::{Deserialize, Serialize};
 
 /// What both sides agreed on.
 #[rpc(client, server)]
 pub trait Counting {
     /// How many words a text has.
-    #[method(name = "_example/count", param_kind = map)]
+    #[method(name = "_example/count", param_kind = map, with_extensions)]
     async fn count(&self, text: String) -> Result<usize, ErrorObjectOwned>;
+}
+
+/// What the agent tells while it counts.
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    word: String,
+}
+
+impl Notification for Seen {
+    const METHOD: &'static str = "_example/seen";
 }
 
 struct Counter;
 
 #[async_trait]
 impl CountingServer for Counter {
-    async fn count(&self, text: String) -> Result<usize, ErrorObjectOwned> {
-        Ok(text.split_whitespace().count())
+    async fn count(&self, context: &jsonrpsee::Extensions, text: String) -> Result<usize, ErrorObjectOwned> {
+        let mut words = 0;
+        for word in text.split_whitespace() {
+            // The client that asked is in the context of the call.
+            if let Some(client) = context.get::<Peer>() {
+                let _ = client.notify(&Seen { word: word.to_owned() }).await;
+            }
+            words += 1;
+        }
+        Ok(words)
     }
 }
 
@@ -41,7 +63,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let extensions = Extensions::new().merge(Counter.into_rpc())?;
     tokio::spawn(Server::new(Quiet).extensions(extensions).serve(theirs));
 
-    let agent = Client::new(()).connect(ours).await?;
+    let seen =
+        Extensions::new().on_notification(|seen: Seen, _| println!("the agent has seen {:?}", seen.word));
+    let agent = Client::new(()).extensions(seen).connect(ours).await?;
     let words = agent.peer().count("how many words are these".into()).await?;
     println!("{words} words");
     assert_eq!(words, 5);

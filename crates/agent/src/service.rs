@@ -117,9 +117,6 @@ impl<A: Agent> AgentService<A> {
                 });
             }
             ClientRequest::Prompt(request) => shared.prompt(request, responder),
-            // A method of a newer schema that this SDK does not route yet.
-            #[allow(unreachable_patterns)]
-            other => responder.method_not_found(other.method()),
         }
     }
 }
@@ -145,8 +142,6 @@ impl<A: Agent> Service for AgentService<A> {
                     session.cancel_turn();
                 }
             }
-            #[allow(unreachable_patterns)]
-            Some(Ok(_)) => {}
             Some(Err(error)) => {
                 tracing::debug!(method = notification.method, %error, "dropped a notification")
             }

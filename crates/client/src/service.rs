@@ -109,8 +109,6 @@ impl<H: Host> ClientService<H> {
                 }
                 (None, None, true)
             }
-            #[allow(unreachable_patterns)]
-            _ => (None, None, true),
         };
         if !offered {
             return Some(WireError::method_not_found(request.method()));
@@ -154,8 +152,6 @@ impl<H: Host> ClientService<H> {
             AgentRequest::CreateElicitation(request) => {
                 reply.spawn(async move { host.create_elicitation(request).await });
             }
-            #[allow(unreachable_patterns)]
-            other => reply.refuse(WireError::method_not_found(other.method())),
         }
     }
 
@@ -203,8 +199,6 @@ impl<H: Host> Service for ClientService<H> {
             Some(Ok(AgentNotification::CompleteElicitation(complete))) => {
                 self.host.elicitation_complete(complete)
             }
-            #[allow(unreachable_patterns)]
-            Some(Ok(_)) => {}
             Some(Err(error)) => {
                 // It costs this update, not the turn.
                 tracing::warn!(method = notification.method, %error, "an update of the agent does not fit the protocol");

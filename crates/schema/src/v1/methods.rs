@@ -81,7 +81,7 @@ macro_rules! methods {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         #[allow(clippy::large_enum_variant, reason = "decoded to be taken apart at once")]
-        #[non_exhaustive]
+        // Exhaustive on purpose: a new method has to be routed wherever this is matched.
         pub enum $enum {
             $(#[doc = concat!("`", $method, "`")] $variant($params),)*
         }
