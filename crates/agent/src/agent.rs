@@ -47,8 +47,8 @@ pub trait Agent: Send + Sync + 'static {
         None
     }
 
-    /// Ways to log in. `client` tells what the client can do; methods of type `terminal` are only
-    /// for clients that advertise `auth.terminal`.
+    /// Ways to log in. Methods of type `terminal` are only shown to clients that advertise
+    /// `auth.terminal`.
     fn auth_methods(&self, client: &InitializeRequest) -> Vec<AuthMethod> {
         let _ = client;
         Vec::new()

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service};
 use duologue_schema::{
-    AuthenticateResponse, ClientNotification, ClientRequest, CloseSessionResponse, ContentBlock,
+    AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest, CloseSessionResponse, ContentBlock,
     DeleteSessionResponse, Error as WireError, InitializeRequest, InitializeResponse, LoadSessionResponse,
     LogoutResponse, McpServer, Meta, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse,
     ProtocolVersion, ResumeSessionResponse, SessionId, SetSessionConfigOptionResponse,
@@ -160,6 +160,10 @@ impl<A: Agent> Shared<A> {
         response.agent_capabilities = self.agent.capabilities();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(&hello);
+        if !hello.client_capabilities.auth.terminal {
+            // The protocol lets only clients that can run a terminal login hear of one.
+            response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
+        }
         if self.client.said(hello) {
             Ok(response)
         } else {
