@@ -9,6 +9,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.first().map(String::as_str) {
         Some("interop") => interop::run(&args[1..]),
+        Some("interop-agent") => interop::agent::main().map_err(Into::into),
+        Some("interop-client") => interop::client::drive(&args[1..]).map_err(Into::into),
         Some("schema") => schema::run(&args[1..]),
         _ => Err("cargo xtask interop [--peers | --real] | schema [--check]".into()),
     };

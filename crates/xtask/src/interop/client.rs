@@ -1,0 +1,394 @@
+//! Our client of the interop matrix, written as a user of duologue-client would write it: the client's half of
+//! `interop/surface.json`, by hand.
+
+use super::surface::{Surface, row_of};
+use duologue_client::schema::*;
+use duologue_client::{
+    Client, Command, Connection, Error, Host, HostResult, Prompt, Result, Session, SessionBuilder,
+};
+use futures::TryStreamExt as _;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reports every call of the agent; files and terminals are real ones.
+struct Reporting {
+    surface: Arc<Surface>,
+    local: LocalHost,
+}
+
+impl Reporting {
+    /// Reports what came for `method`, compared with the surface.
+    fn came<'a>(&'a self, method: &str, params: Value) -> &'a Value {
+        let of_method = |call: &&Value| call["method"] == method || call["notify"] == method;
+        let candidates = self.surface.calls().into_iter().filter(of_method).collect();
+        let (call, outcome) = self.surface.pick(candidates, &params);
+        if call["cancel"].is_null() || outcome.is_err() {
+            self.surface.report(method, outcome, "");
+        }
+        call
+    }
+}
+
+impl Host for Reporting {
+    fn capabilities(&self) -> ClientCapabilities {
+        let session = ClientSessionCapabilities::new()
+            .config_options(
+                SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new()),
+            )
+            .compaction(CompactionCapabilities::new())
+            .notices(NoticeCapabilities::new());
+        let elicitation = ElicitationCapabilities::new()
+            .form(ElicitationFormCapabilities::new())
+            .url(ElicitationUrlCapabilities::new());
+        ClientCapabilities::new()
+            .fs(FileSystemCapabilities::new().read_text_file(true).write_text_file(true))
+            .terminal(true)
+            .session(session)
+            .auth(AuthCapabilities::new().terminal(true))
+            .elicitation(elicitation)
+    }
+
+    async fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
+        let call = self.came("session/request_permission", json!(request));
+        if call["cancel"].is_string() {
+            // The agent takes this one back, which drops this future.
+            let _taken_back = OnDrop(self.surface.clone());
+            std::future::pending::<()>().await;
+        }
+        Ok(RequestPermissionResponse::selected("yes").outcome)
+    }
+
+    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        self.came("fs/read_text_file", json!(request));
+        self.local.read_text_file(request).await
+    }
+
+    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+        self.came("fs/write_text_file", json!(request));
+        self.local.write_text_file(request).await
+    }
+
+    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+        self.came("terminal/create", json!(request));
+        let response = self.local.create_terminal(request).await?;
+        self.surface.set("$TERMINAL", response.terminal_id.as_str());
+        Ok(response)
+    }
+
+    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+        self.came("terminal/output", json!(request));
+        self.local.terminal_output(request).await
+    }
+
+    async fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> HostResult<WaitForTerminalExitResponse> {
+        self.came("terminal/wait_for_exit", json!(request));
+        self.local.wait_for_terminal_exit(request).await
+    }
+
+    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+        self.came("terminal/kill", json!(request));
+        self.local.kill_terminal(request).await
+    }
+
+    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+        self.came("terminal/release", json!(request));
+        self.local.release_terminal(request).await
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: CreateElicitationRequest,
+    ) -> HostResult<CreateElicitationResponse> {
+        self.came("elicitation/create", json!(request));
+        Ok(match request.message.as_str() {
+            "Who are you?" => {
+                let answers: [(&str, ElicitationContentValue); 5] = [
+                    ("name", "Ada".into()),
+                    ("age", 36.into()),
+                    ("score", 1.5.into()),
+                    ("keen", true.into()),
+                    ("tags", vec!["x".to_owned(), "y".to_owned()].into()),
+                ];
+                CreateElicitationResponse::accept(answers.map(|(name, value)| (name.to_owned(), value)))
+            }
+            "Log in there" => CreateElicitationResponse::accept([]),
+            _ => CreateElicitationResponse::decline(),
+        })
+    }
+
+    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
+        self.came("elicitation/complete", json!(notification));
+    }
+}
+
+/// Reports that the agent took its question back.
+struct OnDrop(Arc<Surface>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.report("$/cancel_request", Ok(()), "");
+    }
+}
+
+/// Drives the agent whose command follows, through everything the surface has a client do.
+#[tokio::main]
+pub(crate) async fn drive(command: &[String]) -> Result<()> {
+    let surface = Arc::new(Surface::load("INTEROP_CLIENT_REPORT"));
+    let [program, args @ ..] = command else { return Ok(()) };
+    let cwd = surface.fill(&json!("$CWD")).as_str().unwrap_or_default().to_owned();
+    let host = Reporting { surface: surface.clone(), local: LocalHost::new(&cwd) };
+    let agent = Client::new(host)
+        .info("interop-client", "1.0.0")
+        .keep_conversations()
+        .request_timeout(Duration::from_secs(15))
+        .spawn(Command::new(program).args(args))
+        .await?;
+    let mut run = Run { entries: surface.entries().into_iter(), surface: &surface, agent: &agent, cwd };
+    let session = run.begin().await?;
+    run.turns(&session).await;
+    run.restore(session).await?;
+    agent.close().await;
+    Ok(())
+}
+
+struct Run<'a> {
+    surface: &'a Surface,
+    agent: &'a Connection,
+    cwd: String,
+    /// What is still to do; the calls below follow its order.
+    entries: std::vec::IntoIter<&'a Value>,
+}
+
+impl<'a> Run<'a> {
+    /// The next thing to do, if the other SDK does not lack it.
+    fn next(&mut self, method: &str) -> Option<&'a Value> {
+        let next = self.entries.as_slice().first()?;
+        if next["method"] == method { self.entries.next() } else { None }
+    }
+
+    /// Reports an answer of the agent, compared with the surface.
+    fn answered(&self, entry: Option<&Value>, answer: Result<Value>) {
+        let Some(entry) = entry else { return };
+        let outcome = match answer {
+            Ok(answer) => self.surface.difference(&entry["result"], Some(&answer), ""),
+            Err(error) => Err(error.to_string()),
+        };
+        self.surface.report(row_of(entry), outcome, "");
+    }
+
+    fn sessions(&self) -> SessionBuilder {
+        let server = McpServerStdio::new("files", "/bin/true")
+            .args(vec!["--stdio".to_owned()])
+            .env(vec![EnvVariable::new("K", "v")]);
+        self.agent.session_in(&self.cwd).mcp_server(server)
+    }
+
+    /// With everything a session can begin with.
+    fn full_sessions(&self) -> SessionBuilder {
+        let header = HttpHeader::new("X-Key", "k");
+        self.sessions()
+            .mcp_server(McpServerHttp::new("web", "http://127.0.0.1:9/mcp").headers(vec![header]))
+            .mcp_server(McpServerSse::new("old", "http://127.0.0.1:9/sse"))
+            .additional_directory(format!("{}/more", self.cwd))
+    }
+
+    async fn begin(&mut self) -> Result<Session> {
+        let hello = json!({
+            "protocolVersion": 1,
+            "agentCapabilities": self.agent.capabilities(),
+            "authMethods": self.agent.auth_methods(),
+            "agentInfo": self.agent.info(),
+        });
+        let entry = self.next("initialize");
+        self.answered(entry, Ok(hello));
+        let entry = self.next("authenticate");
+        self.answered(entry, self.agent.authenticate("token").await.map(|()| json!({})));
+
+        let entry = self.next("session/new");
+        let session = self.full_sessions().create().await?;
+        self.answered(entry, Ok(state(&session)));
+        let entry = self.next("session/set_mode");
+        self.answered(entry, session.set_mode("code").await.map(|()| json!({})));
+        let entry = self.next("session/set_config_option");
+        let options = session.set_config_option("model", "large").await;
+        self.answered(entry, options.map(|options| json!({"configOptions": options})));
+        let entry = self.next("session/set_config_option");
+        let options = session.set_config_option("brave", true).await;
+        self.answered(entry, options.map(|options| json!({"configOptions": options})));
+        Ok(session)
+    }
+
+    /// Whole turns: their updates, their outcome, and what the conversation holds in the end.
+    async fn turns(&mut self, session: &Session) {
+        while let Some(entry) = self.next("session/prompt") {
+            let text = entry["params"]["prompt"][0]["text"].as_str().unwrap_or_default();
+            let mut prompt = Prompt::new(text);
+            if text == "updates" {
+                prompt = prompt
+                    .link("x.txt", "file:///x.txt")
+                    .image("aGk=", "image/png")
+                    .audio("aGk=", "audio/wav")
+                    .resource(EmbeddedResource::new(TextResourceContents::new("x", "file:///x.txt")));
+            }
+            let outcome = if entry["cancel"] == "$/cancel_request" {
+                self.withdrawn(session, text).await
+            } else {
+                self.turn(session, prompt, entry).await
+            };
+            self.answered(Some(entry), outcome);
+        }
+    }
+
+    async fn turn(&self, session: &Session, prompt: Prompt, entry: &Value) -> Result<Value> {
+        let mut turn = session.prompt(prompt).await?;
+        let mut seen = Vec::new();
+        while let Some(update) = turn.next().await {
+            seen.push(json!(update?));
+            if entry["cancel"].is_string() {
+                turn.cancel();
+            }
+        }
+        let outcome = turn.outcome().await?;
+        if entry["readable"].is_object() {
+            self.check_clears(session, &entry["readable"]);
+        } else {
+            self.check_updates(entry, &seen);
+        }
+        Ok(json!({"stopReason": outcome.stop_reason}))
+    }
+
+    /// A prompt that is taken back as a request. A turn cancels as the protocol says, so this is the peer's work.
+    async fn withdrawn(&self, session: &Session, text: &str) -> Result<Value> {
+        let mut updates = session.updates();
+        let prompt =
+            self.agent.peer().request(&PromptRequest::new(session.id().clone(), ContentBlock::text(text)));
+        while !matches!(updates.next().await.transpose()?, None | Some(SessionUpdate::AgentMessageChunk(_))) {
+        }
+        prompt.cancel();
+        Ok(json!({"stopReason": prompt.await?.stop_reason}))
+    }
+
+    /// Every update of the entry must have come, in order.
+    fn check_updates(&self, entry: &Value, seen: &[Value]) {
+        let mut rest = seen;
+        for update in self.surface.known(entry, "updates") {
+            let compare = |other: &Value| self.surface.difference(update, Some(other), "");
+            let row = row_of(update);
+            let outcome = match rest.iter().position(|other| compare(other).is_ok()) {
+                Some(at) => {
+                    rest = &rest[at + 1..];
+                    Ok(())
+                }
+                None => {
+                    let rival = seen.iter().find(|other| row_of(other) == row);
+                    let problem = rival.map_or_else(|| Err("did not come".to_owned()), compare);
+                    problem.and(Err("out of order".to_owned()))
+                }
+            };
+            self.surface.report(row, outcome, "");
+        }
+    }
+
+    /// What was cleared is gone from the conversation.
+    fn check_clears(&self, session: &Session, expected: &Value) {
+        let conversation = session.conversation().unwrap_or_default();
+        for (row, key, text) in [
+            ("agent_message_clear", "text", conversation.last_agent_message()),
+            ("agent_thought_clear", "thought", conversation.last_agent_thought()),
+        ] {
+            let text = text.map(Message::text).unwrap_or_default();
+            let outcome = if expected[key] == text { Ok(()) } else { Err(format!("the text is {text:?}")) };
+            self.surface.report(row, outcome, &text);
+        }
+    }
+
+    async fn restore(&mut self, session: Session) -> Result<()> {
+        let id = session.id().clone();
+        if let Some(entry) = self.next("session/load") {
+            let outcome = match self.agent.load_session("missing", &self.cwd)?.outcome().await {
+                Err(Error::Agent(error)) => self.surface.difference(&entry["error"], Some(&json!(error)), ""),
+                other => Err(format!("{other:?}")),
+            };
+            self.surface.report("an error", outcome, "");
+        }
+        if let Some(entry) = self.next("session/load") {
+            let mut replay = self.full_sessions().load(id.clone())?;
+            let mut seen = Vec::new();
+            while let Some(update) = replay.next().await {
+                seen.push(json!(update?));
+            }
+            self.check_updates(entry, &seen);
+            self.answered(Some(entry), replay.outcome().await.map(|session| state(&session)));
+        }
+        let entry = self.next("session/resume");
+        self.answered(entry, self.sessions().resume(id.clone()).await.map(|session| state(&session)));
+        if let Some(entry) = self.next("session/list") {
+            // The stream asks for the second page by itself.
+            let sessions: Vec<_> =
+                self.agent.list_sessions(Some(self.cwd.clone().into()))?.try_collect().await?;
+            let outcome = self.surface.difference(&entry["result"]["sessions"], Some(&json!(sessions)), "");
+            self.surface.report(row_of(entry), outcome, "");
+            self.next("session/list");
+        }
+        let entry = self.next("session/close");
+        self.answered(entry, session.close().await.map(|()| json!({})));
+        if let Some(entry) = self.next("session/delete") {
+            self.answered(Some(entry), self.agent.delete_session(id).await.map(|()| json!({})));
+        }
+        if let Some(entry) = self.next("logout") {
+            self.answered(Some(entry), self.agent.logout().await.map(|()| json!({})));
+        }
+        Ok(())
+    }
+}
+
+/// What the session was answered with.
+fn state(session: &Session) -> Value {
+    let state = session.state();
+    json!({"sessionId": session.id(), "modes": state.modes, "configOptions": state.config_options})
+}
+
+struct LocalHost(Arc<Surface>);
+impl LocalHost {
+    fn new(_: &str) -> Self {
+        Self(Arc::new(Surface::load("X")))
+    }
+    fn ans<T: serde::de::DeserializeOwned>(&self, m: &str, p: Value) -> T {
+        let c = self.0.calls().into_iter().filter(|c| c["method"] == m).collect();
+        self.0.set("$TERMINAL", "term-1");
+        serde_json::from_value(self.0.fill(&self.0.pick(c, &p).0["result"])).unwrap()
+    }
+}
+impl Host for LocalHost {
+    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        Ok(self.ans("fs/read_text_file", json!(request)))
+    }
+    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+        Ok(self.ans("fs/write_text_file", json!(request)))
+    }
+    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+        Ok(self.ans("terminal/create", json!(request)))
+    }
+    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+        Ok(self.ans("terminal/output", json!(request)))
+    }
+    async fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> HostResult<WaitForTerminalExitResponse> {
+        Ok(self.ans("terminal/wait_for_exit", json!(request)))
+    }
+    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+        Ok(self.ans("terminal/kill", json!(request)))
+    }
+    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+        Ok(self.ans("terminal/release", json!(request)))
+    }
+}
