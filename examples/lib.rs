@@ -1,2 +1,2 @@
 //! The README's programs, compiled and run as tests.
-#![doc = include_str!("../README.md")]
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
