@@ -6,7 +6,7 @@ pub(crate) mod agent;
 pub(crate) mod client;
 mod fence;
 mod install;
-//mod real;
+mod real;
 #[path = "../interop/rust/src/surface.rs"]
 #[allow(
     unreachable_pub,
@@ -64,7 +64,7 @@ struct Report {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new();
     if args.first().is_some_and(|arg| arg == "--real") {
-        return Ok(());
+        return real::run(&paths);
     }
     let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
     install::peers(&paths)?;

@@ -2,7 +2,7 @@
 //! `interop/surface.json`, by hand.
 
 use super::surface::{Surface, row_of};
-use duologue_client::schema::*;
+use duologue_client::schema::{self, *};
 use duologue_client::{
     Client, Command, Connection, Error, Host, HostResult, Prompt, Result, Session, SessionBuilder,
 };
@@ -11,26 +11,32 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reports every call of the agent; files and terminals are real ones.
-struct Reporting {
+/// A host that reports every call of the agent, and answers as the surface says.
+struct Played {
     surface: Arc<Surface>,
-    local: LocalHost,
 }
 
-impl Reporting {
+impl Played {
     /// Reports what came for `method`, compared with the surface.
-    fn came<'a>(&'a self, method: &str, params: Value) -> &'a Value {
+    fn came(&self, method: &str, params: &Value) -> &Value {
         let of_method = |call: &&Value| call["method"] == method || call["notify"] == method;
         let candidates = self.surface.calls().into_iter().filter(of_method).collect();
-        let (call, outcome) = self.surface.pick(candidates, &params);
+        let (call, outcome) = self.surface.pick(candidates, params);
         if call["cancel"].is_null() || outcome.is_err() {
             self.surface.report(method, outcome, "");
         }
         call
     }
+
+    fn answer<R: Request>(&self, request: &R) -> HostResult<R::Result> {
+        let call = self.came(R::METHOD, &json!(request));
+        self.surface.set("$TERMINAL", "term-duologue");
+        serde_json::from_value(self.surface.fill(&call["result"]))
+            .map_err(|e| schema::Error::internal(e.to_string()))
+    }
 }
 
-impl Host for Reporting {
+impl Host for Played {
     fn capabilities(&self) -> ClientCapabilities {
         let session = ClientSessionCapabilities::new()
             .config_options(
@@ -53,7 +59,7 @@ impl Host for Reporting {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        let call = self.came("session/request_permission", json!(request));
+        let call = self.came("session/request_permission", &json!(request));
         if call["cancel"].is_string() {
             // The agent takes this one back, which drops this future.
             let _taken_back = OnDrop(self.surface.clone());
@@ -63,50 +69,41 @@ impl Host for Reporting {
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        self.came("fs/read_text_file", json!(request));
-        self.local.read_text_file(request).await
+        self.answer(&request)
     }
 
     async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
-        self.came("fs/write_text_file", json!(request));
-        self.local.write_text_file(request).await
+        self.answer(&request)
     }
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
-        self.came("terminal/create", json!(request));
-        let response = self.local.create_terminal(request).await?;
-        self.surface.set("$TERMINAL", response.terminal_id.as_str());
-        Ok(response)
+        self.answer(&request)
     }
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
-        self.came("terminal/output", json!(request));
-        self.local.terminal_output(request).await
+        self.answer(&request)
     }
 
     async fn wait_for_terminal_exit(
         &self,
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
-        self.came("terminal/wait_for_exit", json!(request));
-        self.local.wait_for_terminal_exit(request).await
+        self.answer(&request)
     }
 
     async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
-        self.came("terminal/kill", json!(request));
-        self.local.kill_terminal(request).await
+        self.answer(&request)
     }
 
     async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
-        self.came("terminal/release", json!(request));
-        self.local.release_terminal(request).await
+        self.answer(&request)
     }
 
     async fn create_elicitation(
         &self,
         request: CreateElicitationRequest,
     ) -> HostResult<CreateElicitationResponse> {
-        self.came("elicitation/create", json!(request));
+        self.came("elicitation/create", &json!(request));
         Ok(match request.message.as_str() {
             "Who are you?" => {
                 let answers: [(&str, ElicitationContentValue); 5] = [
@@ -124,7 +121,7 @@ impl Host for Reporting {
     }
 
     fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
-        self.came("elicitation/complete", json!(notification));
+        self.came("elicitation/complete", &json!(notification));
     }
 }
 
@@ -143,8 +140,7 @@ pub(crate) async fn drive(command: &[String]) -> Result<()> {
     let surface = Arc::new(Surface::load("INTEROP_CLIENT_REPORT"));
     let [program, args @ ..] = command else { return Ok(()) };
     let cwd = surface.fill(&json!("$CWD")).as_str().unwrap_or_default().to_owned();
-    let host = Reporting { surface: surface.clone(), local: LocalHost::new(&cwd) };
-    let agent = Client::new(host)
+    let agent = Client::new(Played { surface: surface.clone() })
         .info("interop-client", "1.0.0")
         .keep_conversations()
         .request_timeout(Duration::from_secs(15))
@@ -353,42 +349,4 @@ impl<'a> Run<'a> {
 fn state(session: &Session) -> Value {
     let state = session.state();
     json!({"sessionId": session.id(), "modes": state.modes, "configOptions": state.config_options})
-}
-
-struct LocalHost(Arc<Surface>);
-impl LocalHost {
-    fn new(_: &str) -> Self {
-        Self(Arc::new(Surface::load("X")))
-    }
-    fn ans<T: serde::de::DeserializeOwned>(&self, m: &str, p: Value) -> T {
-        let c = self.0.calls().into_iter().filter(|c| c["method"] == m).collect();
-        self.0.set("$TERMINAL", "term-1");
-        serde_json::from_value(self.0.fill(&self.0.pick(c, &p).0["result"])).unwrap()
-    }
-}
-impl Host for LocalHost {
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        Ok(self.ans("fs/read_text_file", json!(request)))
-    }
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
-        Ok(self.ans("fs/write_text_file", json!(request)))
-    }
-    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
-        Ok(self.ans("terminal/create", json!(request)))
-    }
-    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
-        Ok(self.ans("terminal/output", json!(request)))
-    }
-    async fn wait_for_terminal_exit(
-        &self,
-        request: WaitForTerminalExitRequest,
-    ) -> HostResult<WaitForTerminalExitResponse> {
-        Ok(self.ans("terminal/wait_for_exit", json!(request)))
-    }
-    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
-        Ok(self.ans("terminal/kill", json!(request)))
-    }
-    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
-        Ok(self.ans("terminal/release", json!(request)))
-    }
 }
