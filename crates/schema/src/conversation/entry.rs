@@ -1,6 +1,6 @@
 //! What a conversation is made of.
 
-use crate::{CompactionId, CompactionStatus, ContentBlock, MessageId, Meta, ToolCall};
+use crate::{CompactionId, CompactionStatus, ContentBlock, MessageId, Meta, Patch, ToolCall};
 
 /// One thing in a conversation, at the place where it began.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +53,10 @@ pub enum MessageKind {
     Agent,
     /// The agent, to itself.
     Thought,
+}
+
+impl MessageKind {
+    pub(super) const COUNT: usize = MessageKind::Thought as usize + 1;
 }
 
 /// Something said or thought, as far as it has been heard.
@@ -133,4 +137,13 @@ pub(super) fn joined(blocks: &[ContentBlock]) -> Vec<ContentBlock> {
     let mut content = Vec::with_capacity(blocks.len());
     blocks.iter().for_each(|block| append(&mut content, block));
     content
+}
+
+/// Does to `content` what an update asks for.
+pub(super) fn patch(content: &mut Vec<ContentBlock>, update: &Patch<Vec<ContentBlock>>) {
+    match update {
+        Patch::Keep => {}
+        Patch::Clear => content.clear(),
+        Patch::Set(blocks) => *content = joined(blocks),
+    }
 }

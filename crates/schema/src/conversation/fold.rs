@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::entry::{append, joined};
+use super::entry::{append, joined, patch};
 use super::{Compaction, Conversation, Current, Entry, Key, Message, MessageKind, Open};
 use crate::{
     CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, Meta, Patch,
@@ -86,10 +86,10 @@ impl Conversation {
             Some(key) => self.places.get(key).copied(),
             None => self.continued(kind),
         };
+        let place = known.unwrap_or_else(|| self.add(key, Entry::Message(Message::new(kind, id.cloned()))));
         if kind == MessageKind::User {
             self.end_turn();
         }
-        let place = known.unwrap_or_else(|| self.add(key, Entry::Message(Message::new(kind, id.cloned()))));
         // What comes late for a finished turn is added there, and does not open it again.
         let is_final = place < self.open.from && kind != MessageKind::User;
         self.open.tail = (!is_final).then_some(place);
@@ -99,7 +99,8 @@ impl Conversation {
         self.change_message(place, change);
     }
 
-    /// The message a chunk without an id goes on with, if it does not begin one.
+    /// The message a chunk without an id goes on with, if it does not begin one. One that was
+    /// cleared waits for it, whatever has come between.
     fn continued(&self, kind: MessageKind) -> Option<usize> {
         if let Some(Current { place, cleared: true }) = self.open.current[kind as usize] {
             return Some(place);
@@ -145,21 +146,22 @@ impl Conversation {
         }
     }
 
+    /// Content takes the place of what the message said; none empties it; left out, it stays.
     fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) {
         let WholeMessage { message_id: id, content, meta } = whole;
         let known = self.places.get(&Key::Message(kind, id.clone())).copied();
-        match (content, known) {
-            (Patch::Set(content), _) if !content.is_empty() => self.receive(kind, Some(&id), |message| {
-                message.content = joined(&content);
-                meta.apply(&mut message.meta);
-            }),
-            (Patch::Keep, None) => self.receive(kind, Some(&id), |message| meta.apply(&mut message.meta)),
-            (Patch::Keep, Some(place)) => self.change_message(place, |message| meta.apply(&mut message.meta)),
-            (Patch::Clear | Patch::Set(_), Some(place)) => self.change_message(place, |message| {
-                message.content.clear();
-                meta.apply(&mut message.meta);
-            }),
-            (Patch::Clear | Patch::Set(_), None) => self.stats.unknown_clears += 1,
+        let says = content.value().is_some_and(|content| !content.is_empty());
+        if known.is_none() && !says && content != Patch::Keep {
+            self.stats.unknown_clears += 1;
+            return;
+        }
+        let change = |message: &mut Message| {
+            patch(&mut message.content, &content);
+            meta.apply(&mut message.meta);
+        };
+        match known {
+            Some(place) if !says => self.change_message(place, change),
+            _ => self.receive(kind, Some(&id), change),
         }
     }
 
@@ -192,11 +194,7 @@ impl Conversation {
     fn update_compaction(&mut self, update: &CompactionUpdate) {
         self.change_compaction(&update.compaction_id, |compaction| {
             compaction.status = update.status.clone();
-            match &update.summary {
-                Patch::Keep => {}
-                Patch::Clear => compaction.summary.clear(),
-                Patch::Set(summary) => compaction.summary = joined(summary),
-            }
+            patch(&mut compaction.summary, &update.summary);
             update.error.clone().apply(&mut compaction.error);
             update.meta.clone().apply(&mut compaction.meta);
         });

@@ -83,14 +83,14 @@ struct Open {
     /// The message the last chunk went to, unless something has begun since.
     tail: Option<usize>,
     /// For each kind, the message that last received a chunk.
-    current: [Option<Current>; 3],
+    current: [Option<Current>; MessageKind::COUNT],
 }
 
 /// What a clear without an id empties.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Current {
     place: usize,
-    /// It was emptied so, and waits for what it shall say instead.
+    /// It was emptied that way, and waits for what it shall say instead.
     cleared: bool,
 }
 

@@ -1,0 +1,489 @@
+//! The fold: which chunk belongs to which message, and what a clear empties.
+
+use std::fmt::Write;
+
+use duologue_schema::*;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+/// One update, written short: its name, an id, and after a colon its text.
+///
+/// `agent_message_chunk m1: Hello` is
+/// `{"sessionUpdate":"agent_message_chunk","messageId":"m1","content":{"type":"text","text":"Hello"}}`.
+/// An object after the name is what it is on the wire.
+fn update(line: &str) -> SessionUpdate {
+    let (name, mut object) = match line.split_once(" {") {
+        Some((name, rest)) => (name, serde_json::from_str(&format!("{{{rest}")).unwrap()),
+        None => short(line),
+    };
+    object["sessionUpdate"] = name.into();
+    serde_json::from_value(object).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn short(line: &str) -> (&str, Value) {
+    let (head, text) = line.split_once(':').unwrap_or((line, ""));
+    let text = text.strip_prefix(' ').unwrap_or(text);
+    let (name, id) = head.split_once(' ').map_or((head, None), |(name, id)| (name, Some(id)));
+    let object = match name {
+        "tool_call" => json!({ "toolCallId": id, "title": text }),
+        "tool_call_update" => json!({ "toolCallId": id, "status": text }),
+        "compaction_update" => json!({ "compactionId": id, "status": text }),
+        "compaction_summary_chunk" => {
+            json!({ "compactionId": id, "content": { "type": "text", "text": text } })
+        }
+        _ => json!({ "messageId": id, "content": { "type": "text", "text": text } }),
+    };
+    (name, object)
+}
+
+/// Folds lines: `> text` is a prompt, `.` the end of a turn, everything else an update.
+fn fold(lines: &str) -> Conversation {
+    let mut conversation = Conversation::default();
+    for line in lines.lines().map(str::trim_start).filter(|line| !line.is_empty()) {
+        match line.split_at(1) {
+            (">", text) => conversation.prompt(&[text.trim_start().into()]),
+            (".", "") => conversation.end_turn(),
+            _ => conversation.apply(&update(line)),
+        }
+    }
+    conversation
+}
+
+/// One line for each entry, and one for what was ignored.
+fn show(conversation: &Conversation) -> String {
+    let mut out = String::new();
+    for entry in conversation.entries() {
+        match entry {
+            Entry::Message(message) => {
+                let id = message.id.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
+                write!(out, "{:?}{id}: {}", message.kind, blocks(&message.content)).unwrap();
+                if let Some(meta) = &message.meta {
+                    write!(out, " {meta}").unwrap();
+                }
+                out.push('\n');
+            }
+            Entry::ToolCall(call) => {
+                let ToolCall { tool_call_id, title, status, content, .. } = &**call;
+                writeln!(out, "ToolCall {tool_call_id}: {title}, {status:?}, {} blocks", content.len())
+                    .unwrap();
+            }
+            Entry::Compaction(compaction) => {
+                let Compaction { id, status, summary, error, .. } = compaction;
+                writeln!(out, "Compaction {id}: {status:?}, {}, {error:?}", blocks(summary)).unwrap();
+            }
+            _ => unreachable!("no other entries"),
+        }
+    }
+    let stats = conversation.stats();
+    if stats != ConversationStats::default() {
+        writeln!(out, "{stats:?}").unwrap();
+    }
+    out
+}
+
+fn blocks(content: &[ContentBlock]) -> String {
+    let blocks = content.iter().map(|block| match block {
+        ContentBlock::Text(text) => format!("{:?}", text.text),
+        ContentBlock::ResourceLink(link) => format!("<{}>", link.uri),
+        other => format!("{other:?}"),
+    });
+    let shown: Vec<_> = blocks.collect();
+    if shown.is_empty() { "(empty)".to_owned() } else { shown.join(" + ") }
+}
+
+/// Folds lines and shows what they make.
+macro_rules! check {
+    ($lines:literal, @$expect:literal) => {
+        assert_snapshot!(show(&fold($lines)), @$expect)
+    };
+}
+
+#[test]
+fn chunks_of_one_kind_are_one_message() {
+    check!("
+        > Hi
+        agent_thought_chunk: Hm
+        agent_thought_chunk: m.
+        agent_message_chunk: Hel
+        agent_message_chunk: lo
+        agent_thought_chunk: And?
+        agent_message_chunk: !
+    ", @r#"
+    User: "Hi"
+    Thought: "Hmm."
+    Agent: "Hello"
+    Thought: "And?"
+    Agent: "!"
+    "#);
+}
+
+#[test]
+fn what_begins_ends_a_message_and_what_goes_on_does_not() {
+    check!("
+        agent_message_chunk: before
+        tool_call c1: Read
+        agent_message_chunk: be
+        tool_call_update c1: completed
+        agent_message_chunk: tween
+        tool_call_update c2: in_progress
+        agent_message_chunk: af
+        compaction_summary_chunk z: Once upon
+        agent_message_chunk: ter
+        compaction_update z: completed
+        compaction_summary_chunk z:  a time
+        agent_message_chunk: wards
+    ", @r#"
+    Agent: "before"
+    ToolCall c1: Read, Completed, 0 blocks
+    Agent: "between"
+    ToolCall c2: c2, InProgress, 0 blocks
+    Agent: "af"
+    Compaction z: Completed, "Once upon a time", None
+    Agent: "terwards"
+    "#);
+}
+
+#[test]
+fn metadata_ends_nothing() {
+    check!(r#"
+        agent_message_chunk: o
+        usage_update {"used":1,"size":2}
+        agent_message_chunk: n
+        available_commands_update {"availableCommands":[]}
+        agent_message_chunk: e
+        current_mode_update {"currentModeId":"code"}
+        agent_message_chunk:  m
+        config_option_update {"configOptions":[]}
+        agent_message_chunk: e
+        session_info_update {"title":"t"}
+        agent_message_chunk: s
+        plan {"entries":[]}
+        agent_message_chunk: s
+        notice {"severity":"info","title":"t"}
+        agent_message_chunk: a
+        state_update {"state":"running"}
+        agent_message_chunk: ge
+    "#, @r#"
+    Agent: "one message"
+    ConversationStats { unknown_clears: 0, unknown_updates: 1 }
+    "#);
+}
+
+#[test]
+fn ids_tell_messages_apart_wherever_their_chunks_come() {
+    check!("
+        agent_message_chunk a: 1
+        agent_message_chunk b: 2
+        agent_thought_chunk a: 3
+        agent_message_chunk a: 4
+        tool_call c: Read
+        agent_message_chunk b: 5
+    ", @r#"
+    Agent a: "14"
+    Agent b: "25"
+    Thought a: "3"
+    ToolCall c: Read, Pending, 0 blocks
+    "#);
+}
+
+#[test]
+fn a_chunk_without_id_goes_on_with_the_chunk_before() {
+    check!("
+        agent_message_chunk a: 1
+        agent_message_chunk: 2
+        agent_message_chunk b: 3
+        agent_message_chunk: 4
+        agent_message_chunk a: 5
+        agent_message_chunk: 6
+    ", @r#"
+    Agent a: "1256"
+    Agent b: "34"
+    "#);
+}
+
+#[test]
+fn other_content_stands_between_text() {
+    check!(r#"
+        agent_message_chunk: see
+        agent_message_chunk:
+        agent_message_chunk {"content":{"type":"resource_link","name":"a","uri":"file:///a"}}
+        agent_message_chunk:
+        agent_message_chunk {"content":{"type":"resource_link","name":"b","uri":"file:///b"}}
+        agent_message_chunk: for
+        agent_message_chunk:  more
+        agent_message_chunk {"content":{"type":"text","text":"!","annotations":{"priority":1}}}
+    "#, @r#"
+    Agent: "see" + <file:///a> + <file:///b> + "for more" + "!"
+    "#);
+}
+
+#[test]
+fn a_clear_with_an_id_empties_that_message_in_its_place() {
+    check!(r#"
+        agent_message_chunk {"messageId":"a","content":{"type":"text","text":"draft"},"_meta":{"k":1}}
+        tool_call c: Read
+        agent_message_chunk b: other
+        agent_message_clear a
+        agent_message_chunk a: final
+    "#, @r#"
+    Agent a: "final" {"k":1}
+    ToolCall c: Read, Pending, 0 blocks
+    Agent b: "other"
+    "#);
+}
+
+#[test]
+fn a_clear_of_what_is_not_there_changes_nothing() {
+    check!("
+        agent_message_chunk a: said
+        agent_thought_chunk t: thought
+        agent_message_clear b
+        agent_message_clear t
+        agent_thought_clear a
+    ", @r#"
+    Agent a: "said"
+    Thought t: "thought"
+    ConversationStats { unknown_clears: 3, unknown_updates: 0 }
+    "#);
+}
+
+#[test]
+fn a_clear_without_id_empties_the_message_that_last_received() {
+    check!("
+        agent_message_chunk a: 1
+        agent_message_chunk b: 2
+        agent_message_chunk a: 3
+        agent_thought_chunk: t
+        agent_message_clear
+        agent_message_chunk: 4
+        agent_message_clear
+    ", @r#"
+    Agent a: (empty)
+    Agent b: "2"
+    Thought: "t"
+    "#);
+}
+
+#[test]
+fn after_a_clear_the_next_chunk_fills_the_same_message() {
+    check!("
+        agent_message_chunk: draft
+        tool_call c: Read
+        agent_message_clear
+        agent_thought_chunk: Again.
+        tool_call d: Read
+        agent_message_chunk: fi
+        agent_message_chunk: nal
+        tool_call e: Read
+        agent_message_chunk: next
+    ", @r#"
+    Agent: "final"
+    ToolCall c: Read, Pending, 0 blocks
+    Thought: "Again."
+    ToolCall d: Read, Pending, 0 blocks
+    ToolCall e: Read, Pending, 0 blocks
+    Agent: "next"
+    "#);
+}
+
+#[test]
+fn a_clear_without_a_current_message_does_nothing() {
+    check!("
+        agent_message_clear
+        agent_thought_chunk: t
+        agent_message_clear
+        agent_message_chunk: said
+    ", @r#"
+    Thought: "t"
+    Agent: "said"
+    "#);
+}
+
+#[test]
+fn a_finished_turn_is_reached_by_id_only() {
+    check!("
+        > one
+        agent_message_chunk a: first
+        .
+        agent_message_clear
+        agent_message_chunk: after
+        > two
+        agent_message_clear
+        agent_message_chunk b: second
+        agent_message_chunk a: , more
+        agent_message_clear
+        agent_message_chunk b: again
+        .
+        agent_message_clear a
+    ", @r#"
+    User: "one"
+    Agent a: (empty)
+    Agent: "after"
+    User: "two"
+    Agent b: "again"
+    "#);
+}
+
+#[test]
+fn in_a_replay_the_person_ends_turns() {
+    check!("
+        user_message_chunk: o
+        user_message_chunk: ne
+        agent_message_chunk: draft
+        agent_message_clear
+        agent_message_chunk: final
+        user_message_chunk: two
+        agent_message_clear
+        agent_message_chunk: second
+    ", @r#"
+    User: "one"
+    Agent: "final"
+    User: "two"
+    Agent: "second"
+    "#);
+}
+
+#[test]
+fn thoughts_are_cleared_like_messages() {
+    check!("
+        agent_thought_chunk: draft
+        agent_message_chunk: said
+        agent_thought_clear
+        agent_message_chunk:  more
+        tool_call c: Read
+        agent_thought_chunk: final
+        agent_thought_chunk t: one
+        agent_thought_clear t
+    ", @r#"
+    Thought: "final"
+    Agent: "said more"
+    ToolCall c: Read, Pending, 0 blocks
+    Thought t: (empty)
+    "#);
+}
+
+#[test]
+fn whole_messages_of_draft_v2() {
+    check!(r#"
+        user_message {"messageId":"u","content":[{"type":"text","text":"o"},{"type":"text","text":"ne"}]}
+        agent_message_chunk a: draft
+        agent_message {"messageId":"a","content":[{"type":"text","text":"final"}],"_meta":{"k":1}}
+        agent_message_chunk a: .
+        agent_message {"messageId":"a"}
+        agent_thought_chunk t: secret
+        agent_thought {"messageId":"t","content":null}
+        agent_message_chunk b: secret
+        agent_message {"messageId":"b","content":[],"_meta":{"k":2}}
+        agent_message_chunk c: kept
+        agent_message {"messageId":"c","content":[{"type":"text"}],"_meta":null}
+        agent_message {"messageId":"d","_meta":{"k":3}}
+        agent_message {"messageId":"e","content":null}
+        agent_message {"content":null}
+    "#, @r#"
+    User u: "one"
+    Agent a: "final." {"k":1}
+    Thought t: (empty)
+    Agent b: (empty) {"k":2}
+    Agent c: "kept"
+    Agent d: (empty) {"k":3}
+    ConversationStats { unknown_clears: 1, unknown_updates: 1 }
+    "#);
+}
+
+#[test]
+fn tool_calls_are_kept_by_id() {
+    check!(r#"
+        tool_call_update c1: in_progress
+        tool_call {"toolCallId":"c2","title":"Read","content":[{"type":"content","content":{"type":"text","text":"x"}}]}
+        tool_call_update {"toolCallId":"c2","title":null,"status":null,"content":null}
+        tool_call_update {"toolCallId":"c1","title":"Write","content":[{"type":"terminal","terminalId":"t"}]}
+        tool_call_update {"toolCallId":"c1","status":"failed","content":[]}
+        tool_call_update c2: completed
+    "#, @r#"
+    ToolCall c1: Write, Failed, 0 blocks
+    ToolCall c2: Read, Completed, 1 blocks
+    "#);
+    let conversation = fold("tool_call c1: Read");
+    assert_eq!(conversation.tool_call("c1").unwrap().title, "Read");
+    assert!(conversation.tool_call("c2").is_none());
+}
+
+#[test]
+fn compactions_are_patched() {
+    check!(r#"
+        compaction_update z: in_progress
+        compaction_summary_chunk z: a
+        compaction_summary_chunk z: b
+        compaction_update {"compactionId":"z","status":"failed","error":"full"}
+        compaction_update {"compactionId":"y","status":"completed","summary":[{"type":"text","text":"s"}]}
+        compaction_update {"compactionId":"y","status":"completed","summary":null}
+    "#, @r#"
+    Compaction z: Failed, "ab", Some("full")
+    Compaction y: Completed, (empty), None
+    "#);
+}
+
+#[test]
+fn how_things_stand() {
+    let conversation = fold(
+        r#"
+        usage_update {"used":1,"size":2}
+        usage_update {"used":2,"size":2}
+        available_commands_update {"availableCommands":[{"name":"a","description":"A"}]}
+        current_mode_update {"currentModeId":"code"}
+        config_option_update {"configOptions":[{"id":"fast","name":"Fast","type":"boolean","currentValue":true}]}
+        session_info_update {"title":"t","updatedAt":"2026-01-01T00:00:00Z","_meta":{"k":1}}
+        session_info_update {"updatedAt":null}
+        plan {"entries":[{"content":"a","priority":"high","status":"pending"}]}
+        "#,
+    );
+    assert_eq!(conversation.usage().unwrap().used, 2);
+    assert_eq!(conversation.commands()[0].name, "a");
+    assert_eq!(conversation.current_mode().unwrap(), "code");
+    assert_eq!(conversation.config_options()[0].name, "Fast");
+    assert_eq!(conversation.title(), Some("t"));
+    assert_eq!(conversation.updated_at(), None);
+    assert_eq!(conversation.meta().unwrap().to_string(), r#"{"k":1}"#);
+    assert_eq!(conversation.plan().unwrap().entries.len(), 1);
+    assert!(conversation.entries().is_empty());
+}
+
+#[test]
+fn the_text_of_the_agent_is_that_of_the_last_turn() {
+    let conversation = fold(
+        "
+        > one
+        agent_message_chunk: first
+        .
+        > two
+        agent_message_chunk: Let me see.
+        tool_call c: Read
+        agent_message_chunk: draft
+        agent_message_clear
+        agent_thought_chunk: Hm
+        agent_message_chunk: It is 42.
+        agent_message_chunk z: draft
+        agent_message_clear z
+        .
+        ",
+    );
+    assert_eq!(conversation.agent_text(), "Let me see.\n\nIt is 42.");
+    assert_eq!(conversation.last_agent_thought().unwrap().text(), "Hm");
+    assert!(conversation.last_agent_message().unwrap().is_empty());
+    assert!(conversation.message(MessageKind::Agent, "z").unwrap().is_empty());
+    assert!(conversation.message(MessageKind::Thought, "z").is_none());
+    assert_eq!(fold("> one").agent_text(), "");
+}
+
+/// A chunk costs its text: no search through the conversation, and no copy of the message.
+#[test]
+fn a_long_conversation_is_as_cheap_as_a_short_one() {
+    let mut conversation = Conversation::default();
+    for place in 0..10_000 {
+        conversation.apply(&update(&format!("agent_message_chunk m{place}: text")));
+    }
+    let chunk = update("agent_message_chunk m17: text");
+    let info = allocation_counter::measure(|| (0..10_000).for_each(|_| conversation.apply(&chunk)));
+    assert!(info.count_total < 32 && info.bytes_total < 200_000, "{info:?}");
+    assert_eq!(conversation.message(MessageKind::Agent, "m17").unwrap().content.len(), 1);
+}
