@@ -287,6 +287,24 @@ fn after_a_clear_the_next_chunk_fills_the_same_message() {
 }
 
 #[test]
+fn a_chunk_for_another_message_ends_the_wait_for_a_new_text() {
+    check!("
+        agent_message_chunk a: draft
+        agent_message_clear
+        agent_message_chunk b: 1
+        agent_message_chunk: 2
+        tool_call c: Read
+        agent_message_clear a
+        agent_message_chunk: 3
+    ", @r#"
+    Agent a: (empty)
+    Agent b: "12"
+    ToolCall c: Read, Pending, 0 blocks
+    Agent: "3"
+    "#);
+}
+
+#[test]
 fn a_clear_without_a_current_message_does_nothing() {
     check!("
         agent_message_clear
@@ -321,6 +339,20 @@ fn a_finished_turn_is_reached_by_id_only() {
     Agent: "after"
     User: "two"
     Agent b: "again"
+    "#);
+}
+
+#[test]
+fn what_comes_late_does_not_open_a_finished_message_again() {
+    check!("
+        agent_message_chunk a: first
+        .
+        agent_message_chunk a: , late
+        agent_message_clear
+        agent_message_chunk: new
+    ", @r#"
+    Agent a: "first, late"
+    Agent: "new"
     "#);
 }
 
