@@ -4,6 +4,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod client;
+mod extension;
 mod fence;
 mod install;
 mod real;

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     let outcome = match args.first().map(String::as_str) {
         Some("interop") => interop::run(&args[1..]),
         Some("interop-agent") => interop::agent::main().map_err(Into::into),
-        Some("interop-client") => interop::client::drive(&args[1..]).map_err(Into::into),
+        Some("interop-client") => interop::client::drive(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
         _ => Err("cargo xtask interop [--peers | --real] | schema [--check]".into()),
     };

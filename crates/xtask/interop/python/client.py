@@ -25,9 +25,20 @@ class Client:
         self.updated.set()
 
     async def complete_elicitation(self, elicitation_id, **_):
-        calls = [call for call in CALLS if "notify" in call]
-        params = {"elicitationId": elicitation_id}
-        report("elicitation/complete", pick(calls, schema.CompleteElicitationNotification, params)[1])
+        self.told("elicitation/complete", {"elicitationId": elicitation_id})
+
+    async def ext_method(self, method, params):
+        """An extension; the SDK takes the underscore off its name."""
+        call = next(call for call in CALLS if call.get("method") == f"_{method}")
+        report(f"_{method}", difference(call["params"], params))
+        return call["result"]
+
+    async def ext_notification(self, method, params):
+        self.told(f"_{method}", params)
+
+    def told(self, method, params):
+        call = next(call for call in CALLS if call.get("notify") == method)
+        report(method, difference(call["params"], params))
 
     async def create_elicitation(self, message, mode, **_):
         kind = "form" if isinstance(mode, schema.ElicitationFormSessionMode) else "url"
@@ -82,9 +93,20 @@ async def cancel_when_updated(agent):
     await agent.cancel(VARS["SESSION"])
 
 
+async def extension(agent, entry):
+    row = row_of(entry)
+    if "notify" in entry:
+        await agent.ext_notification(row[1:], entry["params"])
+        report(row)
+    else:
+        report(row, difference(entry["result"], await agent.ext_method(row[1:], entry["params"])))
+
+
 async def step(agent, entry):
     Client.seen.clear()
     Client.updated.clear()
+    if row_of(entry).startswith("_"):
+        return await extension(agent, entry)
     name, request, response = AGENT[entry["method"]]
     row = entry.get("cancel") or ("an error" if "error" in entry else entry["method"])
     cancelling = asyncio.create_task(cancel_when_updated(agent)) if "cancel" in entry else None

@@ -1,7 +1,7 @@
 // An agent on the official TypeScript SDK that plays the agent's half of the surface.
 import { Readable, Writable } from "node:stream";
 import { RequestError, agent, methods, ndJsonStream } from "@agentclientprotocol/sdk";
-import { difference, failure, fill, known, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
+import { asIs, difference, failure, fill, known, onRequest, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
 
 vars.SESSION = "session-ts";
 const report = reporter(process.env.INTEROP_AGENT_REPORT);
@@ -48,8 +48,8 @@ async function cancelOne(client, step) {
 }
 
 const app = agent({ name: "interop" });
-for (const method of new Set(surface.agent.map((entry) => entry.method))) {
-  app.onRequest(method, async (context) => {
+for (const method of new Set(surface.agent.map((entry) => entry.method).filter(Boolean))) {
+  onRequest(app, method, async (context) => {
     const candidates = surface.agent.filter((entry) => entry.method === method);
     const { entry, problem } = pick(candidates, "params", context.params);
     report(method, problem);
@@ -57,6 +57,9 @@ for (const method of new Set(surface.agent.map((entry) => entry.method))) {
     if (entry.error) throw new RequestError(entry.error.code, entry.error.message, fill(entry.error.data));
     return fill(entry.result);
   });
+}
+for (const entry of surface.agent.filter((entry) => entry.notify)) {
+  app.onNotification(entry.notify, asIs, ({ params }) => report(entry.notify, difference(entry.params, params)));
 }
 app.onNotification(methods.agent.session.cancel, () => cancelled());
 app.connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));

@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
-import { difference, failure, fill, known, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
+import { asIs, difference, failure, fill, known, onRequest, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
 
 const report = reporter(process.env.INTEROP_CLIENT_REPORT);
 const calls = surface.agent.flatMap((entry) => entry.calls ?? []);
@@ -11,7 +11,7 @@ let onUpdate = () => {};
 
 const app = client({ name: "interop" });
 for (const method of new Set(calls.map((call) => call.method).filter(Boolean))) {
-  app.onRequest(method, async ({ params, signal }) => {
+  onRequest(app, method, async ({ params, signal }) => {
     const { entry, problem } = pick(calls.filter((call) => call.method === method), "params", params);
     report(entry?.cancel ?? method, problem);
     vars.TERMINAL ??= "term-ts";
@@ -19,9 +19,9 @@ for (const method of new Set(calls.map((call) => call.method).filter(Boolean))) 
     return fill(entry.result);
   });
 }
-app.onNotification(methods.client.elicitation.complete, ({ params }) => {
-  report("elicitation/complete", pick(calls.filter((call) => call.notify), "params", params).problem);
-});
+for (const { notify, params } of calls.filter((call) => call.notify)) {
+  app.onNotification(notify, asIs, (context) => report(notify, difference(params, context.params)));
+}
 app.onNotification(methods.client.session.update, ({ params }) => {
   seen.push(params.update);
   onUpdate();
@@ -59,6 +59,10 @@ async function step(agent, entry) {
     onUpdate = () => {};
   };
   if (!entry.cancel) onUpdate = () => {};
+  if (entry.notify) {
+    await agent.notify(entry.notify, fill(entry.params));
+    return report(entry.notify);
+  }
   const row = entry.cancel ?? (entry.error ? "an error" : entry.method);
   const late = new Promise((_, reject) => setTimeout(reject, 15000, new Error("no answer in 15 s")).unref());
   try {

@@ -9,6 +9,12 @@ const lacks = new Set(INTEROP_LACKS.split(",").filter(Boolean));
 export const known = (items = []) => items.filter((item) => !lacks.has(rowOf(item)));
 export const rowOf = (item) => item.sessionUpdate ?? item.cancel ?? item.method ?? item.notify;
 
+/** The parser of an extension's params. */
+export const asIs = (params) => params;
+/** Handles a request; extensions bring a parser. */
+export const onRequest = (app, method, handler) =>
+  method.startsWith("_") ? app.onRequest(method, asIs, handler) : app.onRequest(method, handler);
+
 /** Puts the values of `vars` where the surface says $NAME. */
 export function fill(value) {
   if (typeof value === "string") return value.replace(/\$([A-Z]+)/g, (all, name) => vars[name] ?? all);

@@ -1,27 +1,45 @@
 //! Our agent of the interop matrix, written as a user of duologue-agent would write it: the agent's half of
 //! `interop/surface.json`, by hand.
 
+use super::extension::{Answer, Ask, Echo, Note, Tell};
 use super::surface::Surface;
+use duologue_agent::rpc::jsonrpsee::RpcModule;
+use duologue_agent::rpc::jsonrpsee::types::ErrorObjectOwned;
 use duologue_agent::schema::*;
-use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, Turn};
+use duologue_agent::{Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+#[derive(Clone)]
 struct Interop {
-    surface: Surface,
+    surface: Arc<Surface>,
 }
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<()> {
-    duologue_agent::serve_stdio(Interop { surface: Surface::load("INTEROP_AGENT_REPORT") }).await
+    let agent = Interop { surface: Arc::new(Surface::load("INTEROP_AGENT_REPORT")) };
+    let mut module = RpcModule::new(agent.clone());
+    let echo = module.register_method("_interop/echo", |params, agent, _| {
+        let echo: Echo = params.parse()?;
+        agent.came("_interop/echo", json!(echo));
+        Ok::<_, ErrorObjectOwned>(echo)
+    });
+    echo.map_err(Error::other)?;
+    let noted = agent.clone();
+    let extensions = Extensions::new()
+        .merge(module)
+        .map_err(Error::other)?
+        .on_notification(move |note: Note, _| noted.came("_interop/note", json!(note)));
+    Server::new(agent).extensions(extensions).serve_stdio().await
 }
 
 impl Interop {
     /// Reports what came for `method`, compared with the surface.
     fn came(&self, method: &str, params: Value) {
-        let of_method = |entry: &&Value| entry["method"] == method;
+        let of_method = |entry: &&Value| entry["method"] == method || entry["notify"] == method;
         let candidates: Vec<_> = self.surface.entries().into_iter().filter(of_method).collect();
         let outcome = if candidates.is_empty() {
             Err("the other SDK lacks it, and sent it".to_owned())
@@ -156,6 +174,7 @@ impl Agent for Interop {
             "files" => self.files(turn).await?,
             "terminal" => self.terminal(turn).await?,
             "elicitation" => self.elicitation(turn).await?,
+            "extensions" => self.extensions(turn).await?,
             "clear" | "clear anyway" => self.clear(turn, prompt.text() == "clear anyway").await?,
             "cancel" => self.wait(turn, "session/cancel").await?,
             "cancel request" => self.wait(turn, "$/cancel_request").await?,
@@ -360,6 +379,15 @@ impl Interop {
         let empty = ElicitationFormMode::new(turn.id().clone(), ElicitationSchema::new());
         let response = turn.elicit(CreateElicitationRequest::new("Again?", empty)).await?;
         self.expect("elicitation/create", response, CreateElicitationResponse::decline());
+        Ok(())
+    }
+
+    async fn extensions(&self, turn: &Turn) -> Result<()> {
+        let client = turn.client().peer();
+        let ask = Ask { question: "é?".to_owned(), list: json!([1, null, {"deep": true}]) };
+        self.expect("_interop/ask", client.request(&ask).await?, Answer { answer: "yes".to_owned() });
+        client.notify(&Tell { word: "tock".to_owned() }).await?;
+        self.did("_interop/tell");
         Ok(())
     }
 

@@ -1,10 +1,13 @@
 //! Our client of the interop matrix, written as a user of duologue-client would write it: the client's half of
 //! `interop/surface.json`, by hand.
 
+use super::extension::{Answer, Ask, Echo, Note, Tell};
 use super::surface::{Surface, row_of};
+use duologue_client::rpc::jsonrpsee::RpcModule;
+use duologue_client::rpc::jsonrpsee::types::ErrorObjectOwned;
 use duologue_client::schema::{self, *};
 use duologue_client::{
-    Client, Command, Connection, Error, Host, HostResult, Prompt, Result, Session, SessionBuilder,
+    Client, Command, Connection, Error, Extensions, Host, HostResult, Prompt, Result, Session, SessionBuilder,
 };
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -12,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A host that reports every call of the agent, and answers as the surface says.
+#[derive(Clone)]
 struct Played {
     surface: Arc<Surface>,
 }
@@ -136,11 +140,22 @@ impl Drop for OnDrop {
 
 /// Drives the agent whose command follows, through everything the surface has a client do.
 #[tokio::main]
-pub(crate) async fn drive(command: &[String]) -> Result<()> {
+pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let surface = Arc::new(Surface::load("INTEROP_CLIENT_REPORT"));
     let [program, args @ ..] = command else { return Ok(()) };
     let cwd = surface.fill(&json!("$CWD")).as_str().unwrap_or_default().to_owned();
-    let agent = Client::new(Played { surface: surface.clone() })
+    let host = Played { surface: surface.clone() };
+    let mut module = RpcModule::new(host.clone());
+    module.register_method("_interop/ask", |params, host, _| {
+        host.came("_interop/ask", &json!(params.parse::<Ask>()?));
+        Ok::<_, ErrorObjectOwned>(Answer { answer: "yes".to_owned() })
+    })?;
+    let told = host.clone();
+    let extensions = Extensions::new().merge(module)?.on_notification(move |tell: Tell, _| {
+        told.came("_interop/tell", &json!(tell));
+    });
+    let agent = Client::new(host)
+        .extensions(extensions)
         .info("interop-client", "1.0.0")
         .keep_conversations()
         .request_timeout(Duration::from_secs(15))
@@ -148,6 +163,8 @@ pub(crate) async fn drive(command: &[String]) -> Result<()> {
         .await?;
     let mut run = Run { entries: surface.entries().into_iter(), surface: &surface, agent: &agent, cwd };
     let session = run.begin().await?;
+    run.turns(&session).await;
+    run.extensions().await?;
     run.turns(&session).await;
     run.restore(session).await?;
     agent.close().await;
@@ -240,6 +257,19 @@ impl<'a> Run<'a> {
             };
             self.answered(Some(entry), outcome);
         }
+    }
+
+    async fn extensions(&mut self) -> Result<()> {
+        let echo = Echo { text: "😀".to_owned(), n: 7 };
+        let entry = self.next(Echo::METHOD);
+        self.answered(
+            entry,
+            self.agent.peer().request(&echo).await.map(|echo| json!(echo)).map_err(Error::from),
+        );
+        self.entries.next();
+        self.agent.peer().notify(&Note { word: "tick".to_owned() }).await?;
+        self.surface.report(Note::METHOD, Ok(()), "");
+        Ok(())
     }
 
     async fn turn(&self, session: &Session, prompt: Prompt, entry: &Value) -> Result<Value> {

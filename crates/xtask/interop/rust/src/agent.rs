@@ -1,7 +1,7 @@
 //! An agent on the official Rust crate that plays the agent's half of the surface.
 
 use agent_client_protocol::v1::schema::{
-    AgentNotification, AgentRequest, AgentResponse, CancelNotification, ClientRequest, ClientResponse,
+    AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse,
     SessionNotification,
 };
 use agent_client_protocol::v1::{ConnectionTo, Responder};
@@ -36,8 +36,11 @@ async fn main() -> Result<(), Error> {
             agent_client_protocol::on_receive_request!(),
         )
         .on_receive_notification(
-            async move |_: CancelNotification, _cx| {
-                canceller.cancelled.notify_one();
+            async move |notification: ClientNotification, _cx| {
+                match notification {
+                    ClientNotification::CancelNotification(_) => canceller.cancelled.notify_one(),
+                    other => canceller.told(&other.to_untyped_message()?),
+                }
                 Ok(())
             },
             agent_client_protocol::on_receive_notification!(),
@@ -47,6 +50,16 @@ async fn main() -> Result<(), Error> {
 }
 
 impl State {
+    fn told(&self, notification: &UntypedMessage) {
+        let of_method = |entry: &&Value| entry["notify"] == notification.method();
+        let candidates = self.surface.entries().into_iter().filter(of_method).collect();
+        self.surface.report(
+            notification.method(),
+            self.surface.pick(candidates, notification.params()).1,
+            "",
+        );
+    }
+
     async fn answer(
         &self,
         request: ClientRequest,

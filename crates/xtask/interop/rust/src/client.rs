@@ -76,6 +76,11 @@ impl State {
     }
 
     async fn step(&self, entry: &Value, cx: &ConnectionTo<Agent>) {
+        if let Some(method) = entry["notify"].as_str() {
+            let notification = ClientNotification::parse_message(method, &entry["params"]);
+            let sent = notification.and_then(|notification| cx.send_notification(notification));
+            return self.surface.report(method, sent.map_err(|error| error.to_string()), "");
+        }
         self.seen.lock().unwrap().clear();
         let row = if entry["error"].is_object() { "an error" } else { row_of(entry) };
         let asked = tokio::time::timeout(Duration::from_secs(15), self.ask(entry, cx));

@@ -1,0 +1,55 @@
+//! The methods beyond the protocol that our agent and our client of the matrix share.
+
+use duologue_schema::{Notification, Request};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The client asks; the agent says the same again.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Echo {
+    pub(crate) text: String,
+    pub(crate) n: u32,
+}
+
+impl Request for Echo {
+    const METHOD: &'static str = "_interop/echo";
+    type Result = Echo;
+}
+
+/// The client tells.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Note {
+    pub(crate) word: String,
+}
+
+impl Notification for Note {
+    const METHOD: &'static str = "_interop/note";
+}
+
+/// The agent asks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Ask {
+    pub(crate) question: String,
+    pub(crate) list: Value,
+}
+
+impl Request for Ask {
+    const METHOD: &'static str = "_interop/ask";
+    type Result = Answer;
+}
+
+/// The answer to [`Ask`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) answer: String,
+}
+
+/// The agent tells.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Tell {
+    pub(crate) word: String,
+}
+
+impl Notification for Tell {
+    const METHOD: &'static str = "_interop/tell";
+}
