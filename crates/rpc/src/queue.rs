@@ -62,10 +62,13 @@ impl<T> Shared<T> {
         }
     }
 
+    /// Gives bytes back to the budget, but never more than the stream still counts: what was in the
+    /// taker's hands when the stream was stalled has been given back then.
     fn credit(&self, bytes: usize) {
-        if bytes > 0 {
-            self.bytes.fetch_sub(bytes, Relaxed);
-            self.budget.credit(bytes);
+        let held = self.bytes.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
+        let credited = held.map_or(0, |held| held.min(bytes));
+        if credited > 0 {
+            self.budget.credit(credited);
         }
     }
 }
@@ -77,6 +80,9 @@ impl<T: Send + 'static> Held for Shared<T> {
 
     fn stall(&self) {
         self.finish(End::Stalled { bytes: self.bytes() }, true);
+        // A taker that stopped halfway may never come back for the batch it holds, and the others
+        // must not wait for it. Nothing can be added any more, so this is all there is.
+        self.credit(self.bytes());
     }
 
     fn close(&self, reason: &Closed) {
@@ -148,6 +154,10 @@ impl<T> Shared<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(pub(crate) usize);
 
+/// How many wire bytes a taker moves out of the lock at once, unless a single item has more. What it
+/// holds cannot be discarded when the stream stalls, so it must not be much.
+const BATCH: usize = 32 * 1024;
+
 /// The taker's end of a stream: items in wire order, then its end.
 ///
 /// An error item (`Stalled`, `Closed`) is the last one. Dropping it discards what it holds.
@@ -197,7 +207,13 @@ impl<T: Send + 'static> Queue<T> {
                     }
                 }
             }
-            std::mem::swap(&mut self.local, &mut state.items);
+            let mut moved = 0;
+            while moved < BATCH
+                && let Some(item) = state.items.pop_front()
+            {
+                moved += item.1;
+                self.local.push_back(item);
+            }
         }
         Poll::Ready(self.local.pop_front().map(|(item, bytes)| {
             self.shared.credit(bytes);

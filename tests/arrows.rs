@@ -1,0 +1,115 @@
+//! The map, kept honest: which crate may know which, and how large a file may grow.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
+/// an RFD, draw it in ARCHITECTURE.md, then add it here.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("duologue-schema-derive", &[]),
+    ("duologue-schema", &["duologue-schema-derive"]),
+    ("duologue-rpc", &["duologue-schema"]),
+    ("duologue-agent", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-client", &["duologue-rpc", "duologue-schema"]),
+];
+
+/// Packages that stand above the map: nobody depends on them, they may use everything.
+const ABOVE: [&str; 3] = ["duologue-tests", "duologue-examples", "xtask"];
+
+/// The only ones that may name jsonrpsee.
+const JSONRPSEE: [&str; 2] = ["duologue-rpc", "duologue-examples"];
+
+const LONGEST_FILE: usize = 800;
+const LONGEST_MAIN: usize = 40;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn packages() -> Vec<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_value(metadata["packages"].take()).expect("packages")
+}
+
+fn name(value: &Value) -> &str {
+    value["name"].as_str().expect("a name")
+}
+
+/// What a package depends on, and whether only its tests do.
+fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let dependencies = package["dependencies"].as_array().expect("an array");
+    dependencies.iter().map(|dependency| (name(dependency), dependency["kind"] == "dev"))
+}
+
+#[test]
+fn no_arrow_was_added() {
+    let packages = packages();
+    let members: BTreeSet<&str> = packages.iter().map(name).collect();
+    let mut strays = Vec::new();
+    for package in &packages {
+        let package_name = name(package);
+        let allowed = ARROWS.iter().find(|(from, _)| *from == package_name).map(|(_, to)| *to);
+        if allowed.is_none() && !ABOVE.contains(&package_name) {
+            strays.push(format!("{package_name} is not on the map"));
+        }
+        for (dependency, dev) in dependencies(package) {
+            if dependency == "jsonrpsee" && !JSONRPSEE.contains(&package_name) {
+                strays.push(format!("{package_name} names jsonrpsee; it is re-exported from duologue-rpc"));
+            }
+            if !members.contains(dependency) || dependency == package_name {
+                continue;
+            }
+            if ABOVE.contains(&dependency) {
+                strays.push(format!("{package_name} -> {dependency}, which stands above the map"));
+            }
+            if allowed.is_some_and(|allowed| !allowed.contains(&dependency)) {
+                strays.push(format!("{package_name} -> {dependency}{}", if dev { " (dev)" } else { "" }));
+            }
+        }
+    }
+    assert!(strays.is_empty(), "arrows that are not on the map:\n  {}", strays.join("\n  "));
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && !name.starts_with('.') && !matches!(name, "target" | "node_modules") {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_begin_with_what_they_are_and_stay_short() {
+    let mut files = Vec::new();
+    rust_files(&root(), &mut files);
+    assert!(files.len() > 50, "the walk found only {} files", files.len());
+    let mut faults = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("UTF-8");
+        let shown = path.strip_prefix(root()).unwrap_or(&path).display();
+        let lines = text.lines().count();
+        if !text.starts_with("//!") {
+            faults.push(format!("{shown} does not begin with //!"));
+        }
+        let is_main = path.file_name().is_some_and(|name| name == "main.rs");
+        let most = if is_main { LONGEST_MAIN } else { LONGEST_FILE };
+        if lines >= most {
+            faults.push(format!("{shown} has {lines} lines, {most} are too many"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

@@ -1,0 +1,359 @@
+//! Rule 6: what a connection holds, and who pays when it is too much.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
+use duologue_client::{Client, Connection, Error as ClientError};
+use duologue_rpc::{Error, Incoming, Limits, Queue, QueueSender, Responder, Service};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::support::played::client_of;
+use crate::support::{Played, Wire, chunk, over_every_wire, texts};
+
+over_every_wire!(
+    rule_6_a_slow_consumer_loses_nothing_and_holds_the_agent_back,
+    rule_6_an_empty_queue_takes_one_line_of_any_size,
+    rule_6_a_consumer_may_call_back_while_over_the_budget,
+    rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on,
+    rule_6_a_stream_that_nobody_takes_ends_in_time,
+    rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others,
+    rule_6_updates_without_a_subscriber_are_not_kept,
+    rule_6_the_request_after_1024_is_refused_at_once,
+    rule_6_a_cancel_wakes_an_agent_that_waits_for_room,
+    rule_6_updates_held_for_a_new_session_never_wait,
+);
+
+const KIB: usize = 1024;
+
+fn small_queues(soft: usize, hard: usize) -> Limits {
+    let mut limits = Limits::default();
+    (limits.queue_bytes, limits.queue_bytes_hard) = (soft, hard);
+    limits
+}
+
+/// A client with small queues, its agent, and one session for each name.
+async fn client_with(
+    wire: Wire,
+    limits: Limits,
+    sessions: &[&str],
+) -> (Connection, Played, Vec<duologue_client::Session>) {
+    let (agent, mut script) = client_of(wire, Client::new(()).limits(limits), json!({})).await;
+    let mut opened = Vec::new();
+    for name in sessions {
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open(name));
+        opened.push(session.expect("a session"));
+    }
+    (agent, script, opened)
+}
+
+/// Starts a turn and returns it with the agent's view of its prompt.
+async fn prompted(session: &duologue_client::Session, script: &mut Played) -> (duologue_client::Turn, Value) {
+    let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
+    (turn.expect("a turn"), prompt)
+}
+
+/// A chunk of about a KiB that begins with its number.
+fn kib(session: &str, number: usize) -> String {
+    chunk(session, &format!("{number} {}", "x".repeat(900)))
+}
+
+fn number(text: &str) -> usize {
+    text.split(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+async fn rule_6_a_slow_consumer_loses_nothing_and_holds_the_agent_back(wire: Wire) {
+    let (soft, hard) = (64 * KIB, 256 * KIB);
+    let (_agent, mut script, sessions) = client_with(wire, small_queues(soft, hard), &["s"]).await;
+    let (mut turn, prompt) = prompted(&sessions[0], &mut script).await;
+    let written = Arc::new(AtomicUsize::new(0));
+    let writer = tokio::spawn({
+        let written = written.clone();
+        async move {
+            for number in 0..2000 {
+                let line = kib("s", number);
+                written.fetch_add(line.len(), SeqCst);
+                script.write(line).await;
+            }
+            script.end(&prompt, "end_turn").await;
+        }
+    });
+    let mut taken = 0;
+    for expected in 0..2000 {
+        // Whatever the timing: the agent is never further ahead than queue, buffers and wire hold.
+        let ahead = written.load(SeqCst) - taken;
+        assert!(ahead <= soft + Wire::CAPACITY + 128 * KIB, "{ahead} bytes ahead");
+        let text = turn.next().await.expect("an update").expect("no error").to_string();
+        assert_eq!(number(&text), expected);
+        taken += kib("s", expected).len();
+        if expected % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    writer.await.expect("all written");
+    assert!(turn.next().await.is_none() && turn.outcome().await.is_ok());
+}
+
+async fn rule_6_an_empty_queue_takes_one_line_of_any_size(wire: Wire) {
+    let (_agent, mut script, sessions) = client_with(wire, small_queues(KIB, 200 * KIB), &["s"]).await;
+    let (mut turn, prompt) = prompted(&sessions[0], &mut script).await;
+    for size in [2 * KIB, 100 * KIB, 1, 150 * KIB] {
+        let text = "w".repeat(size);
+        let (update, ()) = tokio::join!(turn.next(), script.chunk("s", &text));
+        assert_eq!(update.expect("an update").expect("no error").to_string().len(), size);
+    }
+    script.end(&prompt, "end_turn").await;
+    assert!(turn.outcome().await.is_ok());
+}
+
+async fn rule_6_a_consumer_may_call_back_while_over_the_budget(wire: Wire) {
+    let (agent, script, sessions) = client_with(wire, small_queues(16 * KIB, 64 << 20), &["s"]).await;
+    let mut script = script;
+    let (mut turn, prompt) = prompted(&sessions[0], &mut script).await;
+    let script = tokio::spawn(async move {
+        for round in 0..100 {
+            // Far more than the queue and the wire hold together, and only then an answer.
+            let updates: String = (0..200).map(|index| kib("s", round * 200 + index)).collect();
+            script.write(updates).await;
+            let question = script.expect("_question").await;
+            script.answer(&question, json!(round)).await;
+        }
+        script.end(&prompt, "end_turn").await;
+    });
+    for round in 0..100 {
+        for index in 0..200 {
+            let text = turn.next().await.expect("an update").expect("no error").to_string();
+            assert_eq!(number(&text), round * 200 + index);
+            if index == 0 {
+                let answer: usize = agent.peer().call("_question", &[0]).await.expect("an answer");
+                assert_eq!(answer, round);
+            }
+        }
+    }
+    script.await.expect("no panic");
+    assert!(turn.next().await.is_none() && turn.outcome().await.is_ok());
+}
+
+async fn rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on(wire: Wire) {
+    let limits = small_queues(64 * KIB, 128 * KIB);
+    let (_agent, mut script, sessions) = client_with(wire, limits, &["full", "live"]).await;
+    let (mut full, full_prompt) = prompted(&sessions[0], &mut script).await;
+    let (mut live, live_prompt) = prompted(&sessions[1], &mut script).await;
+    // The prompt of the other session is unanswered, so the reader may not pause.
+    for number in 0..1000 {
+        script.write(kib("full", number)).await;
+        if number % 10 == 0 {
+            script.chunk("live", &number.to_string()).await;
+            let text = live.next().await.expect("an update").expect("no error").to_string();
+            assert_eq!(text, number.to_string());
+        }
+    }
+    let error = full.next().await.expect("an end").expect_err("a stream that was not taken");
+    assert!(matches!(error, ClientError::Connection(Error::Stalled { bytes: 1.. })), "{error}");
+    assert!(error.to_string().contains("Limits::queue_bytes"), "{error}");
+    assert!(full.next().await.is_none() && full.outcome().await.is_err());
+    script.end(&full_prompt, "end_turn").await;
+    script.end(&live_prompt, "end_turn").await;
+    assert!(live.next().await.is_none() && live.outcome().await.is_ok());
+    // The session of the stream that ended is as good as new.
+    let (mut again, prompt) = prompted(&sessions[0], &mut script).await;
+    script.chunk("full", "once more").await;
+    script.end(&prompt, "end_turn").await;
+    assert_eq!(texts(&mut again).await, ["once more"]);
+}
+
+async fn rule_6_a_stream_that_nobody_takes_ends_in_time(wire: Wire) {
+    let mut limits = small_queues(64 * KIB, 4 << 20);
+    limits.stall_timeout = Duration::from_millis(200);
+    let (_agent, mut script, sessions) = client_with(wire, limits, &["stuck", "next"]).await;
+    let (mut stuck, prompt) = prompted(&sessions[0], &mut script).await;
+    // More than queue and wire hold: it can only be written if somebody gives up.
+    let flood: String = (0..500).map(|number| kib("stuck", number)).collect();
+    script.write(flood).await;
+    script.end(&prompt, "end_turn").await;
+    let (mut next, prompt) = prompted(&sessions[1], &mut script).await;
+    script.chunk("next", "fine").await;
+    script.end(&prompt, "end_turn").await;
+    assert_eq!(texts(&mut next).await, ["fine"]);
+    let error = stuck.next().await.expect("an end").expect_err("a stream that was not taken");
+    assert!(matches!(error, ClientError::Connection(Error::Stalled { .. })), "{error}");
+}
+
+/// The default patience, on a clock of the test's own.
+#[tokio::test(start_paused = true)]
+async fn rule_6_ten_seconds_without_a_taker_are_enough() {
+    let limits = small_queues(64 * KIB, 4 << 20);
+    let (_agent, mut script, sessions) = client_with(Wire::Memory, limits, &["s"]).await;
+    let (mut turn, prompt) = prompted(&sessions[0], &mut script).await;
+    let started = tokio::time::Instant::now();
+    let flood: String = (0..250).map(|number| kib("s", number)).collect();
+    script.write(flood).await;
+    script.end(&prompt, "end_turn").await;
+    script.probe().await;
+    let waited = started.elapsed();
+    assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
+    assert!(turn.next().await.expect("an end").is_err());
+}
+
+/// Puts every notification into one of two streams, by its first letter.
+struct Sorter(Mutex<[QueueSender<Value>; 2]>, mpsc::UnboundedSender<()>);
+
+impl Service for Sorter {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        responder.method_not_found(request.method);
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        let item = serde_json::from_str(notification.params.expect("params").get()).expect("JSON");
+        let queues = self.0.lock().expect("unpoisoned");
+        let queue = if notification.method == "_left" { &queues[0] } else { &queues[1] };
+        let _ = queue.push(item, notification.wire_bytes);
+        let _ = self.1.send(());
+    }
+}
+
+async fn rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others(wire: Wire) {
+    let (transport, mut script) = wire.played();
+    let mut limits = small_queues(KIB, 1 << 20);
+    limits.stall_timeout = Duration::from_millis(100);
+    let (sent, received) = std::sync::mpsc::channel();
+    let (pushed, mut seen) = mpsc::unbounded_channel();
+    let _peer = duologue_rpc::Connection::new(transport).limits(limits).start(|peer| {
+        let (left, right) = (peer.queue(), peer.queue());
+        sent.send((left.1, right.1)).expect("received");
+        Sorter(Mutex::new([left.0, right.0]), pushed)
+    });
+    let (mut left, mut right): (Queue<Value>, Queue<Value>) = received.recv().expect("two streams");
+    // Two lines that together are far over the budget; one is taken, the other never is.
+    script.tell("_left", json!([1])).await;
+    script.tell("_left", json!(["x".repeat(10 * KIB)])).await;
+    for _ in 0..2 {
+        seen.recv().await;
+    }
+    assert_eq!(left.next().await.expect("one").expect("no error"), json!([1]));
+    // The wire holds less than this, so it only gets through if the reader goes on.
+    for number in 0..500 {
+        script.tell("_right", json!([number])).await;
+        let item = right.next().await.expect("an item").expect("the other stream is fine");
+        assert_eq!(item, json!([number]));
+    }
+    drop(left);
+}
+
+async fn rule_6_updates_without_a_subscriber_are_not_kept(wire: Wire) {
+    let limits = small_queues(64 * KIB, 128 * KIB);
+    let (agent, mut script, _sessions) = client_with(wire, limits, &["s"]).await;
+    let lines: String = (0..3000).map(|number| kib(["s", "unknown"][number % 2], number)).collect();
+    script.write(lines).await;
+    let plan = json!({"sessionUpdate": "plan", "entries": [{"content": "p", "priority": "low", "status": "pending"}]});
+    script.tell("session/update", json!({"sessionId": "s", "update": plan})).await;
+    script.probe().await;
+    assert!(agent.dropped_updates() >= 3000 - 256, "{}", agent.dropped_updates());
+    assert_eq!(_sessions[0].state().plan.expect("the latest plan").entries.len(), 1);
+}
+
+/// Holds every request until it is let go.
+struct Holder(Arc<Semaphore>);
+
+impl Service for Holder {
+    fn request(&self, _: Incoming<'_>, responder: Responder) {
+        let release = self.0.clone();
+        responder.spawn(async move {
+            release.acquire().await.expect("open").forget();
+            Ok(true)
+        });
+    }
+    fn notification(&self, _: Incoming<'_>) {}
+}
+
+async fn rule_6_the_request_after_1024_is_refused_at_once(wire: Wire) {
+    let (ours, theirs) = wire.pair();
+    let release = Arc::new(Semaphore::new(0));
+    let holder = duologue_rpc::Connection::new(theirs).start(|_| Holder(release.clone()));
+    let peer = duologue_rpc::Connection::new(ours).start(|_| Holder(release.clone()));
+    for _ in 0..2 {
+        let held: Vec<_> = (0..1024).map(|_| peer.call::<_, bool>("_hold", &[0])).collect();
+        for _ in 0..100 {
+            let error = peer.call::<_, bool>("_hold", &[0]).await.expect_err("one too many");
+            assert_eq!(error.as_response().expect("an answer").code.0, -32603);
+        }
+        release.add_permits(1024);
+        for call in held {
+            assert!(call.await.expect("an answer"));
+        }
+    }
+    assert_eq!(holder.stats().refused, 200);
+}
+
+/// Talks until it cannot any more, and tells why it stopped.
+struct Talker(mpsc::UnboundedSender<String>);
+
+impl Agent for Talker {
+    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+        for number in 0..500 {
+            let text = format!("{number} {}", "h".repeat(KIB));
+            session.update(duologue_client::SessionUpdate::agent_message(text)).await?;
+        }
+        let _ = self.0.send("session set up".into());
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        let mut message = turn.message();
+        loop {
+            if let Err(error) = message.push("t".repeat(KIB)).await {
+                let _ = self.0.send(error.to_string());
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn small_output() -> Limits {
+    let mut limits = Limits::default();
+    limits.output_bytes = 32 * KIB;
+    limits
+}
+
+async fn rule_6_a_cancel_wakes_an_agent_that_waits_for_room(wire: Wire) {
+    let (transport, mut client) = wire.played();
+    let (said, mut heard) = mpsc::unbounded_channel();
+    tokio::spawn(Server::new(Talker(said)).limits(small_output()).serve(transport));
+    client.initialize(json!({})).await;
+    let session = client.new_session().await;
+    assert_eq!(heard.recv().await.as_deref(), Some("session set up"));
+    let prompt = client.prompt(&session, "talk").await;
+    // Nothing is read meanwhile, so it waits for room, sooner or later and for ever.
+    client.cancel(&session).await;
+    assert_eq!(heard.recv().await.as_deref(), Some("the turn was cancelled"));
+    loop {
+        let message = client.hear().await;
+        if message["id"] == prompt {
+            assert_eq!(message["result"]["stopReason"], "cancelled");
+            break;
+        }
+        assert_eq!(message["method"], "session/update");
+    }
+}
+
+async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
+    let (transport, mut client) = wire.played();
+    let (said, mut heard) = mpsc::unbounded_channel();
+    tokio::spawn(Server::new(Talker(said)).limits(small_output()).serve(transport));
+    client.initialize(json!({})).await;
+    // Nothing is read until the agent has set the session up, half a MiB of updates included.
+    let request = client.ask("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    assert_eq!(heard.recv().await.as_deref(), Some("session set up"));
+    let answer = client.hear().await;
+    assert_eq!(answer["id"], request, "the answer comes first");
+    for expected in 0..500 {
+        let update = client.expect("session/update").await;
+        assert_eq!(update["params"]["sessionId"], answer["result"]["sessionId"]);
+        let text = update["params"]["update"]["content"]["text"].as_str().expect("text");
+        assert_eq!(number(text), expected);
+    }
+    client.probe().await;
+}

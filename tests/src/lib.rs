@@ -1,1 +1,0 @@
-//! Everything that needs two sides, or a peer somebody else wrote.

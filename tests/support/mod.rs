@@ -1,0 +1,81 @@
+//! What the tests share: wires of two kinds, peers that are played line by line, and patience.
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros, reason = "each test takes what it needs")]
+
+pub mod played;
+
+use std::future::Future;
+use std::time::Duration;
+
+use duologue_rpc::Transport;
+use tokio::net::unix::pipe;
+
+pub use played::{Played, chunk, texts};
+
+/// Whatever takes longer than this hangs, even on a machine that is busy with other things.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How two peers in one process are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Memory,
+    Pipes,
+}
+
+type Half = (Box<dyn tokio::io::AsyncRead + Send + Unpin>, Box<dyn tokio::io::AsyncWrite + Send + Unpin>);
+
+impl Wire {
+    /// What a pipe holds before its writer has to wait, on both kinds of wire.
+    pub const CAPACITY: usize = 64 * 1024;
+
+    fn halves(self) -> (Half, Half) {
+        match self {
+            Wire::Memory => {
+                let (left, right) = tokio::io::duplex(Wire::CAPACITY);
+                let ((a, b), (c, d)) = (tokio::io::split(left), tokio::io::split(right));
+                ((Box::new(a), Box::new(b)), (Box::new(c), Box::new(d)))
+            }
+            Wire::Pipes => {
+                let (there, from_here) = pipe::pipe().map(|(tx, rx)| (rx, tx)).expect("a pipe");
+                let (here, from_there) = pipe::pipe().map(|(tx, rx)| (rx, tx)).expect("a pipe");
+                ((Box::new(here), Box::new(from_here)), (Box::new(there), Box::new(from_there)))
+            }
+        }
+    }
+
+    /// Two transports, for a peer at each end.
+    pub fn pair(self) -> (Transport, Transport) {
+        let ((a, b), (c, d)) = self.halves();
+        (Transport::new(a, b), Transport::new(c, d))
+    }
+
+    /// A transport whose other end the test plays.
+    pub fn played(self) -> (Transport, Played) {
+        let ((a, b), (reader, writer)) = self.halves();
+        (Transport::new(a, b), Played::new(reader, writer))
+    }
+}
+
+/// Waits for a future, but not for ever.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("this hangs")
+}
+
+/// Makes two tests of each function that takes a [`Wire`], on a runtime of several threads.
+macro_rules! over_every_wire {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            use $crate::support::{Wire, in_time};
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_memory() {
+                in_time(super::$name(Wire::Memory)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn over_pipes() {
+                in_time(super::$name(Wire::Pipes)).await;
+            }
+        }
+    )*};
+}
+pub(crate) use over_every_wire;
