@@ -120,12 +120,10 @@ impl Session {
     /// [`Error::NotSupported`] unless the client advertised the mode (`elicitation.form` or
     /// `elicitation.url`); what the client answers otherwise.
     pub async fn elicit(&self, request: CreateElicitationRequest) -> Result<CreateElicitationResponse> {
-        let offered = self.client().capabilities().elicitation.as_ref();
+        let client = self.client().capabilities();
         let (offered, capability) = match &request.mode {
-            ElicitationMode::Form(_) => {
-                (offered.is_some_and(|modes| modes.form.is_some()), "elicitation.form")
-            }
-            ElicitationMode::Url(_) => (offered.is_some_and(|modes| modes.url.is_some()), "elicitation.url"),
+            ElicitationMode::Form(_) => (client.has_form_elicitation(), "elicitation.form"),
+            ElicitationMode::Url(_) => (client.has_url_elicitation(), "elicitation.url"),
             _ => (false, "this mode of elicitation"),
         };
         self.client().require(|_| offered, capability)?;

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
 use duologue_schema::{
-    ClientCapabilities, DuologueCapabilities, Implementation, InitializeRequest, SessionConfigKind,
-    SessionConfigOption, SessionUpdate,
+    ClientCapabilities, Implementation, InitializeRequest, SessionConfigKind, SessionConfigOption,
+    SessionUpdate,
 };
 
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ impl ClientHandle {
 
     /// Keeps what the client said in `initialize`; `false` if it had said it before.
     pub(crate) fn said(&self, hello: InitializeRequest) -> bool {
-        let clears = DuologueCapabilities::of(hello.client_capabilities.meta.as_ref()).message_clear;
+        let clears = hello.client_capabilities.has_message_clear();
         let first = self.facts.hello.set(hello).is_ok();
         if first {
             let _ = self.facts.clears.set(clears);
@@ -86,11 +86,10 @@ impl ClientHandle {
 
     /// Updates that only some clients may be sent.
     pub(crate) fn takes(&self, update: &SessionUpdate) -> bool {
-        let session = self.capabilities().session.as_ref();
         match update {
-            SessionUpdate::Notice(_) => session.is_some_and(|session| session.notices.is_some()),
+            SessionUpdate::Notice(_) => self.capabilities().has_notices(),
             SessionUpdate::CompactionUpdate(_) | SessionUpdate::CompactionSummaryChunk(_) => {
-                session.is_some_and(|session| session.compaction.is_some())
+                self.capabilities().has_compaction()
             }
             _ => true,
         }
@@ -98,11 +97,7 @@ impl ClientHandle {
 
     /// The options this client can show: boolean ones only if it said so.
     pub(crate) fn shown_options(&self, mut options: Vec<SessionConfigOption>) -> Vec<SessionConfigOption> {
-        let session = self.capabilities().session.as_ref();
-        let booleans = session
-            .and_then(|session| session.config_options.as_ref())
-            .is_some_and(|options| options.boolean.is_some());
-        if !booleans {
+        if !self.capabilities().has_boolean_options() {
             options.retain(|option| !matches!(option.kind, SessionConfigKind::Boolean(_)));
         }
         options

@@ -98,10 +98,9 @@ impl<H: Host> ClientService<H> {
                 (Some(&request.session_id), None, self.capabilities.terminal)
             }
             AgentRequest::CreateElicitation(request) => {
-                let offered = self.capabilities.elicitation.as_ref();
                 let taken = match &request.mode {
-                    ElicitationMode::Form(_) => offered.is_some_and(|offered| offered.form.is_some()),
-                    ElicitationMode::Url(_) => offered.is_some_and(|offered| offered.url.is_some()),
+                    ElicitationMode::Form(_) => self.capabilities.has_form_elicitation(),
+                    ElicitationMode::Url(_) => self.capabilities.has_url_elicitation(),
                     _ => false,
                 };
                 if !taken {

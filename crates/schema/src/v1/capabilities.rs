@@ -3,7 +3,8 @@
 //! See [Initialization](https://agentclientprotocol.com/protocol/v1/initialization#capabilities).
 
 use duologue_schema_derive::wire;
-use serde::Deserialize;
+
+use crate::DuologueCapabilities;
 
 /// What a client can do.
 #[wire]
@@ -123,13 +124,7 @@ impl ClientCapabilities {
     /// `_meta.duologue.messageClear`.
     #[must_use]
     pub fn has_message_clear(&self) -> bool {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Duologue {
-            message_clear: bool,
-        }
-        let duologue = self.meta.as_ref().and_then(|meta| meta.get::<Duologue>("duologue"));
-        duologue.is_some_and(|duologue| duologue.message_clear)
+        DuologueCapabilities::of(self.meta.as_ref()).message_clear
     }
 
     /// Whether the client shows forms.
