@@ -55,7 +55,6 @@ struct Pairing {
 /// What one side said about one row.
 #[derive(Default)]
 struct Report {
-    seen: usize,
     problem: Option<String>,
     detail: Vec<String>,
 }
@@ -134,7 +133,6 @@ fn read_report(path: &Path) -> Result<BTreeMap<String, Report>> {
         let line: Value = serde_json::from_str(line)?;
         let row = rows.entry(line["row"].as_str().unwrap_or_default().to_owned()).or_default();
         let detail = line["detail"].as_str().unwrap_or_default().to_owned();
-        row.seen += 1;
         if line["ok"] == true {
             row.detail.push(detail);
         } else {
