@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use duologue_client::schema::{
     ClientCapabilities, Error, FileSystemCapabilities, PermissionOptionKind, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SelectedPermissionOutcome,
-    WriteTextFileRequest, WriteTextFileResponse,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, WriteTextFileRequest,
+    WriteTextFileResponse,
 };
 use duologue_client::{Client, Command, Host, HostResult, SessionUpdate};
 
@@ -53,7 +53,7 @@ impl Host for Buffers {
     ) -> HostResult<RequestPermissionOutcome> {
         let allow = request.options.into_iter().find(|option| option.kind == PermissionOptionKind::AllowOnce);
         Ok(match allow {
-            Some(option) => SelectedPermissionOutcome::new(option.option_id).into(),
+            Some(option) => RequestPermissionOutcome::selected(option.option_id),
             None => RequestPermissionOutcome::Cancelled,
         })
     }

@@ -5,6 +5,7 @@
 
 use std::io::{IsTerminal, Write, stdout};
 
+use duologue_client::schema::Implementation;
 use duologue_client::{Client, Command, Result, SessionUpdate};
 
 #[tokio::main]
@@ -14,7 +15,8 @@ async fn main() -> Result<()> {
         Some(program) => Command::new(program).args(args),
         None => Command::new(std::env::current_exe().unwrap_or_default().with_file_name("drafting-agent")),
     };
-    let agent = Client::new(()).info("one-shot", env!("CARGO_PKG_VERSION")).spawn(agent).await?;
+    let agent =
+        Client::new(()).info(Implementation::new("one-shot", env!("CARGO_PKG_VERSION"))).spawn(agent).await?;
     let session = agent.new_session(std::env::current_dir().unwrap_or_default()).await?;
 
     let mut turn = session.prompt("hello").await?;

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
-    CreateTerminalRequest, ElicitationId, ElicitationMode, ErrorCode, KillTerminalRequest, PermissionOption,
-    ReadTextFileRequest, ReleaseTerminalRequest, RequestPermissionOutcome, RequestPermissionRequest,
-    TerminalExitStatus, TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate,
-    WaitForTerminalExitRequest, WriteTextFileRequest,
+    CreateTerminalRequest, ElicitationFormMode, ElicitationId, ElicitationMode, ElicitationSchema,
+    ElicitationUrlMode, ErrorCode, KillTerminalRequest, PermissionOption, ReadTextFileRequest,
+    ReleaseTerminalRequest, RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus,
+    TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate, WaitForTerminalExitRequest,
+    WriteTextFileRequest,
 };
 
 use crate::error::{Error, Result};
@@ -100,7 +101,8 @@ impl Session {
         self.create_terminal_with(request).await
     }
 
-    /// [`create_terminal`](Self::create_terminal) with folder, environment and output limit.
+    /// [`create_terminal`](Self::create_terminal) with folder, environment and output limit. The
+    /// request's session is set to this one.
     ///
     /// # Errors
     ///
@@ -112,13 +114,44 @@ impl Session {
         Ok(Terminal { session: self.clone(), id, released: false })
     }
 
-    /// Asks the user to fill in a form or to open a link. The scope of the request is set to this
-    /// session.
+    /// Asks the user to fill in a form. Never for secrets.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised the mode (`elicitation.form` or
-    /// `elicitation.url`); what the client answers otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `elicitation.form`; what the client
+    /// answers otherwise.
+    pub async fn elicit_form(
+        &self,
+        message: impl Into<String>,
+        form: ElicitationSchema,
+    ) -> Result<CreateElicitationResponse> {
+        self.elicit(CreateElicitationRequest::new(message, ElicitationFormMode::new(self.id().clone(), form)))
+            .await
+    }
+
+    /// Asks the user to open a link. An accepted answer means that it was opened; tell with
+    /// [`elicitation_complete`](Self::elicitation_complete) when what is behind it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] unless the client advertised `elicitation.url`; what the client
+    /// answers otherwise.
+    pub async fn elicit_url(
+        &self,
+        message: impl Into<String>,
+        id: impl Into<ElicitationId>,
+        url: impl Into<String>,
+    ) -> Result<CreateElicitationResponse> {
+        let mode = ElicitationUrlMode::new(self.id().clone(), id, url);
+        self.elicit(CreateElicitationRequest::new(message, mode)).await
+    }
+
+    /// Asks the user in any mode, for a tool call or a request instead of the session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] unless the client advertised the mode; what the client answers
+    /// otherwise.
     pub async fn elicit(&self, request: CreateElicitationRequest) -> Result<CreateElicitationResponse> {
         let client = self.client().capabilities();
         let (offered, capability) = match &request.mode {

@@ -62,8 +62,8 @@ impl<H: Host> Client<H> {
     }
 
     /// Name and version of this client, for the agent's logs.
-    pub fn info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
-        self.info = Some(Implementation::new(name.into(), version.into()));
+    pub fn info(mut self, info: Implementation) -> Self {
+        self.info = Some(info);
         self
     }
 

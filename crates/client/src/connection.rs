@@ -149,6 +149,12 @@ impl Drop for Inner {
 type Page = Option<(Arc<Inner>, ListSessionsRequest)>;
 
 impl Connection {
+    /// What the agent answered to `initialize`, whole.
+    #[must_use]
+    pub fn hello(&self) -> Option<&InitializeResponse> {
+        self.inner.hello.get()
+    }
+
     /// What the agent offers beyond the baseline.
     #[must_use]
     pub fn capabilities(&self) -> &AgentCapabilities {

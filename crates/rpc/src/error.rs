@@ -57,6 +57,12 @@ pub enum Error {
         /// What the stream held when it was ended.
         bytes: usize,
     },
+    /// Two handlers for one extension method. Rename one of them.
+    #[error("an extension method cannot be added: {reason}")]
+    MethodTaken {
+        /// What jsonrpsee says.
+        reason: String,
+    },
     /// The work that wanted to send was cancelled while it waited for room.
     #[error("cancelled")]
     Cancelled,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use duologue_schema::Error as WireError;
 use duologue_schema::Notification;
 use jsonrpsee::ConnectionId;
-use jsonrpsee::core::RegisterMethodError;
 use jsonrpsee::core::client::{BatchResponse, ClientT, Error as ClientError};
 use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::server::{MethodCallback, MethodResponse, Methods};
@@ -70,9 +69,9 @@ impl Extensions {
     ///
     /// # Errors
     ///
-    /// When a method of that name is there already.
-    pub fn merge(mut self, module: impl Into<Methods>) -> Result<Self, RegisterMethodError> {
-        self.methods.merge(module)?;
+    /// [`Error::MethodTaken`] when a method of that name is there already.
+    pub fn merge(mut self, module: impl Into<Methods>) -> Result<Self, Error> {
+        self.methods.merge(module).map_err(|error| Error::MethodTaken { reason: error.to_string() })?;
         Ok(self)
     }
 

@@ -28,7 +28,6 @@ pub struct McpServerHttp {
     /// Where it is.
     pub url: String,
     /// Headers to send.
-    #[wire(default, always, null_default)]
     pub headers: Vec<HttpHeader>,
 }
 
@@ -40,7 +39,6 @@ pub struct McpServerSse {
     /// Where it is.
     pub url: String,
     /// Headers to send.
-    #[wire(default, always, null_default)]
     pub headers: Vec<HttpHeader>,
 }
 

@@ -48,19 +48,6 @@ pub struct RequestPermissionResponse {
     pub outcome: RequestPermissionOutcome,
 }
 
-impl RequestPermissionResponse {
-    /// The person chose an option.
-    pub fn selected(option_id: impl Into<PermissionOptionId>) -> Self {
-        Self::new(SelectedPermissionOutcome::new(option_id))
-    }
-
-    /// The turn was cancelled first.
-    #[must_use]
-    pub fn cancelled() -> Self {
-        Self::new(RequestPermissionOutcome::Cancelled)
-    }
-}
-
 /// What came of a permission request. Anything but a selected option is no permission.
 #[wire(tag = "outcome")]
 pub enum RequestPermissionOutcome {
@@ -69,6 +56,13 @@ pub enum RequestPermissionOutcome {
     Cancelled,
     /// The person chose.
     Selected(SelectedPermissionOutcome),
+}
+
+impl RequestPermissionOutcome {
+    /// The person chose an option.
+    pub fn selected(option_id: impl Into<PermissionOptionId>) -> Self {
+        Self::Selected(SelectedPermissionOutcome::new(option_id))
+    }
 }
 
 /// What the person chose.

@@ -292,11 +292,7 @@ impl Interop {
             turn.request_permission(call, options)
         };
         let outcome = ask("call-2", "Delete all").await?;
-        self.expect(
-            "session/request_permission",
-            outcome,
-            RequestPermissionResponse::selected("yes").outcome,
-        );
+        self.expect("session/request_permission", outcome, RequestPermissionOutcome::selected("yes"));
         // Not waiting any longer is how a request is taken back.
         if self.knows("$/cancel_request") {
             let taken_back =

@@ -69,7 +69,7 @@ impl Host for Played {
             let _taken_back = OnDrop(self.surface.clone());
             std::future::pending::<()>().await;
         }
-        Ok(RequestPermissionResponse::selected("yes").outcome)
+        Ok(RequestPermissionOutcome::selected("yes"))
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
@@ -156,7 +156,7 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     });
     let agent = Client::new(host)
         .extensions(extensions)
-        .info("interop-client", "1.0.0")
+        .info(Implementation::new("interop-client", "1.0.0"))
         .keep_conversations()
         .request_timeout(Duration::from_secs(15))
         .spawn(Command::new(program).args(args))
@@ -207,8 +207,8 @@ impl<'a> Run<'a> {
     fn full_sessions(&self) -> SessionBuilder {
         let header = HttpHeader::new("X-Key", "k");
         self.sessions()
-            .mcp_server(McpServerHttp::new("web", "http://127.0.0.1:9/mcp").headers(vec![header]))
-            .mcp_server(McpServerSse::new("old", "http://127.0.0.1:9/sse"))
+            .mcp_server(McpServerHttp::new("web", "http://127.0.0.1:9/mcp", vec![header]))
+            .mcp_server(McpServerSse::new("old", "http://127.0.0.1:9/sse", Vec::new()))
             .additional_directory(format!("{}/more", self.cwd))
     }
 

@@ -4,8 +4,8 @@
 use super::{Paths, Result, finish, install};
 use duologue_client::schema::{
     ClientCapabilities, Error, FileSystemCapabilities, PermissionOptionKind, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
-    SessionUpdate, StopReason, ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason,
+    ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
 };
 use duologue_client::{Client, Command, Host, HostResult};
 use serde_json::{Value, json};
@@ -172,8 +172,8 @@ impl Host for Editor {
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
         let once = request.options.iter().find(|option| option.kind == PermissionOptionKind::AllowOnce);
-        let answer = once.map(|option| RequestPermissionResponse::selected(option.option_id.clone()));
-        Ok(answer.unwrap_or_else(RequestPermissionResponse::cancelled).outcome)
+        let answer = once.map(|option| RequestPermissionOutcome::selected(option.option_id.clone()));
+        Ok(answer.unwrap_or(RequestPermissionOutcome::Cancelled))
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
