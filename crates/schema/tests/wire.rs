@@ -280,7 +280,7 @@ fn what_peers_get_wrong() {
     {"type":"http","name":"n"}
       -> error: missing field `url` at line 1 column 26
     {"name":"n","url":"https://x","headers":null,"type":"http"}
-      -> {"type":"http","name":"n","url":"https://x","headers":[]}
+      -> error: invalid type: null, expected a sequence at line 1 column 4
     "#);
     assert_snapshot!(table("AuthMethod", &[
         r#"{"id":"a","name":"n"}"#,
