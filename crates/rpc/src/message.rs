@@ -59,8 +59,13 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Messa
     let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
         return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
     };
-    Some(envelope.classify(too_deep(line, limits.depth)))
+    // An answer has to hold the id, so it must leave room for the rest.
+    let longest_id = ID_BYTES.min(limits.frame_bytes / 4);
+    Some(envelope.classify(too_deep(line, limits.depth), longest_id))
 }
+
+/// Longest id that is read, in bytes of its token. It is kept while its request is in flight.
+const ID_BYTES: usize = 64 * 1024;
 
 /// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
 #[derive(Default)]
@@ -75,10 +80,11 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn classify(self, too_deep: bool) -> Result<Message<'a>, Malformed> {
-        let id = self.id.map(|raw| RequestId::from_token(raw.get()));
+    fn classify(self, too_deep: bool, longest_id: usize) -> Result<Message<'a>, Malformed> {
+        let readable = self.id.filter(|raw| raw.get().len() <= longest_id);
+        let id = self.id.map(|_| readable.and_then(|raw| RequestId::from_token(raw.get())));
         let Some(method) = self.method else {
-            return self.response(too_deep);
+            return self.response(too_deep, id.flatten());
         };
         let fault = if self.duplicate {
             Some(Error::invalid_request("a member of the envelope stands twice"))
@@ -87,7 +93,7 @@ impl<'a> Envelope<'a> {
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
             Some(Error::invalid_request("jsonrpc must be \"2.0\""))
         } else if id == Some(None) {
-            Some(Error::invalid_request("an id is a string, an integer or null"))
+            Some(Error::invalid_request("an id is a string, an integer or null, and not long"))
         } else {
             None
         };
@@ -112,11 +118,11 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    fn response(self, too_deep: bool) -> Result<Message<'a>, Malformed> {
+    fn response(self, too_deep: bool, readable: Option<RequestId>) -> Result<Message<'a>, Malformed> {
         let error = self.error.filter(|raw| raw.get() != "null");
         if self.result.is_none() && self.error.is_none() {
             let error = Error::invalid_request("neither a request nor a response");
-            return Err(match self.id.and_then(|raw| RequestId::from_token(raw.get())) {
+            return Err(match readable {
                 Some(id) if self.jsonrpc.is_some() && id != RequestId::null() => {
                     Malformed::Request(id, error)
                 }
