@@ -92,13 +92,16 @@ impl<A: Agent> AgentService<A> {
                 Ok(DeleteSessionResponse::default())
             }),
             ClientRequest::CloseSession(request) => {
-                shared.in_session(request.session_id, responder, |shared, session, mut place| async move {
-                    session.cancel_turn();
-                    place.reached().await;
-                    session.turn_ended().await;
-                    shared.agent.close_session(&session).await?;
-                    lock(&shared.sessions).remove(session.id());
-                    Ok(CloseSessionResponse::default())
+                shared.in_session(request.session_id, responder, |shared, session, mut place| {
+                    let closing = session.begin_close();
+                    async move {
+                        place.reached().await;
+                        session.turn_ended().await;
+                        shared.agent.close_session(&session).await?;
+                        lock(&shared.sessions).remove(session.id());
+                        drop(closing);
+                        Ok(CloseSessionResponse::default())
+                    }
                 });
             }
             ClientRequest::SetSessionMode(request) => {
@@ -176,26 +179,10 @@ impl<A: Agent> Shared<A> {
         if let Err(error) = self.check(&facts) {
             return refuse(responder, error.into_wire());
         }
-        let shared = self;
         responder.spawn_with(move |reply| async move {
-            let made = async {
-                let id = shared.agent.new_session_id().await?;
-                let session = Session::new(id.clone(), facts, shared.client.clone(), true);
-                // Registered first, so that the client may use the id the moment it knows it.
-                lock(&shared.sessions).insert(id.clone(), session.clone());
-                match shared.agent.new_session(&session).await {
-                    Ok(setup) => {
-                        let mut response = NewSessionResponse::new(id);
-                        (response.modes, response.config_options, response.meta) = shared.shown(setup);
-                        Ok((session, response))
-                    }
-                    Err(error) => {
-                        lock(&shared.sessions).remove(&id);
-                        Err(error)
-                    }
-                }
-            };
-            match made.await {
+            let grace = reply.peer().limits().cancel_grace;
+            let made = duologue_rpc::until_dropped(reply.cancellation(), grace, self.make_session(facts));
+            match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
                 Ok((session, response)) => {
                     reply.respond(Ok(response));
                     session.open();
@@ -203,6 +190,18 @@ impl<A: Agent> Shared<A> {
                 Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
             }
         });
+    }
+
+    async fn make_session(self: Arc<Self>, facts: SessionFacts) -> Result<(Session, NewSessionResponse)> {
+        let id = self.agent.new_session_id().await?;
+        let session = Session::new(id.clone(), facts, self.client.clone(), true);
+        // Registered first, so that the client may use the id the moment it knows it.
+        let registration = self.register(session.clone());
+        let setup = self.agent.new_session(&session).await?;
+        registration.keep();
+        let mut response = NewSessionResponse::new(id);
+        (response.modes, response.config_options, response.meta) = self.shown(setup);
+        Ok((session, response))
     }
 
     /// `session/load` and `session/resume`: the session is there while the agent restores it, so
@@ -220,23 +219,23 @@ impl<A: Agent> Shared<A> {
         if let Err(error) = self.check(&facts) {
             return refuse(responder, error.into_wire());
         }
-        let session = Session::new(id.clone(), facts, self.client.clone(), false);
-        let previous = lock(&self.sessions).insert(id.clone(), session.clone());
-        if let Some(previous) = &previous {
+        let session = Session::new(id, facts, self.client.clone(), false);
+        let registration = self.register(session.clone());
+        if let Some(previous) = &registration.previous {
             previous.cancel_turn();
         }
-        let work = work(self.clone(), session);
+        let work = work(self, session);
         answer(responder, async move {
-            let restored = work.await;
-            if restored.is_err() {
-                let mut sessions = lock(&self.sessions);
-                match previous {
-                    Some(previous) => sessions.insert(id, previous),
-                    None => sessions.remove(&id),
-                };
-            }
-            restored
+            let restored = work.await?;
+            registration.keep();
+            Ok(restored)
         });
+    }
+
+    /// Makes a session known; what was known by its id comes back unless the session is kept.
+    fn register(self: &Arc<Self>, session: Session) -> Registration<A> {
+        let previous = lock(&self.sessions).insert(session.id().clone(), session.clone());
+        Registration { shared: self.clone(), session, previous, kept: false }
     }
 
     fn in_session<R, F>(
@@ -261,11 +260,8 @@ impl<A: Agent> Shared<A> {
             return refuse(responder, error);
         }
         let cancellation = responder.cancellation().clone();
-        if !session.begin_turn(cancellation.clone()) {
-            return refuse(
-                responder,
-                WireError::invalid_request("a prompt is already running in this session"),
-            );
+        if let Err(why) = session.begin_turn(cancellation.clone()) {
+            return refuse(responder, WireError::invalid_request(why));
         }
         let mut place = session.place_in_line();
         let running = RunningTurn(Turn::new(session, cancellation));
@@ -339,6 +335,35 @@ impl<A: Agent> Shared<A> {
             }
         }
         Ok(())
+    }
+}
+
+/// A session that is being made or restored. It is gone again if that fails, panics or is dropped.
+struct Registration<A> {
+    shared: Arc<Shared<A>>,
+    session: Session,
+    previous: Option<Session>,
+    kept: bool,
+}
+
+impl<A> Registration<A> {
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl<A> Drop for Registration<A> {
+    fn drop(&mut self) {
+        let mut sessions = lock(&self.shared.sessions);
+        let id = self.session.id();
+        // Another one may have been restored over it meanwhile.
+        if self.kept || !sessions.get(id).is_some_and(|known| known.is(&self.session)) {
+            return;
+        }
+        match self.previous.take() {
+            Some(previous) => sessions.insert(id.clone(), previous),
+            None => sessions.remove(id),
+        };
     }
 }
 

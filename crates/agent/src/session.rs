@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_rpc::{CancellationToken, Peer};
@@ -29,6 +30,8 @@ struct Inner {
     state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     gate: Mutex<Gate>,
     turn: watch::Sender<Option<CancellationToken>>,
+    /// How many `session/close` are at work: no turn begins meanwhile.
+    closing: AtomicUsize,
     last_in_line: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -64,6 +67,7 @@ impl Session {
                 state: Mutex::default(),
                 gate: Mutex::new(gate),
                 turn: watch::Sender::new(None),
+                closing: AtomicUsize::new(0),
                 last_in_line: Mutex::default(),
             }),
         }
@@ -250,13 +254,31 @@ impl Session {
         self.update(SessionUpdate::Notice(notice)).await
     }
 
-    /// Takes the one place for a turn, if it is free.
-    pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> bool {
-        self.inner.turn.send_if_modified(|turn| {
+    /// Takes the one place for a turn, or says why it cannot.
+    pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> Result<(), &'static str> {
+        if self.inner.closing.load(Relaxed) > 0 {
+            return Err("the session is being closed");
+        }
+        let begun = self.inner.turn.send_if_modified(|turn| {
             let free = turn.is_none();
             turn.get_or_insert(cancellation);
             free
-        })
+        });
+        if begun { Ok(()) } else { Err("a prompt is already running in this session") }
+    }
+
+    /// Cancels the running turn and lets none begin until the guard is dropped. Called by the
+    /// reader, as [`begin_turn`](Self::begin_turn) is: a turn that began behind the close would wait
+    /// for its place in line, and the close for the turn.
+    pub(crate) fn begin_close(&self) -> Closing {
+        self.inner.closing.fetch_add(1, Relaxed);
+        self.cancel_turn();
+        Closing(self.clone())
+    }
+
+    /// Whether both are the same session, not just two with one id.
+    pub(crate) fn is(&self, other: &Session) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Frees the place and answers as one step: whoever sees the answer finds the place free, and
@@ -286,6 +308,15 @@ impl Session {
     pub(crate) fn place_in_line(&self) -> Place {
         let (done, next) = oneshot::channel();
         Place { before: lock(&self.inner.last_in_line).replace(next), _done: done }
+    }
+}
+
+/// A session that is being closed; see [`Session::begin_close`].
+pub(crate) struct Closing(Session);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.inner.closing.fetch_sub(1, Relaxed);
     }
 }
 
