@@ -1,8 +1,12 @@
 //! The order rules, one test or more each, named after the rule: on a runtime of several threads,
 //! with hundreds of messages, in memory and over real pipes. RFD 0002 states and argues the rules.
 
+#[path = "order_rules/answers.rs"]
+mod answers;
 #[path = "order_rules/clearing.rs"]
 mod clearing;
+#[path = "order_rules/manners.rs"]
+mod manners;
 #[path = "order_rules/memory.rs"]
 mod memory;
 #[path = "order_rules/reading.rs"]

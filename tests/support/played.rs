@@ -54,8 +54,11 @@ impl Played {
     }
 
     /// Ends our half; the other one can still be read.
-    pub fn hang_up(&mut self) {
-        self.writer = None;
+    pub async fn hang_up(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            // A writer in memory does not end with its last owner.
+            let _ = writer.shutdown().await;
+        }
     }
 
     /// Reads to the end.

@@ -94,11 +94,9 @@ impl Inner {
     /// Sends `session/cancel` for a turn unless that was done, answers its open questions, and gives
     /// the agent a while to end it.
     pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<Route>, number: u64, drop_sink: bool) {
-        if !route.cancel(number, drop_sink) {
-            return;
-        }
+        let Some(questions) = route.cancel(number, drop_sink) else { return };
         let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
-        route.cancel_questions();
+        questions.cancel();
         let (route, connection) = (Arc::downgrade(route), Arc::downgrade(self));
         let patience = async move {
             tokio::time::sleep(CANCEL_PATIENCE).await;

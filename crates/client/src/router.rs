@@ -217,17 +217,21 @@ impl Route {
         }
     }
 
-    /// Marks the turn cancelled, once: `true` means that `session/cancel` is to be sent. `drop_sink`
-    /// is for a stream that is gone.
-    pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> bool {
-        match &mut self.lock().turn {
+    /// Marks the turn cancelled, once: what comes out are its open questions, to be answered after
+    /// `session/cancel` was sent. `drop_sink` is for a stream that is gone.
+    pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> Option<Questions> {
+        let mut inner = self.lock();
+        match &mut inner.turn {
             Slot::Running { sink, cancelled, number: running, .. } if *running == number => {
                 if drop_sink {
                     *sink = None;
                 }
-                !std::mem::replace(cancelled, true)
+                if std::mem::replace(cancelled, true) {
+                    return None;
+                }
+                Some(Questions(std::mem::take(&mut inner.questions)))
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -289,15 +293,28 @@ impl Route {
         Ok(question)
     }
 
-    /// Takes a question back, unless the cancellation has answered it.
-    pub(crate) fn answered(&self, question: u64) -> Option<Responder> {
-        self.lock().questions.remove(&question)
+    /// Answers a question, unless the cancellation has it. Under the lock, so that what the user
+    /// chose cannot come behind a `session/cancel`.
+    pub(crate) fn answer(&self, question: u64, answer: impl FnOnce(Responder)) {
+        let mut inner = self.lock();
+        if let Some(responder) = inner.questions.remove(&question) {
+            answer(responder);
+        }
     }
 
-    /// Answers every open question `cancelled`, as the protocol demands of a client that cancels.
-    pub(crate) fn cancel_questions(&self) {
-        let questions = std::mem::take(&mut self.lock().questions);
-        for responder in questions.into_values() {
+    /// All open questions, to be answered `cancelled`.
+    pub(crate) fn questions(&self) -> Questions {
+        Questions(std::mem::take(&mut self.lock().questions))
+    }
+}
+
+/// Questions of the agent that nobody will answer any more.
+pub(crate) struct Questions(HashMap<u64, Responder>);
+
+impl Questions {
+    /// Answers all of them `cancelled`, as the protocol demands of a client that cancels.
+    pub(crate) fn cancel(self) {
+        for responder in self.0.into_values() {
             responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
         }
     }

@@ -237,11 +237,10 @@ impl Answer {
             // A withdrawn question has no use for a grace period.
             let answer = until_dropped(&cancellation, std::time::Duration::ZERO, work).await;
             // Nothing to do when the turn was cancelled meanwhile: that has answered it.
-            let Some(responder) = question.take() else { return };
-            match answer {
+            question.route.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
                 None => responder.respond(Ok(cancelled())),
-            }
+            });
         });
     }
 }
@@ -252,15 +251,9 @@ struct Question {
     number: u64,
 }
 
-impl Question {
-    fn take(&self) -> Option<Responder> {
-        self.route.answered(self.number)
-    }
-}
-
 impl Drop for Question {
     fn drop(&mut self) {
-        drop(self.take());
+        self.route.answer(self.number, drop);
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use duologue_rpc::{Error as RpcError, Queue};
+use duologue_rpc::{Asked, Error as RpcError, Queue};
 use duologue_schema::{
     CloseSessionRequest, Conversation, LoadSessionRequest, McpServer, NewSessionRequest, PromptRequest,
     ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId, SessionUpdate,
@@ -80,13 +80,19 @@ impl SessionBuilder {
                 // On the reader: the session is known before anything behind this answer is read.
                 let Some(inner) = inner.upgrade() else { return };
                 let route = inner.router.opened(response.as_ref().ok());
-                let _ = sender.send(response.map(|_| route));
+                if let Err(Ok(Some(route))) = sender.send(response.map(|_| route)) {
+                    // Nobody waits for it any more, so nobody will ever use it.
+                    inner.router.forget(&route.id);
+                }
             }
         });
-        if let Err(error) = sent {
-            inner.router.opened(None);
-            return Err(error.into());
-        }
+        let _withdraw = match sent {
+            Ok(asked) => Withdraw(asked),
+            Err(error) => {
+                inner.router.opened(None);
+                return Err(error.into());
+            }
+        };
         match inner.limited("session/new", receiver).await? {
             Ok(Some(route)) => Ok(Session { connection: inner, route }),
             Ok(None) => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
@@ -122,11 +128,22 @@ impl SessionBuilder {
                 route.end_replay(response.map_err(Error::from));
             }
         });
-        if let Err(error) = sent {
-            inner.router.forget(&request.session_id);
-            return Err(error.into());
-        }
-        Ok(Replay { session: Session { connection: inner, route }, queue, outcome: None })
+        let withdraw = match sent {
+            Ok(asked) => Withdraw(asked),
+            Err(error) => {
+                if !known {
+                    inner.router.forget(&request.session_id);
+                }
+                route.end_replay(Err(Error::from(error.clone())));
+                return Err(error.into());
+            }
+        };
+        Ok(Replay {
+            session: Session { connection: inner, route },
+            queue,
+            outcome: None,
+            _withdraw: withdraw,
+        })
     }
 
     /// Restores a session without replaying it. Needs an agent that advertises
@@ -249,7 +266,7 @@ impl Session {
             }
         });
         match sent {
-            Ok(()) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue)),
+            Ok(_) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue)),
             Err(error) => {
                 let error = Error::from(error);
                 self.route.done(number, Err(error.clone()));
@@ -331,7 +348,7 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
         self.connection.require(offered, "sessionCapabilities.close")?;
-        self.route.cancel_questions();
+        self.route.questions().cancel();
         self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
         self.connection.router.forget(&self.route.id);
         Ok(())
@@ -369,13 +386,25 @@ impl Stream for Updates {
     }
 }
 
-/// A session being restored: a stream of what happened in it, then the session.
+/// A session being restored: a stream of what happened in it, then the session. Dropping it before
+/// its end withdraws the request.
 #[must_use = "the session comes out of the replay"]
 #[derive(Debug)]
 pub struct Replay {
     session: Session,
     queue: Queue<Event<SessionModesAndOptions>>,
     outcome: Option<Result<Session>>,
+    _withdraw: Withdraw,
+}
+
+/// Withdraws a request that has no answer when it is dropped.
+#[derive(Debug)]
+struct Withdraw(Asked);
+
+impl Drop for Withdraw {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 impl Replay {

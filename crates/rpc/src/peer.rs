@@ -94,7 +94,8 @@ impl Peer {
     /// Sends a request whose answer is handed to `deliver` by the reader itself, after everything
     /// that came before it. `stream` names the queue that the request feeds, see [`Limits::queue_bytes`].
     ///
-    /// This is how a turn puts its result behind its updates. Nothing is cancelled on its own.
+    /// This is how a turn puts its result behind its updates. Nothing is cancelled on its own, see
+    /// [`Asked::cancel`].
     ///
     /// # Errors
     ///
@@ -104,10 +105,11 @@ impl Peer {
         params: &R,
         stream: Option<StreamId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
-    ) -> Result<(), Error> {
+    ) -> Result<Asked, Error> {
         let name = Method(R::METHOD.into());
         let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
-        self.send_request(R::METHOD, params, stream, deliver).map(drop)
+        let id = self.send_request(R::METHOD, params, stream, deliver)?;
+        Ok(Asked { peer: self.clone(), id })
     }
 
     fn send_request<P: Serialize + ?Sized>(
@@ -275,6 +277,23 @@ impl Peer {
         let params = CancelRequest { request_id: RequestId::from(id) };
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
             let _ = self.shared.send(&frame);
+        }
+    }
+}
+
+/// A request whose answer goes to a closure, see [`Peer::request_into`].
+#[derive(Debug)]
+pub struct Asked {
+    peer: Peer,
+    id: u64,
+}
+
+impl Asked {
+    /// Tells the peer that the answer is no longer wanted, unless it has come. The peer answers all
+    /// the same, with an error or a result.
+    pub fn cancel(&self) {
+        if self.peer.shared.pending.waits(self.id) {
+            self.peer.withdraw(self.id);
         }
     }
 }

@@ -55,6 +55,11 @@ impl Pending {
         waiter.is_some()
     }
 
+    /// Whether a request has no answer yet.
+    pub(crate) fn waits(&self, id: u64) -> bool {
+        self.0.lock_unpoisoned().waiters.contains_key(&id)
+    }
+
     /// Hands an answer to its request; `false` if there is none.
     pub(crate) fn resolve(&self, id: &RawValue, reply: Reply<'_>) -> bool {
         // Ids are compared as tokens: `"1"`, `1.0` and `01` are not ours.
