@@ -28,12 +28,12 @@ pub enum Error {
     #[error("{0}")]
     AgentExited(AgentExited),
     /// The agent's program could not be started.
-    #[error("cannot start {program}: {source}; is it installed and on the PATH?")]
+    #[error("cannot start {program}: {error}; is it installed and on the PATH?")]
     Spawn {
         /// The program.
         program: String,
         /// What the system says.
-        source: std::sync::Arc<std::io::Error>,
+        error: std::sync::Arc<std::io::Error>,
     },
     /// The agent did not answer `initialize` in time and was ended.
     #[error("the agent did not answer initialize within {after:?}{}", last_words(stderr, noise))]

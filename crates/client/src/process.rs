@@ -89,7 +89,7 @@ pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
-    let failed = |source| Error::Spawn { program: program.clone(), source: Arc::new(source) };
+    let failed = |error| Error::Spawn { program: program.clone(), error: Arc::new(error) };
     let mut child = command.spawn().map_err(failed)?;
     let group = Group::of(&child);
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());

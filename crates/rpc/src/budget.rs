@@ -13,6 +13,8 @@ use crate::sync::Lock;
 
 /// A queue as the budget sees it.
 pub(crate) trait Held: Send + Sync {
+    /// Its name.
+    fn id(&self) -> StreamId;
     /// Wire bytes in it.
     fn bytes(&self) -> usize;
     /// Ends it loudly and discards what it holds.
@@ -24,6 +26,7 @@ pub(crate) trait Held: Send + Sync {
 pub(crate) struct Budget {
     used: AtomicUsize,
     taken: AtomicU64,
+    last_id: AtomicU64,
     queues: Mutex<Vec<Weak<dyn Held>>>,
     /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
     pub(crate) relief: Notify,
@@ -50,12 +53,18 @@ impl Budget {
         Budget {
             used: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
+            last_id: AtomicU64::new(0),
             queues: Mutex::default(),
             relief: Notify::new(),
             soft: limits.queue_bytes,
             hard: limits.queue_bytes_hard,
             patience: limits.stall_timeout,
         }
+    }
+
+    /// A name for another queue. Never used twice, since a request may outlive its stream.
+    pub(crate) fn new_id(&self) -> StreamId {
+        StreamId(self.last_id.fetch_add(1, Relaxed))
     }
 
     pub(crate) fn register(&self, queue: Arc<dyn Held>) {
@@ -91,7 +100,7 @@ impl Budget {
     pub(crate) fn verdict(
         &self,
         overrun: &mut Option<Overrun>,
-        feeds_another: impl Fn(StreamId) -> bool,
+        feeds_another: impl Fn(StreamId, &dyn Fn(StreamId) -> bool) -> bool,
     ) -> Verdict {
         loop {
             let used = self.used.load(Relaxed);
@@ -105,7 +114,8 @@ impl Budget {
                 Some(since) if since.taken == taken => *since,
                 _ => *overrun.insert(Overrun { deadline: now + self.patience, taken }),
             };
-            let Some(fullest) = self.alive().into_iter().max_by_key(|queue| queue.bytes()) else {
+            let queues = self.alive();
+            let Some(fullest) = queues.iter().max_by_key(|queue| queue.bytes()) else {
                 return Verdict::Read;
             };
             if used >= self.hard || now >= since.deadline {
@@ -117,8 +127,8 @@ impl Budget {
                 *overrun = None;
                 continue;
             }
-            let stream = StreamId(Arc::as_ptr(&fullest).cast::<()>() as usize);
-            return if feeds_another(stream) { Verdict::Read } else { Verdict::Pause };
+            let alive = |stream| queues.iter().any(|queue| queue.id() == stream);
+            return if feeds_another(fullest.id(), &alive) { Verdict::Read } else { Verdict::Pause };
         }
     }
 

@@ -37,7 +37,7 @@ use crate::transport::Transport;
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) pending: Pending,
-    pub(crate) in_flight: Mutex<HashMap<RequestId, CancellationToken>>,
+    pub(crate) in_flight: Mutex<InFlight>,
     pub(crate) outbox: Outbox,
     pub(crate) budget: Arc<Budget>,
     pub(crate) counters: Counters,
@@ -51,12 +51,23 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Appends a frame to the output, whatever waits there.
     pub(crate) fn send(&self, frame: &Frame) -> Result<(), Error> {
+        self.push(frame, false).map(drop)
+    }
+
+    /// Appends a frame if there is room.
+    pub(crate) fn send_if_room(&self, frame: &Frame) -> Result<bool, Error> {
+        self.push(frame, true)
+    }
+
+    fn push(&self, frame: &Frame, waits: bool) -> Result<bool, Error> {
         let (line, limit) = (frame.line(), self.limits.frame_bytes);
         if line.len() > limit {
             return Err(Error::FrameTooLarge { bytes: line.len(), limit });
         }
-        self.outbox.push(frame.bytes(), || self.tapped(Direction::Outgoing, line, true)).map_err(|reason| {
+        let seen = || self.tapped(Direction::Outgoing, line, true);
+        self.outbox.push(frame.bytes(), waits, seen).map_err(|reason| {
             if matches!(reason, Closed::OutputStalled { .. }) {
                 self.close(reason.clone());
             }
@@ -70,9 +81,54 @@ impl Shared {
     }
 
     fn tapped(&self, direction: Direction, bytes: &[u8], is_message: bool) {
-        if let Some(tap) = &self.tap {
-            tap.frame(TappedFrame { direction, at: Instant::now(), bytes, is_message });
+        let Some(tap) = &self.tap else { return };
+        let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
+        // It may run under the writer's lock and on the reader: its panic is its own.
+        if std::panic::catch_unwind(AssertUnwindSafe(|| tap.frame(frame))).is_err() {
+            tracing::error!("a tap panicked over a frame");
         }
+    }
+}
+
+/// Requests of the peer that wait for our answer.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    requests: HashMap<RequestId, (CancellationToken, usize)>,
+    bytes: usize,
+}
+
+impl InFlight {
+    /// Takes a request in, or says why not.
+    fn admit(
+        &mut self,
+        id: &RequestId,
+        cancellation: &CancellationToken,
+        bytes: usize,
+        limits: &Limits,
+    ) -> Result<(), WireError> {
+        let full = self.requests.len() >= limits.in_flight;
+        if full || (!self.requests.is_empty() && self.bytes + bytes > limits.in_flight_bytes) {
+            let (count, mib) = (limits.in_flight, limits.in_flight_bytes >> 20);
+            return Err(WireError::internal(format!(
+                "too many requests in flight: at most {count}, {mib} MiB"
+            )));
+        }
+        if self.requests.contains_key(id) {
+            return Err(WireError::invalid_request("a request with this id is still in flight"));
+        }
+        self.requests.insert(id.clone(), (cancellation.clone(), bytes));
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, id: &RequestId) {
+        if let Some((_, bytes)) = self.requests.remove(id) {
+            self.bytes -= bytes;
+        }
+    }
+
+    fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
+        self.requests.get(id).map(|(cancellation, _)| cancellation.clone())
     }
 }
 
@@ -159,7 +215,8 @@ impl Connection {
         self
     }
 
-    /// Begins to read and write in tasks of their own.
+    /// Begins to read and write in tasks of their own. They run until the peer ends its half or
+    /// [`Peer::close`] is called, also when no handle is left.
     ///
     /// # Panics
     ///
@@ -214,17 +271,17 @@ async fn run<S: Service>(
     explain: Option<Explain>,
 ) {
     let grace = shared.limits.cancel_grace;
-    let mut reason = reader.read(input).await;
+    // Whatever happens here, also a panic in `explain`, those who wait are told.
+    let mut end = End { shared: &shared, reason: Closed::Local };
+    end.reason = reader.read(input).await;
     if let Some(explain) = explain {
         // Bounded, because those who wait must not wait for long.
-        reason = tokio::time::timeout(grace, explain(reason.clone(), Peer { shared: shared.clone() }))
-            .await
-            .unwrap_or(reason);
+        let explained = explain(end.reason.clone(), Peer { shared: shared.clone() });
+        end.reason = tokio::time::timeout(grace, explained).await.unwrap_or(end.reason.clone());
     }
+    let reason = end.reason.clone();
     tracing::debug!(%reason, "the connection ends");
-    shared.close(reason.clone());
-    shared.pending.close(&reason);
-    shared.budget.close_all(&reason);
+    end.tell_those_who_wait();
     reader.guarded(|reader| reader.service.closed(&reason));
     shared.tasks.close();
     // Handlers drop themselves after the grace; the rest of the time is for the scheduler.
@@ -233,8 +290,28 @@ async fn run<S: Service>(
     if tokio::time::timeout(grace / 4, &mut writer).await.is_err() {
         writer.abort();
     }
-    shared.outbox.close(reason.clone());
-    shared.done.0.send_replace(Some(reason));
+}
+
+/// The end of a connection, which comes even when its task is dropped.
+struct End<'a> {
+    shared: &'a Shared,
+    reason: Closed,
+}
+
+impl End<'_> {
+    fn tell_those_who_wait(&self) {
+        self.shared.close(self.reason.clone());
+        self.shared.pending.close(&self.reason);
+        self.shared.budget.close_all(&self.reason);
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.tell_those_who_wait();
+        self.shared.outbox.close(self.reason.clone());
+        self.shared.done.0.send_replace(Some(self.reason.clone()));
+    }
 }
 
 struct Reader<S> {
@@ -301,7 +378,10 @@ impl<S: Service> Reader<S> {
         let shared = &self.shared;
         loop {
             let relief = shared.budget.relief.notified();
-            match shared.budget.verdict(&mut self.overrun, |stream| shared.pending.any_besides(stream)) {
+            match shared
+                .budget
+                .verdict(&mut self.overrun, |stream, alive| shared.pending.any_besides(stream, alive))
+            {
                 Verdict::Read => return std::ops::ControlFlow::Continue(()),
                 Verdict::Pause => tokio::select! {
                     () = shared.closing.cancelled() => return std::ops::ControlFlow::Break(()),
@@ -342,18 +422,32 @@ impl<S: Service> Reader<S> {
                 let notification = Incoming { method: &method, params, wire_bytes };
                 self.guarded(|reader| reader.service.notification(notification));
             }
-            Message::Response { id, outcome } => {
-                let reply = match outcome {
-                    Outcome::Result(result) => Reply::Result(result),
-                    Outcome::Error(error) => Reply::Error(error),
-                    Outcome::Unreadable(error) => Reply::Unreadable(error),
-                };
-                self.guarded(|reader| {
-                    if !reader.shared.pending.resolve(id, reply) {
-                        reader.shared.counters.stray_responses.add();
-                        tracing::debug!(id = id.get(), "an answer to nothing that waits was dropped");
-                    }
-                });
+            Message::Response { id, outcome } => self.guarded(|reader| reader.response(id, outcome)),
+        }
+    }
+
+    fn response(&mut self, id: &RawValue, outcome: Outcome<'_>) {
+        let (reply, unclaimed) = match outcome {
+            Outcome::Result(result) => (Reply::Result(result), None),
+            Outcome::Error(error) => (Reply::Error(error.clone()), Some(error)),
+            Outcome::Unreadable(error) => (Reply::Unreadable(error), None),
+            Outcome::Missing(error) => {
+                // Some peers leave a null result out. If nothing of ours waits for it, it was meant
+                // to be a request.
+                if !self.shared.pending.resolve(id, Reply::Result(RawValue::NULL))
+                    && let Some(id) = RequestId::from_token(id.get())
+                {
+                    self.answer(&id, &error);
+                }
+                return;
+            }
+        };
+        if !self.shared.pending.resolve(id, reply) {
+            self.shared.counters.stray_responses.add();
+            tracing::debug!(id = id.get(), "an answer to nothing that waits was dropped");
+            if let (Some(error), "null") = (unclaimed, id.get()) {
+                // A complaint about something of ours that the peer could not read.
+                self.shared.noise.keep(error.to_string().as_bytes());
             }
         }
     }
@@ -361,22 +455,10 @@ impl<S: Service> Reader<S> {
     fn request(&mut self, id: RequestId, request: Incoming<'_>) {
         let shared = &self.shared;
         let cancellation = shared.closing.child_token();
-        let refusal = {
-            let mut in_flight = shared.in_flight.lock_unpoisoned();
-            if in_flight.len() >= shared.limits.in_flight {
-                shared.counters.refused.add();
-                Some(WireError::internal(format!(
-                    "more than {} requests are in flight",
-                    shared.limits.in_flight
-                )))
-            } else if in_flight.contains_key(&id) {
-                Some(WireError::invalid_request("a request with this id is still in flight"))
-            } else {
-                in_flight.insert(id.clone(), cancellation.clone());
-                None
-            }
-        };
-        if let Some(error) = refusal {
+        let admitted =
+            shared.in_flight.lock_unpoisoned().admit(&id, &cancellation, request.wire_bytes, &shared.limits);
+        if let Err(error) = admitted {
+            shared.counters.refused.add();
             return self.answer(&id, &error);
         }
         let responder = Responder::new(shared.clone(), id, cancellation);
@@ -386,7 +468,7 @@ impl<S: Service> Reader<S> {
     fn cancel(&self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
         let Ok(CancelRequest { request_id }) = serde_json::from_str(params.get()) else { return };
-        let token = self.shared.in_flight.lock_unpoisoned().get(&request_id).cloned();
+        let token = self.shared.in_flight.lock_unpoisoned().cancellation(&request_id);
         if let Some(token) = token {
             token.cancel();
         }

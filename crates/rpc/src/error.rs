@@ -34,20 +34,20 @@ pub enum Error {
         limit: usize,
     },
     /// A value of ours has no JSON form. Nothing was sent.
-    #[error("a message to {method} cannot be written as JSON: {source}")]
+    #[error("a message to {method} cannot be written as JSON: {error}")]
     Encode {
         /// The method that was called.
         method: Arc<str>,
         /// What serde says.
-        source: Arc<serde_json::Error>,
+        error: Arc<serde_json::Error>,
     },
     /// The peer's answer does not fit the method. The connection is fine.
-    #[error("the answer to {method} does not fit the protocol: {source}")]
+    #[error("the answer to {method} does not fit the protocol: {error}")]
     Decode {
         /// The method that was called.
         method: Arc<str>,
         /// What serde says.
-        source: Arc<serde_json::Error>,
+        error: Arc<serde_json::Error>,
     },
     /// The stream was ended because nobody took its updates; see `Limits::queue_bytes`.
     #[error(

@@ -25,7 +25,8 @@ use crate::service::{Incoming, Responder};
 
 type OnNotification = Arc<dyn Fn(Option<&RawValue>, &Peer) + Send + Sync>;
 
-/// Handlers for extension methods, whose names start with `_`.
+/// Handlers for extension methods, whose names start with `_`. Methods of the protocol never get
+/// here, even if one of them is registered.
 ///
 /// Requests come from a jsonrpsee [`RpcModule`](jsonrpsee::RpcModule) or a `#[rpc(server)]` trait;
 /// each runs in a task of its own. Notifications are registered here and run on the reader, in the
@@ -76,7 +77,8 @@ impl Extensions {
     }
 
     /// Calls `handler` for each notification of type `N`, on the reader: it must not block.
-    /// Notifications whose params do not fit are dropped.
+    /// Notifications whose params do not fit are dropped. A second handler of one name takes the
+    /// place of the first.
     #[must_use]
     pub fn on_notification<N: Notification>(
         mut self,
@@ -160,8 +162,11 @@ fn answer(response: &MethodResponse) -> Result<Box<RawValue>, WireError> {
 /// Calls over this peer through `#[rpc(client)]` traits.
 impl ClientT for Peer {
     async fn notification<P: ToRpcParams + Send>(&self, method: &str, params: P) -> Result<(), ClientError> {
-        let params = params.to_rpc_params()?;
-        self.notify_raw(method, params.as_deref().unwrap_or(RawValue::NULL)).await.map_err(client_error)
+        let sent = match params.to_rpc_params()? {
+            Some(params) => self.notify_raw(method, &params).await,
+            None => self.notify_raw(method, &serde_json::Map::new()).await,
+        };
+        sent.map_err(client_error)
     }
 
     async fn request<R: DeserializeOwned, P: ToRpcParams + Send>(

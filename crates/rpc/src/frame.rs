@@ -39,7 +39,7 @@ impl Frame {
     }
 
     fn start() -> Self {
-        let mut bytes = Vec::with_capacity(256);
+        let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
         Frame(bytes)
     }

@@ -26,9 +26,12 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Incoming requests that may wait for their answer; the next one is refused at once.
     pub in_flight: usize,
+    /// Wire bytes of those requests together; above it the next one is refused, unless it is alone.
+    pub in_flight_bytes: usize,
     /// Unwritten output at which senders of notifications wait.
     pub output_bytes: usize,
-    /// Unwritten output at which the connection is given up: the peer asks but does not read.
+    /// Unwritten output at which the connection is given up when nothing leaves for
+    /// `stall_timeout`: the peer asks but does not read. At four times as much it is given up at once.
     pub output_bytes_hard: usize,
     /// Answers to unreadable lines in a row before we fall silent.
     pub parse_errors_in_a_row: u32,
@@ -47,6 +50,7 @@ impl Default for Limits {
             queue_bytes_hard: 48 * MIB,
             stall_timeout: Duration::from_secs(10),
             in_flight: 1024,
+            in_flight_bytes: 64 * MIB,
             output_bytes: 8 * MIB,
             output_bytes_hard: 64 * MIB,
             parse_errors_in_a_row: 10,

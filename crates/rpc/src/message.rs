@@ -24,6 +24,8 @@ pub(crate) enum Outcome<'a> {
     Error(Error),
     /// Neither a result nor an error that can be read.
     Unreadable(serde_json::Error),
+    /// An id and nothing else: a null result that was left out, or a request without its method.
+    Missing(Error),
 }
 
 /// A line that is no message, and what to do about it.
@@ -122,12 +124,15 @@ impl<'a> Envelope<'a> {
         let error = self.error.filter(|raw| raw.get() != "null");
         if self.result.is_none() && self.error.is_none() {
             let error = Error::invalid_request("neither a request nor a response");
-            return Err(match readable {
-                Some(id) if self.jsonrpc.is_some() && id != RequestId::null() => {
-                    Malformed::Request(id, error)
+            return match (readable, self.id) {
+                (Some(id), Some(raw)) if self.jsonrpc.is_some() && id != RequestId::null() => {
+                    if self.params.is_some() {
+                        return Err(Malformed::Request(id, error));
+                    }
+                    Ok(Message::Response { id: raw, outcome: Outcome::Missing(error) })
                 }
-                _ => Malformed::Noise(error),
-            });
+                _ => Err(Malformed::Noise(error)),
+            };
         }
         let Some(id) = self.id else {
             return Err(Malformed::Silent("a response without an id"));
@@ -322,6 +327,7 @@ mod tests {
                 Outcome::Result(result) => format!("result {id} {result}"),
                 Outcome::Error(error) => format!("error {id} {error}"),
                 Outcome::Unreadable(_) => format!("unreadable {id}"),
+                Outcome::Missing(_) => format!("missing {id}"),
             },
             Some(Err(Malformed::Noise(error))) => format!("noise {}", error.code.0),
             Some(Err(Malformed::Request(id, error))) => format!("bad request {id} {}", error.code.0),
@@ -354,6 +360,8 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"error":"boom"}"#, "unreadable 1"),
             (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#, "unreadable 1"),
             (r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#, "silent"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "missing 1"),
+            (r#"{"jsonrpc":"2.0","id":1,"params":{}}"#, "bad request 1 -32600"),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "bad request 2 -32600"),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "bad request null -32600"),
             (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "bad request null -32600"),

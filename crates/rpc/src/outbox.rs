@@ -2,9 +2,11 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::error::Closed;
 use crate::limits::Limits;
@@ -18,6 +20,7 @@ pub(crate) struct Outbox {
     written: Notify,
     soft: usize,
     hard: usize,
+    patience: Duration,
 }
 
 #[derive(Default)]
@@ -25,6 +28,8 @@ struct State {
     bytes: Vec<u8>,
     pushed: u64,
     written: u64,
+    /// Since when there is more than `hard` unwritten, and what had been written then.
+    overrun: Option<(Instant, u64)>,
     /// No more is taken; the writer leaves once the buffer is empty.
     finished: bool,
     closed: Option<Closed>,
@@ -42,11 +47,13 @@ impl Outbox {
             written: Notify::new(),
             soft: limits.output_bytes,
             hard: limits.output_bytes_hard,
+            patience: limits.stall_timeout,
         }
     }
 
-    /// Appends one frame, line end included, calling `seen` while the order is held.
-    pub(crate) fn push(&self, frame: &[u8], seen: impl FnOnce()) -> Result<(), Closed> {
+    /// Appends one frame, line end included, calling `seen` while the order is held. `false` if it
+    /// is a frame that `waits` and there is no room.
+    pub(crate) fn push(&self, frame: &[u8], waits: bool, seen: impl FnOnce()) -> Result<bool, Closed> {
         let mut state = self.state.lock_unpoisoned();
         if let Some(reason) = &state.closed {
             return Err(reason.clone());
@@ -54,21 +61,44 @@ impl Outbox {
         if state.finished {
             return Err(Closed::Local);
         }
+        if waits && !self.has_room() {
+            return Ok(false);
+        }
         seen();
         let idle = state.bytes.is_empty();
         state.bytes.extend_from_slice(frame);
         state.pushed += frame.len() as u64;
         let unwritten = self.unwritten.fetch_add(frame.len(), Relaxed) + frame.len();
+        let stalled = self.is_stalled(&mut state, unwritten);
         drop(state);
         if idle {
             self.to_write.notify_one();
         }
-        if unwritten > self.hard {
+        if stalled {
             let reason = Closed::OutputStalled { limit: self.hard };
             self.close(reason.clone());
             return Err(reason);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether the peer has to be given up: too much waits and nothing leaves, or far too much
+    /// waits. A peer that reads, however slowly, may ask for a few large answers at once.
+    fn is_stalled(&self, state: &mut State, unwritten: usize) -> bool {
+        if unwritten <= self.hard {
+            state.overrun = None;
+            return false;
+        }
+        let now = Instant::now();
+        match state.overrun {
+            Some((since, written)) if written == state.written => {
+                unwritten > 4 * self.hard || now.duration_since(since) > self.patience
+            }
+            _ => {
+                state.overrun = Some((now, state.written));
+                unwritten > 4 * self.hard
+            }
+        }
     }
 
     /// Waits until there is room for another notification.

@@ -123,17 +123,16 @@ impl Peer {
         // frame leaves: a peer in the same process may answer inside the push.
         let id = self.shared.pending.register(stream, deliver)?;
         let sent = Frame::request(id, method, params)
-            .map_err(|source| Error::Encode { method: method.into(), source: Arc::new(source) })
+            .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
             .and_then(|frame| self.shared.send(&frame));
         match sent {
             Ok(()) => {
                 self.shared.budget.relief.notify_one();
                 Ok(id)
             }
-            Err(error) => {
-                self.shared.pending.forget(id);
-                Err(error)
-            }
+            // Unless the end of the connection has just answered it.
+            Err(error) if self.shared.pending.forget(id) => Err(error),
+            Err(_) => Ok(id),
         }
     }
 
@@ -158,8 +157,12 @@ impl Peer {
     /// As [`notify`](Self::notify).
     pub async fn notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
         let frame = self.encode(method, params)?;
-        self.ready().await?;
-        self.shared.send(&frame)
+        loop {
+            self.ready().await?;
+            if self.shared.send_if_room(&frame)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Waits until there is room for another notification: what [`notify`](Self::notify) does
@@ -174,9 +177,22 @@ impl Peer {
     /// Dropping the future changes nothing.
     pub async fn ready(&self) -> Result<(), Error> {
         if self.shared.outbox.has_room() {
+            // A source that always has something to send would else starve the writer, and the
+            // cancellation that would stop it.
+            tokio::task::coop::consume_budget().await;
             return Ok(());
         }
         self.shared.outbox.room().await.map_err(Error::Closed)
+    }
+
+    /// Sends a notification if there is room; `false` if one has to wait for it with
+    /// [`ready`](Self::ready).
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub fn try_notify<N: Notification>(&self, params: &N) -> Result<bool, Error> {
+        self.shared.send_if_room(&self.encode(N::METHOD, params)?)
     }
 
     /// Sends a notification at once, whatever waits before it. For the few that must not wait:
@@ -191,7 +207,7 @@ impl Peer {
 
     fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
         Frame::notification(method, params)
-            .map_err(|source| Error::Encode { method: method.into(), source: Arc::new(source) })
+            .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
     }
 
     /// Waits until everything sent before this call has been written to the pipe.
@@ -210,6 +226,10 @@ impl Peer {
     }
 
     /// Runs a task that belongs to the connection: its end waits a moment for it.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn(task);
     }
@@ -220,8 +240,8 @@ impl Peer {
         self.shared.outbox.finish();
     }
 
-    /// Ends the connection from this side. What was sent before is still written, for as long as
-    /// [`Limits::cancel_grace`] allows.
+    /// Ends the connection from this side. Handlers have [`Limits::cancel_grace`] to answer, and what
+    /// was sent is written for a quarter of that.
     pub fn close(&self) {
         self.close_because(Closed::Local);
     }
@@ -236,7 +256,7 @@ impl Peer {
         self.shared.done.wait().await
     }
 
-    /// Whether nothing can be sent any more.
+    /// Whether the end of the connection has begun.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closing.is_cancelled()
@@ -302,7 +322,7 @@ impl Asked {
 struct Method(Arc<str>);
 
 fn typed<T: DeserializeOwned>(method: &Method, reply: Reply<'_>) -> Result<T, Error> {
-    let decode = |source| Error::Decode { method: method.0.clone(), source: Arc::new(source) };
+    let decode = |error| Error::Decode { method: method.0.clone(), error: Arc::new(error) };
     match reply {
         Reply::Result(raw) => serde_json::from_str(raw.get())
             .or_else(|error| {
@@ -331,6 +351,10 @@ pub struct Call<T> {
 
 impl<T> Call<T> {
     /// Fails with [`Error::Timeout`] if the answer takes longer, and cancels the request.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
     pub fn timeout(mut self, after: Duration) -> Self {
         // A time too far away to be expressed is no limit.
         self.timeout = Instant::now()

@@ -1,6 +1,7 @@
 //! Requests of ours that wait for their answer.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 
 use duologue_schema::Error as WireError;
@@ -73,9 +74,11 @@ impl Pending {
         true
     }
 
-    /// Whether a request waits that does not feed `stream`.
-    pub(crate) fn any_besides(&self, stream: StreamId) -> bool {
-        self.0.lock_unpoisoned().waiters.values().any(|waiter| waiter.stream != Some(stream))
+    /// Whether somebody waits for an answer that does not come through `stream`. A request whose
+    /// stream is gone has nobody who waits.
+    pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
+        let state = self.0.lock_unpoisoned();
+        state.waiters.values().any(|waiter| waiter.stream.is_none_or(|fed| fed != stream && alive(fed)))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,7 +93,10 @@ impl Pending {
             std::mem::take(&mut state.waiters)
         };
         for waiter in waiters.into_values() {
-            (waiter.deliver)(Reply::Closed(reason.clone()));
+            let deliver = AssertUnwindSafe(|| (waiter.deliver)(Reply::Closed(reason.clone())));
+            if std::panic::catch_unwind(deliver).is_err() {
+                tracing::error!("a handler panicked over the end of the connection");
+            }
         }
     }
 }

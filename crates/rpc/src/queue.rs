@@ -18,6 +18,7 @@ use crate::sync::Lock;
 /// Makes a stream whose items count against `budget`.
 pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
     let shared = Arc::new(Shared {
+        id: budget.new_id(),
         budget: budget.clone(),
         bytes: AtomicUsize::new(0),
         state: Mutex::new(State { items: VecDeque::new(), end: None, waker: None, receiver: true }),
@@ -27,6 +28,7 @@ pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>,
 }
 
 struct Shared<T> {
+    id: StreamId,
     budget: Arc<Budget>,
     bytes: AtomicUsize,
     state: Mutex<State<T>>,
@@ -74,6 +76,10 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> Held for Shared<T> {
+    fn id(&self) -> StreamId {
+        self.id
+    }
+
     fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
@@ -140,19 +146,13 @@ impl<T: Send + 'static> QueueSender<T> {
     /// Names the stream to [`Peer::request_into`](crate::Peer::request_into).
     #[must_use]
     pub fn id(&self) -> StreamId {
-        StreamId(self.shared.address())
-    }
-}
-
-impl<T> Shared<T> {
-    fn address(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self).cast::<()>() as usize
+        self.shared.id
     }
 }
 
 /// Which stream a request feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamId(pub(crate) usize);
+pub struct StreamId(pub(crate) u64);
 
 /// How many wire bytes a taker moves out of the lock at once, unless a single item has more. What it
 /// holds cannot be discarded when the stream stalls, so it must not be much.
@@ -192,7 +192,10 @@ impl<T: Send + 'static> Queue<T> {
             if state.items.is_empty() {
                 match &state.end {
                     None => {
-                        state.waker = Some(cx.waker().clone());
+                        match &mut state.waker {
+                            Some(waker) => waker.clone_from(cx.waker()),
+                            none => *none = Some(cx.waker().clone()),
+                        }
                         return Poll::Pending;
                     }
                     Some(end) => {

@@ -97,6 +97,10 @@ impl Responder {
     /// When the request is cancelled the handler may still answer, for as long as
     /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) allows; then it is dropped and
     /// `-32800` is the answer. A handler that panics is answered for with `-32603`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
     pub fn spawn<R, F>(self, handler: F)
     where
         R: Serialize + Send + 'static,
@@ -111,6 +115,10 @@ impl Responder {
 
     /// Runs `work` in a task of the connection and leaves the answer, and what is to be done about
     /// a cancellation, to it. The end of the connection waits a moment for such tasks.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
     pub fn spawn_with<F>(self, work: impl FnOnce(Responder) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
