@@ -316,7 +316,8 @@ impl Connection {
         };
         process.close();
         let status = process.exited().await;
-        self.peer().closed().await;
+        // Handlers of ours get a moment to see that nobody waits for them, not their whole grace.
+        let _ = tokio::time::timeout(Duration::from_millis(500), self.peer().closed()).await;
         status
     }
 

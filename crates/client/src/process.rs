@@ -18,8 +18,8 @@ const STDERR_TAIL: usize = 64 * 1024;
 const LADDER_STEP: Duration = Duration::from_secs(2);
 /// How long a killed process may take to be gone.
 const REAP: Duration = Duration::from_secs(1);
-/// How long the pipes of an ended process are still read.
-const LAST_OUTPUT: Duration = Duration::from_millis(200);
+/// How long the pipes of an ended process may be silent before they count as ended.
+const LAST_OUTPUT: Duration = Duration::from_millis(150);
 
 /// Owns the process until it is gone.
 pub(crate) struct Supervisor {
@@ -141,10 +141,14 @@ impl Supervisor {
             group.kill();
             group.forget();
             shared.exit.send_replace(Some(status));
-            // A helper that inherited the pipe can hold it open for ever: read what is there.
-            let ended = tokio::time::timeout(LAST_OUTPUT, peer.closed()).await;
-            if ended.is_err() {
-                peer.close_because(process.cause(status, peer.recent_noise()).await);
+            // A helper that inherited the pipe can hold it open for ever. So what is in it is read,
+            // however slowly it is taken, and once nothing comes any more the end is declared.
+            let mut read = None;
+            while tokio::time::timeout(LAST_OUTPUT, peer.closed()).await.is_err() {
+                let so_far = Some(peer.stats().bytes_read);
+                if !peer.is_paused() && std::mem::replace(&mut read, so_far) == so_far {
+                    peer.close_because(process.cause(status, peer.recent_noise()).await);
+                }
             }
         });
     }
@@ -222,6 +226,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        // The runtime that would have collected the leader may be gone.
+        #[cfg(unix)]
+        if let Some(id) = self.id {
+            let _ = std::thread::Builder::new()
+                .name("duologue-reap".into())
+                .spawn(move || rustix::process::waitpid(Some(id), rustix::process::WaitOptions::empty()));
+        }
     }
 }
 
@@ -246,6 +257,11 @@ impl Tail {
     fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let start = kept.len().saturating_sub(STDERR_TAIL);
-        String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned()
+        let mut text = String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned();
+        // What is no text grows threefold.
+        let surplus = text.len().saturating_sub(STDERR_TAIL);
+        let cut = (surplus..=text.len()).find(|&index| text.is_char_boundary(index));
+        text.drain(..cut.unwrap_or_default());
+        text
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use duologue_schema::{Error as WireError, RequestId};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) noise: NoiseLog,
     pub(crate) tasks: TaskTracker,
+    /// Whether the reader waits for room in the queues.
+    pub(crate) paused: AtomicBool,
     /// Set when the end begins: the reader stops, handlers are cancelled.
     pub(crate) closing: CancellationToken,
     pub(crate) done: Done,
@@ -230,6 +233,7 @@ impl Connection {
             counters: Counters::default(),
             noise: NoiseLog::default(),
             tasks: TaskTracker::new(),
+            paused: AtomicBool::new(false),
             closing: CancellationToken::new(),
             done: Done(watch::Sender::new(None)),
             reason: Mutex::default(),
@@ -250,7 +254,7 @@ impl Connection {
             let shared = shared.clone();
             async move {
                 if let Err(reason) = shared.outbox.write_to(output).await {
-                    shared.outbox.close(reason.clone());
+                    shared.outbox.break_off();
                     // What the peer said before it went may still be in the pipe: let the reader
                     // find the end by itself, but not for ever.
                     tokio::time::sleep(shared.limits.cancel_grace / 2).await;
@@ -350,7 +354,10 @@ impl<S: Service> Reader<S> {
                     }
                     return Closed::EndOfInput;
                 }
-                Ok(count) => lines.filled(count),
+                Ok(count) => {
+                    shared.counters.bytes_read.count(count);
+                    lines.filled(count);
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Closed::Io(Arc::new(error)),
             }
@@ -378,16 +385,19 @@ impl<S: Service> Reader<S> {
         let shared = &self.shared;
         loop {
             let relief = shared.budget.relief.notified();
-            match shared
-                .budget
-                .verdict(&mut self.overrun, |stream, alive| shared.pending.any_besides(stream, alive))
-            {
-                Verdict::Read => return std::ops::ControlFlow::Continue(()),
-                Verdict::Pause => tokio::select! {
-                    () = shared.closing.cancelled() => return std::ops::ControlFlow::Break(()),
-                    () = relief => {}
-                    () = sleep_until(self.overrun.map(|overrun| overrun.deadline)) => {}
-                },
+            let feeds_another = |stream, alive: &dyn Fn(_) -> bool| shared.pending.any_besides(stream, alive);
+            if let Verdict::Read = shared.budget.verdict(&mut self.overrun, feeds_another) {
+                return std::ops::ControlFlow::Continue(());
+            }
+            shared.paused.store(true, Relaxed);
+            let ended = tokio::select! {
+                () = shared.closing.cancelled() => true,
+                () = relief => false,
+                () = sleep_until(self.overrun.map(|overrun| overrun.deadline)) => false,
+            };
+            shared.paused.store(false, Relaxed);
+            if ended {
+                return std::ops::ControlFlow::Break(());
             }
         }
     }

@@ -32,6 +32,8 @@ struct State {
     overrun: Option<(Instant, u64)>,
     /// No more is taken; the writer leaves once the buffer is empty.
     finished: bool,
+    /// The pipe is broken; why the connection ends is not known yet.
+    broken: bool,
     closed: Option<Closed>,
 }
 
@@ -65,6 +67,10 @@ impl Outbox {
             return Ok(false);
         }
         seen();
+        if state.broken {
+            state.pushed += frame.len() as u64;
+            return Ok(true);
+        }
         let idle = state.bytes.is_empty();
         state.bytes.extend_from_slice(frame);
         state.pushed += frame.len() as u64;
@@ -138,6 +144,16 @@ impl Outbox {
     pub(crate) fn finish(&self) {
         self.state.lock_unpoisoned().finished = true;
         self.to_write.notify_one();
+    }
+
+    /// Nothing more can be written. What is sent from here on is lost, as what is in the pipe is;
+    /// who waits, for room or for an answer, learns the reason with everybody else, in
+    /// [`close`](Self::close).
+    pub(crate) fn break_off(&self) {
+        let mut state = self.state.lock_unpoisoned();
+        state.broken = true;
+        state.bytes = Vec::new();
+        self.unwritten.fetch_max(self.soft, Relaxed);
     }
 
     /// Gives up: nothing more is written, all waiters fail.

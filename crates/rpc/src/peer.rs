@@ -262,6 +262,12 @@ impl Peer {
         self.shared.closing.is_cancelled()
     }
 
+    /// Whether the reader waits for somebody to take updates, see [`Limits::queue_bytes`].
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.shared.paused.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Counts of survivable oddities.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts of odd but survivable things, since the connection began.
+/// Counts of input, and of odd but survivable things, since the connection began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// Bytes of input so far.
+    pub bytes_read: u64,
     /// Lines that were no message.
     pub noise: u64,
     /// Responses to requests that were answered, cancelled or never made.
@@ -29,13 +31,17 @@ macro_rules! counters {
         }
     };
 }
-counters!(noise, stray_responses, repaired, dropped, refused);
+counters!(bytes_read, noise, stray_responses, repaired, dropped, refused);
 
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.count(1);
+    }
+
+    pub(crate) fn count(&self, many: usize) {
+        self.0.fetch_add(many as u64, Relaxed);
     }
 }

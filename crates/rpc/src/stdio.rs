@@ -47,8 +47,8 @@ impl Stdio {
 pub struct InputEnd(system::End);
 
 impl InputEnd {
-    /// Blocks this thread until every writer of the input is gone. Never returns where the system
-    /// cannot tell (files, systems other than Unix).
+    /// Blocks this thread until every writer of the input is gone, or until a file has been read to
+    /// its end. Never returns where the system cannot tell (devices, systems other than Unix).
     ///
     /// Meant for a thread of its own that ends a process whose runtime is stuck.
     pub fn wait(&self) {
@@ -63,17 +63,23 @@ mod system {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::fs::OpenOptionsExt;
     use std::os::unix::net::UnixStream as StdUnixStream;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::fs::{FileType, OFlags, fstat};
+    use rustix::fs::{FileType, OFlags, fstat, tell};
     use rustix::io::fcntl_dupfd_cloexec;
     use rustix::stdio::{dup2_stdin, dup2_stdout};
-    use tokio::io::{AsyncRead, AsyncWrite};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
     use super::{InputEnd, Stdio};
     use crate::transport::Transport;
+
+    /// How often the place in a file is looked at: there is nothing to wait on.
+    const FILE_POLL: Duration = Duration::from_millis(100);
 
     type Input = Box<dyn AsyncRead + Send + Unpin>;
     type Output = Box<dyn AsyncWrite + Send + Unpin>;
@@ -115,8 +121,25 @@ mod system {
                 Err(_) => Box::new(tokio::fs::File::from_std(fd.into())),
             },
             FileType::Socket => Box::new(socket(fd)?),
+            FileType::CharacterDevice => Box::new(Terminal(tokio::fs::File::from_std(fd.into()))),
             _ => Box::new(tokio::fs::File::from_std(fd.into())),
         })
+    }
+
+    /// A terminal that was hung up says so by an error; it is the end of the input like any other.
+    struct Terminal(tokio::fs::File);
+
+    impl AsyncRead for Terminal {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf).map(|read| match read {
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Ok(()),
+                read => read,
+            })
+        }
     }
 
     fn writer(fd: OwnedFd) -> io::Result<Output> {
@@ -139,6 +162,14 @@ mod system {
             let half_closed = PollFlags::RDHUP;
             #[cfg(not(target_os = "linux"))]
             let half_closed = PollFlags::empty();
+            while kind(&self.0).is_ok_and(|kind| kind == FileType::RegularFile) {
+                // The place in the file is shared with the reader.
+                let (read, size) = (tell(&self.0), fstat(&self.0).map(|file| file.st_size.cast_unsigned()));
+                if read.is_ok() && read >= size {
+                    return;
+                }
+                std::thread::sleep(FILE_POLL);
+            }
             loop {
                 // No interest in data: only a hang-up wakes this.
                 let mut watched = [PollFd::new(&self.0, half_closed)];
