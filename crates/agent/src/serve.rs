@@ -11,7 +11,8 @@ use crate::message::ClearPolicy;
 use crate::service::AgentService;
 
 /// How long the process lives on after the end of its input, see [`serve_stdio`].
-const LAST_MOMENTS: Duration = Duration::from_millis(1_900);
+/// Handlers and the last answers take 1.5 s of it; the rest up to 2 s is for a busy machine.
+const LAST_MOMENTS: Duration = Duration::from_millis(1_700);
 
 /// Serves one client over stdin and stdout until it leaves.
 ///

@@ -164,8 +164,8 @@ mod system {
             let half_closed = PollFlags::empty();
             while kind(&self.0).is_ok_and(|kind| kind == FileType::RegularFile) {
                 // The place in the file is shared with the reader.
-                let (read, size) = (tell(&self.0), fstat(&self.0).map(|file| file.st_size.cast_unsigned()));
-                if read.is_ok() && read >= size {
+                let (Ok(read), Ok(file)) = (tell(&self.0), fstat(&self.0)) else { break };
+                if read >= file.st_size.cast_unsigned() {
                     return;
                 }
                 std::thread::sleep(FILE_POLL);
