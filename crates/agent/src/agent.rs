@@ -68,12 +68,17 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Runs one turn, from the user's prompt to the reason for stopping.
     ///
-    /// After `session/cancel` the turn is answered `cancelled` whatever this returns. It has
-    /// [`cancel_grace`](duologue_rpc::Limits::cancel_grace) to stop by itself, then it is dropped;
-    /// a turn without special clean-up need not look at [`Turn::cancelled`].
+    /// After `session/cancel` the turn is answered `cancelled` whatever this returns. Pushing to a
+    /// message then fails, while tool calls can still be brought to an end. What has not returned
+    /// after [`cancel_grace`](duologue_rpc::Limits::cancel_grace) (one second by default) is dropped
+    /// where it awaits. To stop something slow at once, race it with [`Turn::cancelled`].
+    ///
+    /// Tool calls that are left open stay open in the client: complete or fail them.
     fn prompt(&self, turn: &Turn, prompt: Prompt) -> impl Future<Output = Result<StopReason>> + Send;
 
-    /// Restores a session and replays its conversation as updates before it returns.
+    /// Restores a session and replays its conversation as updates before it returns. The session is
+    /// a new one with the old id: its [`state`](Session::state) is empty, and a turn that runs in
+    /// the old one is cancelled.
     /// Advertise with `load_session`.
     fn load_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
@@ -109,13 +114,14 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<duologue_schema::DeleteSessionRequest, _>()
     }
 
-    /// Switches the mode. Offered by returning modes from [`new_session`](Agent::new_session).
+    /// Switches the mode. The id is not compared with those that were offered. Offered by returning modes from [`new_session`](Agent::new_session).
     fn set_mode(&self, session: &Session, mode: SessionModeId) -> impl Future<Output = Result<()>> + Send {
         let _ = (session, mode);
         unhandled::<duologue_schema::SetSessionModeRequest, _>()
     }
 
-    /// Sets one option and returns all of them. Offered by returning options from
+    /// Sets one option and returns all of them. Neither id nor value are compared with those that
+    /// were offered. Offered by returning options from
     /// [`new_session`](Agent::new_session).
     fn set_config_option(
         &self,
@@ -180,11 +186,18 @@ impl SessionSetup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     blocks: Vec<ContentBlock>,
+    meta: Option<Meta>,
 }
 
 impl Prompt {
-    pub(crate) fn new(blocks: Vec<ContentBlock>) -> Self {
-        Prompt { blocks }
+    pub(crate) fn new(blocks: Vec<ContentBlock>, meta: Option<Meta>) -> Self {
+        Prompt { blocks, meta }
+    }
+
+    /// The `_meta` of the request, where trace context travels.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
     }
 
     /// The text of all text blocks, one after the other.

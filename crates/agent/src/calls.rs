@@ -240,7 +240,8 @@ impl Terminal {
     /// As [`output`](Self::output).
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
-        self.session.peer().request(&self.release_request()).await?;
+        // Detached: a release that is no longer waited for is still wanted.
+        self.session.peer().request(&self.release_request()).detach().await?;
         Ok(())
     }
 

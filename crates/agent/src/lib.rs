@@ -37,6 +37,7 @@ mod service;
 mod session;
 mod tool_call;
 mod turn;
+mod updates;
 
 pub use agent::{Agent, Prompt, SessionSetup};
 pub use calls::Terminal;

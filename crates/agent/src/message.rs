@@ -3,7 +3,7 @@
 use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate};
 
 use crate::client::Clearing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::turn::Turn;
 
 /// What [`Message::clear`] does for a client that has not advertised
@@ -78,14 +78,16 @@ pub struct Message {
     turn: Turn,
     kind: Kind,
     id: MessageId,
-    /// The text that was pushed since the last clear, as long as there was only text.
+    /// The text that was pushed since the last clear.
     text: String,
+    /// Whether something else was pushed since.
+    mixed: bool,
     empty: bool,
 }
 
 impl Message {
     pub(crate) fn new(turn: Turn, kind: Kind) -> Self {
-        Message { turn, kind, id: Turn::new_message_id(), text: String::new(), empty: true }
+        Message { turn, kind, id: Turn::new_message_id(), text: String::new(), mixed: false, empty: true }
     }
 
     /// The id the client knows the message by. A clear that falls back to a separator changes it.
@@ -98,19 +100,33 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// As [`Turn::update`].
+    /// [`Error::Cancelled`] once the turn is cancelled, so that an agent that streams stops by itself;
+    /// otherwise as [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits pushes nothing.
     pub async fn push(&mut self, content: impl Into<ContentBlock>) -> Result<()> {
         let content = content.into();
-        match content.as_text() {
-            Some("") => return Ok(()),
-            Some(text) => self.text.push_str(text),
-            None => {}
+        let text = content.as_text().map(str::to_owned);
+        if text.as_deref() == Some("") {
+            return Ok(());
         }
-        self.empty = false;
+        if self.turn.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         if self.clearing() == Clearing::Hold {
-            return self.hold(content);
+            self.hold(content)?;
+        } else {
+            self.turn.update(self.kind.chunk(&self.id, content)).await?;
         }
-        self.turn.update(self.kind.chunk(&self.id, content)).await
+        // Only what was sent is known to the client, and `set` builds on it.
+        self.empty = false;
+        match text {
+            Some(text) => self.text.push_str(&text),
+            None => self.mixed = true,
+        }
+        Ok(())
     }
 
     /// Empties the message; what is pushed next starts it anew.
@@ -134,7 +150,7 @@ impl Message {
             }
         }
         self.text.clear();
-        self.empty = true;
+        (self.mixed, self.empty) = (false, true);
         Ok(())
     }
 
@@ -146,7 +162,7 @@ impl Message {
     /// As [`Turn::update`].
     pub async fn set(&mut self, full: impl AsRef<str>) -> Result<()> {
         let full = full.as_ref();
-        if let Some(missing) = full.strip_prefix(self.text.as_str()) {
+        if let (Some(missing), false) = (full.strip_prefix(self.text.as_str()), self.mixed) {
             return self.push(missing).await;
         }
         self.clear().await?;
@@ -160,12 +176,14 @@ impl Message {
     ///
     /// As [`Turn::update`].
     pub async fn finish(self) -> Result<()> {
+        self.turn.room().await?;
+        // From here on nothing waits, so nothing that was taken can be lost.
         let draft = self.turn.with_drafts(|drafts| {
             let index = drafts.iter().position(|draft| draft.id == self.id)?;
             Some(drafts.remove(index))
         })?;
         for update in draft.into_iter().flat_map(Draft::into_updates) {
-            self.turn.update(update).await?;
+            self.turn.update_now(update)?;
         }
         Ok(())
     }

@@ -4,16 +4,16 @@
 //! line, a cancellation) happens at once; the rest goes into a task of its own.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service};
 use duologue_schema::{
-    AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest, CloseSessionResponse, ContentBlock,
-    DeleteSessionResponse, Error as WireError, InitializeRequest, InitializeResponse, LoadSessionResponse,
-    LogoutResponse, McpServer, Meta, NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse,
-    ProtocolVersion, ResumeSessionResponse, SessionId, SetSessionConfigOptionResponse,
-    SetSessionModeResponse, StopReason,
+    AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
+    CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
+    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, NewSessionRequest,
+    NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId,
+    SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, path_fault,
 };
 use serde::Serialize;
 
@@ -24,9 +24,6 @@ use crate::message::ClearPolicy;
 use crate::session::{Place, Session, SessionFacts, lock};
 use crate::turn::Turn;
 
-/// Longest path a client may name, in bytes: Linux's `PATH_MAX`.
-const PATH_BYTES: usize = 4096;
-
 pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
     extensions: Extensions,
@@ -36,12 +33,21 @@ struct Shared<A> {
     agent: A,
     client: ClientHandle,
     sessions: Mutex<HashMap<SessionId, Session>>,
+    advertised: OnceLock<AgentCapabilities>,
 }
 
 impl<A: Agent> AgentService<A> {
     pub(crate) fn new(agent: A, peer: &Peer, extensions: Extensions, clear_policy: ClearPolicy) -> Self {
         let client = ClientHandle::new(peer.clone(), clear_policy);
-        AgentService { shared: Arc::new(Shared { agent, client, sessions: Mutex::default() }), extensions }
+        AgentService {
+            shared: Arc::new(Shared {
+                agent,
+                client,
+                sessions: Mutex::default(),
+                advertised: OnceLock::new(),
+            }),
+            extensions,
+        }
     }
 
     fn route(&self, request: ClientRequest, responder: Responder) {
@@ -61,22 +67,32 @@ impl<A: Agent> AgentService<A> {
             }),
             ClientRequest::NewSession(request) => shared.new_session(request, responder),
             ClientRequest::LoadSession(request) => {
-                let facts =
-                    facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+                let facts = SessionFacts {
+                    cwd: request.cwd,
+                    additional_directories: request.additional_directories,
+                    mcp_servers: request.mcp_servers,
+                    meta: request.meta,
+                };
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
-                    let setup = shared.agent.load_session(&session).await?;
+                    let setup = shared.shown(shared.agent.load_session(&session).await?);
                     let mut response = LoadSessionResponse::default();
-                    (response.modes, response.config_options, response.meta) = shared.shown(setup);
+                    (response.modes, response.config_options) = (setup.modes, setup.config_options);
+                    response.meta = setup.meta;
                     Ok(response)
                 });
             }
             ClientRequest::ResumeSession(request) => {
-                let facts =
-                    facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+                let facts = SessionFacts {
+                    cwd: request.cwd,
+                    additional_directories: request.additional_directories,
+                    mcp_servers: request.mcp_servers,
+                    meta: request.meta,
+                };
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
-                    let setup = shared.agent.resume_session(&session).await?;
+                    let setup = shared.shown(shared.agent.resume_session(&session).await?);
                     let mut response = ResumeSessionResponse::default();
-                    (response.modes, response.config_options, response.meta) = shared.shown(setup);
+                    (response.modes, response.config_options) = (setup.modes, setup.config_options);
+                    response.meta = setup.meta;
                     Ok(response)
                 });
             }
@@ -88,7 +104,10 @@ impl<A: Agent> AgentService<A> {
             }),
             ClientRequest::DeleteSession(request) => answer(responder, async move {
                 shared.agent.delete_session(&request.session_id).await?;
-                lock(&shared.sessions).remove(&request.session_id);
+                let deleted = lock(&shared.sessions).remove(&request.session_id);
+                if let Some(session) = deleted {
+                    session.cancel_turn();
+                }
                 Ok(DeleteSessionResponse::default())
             }),
             ClientRequest::CloseSession(request) => {
@@ -160,7 +179,7 @@ impl<A: Agent> Shared<A> {
         // There is one version so far: whatever the client asks for, it is told ours, and one that
         // cannot speak it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
-        response.agent_capabilities = self.agent.capabilities();
+        response.agent_capabilities = self.advertised().clone();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(&hello);
         if !hello.client_capabilities.auth.terminal {
@@ -175,7 +194,12 @@ impl<A: Agent> Shared<A> {
     }
 
     fn new_session(self: Arc<Self>, request: NewSessionRequest, responder: Responder) {
-        let facts = facts(request.cwd, request.additional_directories, request.mcp_servers, request.meta);
+        let facts = SessionFacts {
+            cwd: request.cwd,
+            additional_directories: request.additional_directories,
+            mcp_servers: request.mcp_servers,
+            meta: request.meta,
+        };
         if let Err(error) = self.check(&facts) {
             return refuse(responder, error.into_wire());
         }
@@ -183,10 +207,7 @@ impl<A: Agent> Shared<A> {
             let grace = reply.peer().limits().cancel_grace;
             let made = duologue_rpc::until_dropped(reply.cancellation(), grace, self.make_session(facts));
             match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
-                Ok((session, response)) => {
-                    reply.respond(Ok(response));
-                    session.open();
-                }
+                Ok((session, response)) => session.open(|| reply.respond(Ok(response))),
                 Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
             }
         });
@@ -200,7 +221,9 @@ impl<A: Agent> Shared<A> {
         let setup = self.agent.new_session(&session).await?;
         registration.keep();
         let mut response = NewSessionResponse::new(id);
-        (response.modes, response.config_options, response.meta) = self.shown(setup);
+        let setup = self.shown(setup);
+        (response.modes, response.config_options) = (setup.modes, setup.config_options);
+        response.meta = setup.meta;
         Ok((session, response))
     }
 
@@ -264,54 +287,60 @@ impl<A: Agent> Shared<A> {
             return refuse(responder, WireError::invalid_request(why));
         }
         let mut place = session.place_in_line();
-        let running = RunningTurn(Turn::new(session, cancellation));
+        let running = RunningTurn { turn: Turn::new(session, cancellation), over: false };
         let grace = responder.peer().limits().cancel_grace;
+        let prompt = Prompt::new(request.prompt, request.meta);
         responder.spawn_with(move |reply| async move {
             // In this order, so that a panic frees the session's place before it is answered.
             let reply = reply;
             let running = running;
-            let turn = &running.0;
+            let turn = &running.turn;
             let work = async {
                 place.reached().await;
                 drop(place);
-                self.agent.prompt(turn, Prompt::new(request.prompt)).await
+                self.agent.prompt(turn, prompt).await
             };
-            let outcome = duologue_rpc::until_dropped(turn.cancellation(), grace, work).await;
+            let outcome = duologue_rpc::until_dropped(&turn.cancellation(), grace, work).await;
             let outcome = match outcome {
                 _ if turn.is_cancelled() => Ok(StopReason::Cancelled),
                 Some(outcome) => outcome,
                 None => Ok(StopReason::Cancelled),
             };
-            turn.end();
-            let answer = outcome.map(PromptResponse::new).map_err(Error::into_wire);
-            turn.session().end_turn(|| reply.respond(answer));
+            let meta = turn.answer_meta();
+            let answer = outcome.map_err(Error::into_wire).map(|reason| {
+                let mut response = PromptResponse::new(reason);
+                response.meta = meta;
+                response
+            });
+            running.end(|| reply.respond(answer));
         });
+    }
+
+    /// What the client was told, and so what it is held to.
+    fn advertised(&self) -> &AgentCapabilities {
+        self.advertised.get_or_init(|| self.agent.capabilities())
     }
 
     fn session(&self, id: &SessionId) -> Option<Session> {
         lock(&self.sessions).get(id).cloned()
     }
 
-    fn shown(
-        &self,
-        setup: SessionSetup,
-    ) -> (
-        Option<duologue_schema::SessionModeState>,
-        Option<Vec<duologue_schema::SessionConfigOption>>,
-        Option<Meta>,
-    ) {
-        (setup.modes, setup.config_options.map(|options| self.client.shown_options(options)), setup.meta)
+    /// The setup as this client may see it.
+    fn shown(&self, mut setup: SessionSetup) -> SessionSetup {
+        setup.config_options = setup.config_options.map(|options| self.client.shown_options(options));
+        setup
     }
 
     fn check(&self, facts: &SessionFacts) -> Result<()> {
         check_path(&facts.cwd, "cwd")?;
         facts.additional_directories.iter().try_for_each(|path| check_path(path, "additionalDirectories"))?;
-        let mcp = self.agent.capabilities().mcp_capabilities;
+        let mcp = &self.advertised().mcp_capabilities;
         for server in &facts.mcp_servers {
             let (offered, transport) = match server {
                 McpServer::Http(_) => (mcp.http, "http"),
                 McpServer::Sse(_) => (mcp.sse, "sse"),
-                _ => (true, "stdio"),
+                McpServer::Stdio(_) => (true, "stdio"),
+                unknown => (false, unknown.tag()),
             };
             if !offered {
                 return Err(Error::invalid_params(format!("MCP servers over {transport} are not supported")));
@@ -321,7 +350,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
-        let offered = self.agent.capabilities().prompt_capabilities;
+        let offered = &self.advertised().prompt_capabilities;
         for block in blocks {
             let (taken, kind) = match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) => (true, "text"),
@@ -367,37 +396,37 @@ impl<A> Drop for Registration<A> {
     }
 }
 
-/// Frees the session's place for a turn however the turn ends, panics included.
-struct RunningTurn(Turn);
+/// Frees the session's place for a turn however the turn ends, panics included, and once: the next
+/// turn may have it by then.
+struct RunningTurn {
+    turn: Turn,
+    over: bool,
+}
 
-impl Drop for RunningTurn {
-    fn drop(&mut self) {
-        self.0.end();
-        self.0.session().end_turn(|| {});
+impl RunningTurn {
+    fn end(mut self, answer: impl FnOnce()) {
+        self.finish(answer);
+    }
+
+    fn finish(&mut self, answer: impl FnOnce()) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.turn.end();
+            self.turn.session().end_turn(answer);
+        }
     }
 }
 
-fn facts(
-    cwd: PathBuf,
-    additional_directories: Vec<PathBuf>,
-    mcp_servers: Vec<McpServer>,
-    meta: Option<Meta>,
-) -> SessionFacts {
-    SessionFacts { cwd, additional_directories, mcp_servers, meta }
+impl Drop for RunningTurn {
+    fn drop(&mut self) {
+        self.finish(|| {});
+    }
 }
 
 fn check_path(path: &Path, field: &str) -> Result<()> {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let fault = if !path.is_absolute() {
-        "must be absolute"
-    } else if bytes.contains(&0) {
-        "must not hold a NUL byte"
-    } else if bytes.len() > PATH_BYTES {
-        "is too long"
-    } else {
-        return Ok(());
-    };
-    Err(Error::invalid_params(format!("{field} {fault}")))
+    match path_fault(path) {
+        Some(fault) => Err(Error::invalid_params(format!("{field} {fault}"))),
+        None => Ok(()),
+    }
 }
 
 fn unknown_session() -> WireError {

@@ -7,15 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_rpc::{CancellationToken, Peer};
-use duologue_schema::{
-    AvailableCommand, AvailableCommandsUpdate, ConfigOptionUpdate, CurrentModeUpdate, McpServer, Meta,
-    Notice, Plan, PlanEntry, SessionConfigOption, SessionId, SessionInfoUpdate, SessionModeId,
-    SessionNotification, SessionUpdate, UsageUpdate,
-};
+use duologue_schema::{McpServer, Meta, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
 
 use crate::client::ClientHandle;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One conversation with the client. Cheap to clone; keep a clone to send updates between turns.
 #[derive(Clone)]
@@ -46,7 +42,7 @@ pub(crate) struct SessionFacts {
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
 enum Gate {
-    Held(Vec<SessionUpdate>),
+    Held { updates: Vec<SessionUpdate>, bytes: usize },
     Open,
 }
 
@@ -58,7 +54,7 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(id: SessionId, facts: SessionFacts, client: ClientHandle, hold_updates: bool) -> Self {
-        let gate = if hold_updates { Gate::Held(Vec::new()) } else { Gate::Open };
+        let gate = if hold_updates { Gate::Held { updates: Vec::new(), bytes: 0 } } else { Gate::Open };
         Session {
             inner: Arc::new(Inner {
                 id,
@@ -163,8 +159,14 @@ impl Session {
     /// the updates it kept and this one.
     pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
         let mut gate = lock(&self.inner.gate);
-        if let Gate::Held(kept) = &mut *gate {
-            kept.push(update);
+        if let Gate::Held { updates, bytes } = &mut *gate {
+            *bytes += serde_json::to_string(&update)?.len();
+            if *bytes > self.peer().limits().output_bytes {
+                return Err(Error::other(
+                    "more updates than fit into the output before the session was answered",
+                ));
+            }
+            updates.push(update);
             return Ok(());
         }
         self.write(update)
@@ -174,11 +176,13 @@ impl Session {
         Ok(self.peer().notify_now(&SessionNotification::new(self.inner.id.clone(), update))?)
     }
 
-    /// Lets the kept updates out. Called right after the answer was sent.
-    pub(crate) fn open(&self) {
+    /// Answers the request that made the session and lets the kept updates out behind it, as one
+    /// step: a turn that begins in between finds the gate open.
+    pub(crate) fn open(&self, answer: impl FnOnce()) {
         let mut gate = lock(&self.inner.gate);
-        if let Gate::Held(kept) = std::mem::replace(&mut *gate, Gate::Open) {
-            for update in kept {
+        answer();
+        if let Gate::Held { updates, .. } = std::mem::replace(&mut *gate, Gate::Open) {
+            for update in updates {
                 if let Err(error) = self.write(update) {
                     tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
                 }
@@ -188,70 +192,6 @@ impl Session {
 
     pub(crate) fn peer(&self) -> &Peer {
         self.inner.client.peer()
-    }
-
-    /// Replaces the list of slash commands.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn set_commands(&self, commands: Vec<AvailableCommand>) -> Result<()> {
-        self.update(SessionUpdate::AvailableCommandsUpdate(AvailableCommandsUpdate::new(commands))).await
-    }
-
-    /// Replaces the plan.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn set_plan(&self, entries: Vec<PlanEntry>) -> Result<()> {
-        self.update(SessionUpdate::Plan(Plan::new(entries))).await
-    }
-
-    /// Tells that the agent switched the mode by itself.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn mode_changed(&self, mode: impl Into<SessionModeId>) -> Result<()> {
-        self.update(SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(mode.into()))).await
-    }
-
-    /// Tells all configuration options after the agent changed one by itself.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn config_changed(&self, options: Vec<SessionConfigOption>) -> Result<()> {
-        let options = self.inner.client.shown_options(options);
-        self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await
-    }
-
-    /// Patches title or time of the session.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn set_info(&self, info: SessionInfoUpdate) -> Result<()> {
-        self.update(SessionUpdate::SessionInfoUpdate(info)).await
-    }
-
-    /// Tells how much of the context is used, in tokens, and what it cost so far.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn set_usage(&self, usage: UsageUpdate) -> Result<()> {
-        self.update(SessionUpdate::UsageUpdate(usage)).await
-    }
-
-    /// Shows a passing notice. Clients that did not ask for notices are not sent any.
-    ///
-    /// # Errors
-    ///
-    /// As [`update`](Self::update).
-    pub async fn notice(&self, notice: Notice) -> Result<()> {
-        self.update(SessionUpdate::Notice(notice)).await
     }
 
     /// Takes the one place for a turn, or says why it cannot.

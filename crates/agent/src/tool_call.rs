@@ -1,6 +1,7 @@
 //! Tool calls: announce, update, finish.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use duologue_schema::{
     ContentBlock, Json, PermissionOption, RequestPermissionOutcome, SessionUpdate, ToolCall, ToolCallContent,
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use crate::calls::Terminal;
 use crate::error::Result;
+use crate::session::lock;
 use crate::turn::Turn;
 
 /// A tool call before the client knows of it.
@@ -86,20 +88,23 @@ impl NewToolCall {
     }
 
     async fn announce_as(mut self, status: ToolCallStatus) -> Result<ToolCallHandle> {
-        self.call.status = status;
+        if self.call.status == ToolCallStatus::Pending {
+            self.call.status = status;
+        }
         let id = self.call.tool_call_id.clone();
-        self.turn.update(SessionUpdate::from(self.call)).await?;
-        Ok(ToolCallHandle { turn: self.turn, id, content: Default::default() })
+        self.turn.update(SessionUpdate::from(self.call.clone())).await?;
+        Ok(ToolCallHandle { turn: self.turn, id, call: Mutex::new(self.call) })
     }
 }
 
-/// A tool call the client shows.
+/// A tool call the client shows. One that is dropped stays open: complete it or let it fail.
 #[derive(Debug)]
 pub struct ToolCallHandle {
     turn: Turn,
     id: ToolCallId,
-    /// What was added so far: the wire replaces the whole list.
-    content: std::sync::Mutex<Vec<ToolCallContent>>,
+    /// The call as the client knows it: content is replaced as a whole, and a permission question
+    /// says what it is about.
+    call: Mutex<ToolCall>,
 }
 
 impl ToolCallHandle {
@@ -114,9 +119,22 @@ impl ToolCallHandle {
     /// # Errors
     ///
     /// As [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits changes nothing.
     pub async fn update(&self, change: impl FnOnce(ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
-        let update = change(ToolCallUpdate::new(self.id.clone()));
-        self.turn.update(SessionUpdate::from(update)).await
+        self.change(|_, update| change(update)).await
+    }
+
+    async fn change(&self, change: impl FnOnce(&ToolCall, ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
+        self.turn.room().await?;
+        // Sent under the lock: what is sent last has to be what is known last.
+        let mut call = lock(&self.call);
+        let update = change(&call, ToolCallUpdate::new(self.id.clone()));
+        self.turn.update_now(SessionUpdate::from(update.clone()))?;
+        update.apply_to(&mut call);
+        Ok(())
     }
 
     /// Sets the status.
@@ -161,12 +179,12 @@ impl ToolCallHandle {
     }
 
     async fn add(&self, content: ToolCallContent) -> Result<()> {
-        let all = {
-            let mut all = crate::session::lock(&self.content);
+        self.change(|call, update| {
+            let mut all = call.content.clone();
             all.push(content);
-            all.clone()
-        };
-        self.update(|update| update.content(all)).await
+            update.content(all)
+        })
+        .await
     }
 
     /// What the tool returned.
@@ -178,7 +196,7 @@ impl ToolCallHandle {
         self.update(|update| update.raw_output(Json::from(output))).await
     }
 
-    /// Asks the user whether the tool may run.
+    /// Asks the user whether the tool may run, telling again what it is.
     ///
     /// # Errors
     ///
@@ -187,7 +205,8 @@ impl ToolCallHandle {
         &self,
         options: Vec<PermissionOption>,
     ) -> Result<RequestPermissionOutcome> {
-        self.turn.request_permission(ToolCallUpdate::new(self.id.clone()), options).await
+        let call = lock(&self.call).clone();
+        self.turn.request_permission(ToolCallUpdate::from(call), options).await
     }
 
     /// The tool succeeded.

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::{MessageId, SessionUpdate, ToolCallId};
+use duologue_schema::{MessageId, Meta, SessionUpdate, ToolCallId};
 
 use crate::error::{Error, Result};
 use crate::message::{Draft, Kind, Message};
@@ -24,6 +24,7 @@ struct Inner {
     /// `None` once the turn is answered. Held while an update of the turn is sent, so that none
     /// can slip behind the answer.
     drafts: Mutex<Option<Vec<Draft>>>,
+    answer_meta: Mutex<Option<Meta>>,
 }
 
 impl std::fmt::Debug for Turn {
@@ -42,7 +43,8 @@ impl Deref for Turn {
 
 impl Turn {
     pub(crate) fn new(session: Session, cancellation: CancellationToken) -> Self {
-        Turn { inner: Arc::new(Inner { session, cancellation, drafts: Mutex::new(Some(Vec::new())) }) }
+        let (drafts, answer_meta) = (Mutex::new(Some(Vec::new())), Mutex::default());
+        Turn { inner: Arc::new(Inner { session, cancellation, drafts, answer_meta }) }
     }
 
     /// The session the turn belongs to.
@@ -83,10 +85,19 @@ impl Turn {
         self.inner.cancellation.cancelled().await;
     }
 
-    /// The turn's cancellation as a token, for code that takes one.
+    /// A token that is cancelled with the turn, for code that takes one.
     #[must_use]
-    pub fn cancellation(&self) -> &CancellationToken {
-        &self.inner.cancellation
+    pub fn cancellation(&self) -> CancellationToken {
+        self.inner.cancellation.child_token()
+    }
+
+    /// Adds `_meta` to the turn's answer.
+    pub fn set_answer_meta(&self, meta: Meta) {
+        *lock(&self.inner.answer_meta) = Some(meta);
+    }
+
+    pub(crate) fn answer_meta(&self) -> Option<Meta> {
+        lock(&self.inner.answer_meta).take()
     }
 
     /// Sends an update of this turn.

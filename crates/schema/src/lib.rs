@@ -20,6 +20,7 @@ mod meta;
 mod method;
 mod negotiation;
 mod patch;
+mod path;
 mod request_id;
 mod v1;
 mod wire;
@@ -35,6 +36,7 @@ pub use meta::Meta;
 pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
 pub use patch::Patch;
+pub use path::path_fault;
 pub use request_id::RequestId;
 pub use wire::Unknown;
 
