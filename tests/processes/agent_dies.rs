@@ -71,11 +71,8 @@ async fn at_every_frame(script: &str, act: &str, status: (Option<i32>, Option<i3
                 assert!(matches!(late, Err(Error::AgentExited(_))), "{late:?}");
             }
         }
-        took
     });
-    let mut took: Vec<Duration> = falls.buffer_unordered(4).collect().await;
-    took.sort();
-    assert_eq!(took.len(), FRAMES + 1);
+    assert_eq!(falls.buffer_unordered(4).count().await, FRAMES + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,6 +123,21 @@ async fn a_helper_keeps_the_pipes_open() {
             let fall = conversation(&tree, &script, &[SCRIPTED, "--at", at, "--do", "exit:3"]).await;
             let took = since_the_fall(&fall.exited.stderr);
             assert!(took < IN_TIME, "known only after {took:?}");
+            assert_eq!(fall.exited.status.and_then(|status| status.code()), Some(3));
+        }
+    }
+}
+
+/// Out of reach again, and it never falls silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_helper_keeps_talking() {
+    for chatter in ["yes", "sh -c 'while sleep 0.05; do echo tick; done'"] {
+        let tree = Tree::new().await;
+        let script = format!("setsid timeout 5 {chatter} & \"$@\"; exit $?");
+        for at in ["2", "10"] {
+            let fall = conversation(&tree, &script, &[SCRIPTED, "--at", at, "--do", "exit:3"]).await;
+            let took = since_the_fall(&fall.exited.stderr);
+            assert!(took < IN_TIME, "{chatter}: known only after {took:?}");
             assert_eq!(fall.exited.status.and_then(|status| status.code()), Some(3));
         }
     }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use duologue_client::rpc::{Direction, Tap, TappedFrame};
 use duologue_client::{Client, Connection, Error};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::trees::{DIRECT, GUARDED, PATIENCE, SCRIPTED, Tree, WRAPPED};
 
 /// Ignored signals stay ignored in what the launcher starts.
@@ -100,6 +102,31 @@ async fn a_whole_group_that_does_not_leave_is_killed() {
     ladder(DEAF_BELOW, 4, (None, Some(9))).await;
 }
 
+/// The end of the input cannot reach it: there is too much before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_read_is_told_so() {
+    let tree = Tree::new().await;
+    let agent = start(&tree, DIRECT, &[SCRIPTED, "--at", "2", "--do", "hang"]).await;
+    let session = agent.new_session("/").await.expect("a session");
+    let turn = session.prompt("x".repeat(1 << 20)).await.expect("idle");
+    let (closed, outcome) = tokio::join!(close(&agent), turn.finish());
+    assert_eq!(closed.0.signal(), Some(15));
+    assert!(matches!(outcome, Err(Error::AgentExited(_))), "{outcome:?}");
+    tree.gone(Duration::from_secs(1)).await;
+}
+
+/// It cannot take a signal, either, but for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_stopped_is_killed() {
+    let tree = Tree::new().await;
+    let agent = start(&tree, DIRECT, &[SCRIPTED]).await;
+    let alive = tree.alive().await;
+    let leader = alive.leader.and_then(|leader| Pid::from_raw(leader.cast_signed())).expect("a leader");
+    kill_process(leader, Signal::STOP).expect("it lives");
+    assert_eq!(close(&agent).await.0.signal(), Some(9));
+    alive.gone(Duration::from_secs(1)).await;
+}
+
 /// Both the worst agent and a handler of ours that waits for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stuck_handler_of_ours_does_not_make_it_longer() {
@@ -186,7 +213,7 @@ async fn the_start_given_up() {
 #[test]
 fn the_runtime_dropped() {
     let watcher = tokio::runtime::Runtime::new().expect("a runtime");
-    for flavor in ["one", "many"] {
+    for flavor in ["one", "many", "background"] {
         for handle in ["kept", "dropped before", "inside"] {
             let tree = watcher.block_on(Tree::new());
             let runtime = match flavor {
@@ -205,7 +232,11 @@ fn the_runtime_dropped() {
                 })),
                 _ => drop(agent),
             }
-            drop(runtime);
+            if flavor == "background" {
+                runtime.shutdown_background()
+            } else {
+                drop(runtime)
+            }
             watcher.block_on(tree.gone(Duration::from_secs(1)));
             drop(kept);
         }

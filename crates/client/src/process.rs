@@ -20,6 +20,8 @@ const LADDER_STEP: Duration = Duration::from_secs(2);
 const REAP: Duration = Duration::from_secs(1);
 /// How long the pipes of an ended process may be silent before they count as ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
+/// How many times as long they are read if they are not silent: whoever talks on is not the agent.
+const LAST_ROUNDS: u32 = 4;
 
 /// Owns the process until it is gone.
 pub(crate) struct Supervisor {
@@ -141,13 +143,19 @@ impl Supervisor {
             group.kill();
             group.forget();
             shared.exit.send_replace(Some(status));
-            // A helper that inherited the pipe can hold it open for ever. So what is in it is read,
-            // however slowly it is taken, and once nothing comes any more the end is declared.
-            let mut read = None;
+            // A helper that inherited the pipe can hold it open for ever, or even go on writing. So
+            // what is in it is read, however slowly it is taken, and the end is declared once
+            // nothing comes any more, or it has lasted longer than emptying a pipe does.
+            let (mut read, mut rounds) = (None, 0);
             while tokio::time::timeout(LAST_OUTPUT, peer.closed()).await.is_err() {
+                if peer.is_paused() {
+                    continue;
+                }
                 let so_far = Some(peer.stats().bytes_read);
-                if !peer.is_paused() && std::mem::replace(&mut read, so_far) == so_far {
+                rounds += 1;
+                if rounds == LAST_ROUNDS || std::mem::replace(&mut read, so_far) == so_far {
                     peer.close_because(process.cause(status, peer.recent_noise()).await);
+                    break;
                 }
             }
         });
