@@ -17,6 +17,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Command {
     inner: std::process::Command,
+    show_stderr: bool,
 }
 
 /// What a clean environment keeps, besides `LC_*` and `XDG_*`.
@@ -26,7 +27,7 @@ const KEPT: [&str; 10] =
 impl Command {
     /// A program, by path or by name on the `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Command { inner: std::process::Command::new(program) }
+        Command { inner: std::process::Command::new(program), show_stderr: false }
     }
 
     /// Adds an argument.
@@ -57,6 +58,14 @@ impl Command {
         self
     }
 
+    /// Also writes what the agent writes to stderr, its `println!` included, to this program's
+    /// stderr. The end of it is kept either way, see [`Connection::stderr`](crate::Connection::stderr).
+    #[must_use]
+    pub fn show_stderr(mut self) -> Self {
+        self.show_stderr = true;
+        self
+    }
+
     /// Inherits only home, user, path, shell, terminal, language, time zone, temporary and XDG
     /// folders. What [`env`](Self::env) sets is kept.
     #[must_use]
@@ -81,6 +90,10 @@ impl Command {
         self.inner.get_program().to_string_lossy().into_owned()
     }
 
+    pub(crate) fn shows_stderr(&self) -> bool {
+        self.show_stderr
+    }
+
     pub(crate) fn into_std(self) -> std::process::Command {
         self.inner
     }
@@ -88,6 +101,6 @@ impl Command {
 
 impl From<std::process::Command> for Command {
     fn from(inner: std::process::Command) -> Self {
-        Command { inner }
+        Command { inner, show_stderr: false }
     }
 }

@@ -5,16 +5,16 @@ use std::process::ExitStatus;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use duologue_rpc::{Error as RpcError, Peer};
+use duologue_rpc::{Asked, Error as RpcError, Peer};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
-    DeleteSessionRequest, Implementation, InitializeResponse, ListSessionsRequest, LogoutRequest, Request,
-    SessionId, SessionInfo,
+    DeleteSessionRequest, Implementation, InitializeResponse, LogoutRequest, Request, SessionId,
 };
-use futures::stream::{self, BoxStream, StreamExt};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, Result};
+use crate::listing::Listing;
 use crate::process::Process;
 use crate::router::{Route, Router};
 use crate::session::{Replay, Session, SessionBuilder, absolute};
@@ -36,6 +36,7 @@ pub(crate) struct Inner {
     hello: OnceLock<InitializeResponse>,
     process: Option<Process>,
     request_timeout: Option<Duration>,
+    runtime: Handle,
     pub(crate) router: Arc<Router>,
     pub(crate) turn_ended: Notify,
 }
@@ -53,7 +54,8 @@ impl Inner {
         router: Arc<Router>,
         request_timeout: Option<Duration>,
     ) -> Self {
-        Inner { peer, hello: OnceLock::new(), process, request_timeout, router, turn_ended: Notify::new() }
+        let (hello, runtime, turn_ended) = (OnceLock::new(), Handle::current(), Notify::new());
+        Inner { peer, hello, process, request_timeout, runtime, router, turn_ended }
     }
 
     pub(crate) fn initialized(&self, hello: InitializeResponse) {
@@ -107,20 +109,32 @@ impl Inner {
                 connection.turn_ended.notify_waiters();
             }
         };
-        // A turn may be dropped after its runtime; then there is nobody left to wait.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(patience);
-        }
+        // A turn may be dropped on any thread, an editor's own among them.
+        self.runtime.spawn(patience);
     }
 
-    /// A request with the connection's time limit.
+    /// A request with the connection's time limit. Dropping the future withdraws it.
     pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
-        let call = self.peer.request(request);
-        let answer = match self.request_timeout {
-            Some(after) => call.timeout(after).await,
-            None => call.await,
-        };
-        Ok(answer?)
+        self.call_then(request, |_| {}).await
+    }
+
+    /// [`call`](Self::call) with something to do on the reader, before anything behind the answer is
+    /// read: what changes a session's state must not undo a later update.
+    pub(crate) async fn call_then<R: Request>(
+        &self,
+        request: &R,
+        then: impl FnOnce(&R::Result) + Send + 'static,
+    ) -> Result<R::Result> {
+        let (sender, receiver) = oneshot::channel();
+        let asked = self.peer.request_into(request, None, move |answer| {
+            if let Ok(result) = &answer {
+                then(result);
+            }
+            let _ = sender.send(answer);
+        })?;
+        let _withdraw = Withdraw(asked);
+        let answer = self.limited(R::METHOD, receiver).await?;
+        answer.map_err(|error| Error::from(error).with_login(self.auth_methods()))
     }
 
     /// The same limit for an answer that comes another way.
@@ -134,6 +148,16 @@ impl Inner {
     }
 }
 
+/// Withdraws a request that has no answer when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Withdraw(pub(crate) Asked);
+
+impl Drop for Withdraw {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         match &self.process {
@@ -143,11 +167,9 @@ impl Drop for Inner {
     }
 }
 
-/// Where a listing of sessions goes on.
-type Page = Option<(Arc<Inner>, ListSessionsRequest)>;
-
 impl Connection {
-    /// What the agent answered to `initialize`, whole.
+    /// What the agent answered to `initialize`, whole. Always there on a connection that
+    /// [`Client`](crate::Client) made.
     #[must_use]
     pub fn hello(&self) -> Option<&InitializeResponse> {
         self.inner.hello.get()
@@ -239,14 +261,14 @@ impl Connection {
         self.session_in(cwd).resume(id).await
     }
 
-    /// The sessions the agent knows, page by page as the stream is taken; only those of `cwd` if it
+    /// The sessions the agent knows, page by page as the listing is taken; only those of `cwd` if it
     /// is given. Needs an agent that advertises `sessionCapabilities.list`.
     ///
     /// ```no_run
-    /// use futures::TryStreamExt;
-    ///
     /// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
-    /// let sessions: Vec<_> = agent.list_sessions(None)?.try_collect().await?;
+    /// for session in agent.list_sessions(None)?.all().await? {
+    ///     println!("{}", session.session_id);
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -254,23 +276,12 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::NotSupported`] and [`Error::RelativePath`] at once; what the agent answers comes out
-    /// of the stream and ends it.
-    pub fn list_sessions(&self, cwd: Option<PathBuf>) -> Result<BoxStream<'static, Result<SessionInfo>>> {
+    /// of the listing and ends it.
+    pub fn list_sessions(&self, cwd: Option<PathBuf>) -> Result<Listing> {
         self.inner
             .require(self.capabilities().session_capabilities.list.is_some(), "sessionCapabilities.list")?;
         cwd.as_deref().map_or(Ok(()), absolute)?;
-        let mut request = ListSessionsRequest::default();
-        request.cwd = cwd;
-        let pages = stream::try_unfold(Some((self.inner.clone(), request)), async |page: Page| {
-            let Some((inner, mut request)) = page else { return Ok::<_, Error>(None) };
-            let response = inner.call(&request).await?;
-            // A cursor that does not move would list the same page for ever.
-            let more = response.next_cursor.is_some() && response.next_cursor != request.cursor;
-            request.cursor = response.next_cursor;
-            let sessions = stream::iter(response.sessions.into_iter().map(Ok));
-            Ok(Some((sessions, more.then_some((inner, request)))))
-        });
-        Ok(stream::TryStreamExt::try_flatten(pages).boxed())
+        Ok(Listing::new(self.inner.clone(), cwd))
     }
 
     /// Removes a session from the agent's list; an unknown one is no error. Needs an agent that

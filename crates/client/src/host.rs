@@ -20,8 +20,9 @@ pub type HostResult<T> = Result<T, WireError>;
 /// [`capabilities`](Host::capabilities) advertises. `()` is a host that refuses everything. A single
 /// method can also be given to [`Client::on`](crate::Client::on) as a closure.
 ///
-/// Each call runs in a task of its own and may await anything. It is dropped when the agent
-/// withdraws it or the connection ends.
+/// Each call runs in a task of its own and may await anything. It may begin before the updates that
+/// the agent sent ahead of it have been taken from their turn. It is dropped when the agent withdraws
+/// it or the connection ends: questions to the user at once, other calls a second later.
 ///
 /// ```
 /// use duologue_client::{Host, HostResult};
@@ -48,8 +49,7 @@ pub trait Host: Send + Sync + 'static {
     /// Lets the user decide whether a tool may run. The default chooses nothing, which the agent
     /// has to treat as a no.
     ///
-    /// When the turn is cancelled the question is answered `cancelled` for you, and what comes
-    /// later from here is ignored.
+    /// When the turn is cancelled the question is answered `cancelled` for you, and this is dropped.
     fn request_permission(
         &self,
         request: RequestPermissionRequest,

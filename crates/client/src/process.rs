@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use duologue_rpc::{Closed, Peer, Transport};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 
@@ -86,7 +86,7 @@ impl Process {
 
 /// Starts the program with three pipes, in a process group of its own.
 pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)> {
-    let program = command.program();
+    let (program, show_stderr) = (command.program(), command.shows_stderr());
     let mut command = tokio::process::Command::from(command.into_std());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
@@ -108,7 +108,7 @@ pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)
     tokio::spawn({
         let shared = shared.clone();
         async move {
-            shared.stderr.drain(stderr).await;
+            shared.stderr.drain(stderr, show_stderr).await;
             shared.stderr_done.send_replace(true);
         }
     });
@@ -249,11 +249,15 @@ impl Drop for Group {
 struct Tail(Mutex<Vec<u8>>);
 
 impl Tail {
-    async fn drain(&self, mut pipe: impl AsyncRead + Unpin) {
+    async fn drain(&self, mut pipe: impl AsyncRead + Unpin, show: bool) {
         let mut chunk = vec![0; 8 * 1024];
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+            let new = chunk.get(..count).unwrap_or_default();
+            if show {
+                let _ = tokio::io::stderr().write_all(new).await;
+            }
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            kept.extend_from_slice(new);
             // Cutting at twice the size keeps the copying linear.
             if kept.len() > 2 * STDERR_TAIL {
                 let surplus = kept.len() - STDERR_TAIL;

@@ -1,6 +1,6 @@
 //! What to ask an agent: text, and what comes with it.
 
-use duologue_schema::{AgentCapabilities, ContentBlock, EmbeddedResource, ResourceLink};
+use duologue_schema::{AgentCapabilities, ContentBlock, EmbeddedResource, Meta, ResourceLink};
 
 use crate::error::{Error, Result};
 
@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
     blocks: Vec<ContentBlock>,
+    meta: Option<Meta>,
 }
 
 impl Prompt {
@@ -65,8 +66,15 @@ impl Prompt {
         self
     }
 
-    /// The blocks, if the agent takes all of them.
-    pub(crate) fn for_agent(self, agent: &AgentCapabilities) -> Result<Vec<ContentBlock>> {
+    /// Adds `_meta` to the request, where trace context travels.
+    #[must_use]
+    pub fn meta(mut self, meta: Meta) -> Self {
+        self.meta = Some(meta);
+        self
+    }
+
+    /// The request's content, if the agent takes all of it.
+    pub(crate) fn for_agent(self, agent: &AgentCapabilities) -> Result<(Vec<ContentBlock>, Option<Meta>)> {
         let offered = &agent.prompt_capabilities;
         for block in &self.blocks {
             let (taken, capability) = match block {
@@ -79,7 +87,7 @@ impl Prompt {
                 return Err(Error::NotSupported { capability });
             }
         }
-        Ok(self.blocks)
+        Ok((self.blocks, self.meta))
     }
 }
 
@@ -97,6 +105,6 @@ impl From<String> for Prompt {
 
 impl From<Vec<ContentBlock>> for Prompt {
     fn from(blocks: Vec<ContentBlock>) -> Self {
-        Prompt { blocks }
+        Prompt { blocks, meta: None }
     }
 }

@@ -3,15 +3,17 @@
 //! Runs on the reader, so everything here is quick and in the order of the wire.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use duologue_rpc::{QueueSender, Responder};
 use duologue_schema::{
-    AvailableCommand, Conversation, NewSessionResponse, Plan, PromptResponse, RequestPermissionOutcome,
-    RequestPermissionResponse, SessionConfigOption, SessionId, SessionModeState, SessionUpdate, UsageUpdate,
+    AvailableCommand, Conversation, LoadSessionResponse, NewSessionResponse, Plan, PromptResponse,
+    SessionConfigOption, SessionId, SessionModeState, SessionUpdate, UsageUpdate,
 };
 
 use crate::error::Result;
+use crate::service::Cancel;
 
 /// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
 const KEPT_UPDATES: usize = 256;
@@ -81,16 +83,27 @@ struct Inner {
     state: SessionState,
     conversation: Option<Conversation>,
     turn: Slot,
-    replay: Option<QueueSender<Event<SessionModesAndOptions>>>,
+    replay: Option<Replaying>,
     between: Between,
-    /// Permission questions of the agent that the user has not answered.
-    questions: HashMap<u64, Responder>,
+    /// Questions of the agent that the user has not answered.
+    questions: HashMap<u64, Question>,
     last_number: u64,
-    dropped: u64,
+    /// Updates that nobody took, of the whole connection.
+    dropped: Arc<AtomicU64>,
 }
 
-/// What `session/load` answers with.
-pub(crate) type SessionModesAndOptions = duologue_schema::LoadSessionResponse;
+/// A `session/load` at work.
+struct Replaying {
+    sink: QueueSender<Event<LoadSessionResponse>>,
+    /// What the session was before: the replay tells it from the start, unless it fails.
+    before: (SessionState, Option<Conversation>),
+}
+
+/// A question of the agent, and how it is answered when its turn is cancelled.
+struct Question {
+    responder: Responder,
+    cancel: Cancel,
+}
 
 /// The one place for a turn.
 enum Slot {
@@ -117,7 +130,7 @@ impl Between {
 }
 
 impl Route {
-    fn new(id: SessionId, fold: bool) -> Arc<Self> {
+    fn new(id: SessionId, fold: bool, dropped: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Route {
             id,
             inner: Mutex::new(Inner {
@@ -128,7 +141,7 @@ impl Route {
                 between: Between::nothing(),
                 questions: HashMap::new(),
                 last_number: 0,
-                dropped: 0,
+                dropped,
             }),
         })
     }
@@ -156,7 +169,7 @@ impl Route {
             conversation.apply(&update);
         }
         if let Some(replay) = &inner.replay {
-            let _ = replay.push(Event::Update(update), bytes);
+            let _ = replay.sink.push(Event::Update(update), bytes);
             return;
         }
         match &inner.turn {
@@ -248,23 +261,34 @@ impl Route {
         }
     }
 
-    pub(crate) fn begin_replay(&self, sink: QueueSender<Event<SessionModesAndOptions>>) {
-        self.lock().replay = Some(sink);
+    /// Begins to tell the session anew; `false` while a turn or another replay runs.
+    pub(crate) fn begin_replay(&self, sink: QueueSender<Event<LoadSessionResponse>>) -> bool {
+        let mut inner = self.lock();
+        if inner.replay.is_some() || !matches!(inner.turn, Slot::Free) {
+            return false;
+        }
+        let conversation = inner.conversation.is_some().then(Conversation::default);
+        let before =
+            (std::mem::take(&mut inner.state), std::mem::replace(&mut inner.conversation, conversation));
+        inner.replay = Some(Replaying { sink, before });
+        true
     }
 
-    pub(crate) fn end_replay(&self, answer: Result<SessionModesAndOptions>) {
+    pub(crate) fn end_replay(&self, answer: Result<LoadSessionResponse>) {
         let mut inner = self.lock();
-        if let Some(conversation) = &mut inner.conversation {
-            conversation.end_turn();
+        let Some(Replaying { sink, before }) = inner.replay.take() else { return };
+        match &answer {
+            Ok(response) => {
+                inner.state.modes.clone_from(&response.modes);
+                inner.state.config_options = response.config_options.clone().unwrap_or_default();
+                if let Some(conversation) = &mut inner.conversation {
+                    conversation.end_turn();
+                }
+            }
+            Err(_) => (inner.state, inner.conversation) = before,
         }
-        if let Ok(response) = &answer {
-            inner.state.modes.clone_from(&response.modes);
-            inner.state.config_options = response.config_options.clone().unwrap_or_default();
-        }
-        if let Some(sink) = inner.replay.take() {
-            let _ = sink.push(Event::Done(answer), 0);
-            sink.finish();
-        }
+        let _ = sink.push(Event::Done(answer), 0);
+        sink.finish();
     }
 
     /// From here on, updates between turns go to `sink`; what was kept goes first.
@@ -282,40 +306,37 @@ impl Route {
 
     /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled
     /// already.
-    pub(crate) fn ask(&self, responder: Responder) -> Result<u64, Responder> {
+    pub(crate) fn ask(&self, responder: Responder, cancel: Cancel) -> Result<u64, Responder> {
         let mut inner = self.lock();
         if matches!(inner.turn, Slot::Running { cancelled: true, .. }) {
             return Err(responder);
         }
         inner.last_number += 1;
-        let question = inner.last_number;
-        inner.questions.insert(question, responder);
-        Ok(question)
+        let number = inner.last_number;
+        inner.questions.insert(number, Question { responder, cancel });
+        Ok(number)
     }
 
     /// Answers a question, unless the cancellation has it. Under the lock, so that what the user
     /// chose cannot come behind a `session/cancel`.
     pub(crate) fn answer(&self, question: u64, answer: impl FnOnce(Responder)) {
         let mut inner = self.lock();
-        if let Some(responder) = inner.questions.remove(&question) {
-            answer(responder);
+        if let Some(question) = inner.questions.remove(&question) {
+            answer(question.responder);
         }
-    }
-
-    /// All open questions, to be answered `cancelled`.
-    pub(crate) fn questions(&self) -> Questions {
-        Questions(std::mem::take(&mut self.lock().questions))
     }
 }
 
 /// Questions of the agent that nobody will answer any more.
-pub(crate) struct Questions(HashMap<u64, Responder>);
+pub(crate) struct Questions(HashMap<u64, Question>);
 
 impl Questions {
-    /// Answers all of them `cancelled`, as the protocol demands of a client that cancels.
+    /// Answers all of them `cancelled`, as the protocol demands of a client that cancels, and lets
+    /// go of the host's work on them.
     pub(crate) fn cancel(self) {
-        for responder in self.0.into_values() {
-            responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
+        for Question { responder, cancel } in self.0.into_values() {
+            responder.cancellation().cancel();
+            cancel(responder);
         }
     }
 }
@@ -339,7 +360,7 @@ impl Inner {
             while updates.len() > KEPT_UPDATES || *kept > KEPT_BYTES {
                 let Some((_, bytes)) = updates.pop_front() else { break };
                 *kept -= bytes;
-                self.dropped += 1;
+                self.dropped.fetch_add(1, Relaxed);
             }
         }
     }
@@ -355,23 +376,34 @@ pub(crate) enum Occupied {
 /// All sessions of a connection, and the updates of sessions that are being made.
 pub(crate) struct Router {
     fold: bool,
+    dropped: Arc<AtomicU64>,
     sessions: Mutex<Sessions>,
 }
 
 #[derive(Default)]
 struct Sessions {
-    routes: HashMap<SessionId, Arc<Route>>,
+    /// A session lives as long as somebody holds it or a turn of it runs.
+    routes: HashMap<SessionId, Weak<Route>>,
     /// `session/new` requests without an answer: while there are any, updates of unknown sessions
     /// are kept, since one of them may be the session's.
     opening: usize,
     early: VecDeque<(SessionId, SessionUpdate, usize)>,
     early_bytes: usize,
-    dropped: u64,
+}
+
+impl Sessions {
+    fn route(&mut self, id: &SessionId) -> Option<Arc<Route>> {
+        let route = self.routes.get(id)?.upgrade();
+        if route.is_none() {
+            self.routes.remove(id);
+        }
+        route
+    }
 }
 
 impl Router {
     pub(crate) fn new(fold: bool) -> Self {
-        Router { fold, sessions: Mutex::default() }
+        Router { fold, dropped: Arc::default(), sessions: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
@@ -379,19 +411,18 @@ impl Router {
     }
 
     pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
-        self.lock().routes.get(id).cloned()
+        self.lock().route(id)
     }
 
     /// Whether a session may be named in requests: one we know, or one that is being made.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        let sessions = self.lock();
-        sessions.opening > 0 || sessions.routes.contains_key(id)
+        let mut sessions = self.lock();
+        sessions.opening > 0 || sessions.route(id).is_some()
     }
 
     pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
         let mut sessions = self.lock();
-        if let Some(route) = sessions.routes.get(id) {
-            let route = route.clone();
+        if let Some(route) = sessions.route(id) {
             drop(sessions);
             return route.update(update, bytes);
         }
@@ -399,7 +430,7 @@ impl Router {
             || sessions.early.len() >= KEPT_UPDATES
             || sessions.early_bytes + bytes > KEPT_BYTES
         {
-            sessions.dropped += 1;
+            self.dropped.fetch_add(1, Relaxed);
             return;
         }
         sessions.early_bytes += bytes;
@@ -416,7 +447,7 @@ impl Router {
         let mut sessions = self.lock();
         sessions.opening -= 1;
         let route = response.map(|response| {
-            let route = Route::new(response.session_id.clone(), self.fold);
+            let route = Route::new(response.session_id.clone(), self.fold, self.dropped.clone());
             route.change_state(|state| {
                 state.modes.clone_from(&response.modes);
                 state.config_options = response.config_options.clone().unwrap_or_default();
@@ -430,13 +461,17 @@ impl Router {
                     sessions.early.push_back((id, update, bytes));
                 }
             }
-            sessions.routes.insert(response.session_id.clone(), route.clone());
+            sessions.routes.insert(response.session_id.clone(), Arc::downgrade(&route));
             route
         });
         if sessions.opening == 0 {
-            sessions.dropped += sessions.early.len() as u64;
+            self.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
             sessions.early = VecDeque::new();
             sessions.early_bytes = 0;
+        }
+        // Sessions that are gone are swept when the table would grow.
+        if sessions.routes.len() == sessions.routes.capacity() {
+            sessions.routes.retain(|_, route| route.strong_count() > 0);
         }
         route
     }
@@ -444,7 +479,12 @@ impl Router {
     /// Registers a session whose id is known beforehand: load and resume.
     pub(crate) fn register(&self, id: &SessionId) -> Arc<Route> {
         let mut sessions = self.lock();
-        sessions.routes.entry(id.clone()).or_insert_with(|| Route::new(id.clone(), self.fold)).clone()
+        if let Some(route) = sessions.route(id) {
+            return route;
+        }
+        let route = Route::new(id.clone(), self.fold, self.dropped.clone());
+        sessions.routes.insert(id.clone(), Arc::downgrade(&route));
+        route
     }
 
     pub(crate) fn forget(&self, id: &SessionId) {
@@ -453,7 +493,6 @@ impl Router {
 
     /// Updates that went nowhere, since the connection began.
     pub(crate) fn dropped(&self) -> u64 {
-        let sessions = self.lock();
-        sessions.dropped + sessions.routes.values().map(|route| route.lock().dropped).sum::<u64>()
+        self.dropped.load(Relaxed)
     }
 }

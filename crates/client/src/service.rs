@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service, until_dropped};
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientCapabilities, ElicitationMode, Error as WireError,
-    ReadTextFileRequest, Request, RequestPermissionOutcome, RequestPermissionResponse, SessionId,
-    WriteTextFileRequest,
+    AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
+    CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
+    ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest,
+    ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
+    RequestPermissionResponse, SessionId, TerminalOutputRequest, WaitForTerminalExitRequest,
+    WriteTextFileRequest, path_fault,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -17,8 +20,8 @@ use serde_json::value::RawValue;
 use crate::host::{Host, HostResult};
 use crate::router::{Route, Router};
 
-/// Longest path an agent may name, in bytes: Linux's `PATH_MAX`.
-const PATH_BYTES: usize = 4096;
+/// How a question is answered when its turn is cancelled.
+pub(crate) type Cancel = fn(Responder);
 
 type Closure = Arc<dyn Fn(Option<&RawValue>, Answer) + Send + Sync>;
 
@@ -48,6 +51,21 @@ impl Closures {
     pub(crate) fn advertise(&self, capabilities: &mut ClientCapabilities) {
         capabilities.fs.read_text_file |= self.0.contains_key(ReadTextFileRequest::METHOD);
         capabilities.fs.write_text_file |= self.0.contains_key(WriteTextFileRequest::METHOD);
+        let terminal = [
+            CreateTerminalRequest::METHOD,
+            TerminalOutputRequest::METHOD,
+            WaitForTerminalExitRequest::METHOD,
+            KillTerminalRequest::METHOD,
+            ReleaseTerminalRequest::METHOD,
+        ];
+        capabilities.terminal |= terminal.iter().all(|method| self.0.contains_key(method));
+        if self.0.contains_key(CreateElicitationRequest::METHOD) {
+            capabilities.elicitation.get_or_insert_with(|| {
+                ElicitationCapabilities::new()
+                    .form(ElicitationFormCapabilities::new())
+                    .url(ElicitationUrlCapabilities::new())
+            });
+        }
     }
 }
 
@@ -154,9 +172,32 @@ impl<H: Host> ClientService<H> {
         }
     }
 
-    /// How a request is answered: a permission question may be answered by a cancellation first.
-    fn answer(&self, session: Option<&SessionId>, responder: Responder) -> Answer {
-        Answer { responder, question: session.and_then(|id| self.router.route(id)) }
+    /// How a request is answered: a question to the user may be answered by a cancellation first.
+    fn answer(&self, request: &AgentRequest, responder: Responder) -> Answer {
+        let (session, cancel): (_, Cancel) = match request {
+            AgentRequest::RequestPermission(request) => (Some(&request.session_id), |responder| {
+                responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
+            }),
+            AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), |responder| {
+                responder.respond(Ok(CreateElicitationResponse::cancel()));
+            }),
+            _ => return Answer { responder, question: None },
+        };
+        let route = session.and_then(|id| self.router.route(id));
+        Answer { responder, question: route.map(|route| (route, cancel)) }
+    }
+}
+
+/// The session an elicitation belongs to, if it belongs to one.
+fn elicited_in(mode: &ElicitationMode) -> Option<&SessionId> {
+    let scope = match mode {
+        ElicitationMode::Form(form) => &form.scope,
+        ElicitationMode::Url(url) => &url.scope,
+        _ => return None,
+    };
+    match scope {
+        ElicitationScope::Session(scope) => Some(&scope.session_id),
+        _ => None,
     }
 }
 
@@ -168,11 +209,7 @@ impl<H: Host> Service for ClientService<H> {
                 if let Some(fault) = self.fault(&request) {
                     return refuse(responder, fault);
                 }
-                let session = match &request {
-                    AgentRequest::RequestPermission(request) => Some(&request.session_id),
-                    _ => None,
-                };
-                let reply = self.answer(session, responder);
+                let reply = self.answer(&request, responder);
                 match self.closures.0.get(incoming.method) {
                     Some(closure) => closure(incoming.params, reply),
                     None => self.dispatch(request, reply),
@@ -180,7 +217,7 @@ impl<H: Host> Service for ClientService<H> {
             }
             Some(Err(error)) => refuse(responder, error),
             None => match self.closures.0.get(incoming.method) {
-                Some(closure) => closure(incoming.params, self.answer(None, responder)),
+                Some(closure) => closure(incoming.params, Answer { responder, question: None }),
                 None => {
                     if let Err(responder) = self.extensions.request(incoming, responder) {
                         responder.method_not_found(incoming.method);
@@ -209,11 +246,11 @@ impl<H: Host> Service for ClientService<H> {
     }
 }
 
-/// The answer to one request of the agent, which for a permission question the session may take
-/// over.
+/// The answer to one request of the agent. A question to the user may be answered by the
+/// cancellation of its session's turn.
 struct Answer {
     responder: Responder,
-    question: Option<Arc<Route>>,
+    question: Option<(Arc<Route>, Cancel)>,
 }
 
 impl Answer {
@@ -225,27 +262,28 @@ impl Answer {
         self,
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
-        let Answer { responder, question: Some(route) } = self else { return self.responder.spawn(work) };
-        let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
-        let cancelled = || RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
-        let question = match route.ask(responder) {
-            Ok(question) => question,
-            Err(responder) => return responder.respond(Ok(cancelled())),
+        let Answer { responder, question: Some((route, cancel)) } = self else {
+            return self.responder.spawn(work);
         };
-        let question = Question { route, number: question };
+        let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
+        let number = match route.ask(responder, cancel) {
+            Ok(number) => number,
+            Err(responder) => return cancel(responder),
+        };
+        let question = Question { route, number };
         peer.spawn(async move {
-            // A withdrawn question has no use for a grace period.
-            let answer = until_dropped(&cancellation, std::time::Duration::ZERO, work).await;
+            // A question that was withdrawn or cancelled has no use for a grace period.
+            let answer = until_dropped(&cancellation, Duration::ZERO, work).await;
             // Nothing to do when the turn was cancelled meanwhile: that has answered it.
             question.route.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
-                None => responder.respond(Ok(cancelled())),
+                None => cancel(responder),
             });
         });
     }
 }
 
-/// An open permission question. A host that panics over it drops it, and that answers it.
+/// An open question to the user. A host that panics over it drops it, and that answers it.
 struct Question {
     route: Arc<Route>,
     number: u64,
@@ -254,18 +292,5 @@ struct Question {
 impl Drop for Question {
     fn drop(&mut self) {
         self.route.answer(self.number, drop);
-    }
-}
-
-fn path_fault(path: &Path) -> Option<&'static str> {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    if !path.is_absolute() {
-        Some("must be absolute")
-    } else if bytes.contains(&0) {
-        Some("must not hold a NUL byte")
-    } else if bytes.len() > PATH_BYTES {
-        Some("is too long")
-    } else {
-        None
     }
 }

@@ -5,19 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use duologue_rpc::{Asked, Error as RpcError, Queue};
+use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
-    CloseSessionRequest, Conversation, LoadSessionRequest, McpServer, NewSessionRequest, PromptRequest,
-    ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId, SessionUpdate,
-    SetSessionConfigOptionRequest, SetSessionModeRequest,
+    CloseSessionRequest, Conversation, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
+    NewSessionRequest, PromptRequest, ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId,
+    SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures::Stream;
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, Inner};
+use crate::connection::{Connection, Inner, Withdraw};
 use crate::error::{Error, Result};
 use crate::prompt::Prompt;
-use crate::router::{Event, Occupied, Route, SessionModesAndOptions, SessionState};
+use crate::router::{Event, Occupied, Route, SessionState};
 use crate::turn::Turn;
 
 /// A session that is about to be made or restored: its folder and what goes with it.
@@ -39,11 +39,18 @@ pub struct SessionBuilder {
     cwd: PathBuf,
     additional_directories: Vec<PathBuf>,
     mcp_servers: Vec<McpServer>,
+    meta: Option<Meta>,
 }
 
 impl SessionBuilder {
     pub(crate) fn new(connection: Connection, cwd: PathBuf) -> Self {
-        SessionBuilder { connection, cwd, additional_directories: Vec::new(), mcp_servers: Vec::new() }
+        SessionBuilder {
+            connection,
+            cwd,
+            additional_directories: Vec::new(),
+            mcp_servers: Vec::new(),
+            meta: None,
+        }
     }
 
     /// Adds a folder the session may work in. The agent has to advertise
@@ -60,7 +67,17 @@ impl SessionBuilder {
         self
     }
 
+    /// Adds `_meta` to the request.
+    pub fn meta(mut self, meta: Meta) -> Self {
+        self.meta = Some(meta);
+        self
+    }
+
     /// Makes a new session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the request.
     ///
     /// # Errors
     ///
@@ -71,6 +88,7 @@ impl SessionBuilder {
         let mut request = NewSessionRequest::new(self.cwd);
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
+        request.meta = self.meta;
         let inner = self.connection.inner;
         inner.router.opening();
         let (sender, receiver) = oneshot::channel();
@@ -105,8 +123,9 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`]; what the agent
-    /// answers comes out of the replay.
+    /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`], and [`Error::Busy`]
+    /// while the same session runs a turn or is being loaded; what the agent answers comes out of the
+    /// replay.
     pub fn load(self, id: impl Into<SessionId>) -> Result<Replay> {
         self.check()?;
         let inner = self.connection.inner;
@@ -114,11 +133,14 @@ impl SessionBuilder {
         let mut request = LoadSessionRequest::new(id.into(), self.cwd);
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
+        request.meta = self.meta;
         let known = inner.router.route(&request.session_id).is_some();
         let route = inner.router.register(&request.session_id);
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
-        route.begin_replay(sink);
+        if !route.begin_replay(sink) {
+            return Err(Error::Busy);
+        }
         let sent = inner.peer().request_into(&request, Some(stream), {
             let (inner, route) = (Arc::downgrade(&inner), route.clone());
             move |response| {
@@ -158,22 +180,24 @@ impl SessionBuilder {
         inner.require(inner.agent().session_capabilities.resume.is_some(), "sessionCapabilities.resume")?;
         let mut request = ResumeSessionRequest::new(id.into(), self.cwd);
         request.additional_directories = self.additional_directories;
+        request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
         let known = inner.router.route(&request.session_id).is_some();
         let route = inner.router.register(&request.session_id);
-        match inner.call(&request).await {
-            Ok(response) => {
-                route.change_state(|state| {
-                    state.modes = response.modes;
-                    state.config_options = response.config_options.unwrap_or_default();
-                });
-                Ok(Session { connection: inner, route })
-            }
+        let restored = route.clone();
+        let answer = inner.call_then(&request, move |response| {
+            restored.change_state(|state| {
+                state.modes.clone_from(&response.modes);
+                state.config_options = response.config_options.clone().unwrap_or_default();
+            });
+        });
+        match answer.await {
+            Ok(_) => Ok(Session { connection: inner, route }),
             Err(error) => {
                 if !known {
                     inner.router.forget(&route.id);
                 }
-                Err(error.with_login(inner.auth_methods()))
+                Err(error)
             }
         }
     }
@@ -237,7 +261,7 @@ impl Session {
     ///
     /// Dropping the future starts nothing, or cancels what it has started.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Turn> {
-        let blocks = prompt.into().for_agent(self.connection.agent())?;
+        let (blocks, meta) = prompt.into().for_agent(self.connection.agent())?;
         let (sink, queue) = self.connection.peer().queue();
         let stream = sink.id();
         let number = loop {
@@ -249,7 +273,8 @@ impl Session {
             }
         };
         self.route.asked(&blocks);
-        let request = PromptRequest::new(self.route.id.clone(), blocks);
+        let mut request = PromptRequest::new(self.route.id.clone(), blocks);
+        request.meta = meta;
         let sent = self.connection.peer().request_into(&request, Some(stream), {
             let (connection, route) = (Arc::downgrade(&self.connection), self.route.clone());
             move |answer| {
@@ -270,6 +295,7 @@ impl Session {
             Err(error) => {
                 let error = Error::from(error);
                 self.route.done(number, Err(error.clone()));
+                self.connection.turn_ended.notify_waiters();
                 Err(error)
             }
         }
@@ -291,7 +317,8 @@ impl Session {
         Updates { queue }
     }
 
-    /// The last word on modes, options, commands, plan, usage and title.
+    /// The last word on modes, options, commands, plan, usage and title. Modes and options are there
+    /// from the start; agents send the rest a moment after the session was made.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.route.state()
@@ -311,13 +338,16 @@ impl Session {
     /// [`Error::NotSupported`] when the agent has no modes, and what it answers.
     pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
         self.connection.require(self.state().modes.is_some(), "modes")?;
-        let mode = mode.into();
-        self.connection.call(&SetSessionModeRequest::new(self.route.id.clone(), mode.clone())).await?;
-        self.route.change_state(|state| {
-            if let Some(modes) = &mut state.modes {
-                modes.current_mode_id = mode;
-            }
-        });
+        let (route, mode) = (self.route.clone(), mode.into());
+        let request = SetSessionModeRequest::new(self.route.id.clone(), mode.clone());
+        let switched = move |_: &_| {
+            route.change_state(|state| {
+                if let Some(modes) = &mut state.modes {
+                    modes.current_mode_id = mode;
+                }
+            });
+        };
+        self.connection.call_then(&request, switched).await?;
         Ok(())
     }
 
@@ -334,9 +364,11 @@ impl Session {
     ) -> Result<Vec<SessionConfigOption>> {
         self.connection.require(!self.state().config_options.is_empty(), "configOptions")?;
         let request = SetSessionConfigOptionRequest::new(self.route.id.clone(), option.into(), value.into());
-        let options = self.connection.call(&request).await?.config_options;
-        self.route.change_state(|state| state.config_options.clone_from(&options));
-        Ok(options)
+        let route = self.route.clone();
+        let answer = self.connection.call_then(&request, move |response| {
+            route.change_state(|state| state.config_options.clone_from(&response.config_options));
+        });
+        Ok(answer.await?.config_options)
     }
 
     /// Ends the session on the agent's side; a running turn is cancelled by it. Needs an agent that
@@ -348,7 +380,11 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
         self.connection.require(offered, "sessionCapabilities.close")?;
-        self.route.questions().cancel();
+        // The agent is going to end the turn as if it were cancelled.
+        let questions = self.route.running().and_then(|number| self.route.cancel(number, false));
+        if let Some(questions) = questions {
+            questions.cancel();
+        }
         self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
         self.connection.router.forget(&self.route.id);
         Ok(())
@@ -392,19 +428,9 @@ impl Stream for Updates {
 #[derive(Debug)]
 pub struct Replay {
     session: Session,
-    queue: Queue<Event<SessionModesAndOptions>>,
+    queue: Queue<Event<LoadSessionResponse>>,
     outcome: Option<Result<Session>>,
     _withdraw: Withdraw,
-}
-
-/// Withdraws a request that has no answer when it is dropped.
-#[derive(Debug)]
-struct Withdraw(Asked);
-
-impl Drop for Withdraw {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
 }
 
 impl Replay {

@@ -109,8 +109,9 @@ impl Turn {
         self.connection.cancel_turn(&self.route, self.number, false);
     }
 
-    /// Lets the turn run on without anybody listening. Its updates go where updates between turns
-    /// go, see [`Session::updates`](crate::Session::updates).
+    /// Lets the turn run on without anybody listening. What is still in its stream is discarded;
+    /// later updates go where updates between turns go, see
+    /// [`Session::updates`](crate::Session::updates).
     pub fn detach(self) {
         self.route.detach(self.number);
     }

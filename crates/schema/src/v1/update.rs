@@ -22,7 +22,8 @@ pub struct SessionNotification {
 
 /// One thing that happened in a session.
 ///
-/// It shows as the words of the agent, so that printing every update prints its message:
+/// It shows as the words of the agent, and a cleared draft as a line break, so that printing every
+/// update prints what the agent says:
 ///
 /// ```
 /// use duologue_schema::SessionUpdate;
@@ -109,6 +110,7 @@ impl fmt::Display for SessionUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentMessageChunk(chunk) => chunk.content.fmt(f),
+            Self::AgentMessageClear(_) => f.write_str("\n"),
             _ => Ok(()),
         }
     }

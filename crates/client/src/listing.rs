@@ -1,0 +1,70 @@
+//! The agent's sessions, page by page.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use duologue_schema::{ListSessionsRequest, SessionInfo};
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+
+use crate::connection::Inner;
+use crate::error::{Error, Result};
+
+/// The sessions an agent knows. Pages are asked for as they are needed.
+#[must_use = "nothing is asked before the listing is taken"]
+pub struct Listing {
+    sessions: BoxStream<'static, Result<SessionInfo>>,
+}
+
+/// Where a listing goes on.
+type Page = Option<(Arc<Inner>, ListSessionsRequest)>;
+
+impl Listing {
+    pub(crate) fn new(connection: Arc<Inner>, cwd: Option<PathBuf>) -> Self {
+        let mut request = ListSessionsRequest::default();
+        request.cwd = cwd;
+        let pages = stream::try_unfold(Some((connection, request)), async |page: Page| {
+            let Some((connection, mut request)) = page else { return Ok::<_, Error>(None) };
+            let response = connection.call(&request).await?;
+            // A cursor that does not move would list the same page for ever.
+            let more = response.next_cursor.is_some() && response.next_cursor != request.cursor;
+            request.cursor = response.next_cursor;
+            let sessions = stream::iter(response.sessions.into_iter().map(Ok));
+            Ok(Some((sessions, more.then_some((connection, request)))))
+        });
+        Listing { sessions: pages.try_flatten().boxed() }
+    }
+
+    /// The next session; `None` after the last one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<SessionInfo>> {
+        self.sessions.next().await
+    }
+
+    /// All sessions.
+    ///
+    /// # Errors
+    ///
+    /// What the agent answers to any page.
+    pub async fn all(self) -> Result<Vec<SessionInfo>> {
+        self.sessions.try_collect().await
+    }
+}
+
+impl std::fmt::Debug for Listing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listing").finish_non_exhaustive()
+    }
+}
+
+impl Stream for Listing {
+    type Item = Result<SessionInfo>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.sessions.poll_next_unpin(cx)
+    }
+}
