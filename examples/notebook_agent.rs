@@ -1,0 +1,134 @@
+//! An agent that remembers: state for each session, commands, modes, login, and sessions that can be
+//! listed and loaded again. It keeps notes; `clear` asks first.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use duologue_agent::schema::{
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand, InitializeRequest,
+    ListSessionsRequest, ListSessionsResponse, RequestPermissionOutcome, SessionCapabilities, SessionId,
+    SessionInfo, SessionListCapabilities, SessionMode, SessionModeId, SessionModeState, SessionUpdate,
+};
+use duologue_agent::{
+    Agent, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup, StopReason,
+    Turn, serve_stdio,
+};
+
+/// The notes of one session, and how they are shown.
+#[derive(Default)]
+struct Notes {
+    lines: Mutex<Vec<String>>,
+    numbered: AtomicBool,
+}
+
+#[derive(Default)]
+struct Notebook {
+    logged_in: AtomicBool,
+    /// Every session of this process, so that it can be loaded again.
+    sessions: Mutex<BTreeMap<SessionId, (std::path::PathBuf, Arc<Notes>)>>,
+}
+
+impl Notebook {
+    /// What a session starts with, and what is sent as soon as it has started.
+    async fn set_up(&self, session: &Session, notes: Arc<Notes>) -> Result<SessionSetup> {
+        let entry = (session.cwd().to_owned(), notes.clone());
+        locked(&self.sessions).insert(session.id().clone(), entry);
+        session.set_state(notes);
+        session.set_commands(vec![AvailableCommand::new("clear", "Forget all notes")]).await?;
+        let modes = vec![SessionMode::new("plain", "Plain"), SessionMode::new("numbered", "Numbered")];
+        Ok(SessionSetup::new().modes(SessionModeState::new("plain", modes)))
+    }
+}
+
+impl Agent for Notebook {
+    fn capabilities(&self) -> AgentCapabilities {
+        let sessions = SessionCapabilities::new().list(SessionListCapabilities::new());
+        AgentCapabilities::new().load_session(true).session_capabilities(sessions)
+    }
+
+    fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
+        vec![AuthMethodAgent::new("just-ask", "Say please").into()]
+    }
+
+    async fn authenticate(&self, _: AuthMethodId) -> Result<()> {
+        self.logged_in.store(true, Relaxed);
+        Ok(())
+    }
+
+    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+        if !self.logged_in.load(Relaxed) {
+            return Err(Error::auth_required());
+        }
+        self.set_up(session, Arc::default()).await
+    }
+
+    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+        let known = locked(&self.sessions).get(session.id()).map(|(_, notes)| notes.clone());
+        let notes = known.ok_or_else(|| Error::not_found("no such notebook"))?;
+        // The replay: what was said, as updates, before the answer.
+        let lines = locked(&notes.lines).clone();
+        for line in lines {
+            session.update(SessionUpdate::user_message(line)).await?;
+            session.update(SessionUpdate::agent_message("Noted.")).await?;
+        }
+        self.set_up(session, notes).await
+    }
+
+    async fn list_sessions(&self, _: ListSessionsRequest) -> Result<ListSessionsResponse> {
+        let sessions = locked(&self.sessions);
+        let infos = sessions.iter().map(|(id, (cwd, _))| SessionInfo::new(id.clone(), cwd.clone()));
+        Ok(ListSessionsResponse::new(infos.collect::<Vec<_>>()))
+    }
+
+    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
+        let notes = session.state::<Arc<Notes>>();
+        match mode.as_str() {
+            "plain" => notes.numbered.store(false, Relaxed),
+            "numbered" => notes.numbered.store(true, Relaxed),
+            _ => return Err(Error::invalid_params("there is no such mode")),
+        }
+        Ok(())
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        let notes = turn.state::<Arc<Notes>>();
+        match prompt.text().trim() {
+            "/clear" => {
+                let clear = turn.tool_call("Forget all notes").announce().await?;
+                let yes = PermissionOption::new("yes", "Forget them", PermissionOptionKind::AllowOnce);
+                let no = PermissionOption::new("no", "Keep them", PermissionOptionKind::RejectOnce);
+                match clear.request_permission(vec![yes, no]).await? {
+                    RequestPermissionOutcome::Selected(chosen) if chosen.option_id == "yes" => {
+                        locked(&notes.lines).clear();
+                        clear.complete().await?;
+                    }
+                    _ => clear.fail("You kept them.").await?,
+                }
+            }
+            "" => {
+                let numbered = notes.numbered.load(Relaxed);
+                let lines = locked(&notes.lines).clone();
+                let mut message = turn.message();
+                for (number, line) in (1..).zip(lines) {
+                    let mark = if numbered { format!("{number}.") } else { "-".into() };
+                    message.push(format!("{mark} {line}\n")).await?;
+                }
+            }
+            note => {
+                locked(&notes.lines).push(note.to_owned());
+                turn.message().push("Noted.").await?;
+            }
+        }
+        Ok(StopReason::EndTurn)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    serve_stdio(Notebook::default()).await
+}
