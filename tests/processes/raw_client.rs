@@ -161,10 +161,16 @@ impl RawClient {
         self.send("session/prompt", json!({"sessionId": session, "prompt": content}))
     }
 
-    /// The next line, which has to be a message.
-    pub(crate) fn line(&mut self) -> Value {
+    /// The next line as it is.
+    pub(crate) fn bytes(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
         self.output.as_mut().expect("not hung up").read_until(b'\n', &mut line).expect("a line");
+        line
+    }
+
+    /// The next line, which has to be a message.
+    pub(crate) fn line(&mut self) -> Value {
+        let line = self.bytes();
         let text = String::from_utf8_lossy(&line);
         serde_json::from_slice(&line).unwrap_or_else(|error| panic!("{error} in {text:?}"))
     }
