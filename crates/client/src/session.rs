@@ -314,7 +314,7 @@ impl Session {
     pub fn updates(&self) -> Updates {
         let (sink, queue) = self.connection.peer().queue();
         self.route.listen(sink);
-        Updates { queue }
+        Updates { queue, session: self.route.clone() }
     }
 
     /// The last word on modes, options, commands, plan, usage and title. Modes and options are there
@@ -398,9 +398,16 @@ impl Session {
 }
 
 /// Updates of a session outside its turns. Ends with the connection.
-#[derive(Debug)]
 pub struct Updates {
     queue: Queue<SessionUpdate>,
+    /// Who listens to a session holds it.
+    session: Arc<Route>,
+}
+
+impl std::fmt::Debug for Updates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Updates").field("session", &self.session.id).finish_non_exhaustive()
+    }
 }
 
 impl Updates {
