@@ -9,6 +9,8 @@ mod clearing;
 mod manners;
 #[path = "order_rules/memory.rs"]
 mod memory;
+#[path = "order_rules/process.rs"]
+mod process;
 #[path = "order_rules/reading.rs"]
 mod reading;
 mod support;

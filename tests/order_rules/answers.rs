@@ -16,6 +16,7 @@ over_every_wire!(
     rule_7_what_nobody_handles_is_refused_at_once,
     rule_7_a_panic_or_a_dropped_responder_is_one_answer,
     rule_7_every_request_gets_exactly_one_answer,
+    rule_7_an_id_in_flight_is_not_taken_twice,
     rule_7_an_answer_that_does_not_fit_is_an_error,
     rule_7_an_id_that_does_not_fit_is_still_answered,
     rule_7_the_end_of_input_fails_waiters_at_once,
@@ -152,6 +153,27 @@ async fn rule_7_every_request_gets_exactly_one_answer(wire: Wire) {
     script.probe().await;
 }
 
+async fn rule_7_an_id_in_flight_is_not_taken_twice(wire: Wire) {
+    let mut script = trouble(wire, Limits::default());
+    for round in 0..100 {
+        let id = [json!("seven"), json!(7), Value::Null][round % 3].clone();
+        let say = |method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method});
+        script.say(say("_polite")).await;
+        // The second one is refused by its own answer, and the first one is as good as ever.
+        for method in ["_good", "_polite", "_nobody"] {
+            script.say(say(method)).await;
+            let refusal = script.hear().await;
+            assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&id, &json!(-32600)));
+        }
+        script.tell("$/cancel_request", json!({"requestId": id})).await;
+        let answer = script.hear().await;
+        assert_eq!((&answer["id"], &answer["result"]), (&id, &json!("half of it")));
+        // Now it is free again.
+        script.say(say("_nobody")).await;
+        assert_eq!(script.hear().await["error"]["code"], -32601);
+    }
+}
+
 async fn rule_7_an_answer_that_does_not_fit_is_an_error(wire: Wire) {
     let mut limits = Limits::default();
     limits.frame_bytes = 1000;
@@ -230,7 +252,7 @@ impl Agent for Leaving {
             std::future::pending::<()>().await;
         }
         turn.cancelled().await;
-        turn.message().push("goodbye").await?;
+        turn.update(duologue_schema::SessionUpdate::agent_message("goodbye")).await?;
         Ok(StopReason::EndTurn)
     }
 }

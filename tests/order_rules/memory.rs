@@ -8,6 +8,7 @@ use std::time::Duration;
 use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use duologue_client::{Client, Connection, Error as ClientError};
 use duologue_rpc::{Error, Incoming, Limits, Queue, QueueSender, Responder, Service};
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -288,47 +289,66 @@ async fn rule_6_the_request_after_1024_is_refused_at_once(wire: Wire) {
     assert_eq!(holder.stats().refused, 200);
 }
 
-/// Talks until it cannot any more, and tells why it stopped.
+/// Sets sessions up with more or less to say, and talks until it cannot any more.
 struct Talker(mpsc::UnboundedSender<String>);
+
+impl Talker {
+    fn say(&self, what: impl Into<String>) {
+        let _ = self.0.send(what.into());
+    }
+}
 
 impl Agent for Talker {
     async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
-        for number in 0..500 {
-            let text = format!("{number} {}", "h".repeat(KIB));
+        let length = if session.cwd().ends_with("much") { KIB } else { 40 };
+        for number in 0..200 {
+            let text = format!("{number} {}", "h".repeat(length));
             session.update(duologue_client::SessionUpdate::agent_message(text)).await?;
         }
-        let _ = self.0.send("session set up".into());
+        self.say("set up");
         Ok(SessionSetup::new())
     }
 
     async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
         let mut message = turn.message();
         loop {
+            if turn.client().peer().ready().now_or_never().is_none() {
+                self.say("full");
+            }
             if let Err(error) = message.push("t".repeat(KIB)).await {
-                let _ = self.0.send(error.to_string());
+                self.say(error.to_string());
                 return Err(error);
             }
         }
     }
 }
 
-fn small_output() -> Limits {
+/// An agent with little room for output.
+fn talker(wire: Wire) -> (Played, mpsc::UnboundedReceiver<String>) {
+    let (transport, client) = wire.played();
+    let (said, heard) = mpsc::unbounded_channel();
     let mut limits = Limits::default();
     limits.output_bytes = 32 * KIB;
-    limits
+    tokio::spawn(Server::new(Talker(said)).limits(limits).serve(transport));
+    (client, heard)
+}
+
+async fn heard(words: &mut mpsc::UnboundedReceiver<String>, what: &str) {
+    while words.recv().await.expect("an agent that talks") != what {}
 }
 
 async fn rule_6_a_cancel_wakes_an_agent_that_waits_for_room(wire: Wire) {
-    let (transport, mut client) = wire.played();
-    let (said, mut heard) = mpsc::unbounded_channel();
-    tokio::spawn(Server::new(Talker(said)).limits(small_output()).serve(transport));
+    let (mut client, mut words) = talker(wire);
     client.initialize(json!({})).await;
     let session = client.new_session().await;
-    assert_eq!(heard.recv().await.as_deref(), Some("session set up"));
+    for _ in 0..200 {
+        client.expect("session/update").await;
+    }
     let prompt = client.prompt(&session, "talk").await;
-    // Nothing is read meanwhile, so it waits for room, sooner or later and for ever.
+    // Nothing is read meanwhile, so it waits for room, and would for ever.
+    heard(&mut words, "full").await;
     client.cancel(&session).await;
-    assert_eq!(heard.recv().await.as_deref(), Some("the turn was cancelled"));
+    heard(&mut words, "the turn was cancelled").await;
     loop {
         let message = client.hear().await;
         if message["id"] == prompt {
@@ -340,20 +360,31 @@ async fn rule_6_a_cancel_wakes_an_agent_that_waits_for_room(wire: Wire) {
 }
 
 async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
-    let (transport, mut client) = wire.played();
-    let (said, mut heard) = mpsc::unbounded_channel();
-    tokio::spawn(Server::new(Talker(said)).limits(small_output()).serve(transport));
+    let (mut client, mut words) = talker(wire);
     client.initialize(json!({})).await;
-    // Nothing is read until the agent has set the session up, half a MiB of updates included.
+    let first = client.new_session().await;
+    let prompt = client.prompt(&first, "talk").await;
+    heard(&mut words, "full").await;
+    // There is no room at all, and nothing is read until the agent has set the session up.
     let request = client.ask("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-    assert_eq!(heard.recv().await.as_deref(), Some("session set up"));
-    let answer = client.hear().await;
-    assert_eq!(answer["id"], request, "the answer comes first");
-    for expected in 0..500 {
-        let update = client.expect("session/update").await;
-        assert_eq!(update["params"]["sessionId"], answer["result"]["sessionId"]);
-        let text = update["params"]["update"]["content"]["text"].as_str().expect("text");
-        assert_eq!(number(text), expected);
+    heard(&mut words, "set up").await;
+    client.cancel(&first).await;
+    let (mut second, mut next, mut ended) = (None, 0, false);
+    while next < 200 || !ended {
+        let message = client.hear().await;
+        if message["id"] == prompt {
+            ended = true;
+        } else if message["id"] == request {
+            second = Some(message["result"]["sessionId"].clone());
+        } else if message["params"]["sessionId"] != *first && message.get("method").is_some() {
+            assert_eq!(Some(&message["params"]["sessionId"]), second.as_ref(), "the answer comes first");
+            assert_eq!(number(message["params"]["update"]["content"]["text"].as_str().expect("text")), next);
+            next += 1;
+        }
     }
+    client.probe().await;
+    // What is held is bounded too. That is the end of this session, not of the connection.
+    let answer = client.asked("session/new", json!({"cwd": "/much", "mcpServers": []})).await;
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
     client.probe().await;
 }

@@ -1,0 +1,218 @@
+//! Lines that are too long, too many, too slow, or not finished.
+
+use duologue_client::Client;
+use duologue_client::rpc::{Closed, Error as RpcError};
+use serde_json::{Value, json};
+
+use super::agent;
+use crate::support::played::client_of;
+use crate::support::{Wire, chunk, in_time, texts};
+
+const MIB: usize = 1024 * 1024;
+const LIMIT: usize = 16 * MIB;
+
+/// A request of exactly this many bytes, line end not counted.
+fn request_of(bytes: usize) -> String {
+    let start = r#"{"jsonrpc":"2.0","id":1,"method":"_nobody/knows","params":{"t":""#;
+    format!("{start}{}\"}}}}", "x".repeat(bytes - start.len() - 3))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+    in_time(async {
+        let mut agent = agent();
+        agent.wire.initialize(json!({})).await;
+        for bytes in [LIMIT - 1, LIMIT] {
+            agent.wire.say(request_of(bytes)).await;
+            assert_eq!(agent.wire.hear().await["error"]["code"], -32601, "{bytes}");
+        }
+        agent.wire.write(format!("{}\n{}\n", request_of(100), request_of(LIMIT + 1))).await;
+        assert_eq!(agent.wire.hear().await["error"]["code"], -32601, "the one in front of it");
+        let rest = agent.wire.rest().await;
+        let [answer] = rest.as_slice() else { panic!("{rest:?}") };
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)));
+        assert!(!agent.child.wait().await.expect("a status").success());
+    })
+    .await;
+}
+
+/// The greatest memory a process has used so far.
+#[cfg(target_os = "linux")]
+fn peak_memory(agent: &super::Agent) -> usize {
+    let id = agent.child.id().expect("it runs");
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    peak.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_without_end_costs_no_more_than_the_limit() {
+    in_time(async {
+        let mut agent = agent();
+        agent.wire.initialize(json!({})).await;
+        let before = peak_memory(&agent);
+        agent.wire.write("x".repeat(LIMIT)).await;
+        let grown = peak_memory(&agent) - before;
+        assert!(grown <= 2 * LIMIT, "{grown} bytes");
+        // It leaves before the end comes, so the rest cannot be written.
+        agent.wire.write("xxx").await;
+        assert_eq!(agent.wire.rest().await.len(), 1);
+        assert!(!agent.child.wait().await.expect("a status").success());
+    })
+    .await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn small_things_in_a_long_line_do_not_grow_large() {
+    in_time(async {
+        for unit in ["1,", "{},", "[],", "\"\",", "\"\\u0041\","] {
+            let mut agent = agent();
+            agent.wire.initialize(json!({})).await;
+            let session = agent.wire.new_session().await;
+            let before = peak_memory(&agent);
+            let many = unit.repeat(8 * MIB / unit.len());
+            for start in [
+                r#"{"jsonrpc":"2.0","method":"_nobody/knows","params":{"a":["#.to_owned(),
+                format!(
+                    r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":"{session}","a":["#
+                ),
+            ] {
+                let line = format!("{start}{many}1]}}}}");
+                agent.wire.say(&line).await;
+                agent.wire.probe().await;
+                let grown = peak_memory(&agent) - before;
+                assert!(grown <= 4 * line.len(), "{unit} grew to {grown} from {}", line.len());
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_nothing_and_of_noise_are_survived() {
+    in_time(async {
+        let mut agent = agent();
+        agent.wire.initialize(json!({})).await;
+        agent.wire.write("\n".repeat(4 * MIB)).await;
+        agent.wire.probe().await;
+        agent.wire.write("npm WARN\n".repeat(100_000)).await;
+        for _ in 0..10 {
+            assert_eq!(agent.wire.hear().await["error"]["code"], -32700);
+        }
+        agent.wire.probe().await;
+        agent.wire.say("[".repeat(MIB)).await;
+        assert_eq!(agent.wire.hear().await["error"]["code"], -32700);
+        agent.wire.probe().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_may_come_one_by_one_and_torn_anywhere() {
+    in_time(async {
+        let mut agent = agent();
+        agent.wire.initialize(json!({})).await;
+        let line = "{\"jsonrpc\":\"2.0\",\"id\":\"ä\u{1f600}\",\"method\":\"_nobody\",\"params\":[\"\\ud83d\\ude00\"]}\r\n";
+        for byte in line.bytes() {
+            agent.wire.write([byte]).await;
+        }
+        assert_eq!(agent.wire.hear().await["id"], "ä\u{1f600}");
+        // A thousand lines in pieces that end nowhere in particular.
+        let lines = line.repeat(1000);
+        for piece in lines.as_bytes().chunks(997) {
+            agent.wire.write(piece).await;
+        }
+        for _ in 0..1000 {
+            assert_eq!(agent.wire.hear().await["error"]["code"], -32601);
+        }
+        agent.wire.probe().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fragment_at_the_end_is_dropped_and_a_whole_line_is_not() {
+    in_time(async {
+        for (end, answers) in [
+            (r#"{"jsonrpc":"2.0","id":1,"meth"#, 0),
+            ("{", 0),
+            ("\u{feff}", 0),
+            (" \r", 0),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"_nobody"}"#, 1),
+            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"_nobody\"}\r", 1),
+        ] {
+            let mut agent = agent();
+            agent.wire.initialize(json!({})).await;
+            agent.wire.write(end).await;
+            agent.wire.hang_up().await;
+            assert_eq!(agent.wire.rest().await.len(), answers, "{end}");
+            assert!(agent.child.wait().await.expect("a status").success(), "{end}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_takes_what_came_before_the_end() {
+    in_time(async {
+        let whole = chunk("s", "last");
+        for (end, said) in [(whole.trim_end(), 2), (&whole[..40], 1)] {
+            let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
+            let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+            let session = session.expect("a session");
+            let (turn, _) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
+            let mut turn = turn.expect("a turn");
+            script.chunk("s", "first").await;
+            script.write(end).await;
+            script.hang_up().await;
+            assert_eq!(texts(&mut turn).await.len(), said);
+            let error = turn.outcome().await.expect_err("there was no answer");
+            let ended = duologue_client::Error::Connection(RpcError::Closed(Closed::EndOfInput));
+            assert_eq!(error.to_string(), ended.to_string());
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_takes_a_line_as_long_as_the_limit() {
+    in_time(async {
+        let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+        let session = session.expect("a session");
+        let (turn, _) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
+        let mut turn = turn.expect("a turn");
+        let room = LIMIT - (chunk("s", "").len() - 1);
+        script.chunk("s", &"w".repeat(room)).await;
+        assert_eq!(turn.next().await.expect("an update").expect("no error").to_string().len(), room);
+        script.chunk("s", "still there").await;
+        assert_eq!(turn.next().await.expect("an update").expect("no error").to_string(), "still there");
+        let ((), next) = tokio::join!(
+            async {
+                let line = chunk("s", &"w".repeat(room + 1));
+                // The client may be gone before the last byte.
+                use tokio::io::AsyncWriteExt;
+                let _ = script.writer.as_mut().expect("a writer").write_all(line.as_bytes()).await;
+            },
+            turn.next()
+        );
+        assert!(next.is_none(), "{next:?}");
+        let error = turn.outcome().await.expect_err("the line was too long");
+        assert!(error.to_string().contains("Limits::frame_bytes = 16777216"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_for_nobody_are_counted_and_forgotten() {
+    in_time(async {
+        let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
+        let flood = chunk("nobody", "x").repeat(20_000);
+        script.write(flood).await;
+        script.probe().await;
+        assert_eq!(agent.dropped_updates(), 20_000);
+    })
+    .await;
+}
