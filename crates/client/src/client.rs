@@ -139,8 +139,10 @@ impl<H: Host> Client<H> {
 
     /// Starts an agent and initializes it.
     ///
-    /// The agent gets a process group of its own, which is ended with it. If this program is
-    /// killed, an agent that watches its input (all of ours do) ends by itself; others may not.
+    /// The agent gets a process group of its own, which is ended with it. Call
+    /// [`Connection::close`] before the runtime ends, or the group is killed at once instead of being
+    /// asked. If this program is killed, an agent that watches its input (all of ours do) ends by
+    /// itself; others may not, nor does what left the group with `setsid`.
     ///
     /// # Errors
     ///
