@@ -24,6 +24,18 @@ use crate::message::ClearPolicy;
 use crate::session::{Place, Session, SessionFacts, lock};
 use crate::turn::Turn;
 
+/// What the requests that make and restore sessions have in common.
+macro_rules! facts {
+    ($request:ident) => {
+        SessionFacts {
+            cwd: $request.cwd,
+            additional_directories: $request.additional_directories,
+            mcp_servers: $request.mcp_servers,
+            meta: $request.meta,
+        }
+    };
+}
+
 pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
     extensions: Extensions,
@@ -67,12 +79,7 @@ impl<A: Agent> AgentService<A> {
             }),
             ClientRequest::NewSession(request) => shared.new_session(request, responder),
             ClientRequest::LoadSession(request) => {
-                let facts = SessionFacts {
-                    cwd: request.cwd,
-                    additional_directories: request.additional_directories,
-                    mcp_servers: request.mcp_servers,
-                    meta: request.meta,
-                };
+                let facts = facts!(request);
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.load_session(&session).await?);
                     let mut response = LoadSessionResponse::default();
@@ -82,12 +89,7 @@ impl<A: Agent> AgentService<A> {
                 });
             }
             ClientRequest::ResumeSession(request) => {
-                let facts = SessionFacts {
-                    cwd: request.cwd,
-                    additional_directories: request.additional_directories,
-                    mcp_servers: request.mcp_servers,
-                    meta: request.meta,
-                };
+                let facts = facts!(request);
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.resume_session(&session).await?);
                     let mut response = ResumeSessionResponse::default();
@@ -194,12 +196,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn new_session(self: Arc<Self>, request: NewSessionRequest, responder: Responder) {
-        let facts = SessionFacts {
-            cwd: request.cwd,
-            additional_directories: request.additional_directories,
-            mcp_servers: request.mcp_servers,
-            meta: request.meta,
-        };
+        let facts = facts!(request);
         if let Err(error) = self.check(&facts) {
             return refuse(responder, error.into_wire());
         }

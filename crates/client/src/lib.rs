@@ -24,6 +24,7 @@ mod client;
 mod command;
 mod connection;
 mod error;
+mod events;
 mod host;
 mod listing;
 mod process;

@@ -13,18 +13,14 @@ use duologue_schema::{
 };
 
 use crate::error::Result;
-use crate::service::Cancel;
+use crate::events::Event;
 
 /// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
 const KEPT_UPDATES: usize = 256;
 const KEPT_BYTES: usize = 1024 * 1024;
 
-/// What goes through a turn's queue: its updates, and behind them its answer.
-#[derive(Debug)]
-pub(crate) enum Event<T> {
-    Update(SessionUpdate),
-    Done(Result<T>),
-}
+/// How a question is answered when its turn is cancelled.
+pub(crate) type Cancel = fn(Responder);
 
 pub(crate) type PromptEvent = Event<PromptResponse>;
 

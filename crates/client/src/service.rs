@@ -18,10 +18,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::host::{Host, HostResult};
-use crate::router::{Route, Router};
-
-/// How a question is answered when its turn is cancelled.
-pub(crate) type Cancel = fn(Responder);
+use crate::router::{Cancel, Route, Router};
 
 type Closure = Arc<dyn Fn(Option<&RawValue>, Answer) + Send + Sync>;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 
 use crate::connection::{Connection, Inner, Withdraw};
 use crate::error::{Error, Result};
+use crate::events::Events;
 use crate::prompt::Prompt;
-use crate::router::{Event, Occupied, Route, SessionState};
+use crate::router::{Occupied, Route, SessionState};
 use crate::turn::Turn;
 
 /// A session that is about to be made or restored: its folder and what goes with it.
@@ -162,8 +163,7 @@ impl SessionBuilder {
         };
         Ok(Replay {
             session: Session { connection: inner, route },
-            queue,
-            outcome: None,
+            events: Events::new(queue),
             _withdraw: withdraw,
         })
     }
@@ -435,8 +435,7 @@ impl Stream for Updates {
 #[derive(Debug)]
 pub struct Replay {
     session: Session,
-    queue: Queue<Event<LoadSessionResponse>>,
-    outcome: Option<Result<Session>>,
+    events: Events<LoadSessionResponse>,
     _withdraw: Withdraw,
 }
 
@@ -447,7 +446,7 @@ impl Replay {
     ///
     /// Dropping the future loses no update.
     pub async fn next(&mut self) -> Option<Result<SessionUpdate>> {
-        std::future::poll_fn(|cx| self.poll_update(cx)).await
+        self.events.next().await
     }
 
     /// Waits for the end of the replay and gives the session. Updates that were not taken are
@@ -457,32 +456,10 @@ impl Replay {
     ///
     /// What the agent answered, and [`Error::AuthRequired`] when the user has to log in first.
     pub async fn outcome(mut self) -> Result<Session> {
-        while let Some(update) = self.next().await {
-            update?;
+        match self.events.outcome().await {
+            Ok(_) => Ok(self.session),
+            Err(error) => Err(error.with_login(self.session.connection.auth_methods())),
         }
-        self.outcome.unwrap_or(Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))))
-    }
-
-    fn poll_update(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<SessionUpdate>>> {
-        if self.outcome.is_some() {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(match ready!(Pin::new(&mut self.queue).poll_next(cx)) {
-            Some(Ok(Event::Update(update))) => Some(Ok(update)),
-            Some(Ok(Event::Done(answer))) => {
-                let methods = self.session.connection.auth_methods();
-                let session = || self.session.clone();
-                let answer = answer.map_err(|error| error.with_login(methods));
-                self.outcome = Some(answer.map(|_| session()));
-                None
-            }
-            Some(Err(error)) => {
-                let error = Error::from(error);
-                self.outcome = Some(Err(error.clone()));
-                Some(Err(error))
-            }
-            None => None,
-        })
     }
 }
 
@@ -490,6 +467,6 @@ impl Stream for Replay {
     type Item = Result<SessionUpdate>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_update(cx)
+        self.events.poll_update(cx)
     }
 }

@@ -4,13 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use duologue_rpc::{Error as RpcError, Queue};
+use duologue_rpc::Queue;
 use duologue_schema::{Conversation, PromptResponse, SessionUpdate, StopReason};
 use futures::Stream;
 
 use crate::connection::Inner;
-use crate::error::{Error, Result};
-use crate::router::{Event, PromptEvent, Route};
+use crate::error::Result;
+use crate::events::Events;
+use crate::router::{PromptEvent, Route};
 
 /// A running turn: a stream of updates that ends with the turn.
 ///
@@ -33,8 +34,7 @@ pub struct Turn {
     connection: Arc<Inner>,
     route: Arc<Route>,
     number: u64,
-    queue: Queue<PromptEvent>,
-    outcome: Option<Result<PromptResponse>>,
+    events: Events<PromptResponse>,
 }
 
 impl std::fmt::Debug for Turn {
@@ -50,7 +50,7 @@ impl Turn {
         number: u64,
         queue: Queue<PromptEvent>,
     ) -> Self {
-        Turn { connection, route, number, queue, outcome: None }
+        Turn { connection, route, number, events: Events::new(queue) }
     }
 
     /// The next update, or `None` when the turn has ended.
@@ -62,7 +62,7 @@ impl Turn {
     ///
     /// Dropping the future loses no update.
     pub async fn next(&mut self) -> Option<Result<SessionUpdate>> {
-        std::future::poll_fn(|cx| self.poll_update(cx)).await
+        self.events.next().await
     }
 
     /// Waits for the end of the turn and tells how it ended. Updates that were not taken are
@@ -77,12 +77,7 @@ impl Turn {
     ///
     /// Dropping the future loses updates, never the outcome.
     pub async fn outcome(&mut self) -> Result<PromptResponse> {
-        while let Some(update) = self.next().await {
-            if let Err(error) = update {
-                self.outcome.get_or_insert(Err(error));
-            }
-        }
-        self.outcome.clone().unwrap_or(Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))))
+        self.events.outcome().await
     }
 
     /// Takes all updates and gathers what the agent said.
@@ -104,7 +99,7 @@ impl Turn {
     /// [`Session::cancel`](crate::Session::cancel) does the same.
     ///
     /// An agent that does not end the turn within 10 seconds is given up:
-    /// [`Error::CancelIgnored`].
+    /// [`Error::CancelIgnored`](crate::Error::CancelIgnored).
     pub fn cancel(&self) {
         self.connection.cancel_turn(&self.route, self.number, false);
     }
@@ -115,35 +110,13 @@ impl Turn {
     pub fn detach(self) {
         self.route.detach(self.number);
     }
-
-    fn poll_update(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<SessionUpdate>>> {
-        if self.outcome.is_some() {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(event) = Pin::new(&mut self.queue).poll_next(cx) {
-            return Poll::Ready(match event {
-                Some(Ok(Event::Update(update))) => Some(Ok(update)),
-                Some(Ok(Event::Done(answer))) => {
-                    self.outcome = Some(answer);
-                    None
-                }
-                Some(Err(error)) => {
-                    let error = Error::from(error);
-                    self.outcome = Some(Err(error.clone()));
-                    Some(Err(error))
-                }
-                None => None,
-            });
-        }
-        Poll::Pending
-    }
 }
 
 impl Stream for Turn {
     type Item = Result<SessionUpdate>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_update(cx)
+        self.events.poll_update(cx)
     }
 }
 

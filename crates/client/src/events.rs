@@ -1,0 +1,59 @@
+//! Updates with an outcome behind them: what a turn and a replay have in common.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use duologue_rpc::{Closed, Error as RpcError, Queue};
+use duologue_schema::SessionUpdate;
+use futures::Stream;
+
+use crate::error::{Error, Result};
+
+/// What goes through the queue of a turn or a replay: its updates, and behind them its answer.
+#[derive(Debug)]
+pub(crate) enum Event<T> {
+    Update(SessionUpdate),
+    Done(Result<T>),
+}
+
+/// The taker's end of such a queue.
+#[derive(Debug)]
+pub(crate) struct Events<T> {
+    queue: Queue<Event<T>>,
+    outcome: Option<Result<T>>,
+}
+
+impl<T: Clone + Send + 'static> Events<T> {
+    pub(crate) fn new(queue: Queue<Event<T>>) -> Self {
+        Events { queue, outcome: None }
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Result<SessionUpdate>> {
+        std::future::poll_fn(|cx| self.poll_update(cx)).await
+    }
+
+    /// Skips the updates that are left.
+    pub(crate) async fn outcome(&mut self) -> Result<T> {
+        while self.next().await.is_some() {}
+        self.outcome.clone().unwrap_or(Err(Error::from(RpcError::Closed(Closed::Local))))
+    }
+
+    pub(crate) fn poll_update(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<SessionUpdate>>> {
+        if self.outcome.is_some() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.queue).poll_next(cx)) {
+            Some(Ok(Event::Update(update))) => Some(Ok(update)),
+            Some(Ok(Event::Done(answer))) => {
+                self.outcome = Some(answer);
+                None
+            }
+            Some(Err(error)) => {
+                let error = Error::from(error);
+                self.outcome = Some(Err(error.clone()));
+                Some(Err(error))
+            }
+            None => None,
+        })
+    }
+}
