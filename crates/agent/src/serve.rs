@@ -12,7 +12,7 @@ use crate::service::AgentService;
 
 /// How long the process lives on after the end of its input, see [`serve_stdio`].
 /// Handlers and the last answers take 1.5 s of it; the rest up to 2 s is for a busy machine.
-const LAST_MOMENTS: Duration = Duration::from_millis(1_700);
+const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
 
 /// Serves one client over stdin and stdout until it leaves.
 ///

@@ -377,6 +377,9 @@ impl<S: Service> Reader<S> {
                     return local();
                 }
             }
+            // What these lines woke waits for this worker, and input that never ends would keep it
+            // waiting: once for each buffer, everybody else has a turn.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -9,20 +9,22 @@ const LINES: usize = 20;
 const LINE_BYTES: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct NoiseLog(Mutex<VecDeque<String>>);
+pub(crate) struct NoiseLog(Mutex<VecDeque<Vec<u8>>>);
 
 impl NoiseLog {
+    /// Cheap, since a flood of noise has to be.
     pub(crate) fn keep(&self, line: &[u8]) {
         let start = line.get(..LINE_BYTES).unwrap_or(line);
-        let shown = String::from_utf8_lossy(start).escape_debug().to_string();
         let mut lines = self.0.lock_unpoisoned();
-        if lines.len() == LINES {
-            lines.pop_front();
-        }
-        lines.push_back(shown);
+        let mut oldest =
+            if lines.len() == LINES { lines.pop_front().unwrap_or_default() } else { Vec::new() };
+        oldest.clear();
+        oldest.extend_from_slice(start);
+        lines.push_back(oldest);
     }
 
     pub(crate) fn recent(&self) -> Vec<String> {
-        self.0.lock_unpoisoned().iter().cloned().collect()
+        let lines = self.0.lock_unpoisoned();
+        lines.iter().map(|line| String::from_utf8_lossy(line).escape_debug().to_string()).collect()
     }
 }
