@@ -269,8 +269,12 @@ impl Answer {
         };
         let question = Question { route, number };
         peer.spawn(async move {
-            // A question that was withdrawn or cancelled has no use for a grace period.
-            let answer = until_dropped(&cancellation, Duration::ZERO, work).await;
+            // A question that was withdrawn or cancelled has no use for a grace period, and one that
+            // was so before the host saw it need not be shown.
+            let answer = match cancellation.is_cancelled() {
+                true => None,
+                false => until_dropped(&cancellation, Duration::ZERO, work).await,
+            };
             // Nothing to do when the turn was cancelled meanwhile: that has answered it.
             question.route.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
