@@ -127,7 +127,7 @@ impl<A: Agent> AgentService<A> {
             }
             ClientRequest::SetSessionMode(request) => {
                 shared.in_session(request.session_id, responder, |shared, session, mut place| async move {
-                    place.reached().await;
+                    shared.turn_comes(&session, &mut place).await?;
                     shared.agent.set_mode(&session, request.mode_id).await?;
                     Ok(SetSessionModeResponse::default())
                 });
@@ -135,7 +135,7 @@ impl<A: Agent> AgentService<A> {
             ClientRequest::SetSessionConfigOption(request) => {
                 let id = request.session_id.clone();
                 shared.in_session(id, responder, |shared, session, mut place| async move {
-                    place.reached().await;
+                    shared.turn_comes(&session, &mut place).await?;
                     let options = shared.agent.set_config_option(&session, request).await?;
                     Ok(SetSessionConfigOptionResponse::new(shared.client.shown_options(options)))
                 });
@@ -270,6 +270,16 @@ impl<A: Agent> Shared<A> {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
         let place = session.place_in_line();
         answer(responder, work(self, session, place));
+    }
+
+    /// Waits for a request's place in its session's line. What was ahead may have been the end of
+    /// the session.
+    async fn turn_comes(&self, session: &Session, place: &mut Place) -> Result<()> {
+        place.reached().await;
+        match self.session(session.id()) {
+            Some(known) if known.is(session) => Ok(()),
+            _ => Err(Error::Protocol(unknown_session())),
+        }
     }
 
     fn prompt(self: Arc<Self>, request: PromptRequest, responder: Responder) {
