@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// use duologue_client::Prompt;
 ///
 /// let prompt = Prompt::new("What is wrong here?")
-///     .link("main.rs", "file:///work/main.rs")
+///     .link("main.rs", "file:///home/me/main.rs")
 ///     .image("aGVsbG8=", "image/png");
 /// # let _ = prompt;
 /// ```

@@ -296,7 +296,7 @@ pub(crate) fn repair_surrogates(line: &[u8]) -> Option<Vec<u8>> {
     repaired
 }
 
-/// The code unit of a `\uXXXX` escape at `at`.
+/// The code unit of an escape of the form `\u0041` at `at`.
 fn escaped_unit(line: &[u8], at: usize) -> Option<u16> {
     let hex = line.get(at..at + 6)?.strip_prefix(b"\\u")?;
     if !hex.iter().all(u8::is_ascii_hexdigit) {
