@@ -62,11 +62,11 @@ impl Host for Buffers {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let buffers = Buffers::default();
-    buffers.set("/work/notes.txt", "remember the milk");
+    buffers.set("/home/me/notes.txt", "remember the milk");
 
     let agent = Command::new(std::env::current_exe()?.with_file_name("tool-agent"));
     let agent = Client::new(buffers.clone()).spawn(agent).await?;
-    let session = agent.new_session("/work").await?;
+    let session = agent.new_session("/home/me").await?;
 
     let mut turn = session.prompt("notes.txt").await?;
     while let Some(update) = turn.next().await {
@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("\n[{}]", turn.outcome().await?.stop_reason);
 
-    println!("notes.txt: {}", buffers.get("/work/notes.txt").unwrap_or_default());
+    println!("notes.txt: {}", buffers.get("/home/me/notes.txt").unwrap_or_default());
     agent.close().await;
     Ok(())
 }

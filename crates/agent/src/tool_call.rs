@@ -20,8 +20,8 @@ use crate::turn::Turn;
 /// use duologue_agent::ToolKind;
 ///
 /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
-/// let read = turn.tool_call("Read the manifest").kind(ToolKind::Read).location("/work/Cargo.toml").start().await?;
-/// let text = turn.read_text_file("/work/Cargo.toml").await?;
+/// let read = turn.tool_call("Read the manifest").kind(ToolKind::Read).location("/home/me/Cargo.toml").start().await?;
+/// let text = turn.read_text_file("/home/me/Cargo.toml").await?;
 /// read.content(text).await?;
 /// read.complete().await?;
 /// # Ok(())
