@@ -182,10 +182,9 @@ impl Message {
             let index = drafts.iter().position(|draft| draft.id == self.id)?;
             Some(drafts.remove(index))
         })?;
-        for update in draft.into_iter().flat_map(Draft::into_updates) {
-            self.turn.update_now(update)?;
-        }
-        Ok(())
+        // One that cannot be sent does not take the rest with it.
+        let sent = draft.into_iter().flat_map(Draft::into_updates).map(|update| self.turn.update_now(update));
+        sent.fold(Ok(()), Result::and)
     }
 
     fn clearing(&self) -> Clearing {

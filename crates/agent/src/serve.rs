@@ -21,7 +21,8 @@ const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
 ///
 /// When the client closes stdin, turns are cancelled, handlers get a second to answer, and this
 /// returns. The process ends two seconds after stdin closed at the latest, even when a handler is
-/// stuck: an agent without a client is an orphan.
+/// stuck: an agent without a client is an orphan. What takes longer than that after the conversation
+/// needs [`serve`] with the transport of [`Stdio::take`], which leaves the process alone.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};

@@ -116,10 +116,10 @@ impl<A: Agent> AgentService<A> {
                 shared.in_session(request.session_id, responder, |shared, session, mut place| {
                     let closing = session.begin_close();
                     async move {
-                        place.reached().await;
+                        shared.turn_comes(&session, &mut place).await?;
                         session.turn_ended().await;
                         shared.agent.close_session(&session).await?;
-                        lock(&shared.sessions).remove(session.id());
+                        shared.forget(&session);
                         drop(closing);
                         Ok(CloseSessionResponse::default())
                     }
@@ -212,6 +212,9 @@ impl<A: Agent> Shared<A> {
 
     async fn make_session(self: Arc<Self>, facts: SessionFacts) -> Result<(Session, NewSessionResponse)> {
         let id = self.agent.new_session_id().await?;
+        if self.session(&id).is_some() {
+            return Err(Error::other("the agent made a session id that is in use"));
+        }
         let session = Session::new(id.clone(), facts, self.client.clone(), true);
         // Registered first, so that the client may use the id the moment it knows it.
         let registration = self.register(session.clone());
@@ -246,6 +249,10 @@ impl<A: Agent> Shared<A> {
         }
         let work = work(self, session);
         answer(responder, async move {
+            if let Some(previous) = &registration.previous {
+                // Its last updates must not mix into the replay.
+                previous.turn_ended().await;
+            }
             let restored = work.await?;
             registration.keep();
             Ok(restored)
@@ -270,6 +277,14 @@ impl<A: Agent> Shared<A> {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
         let place = session.place_in_line();
         answer(responder, work(self, session, place));
+    }
+
+    /// Removes a session, unless another one has been restored under its id.
+    fn forget(&self, session: &Session) {
+        let mut sessions = lock(&self.sessions);
+        if sessions.get(session.id()).is_some_and(|known| known.is(session)) {
+            sessions.remove(session.id());
+        }
     }
 
     /// Waits for a request's place in its session's line. What was ahead may have been the end of

@@ -42,7 +42,7 @@ pub(crate) struct SessionFacts {
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
 enum Gate {
-    Held { updates: Vec<SessionUpdate>, bytes: usize },
+    Held { updates: Vec<SessionNotification>, bytes: usize },
     Open,
 }
 
@@ -149,31 +149,46 @@ impl Session {
         if !self.inner.client.takes(&update) {
             return Ok(());
         }
-        if matches!(&*lock(&self.inner.gate), Gate::Open) {
-            self.peer().ready().await?;
-        }
-        self.send_now(update)
-    }
-
-    /// Sends an update without waiting. The gate is held meanwhile, so nothing can come between
-    /// the updates it kept and this one.
-    pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
-        let mut gate = lock(&self.inner.gate);
-        if let Gate::Held { updates, bytes } = &mut *gate {
-            *bytes += serde_json::to_string(&update)?.len();
-            if *bytes > self.peer().limits().output_bytes {
-                return Err(Error::other(
-                    "more updates than fit into the output before the session was answered",
-                ));
+        let update = SessionNotification::new(self.inner.id.clone(), update);
+        loop {
+            if matches!(&*lock(&self.inner.gate), Gate::Open) {
+                self.peer().ready().await?;
             }
-            updates.push(update);
-            return Ok(());
+            if self.try_send(&update)? {
+                return Ok(());
+            }
         }
-        self.write(update)
     }
 
-    fn write(&self, update: SessionUpdate) -> Result<()> {
-        Ok(self.peer().notify_now(&SessionNotification::new(self.inner.id.clone(), update))?)
+    /// Sends an update of this session if there is room; `false` if one has to wait for it.
+    pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
+        self.pass(update, |peer| peer.try_notify(update))
+    }
+
+    /// Sends an update without waiting.
+    pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
+        let update = SessionNotification::new(self.inner.id.clone(), update);
+        self.pass(&update, |peer| peer.notify_now(&update).map(|()| true)).map(drop)
+    }
+
+    /// Keeps an update or sends it. The gate is held meanwhile, so nothing can come between the
+    /// updates it kept and this one.
+    fn pass(
+        &self,
+        update: &SessionNotification,
+        send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
+    ) -> Result<bool> {
+        let mut gate = lock(&self.inner.gate);
+        let Gate::Held { updates, bytes } = &mut *gate else { return Ok(send(self.peer())?) };
+        let more = serde_json::to_string(&update.update)?.len();
+        if *bytes + more > self.peer().limits().output_bytes {
+            return Err(Error::other(
+                "more updates than fit into the output before the session was answered",
+            ));
+        }
+        *bytes += more;
+        updates.push(update.clone());
+        Ok(true)
     }
 
     /// Answers the request that made the session and lets the kept updates out behind it, as one
@@ -183,7 +198,7 @@ impl Session {
         answer();
         if let Gate::Held { updates, .. } = std::mem::replace(&mut *gate, Gate::Open) {
             for update in updates {
-                if let Err(error) = self.write(update) {
+                if let Err(error) = self.peer().notify_now(&update) {
                     tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
                 }
             }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::{MessageId, Meta, SessionUpdate, ToolCallId};
+use duologue_schema::{MessageId, Meta, SessionNotification, SessionUpdate, ToolCallId};
 
 use crate::error::{Error, Result};
 use crate::message::{Draft, Kind, Message};
@@ -109,8 +109,17 @@ impl Turn {
     /// [`Error::Cancelled`] when the turn is cancelled while it waits, [`Error::TurnEnded`] after
     /// the turn was answered, and as [`Session::update`].
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
-        self.room().await?;
-        self.update_now(update.into())
+        let update = update.into();
+        if !self.client().takes(&update) {
+            return Ok(());
+        }
+        let update = SessionNotification::new(self.id().clone(), update);
+        loop {
+            self.room().await?;
+            if self.while_running(|session| session.try_send(&update))? {
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) async fn room(&self) -> Result<()> {
@@ -123,11 +132,14 @@ impl Turn {
     }
 
     pub(crate) fn update_now(&self, update: SessionUpdate) -> Result<()> {
+        let taken = self.client().takes(&update);
+        self.while_running(|session| if taken { session.send_now(update) } else { Ok(()) })
+    }
+
+    /// Sends under the lock that the end of the turn takes.
+    fn while_running<T>(&self, send: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
         let drafts = lock(&self.inner.drafts);
-        if drafts.is_none() {
-            return Err(Error::TurnEnded);
-        }
-        if self.client().takes(&update) { self.session().send_now(update) } else { Ok(()) }
+        if drafts.is_some() { send(self.session()) } else { Err(Error::TurnEnded) }
     }
 
     /// Works on the drafts of messages that are held back, while the turn runs.

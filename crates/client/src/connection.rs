@@ -97,7 +97,7 @@ impl Inner {
     /// the agent a while to end it.
     pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<Route>, number: u64, drop_sink: bool) {
         let Some(questions) = route.cancel(number, drop_sink) else { return };
-        let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
+        self.send_cancel(route);
         questions.cancel();
         let (route, connection) = (Arc::downgrade(route), Arc::downgrade(self));
         let patience = async move {
@@ -111,6 +111,10 @@ impl Inner {
         };
         // A turn may be dropped on any thread, an editor's own among them.
         self.runtime.spawn(patience);
+    }
+
+    pub(crate) fn send_cancel(&self, route: &Route) {
+        let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
     }
 
     /// A request with the connection's time limit. Dropping the future withdraws it.
@@ -294,8 +298,11 @@ impl Connection {
         let offered = self.capabilities().session_capabilities.delete.is_some();
         self.inner.require(offered, "sessionCapabilities.delete")?;
         let id = id.into();
-        self.inner.call(&DeleteSessionRequest::new(id.clone())).await?;
-        self.inner.router.forget(&id);
+        let route = self.inner.router.route(&id);
+        self.inner.call(&DeleteSessionRequest::new(id)).await?;
+        if let Some(route) = route {
+            self.inner.router.forget(&route);
+        }
         Ok(())
     }
 

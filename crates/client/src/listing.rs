@@ -1,5 +1,6 @@
 //! The agent's sessions, page by page.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,20 +19,20 @@ pub struct Listing {
 }
 
 /// Where a listing goes on.
-type Page = Option<(Arc<Inner>, ListSessionsRequest)>;
+type Page = Option<(Arc<Inner>, ListSessionsRequest, HashSet<String>)>;
 
 impl Listing {
     pub(crate) fn new(connection: Arc<Inner>, cwd: Option<PathBuf>) -> Self {
         let mut request = ListSessionsRequest::default();
         request.cwd = cwd;
-        let pages = stream::try_unfold(Some((connection, request)), async |page: Page| {
-            let Some((connection, mut request)) = page else { return Ok::<_, Error>(None) };
+        let pages = stream::try_unfold(Some((connection, request, HashSet::new())), async |page: Page| {
+            let Some((connection, mut request, mut seen)) = page else { return Ok::<_, Error>(None) };
             let response = connection.call(&request).await?;
-            // A cursor that does not move would list the same page for ever.
-            let more = response.next_cursor.is_some() && response.next_cursor != request.cursor;
+            // Cursors that go round in a circle would list the same pages for ever.
+            let more = response.next_cursor.as_ref().is_some_and(|cursor| seen.insert(cursor.clone()));
             request.cursor = response.next_cursor;
             let sessions = stream::iter(response.sessions.into_iter().map(Ok));
-            Ok(Some((sessions, more.then_some((connection, request)))))
+            Ok(Some((sessions, more.then_some((connection, request, seen)))))
         });
         Listing { sessions: pages.try_flatten().boxed() }
     }

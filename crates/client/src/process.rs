@@ -1,17 +1,21 @@
 //! The agent's process: its group, its stderr, its end. Operating-system code lives here.
 
+use std::io::Write;
 use std::process::{ExitStatus, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use duologue_rpc::{Closed, Peer, Transport};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 
 use crate::command::Command;
 use crate::error::{AgentExited, Error, Result};
 
+/// How many chunks of stderr may wait to be shown.
+const SHOWN_CHUNKS: usize = 64;
 /// How much of stderr is kept.
 const STDERR_TAIL: usize = 64 * 1024;
 /// How long each step of the close ladder waits: after the end of input, after TERM.
@@ -128,7 +132,8 @@ impl Supervisor {
                     group.kill();
                     reap(&mut child).await
                 }
-                () = shared.close.notified() => {
+                // A process without its conversation is of no use, whoever ended it.
+                () = closing(shared, &peer) => {
                     peer.finish();
                     tokio::select! {
                         status = ladder(&mut child, &group) => status,
@@ -159,6 +164,13 @@ impl Supervisor {
                 }
             }
         });
+    }
+}
+
+async fn closing(shared: &Shared, peer: &Peer) {
+    tokio::select! {
+        () = shared.close.notified() => {}
+        _ = peer.closed() => {}
     }
 }
 
@@ -251,13 +263,13 @@ struct Tail(Mutex<Vec<u8>>);
 impl Tail {
     async fn drain(&self, mut pipe: impl AsyncRead + Unpin, show: bool) {
         let mut chunk = vec![0; 8 * 1024];
+        let shown = show.then(copy_to_stderr);
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             let new = chunk.get(..count).unwrap_or_default();
-            if show {
-                let _ = tokio::io::stderr().write_all(new).await;
-            }
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(new);
+            // What our own stderr does not take in time is left out there; nobody may wait for it.
+            let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
             // Cutting at twice the size keeps the copying linear.
             if kept.len() > 2 * STDERR_TAIL {
                 let surplus = kept.len() - STDERR_TAIL;
@@ -276,4 +288,17 @@ impl Tail {
         text.drain(..cut.unwrap_or_default());
         text
     }
+}
+
+/// A thread that writes what it is given to this program's stderr, and ends with its giver.
+fn copy_to_stderr() -> SyncSender<Vec<u8>> {
+    let (sender, receiver) = sync_channel::<Vec<u8>>(SHOWN_CHUNKS);
+    std::thread::spawn(move || {
+        for chunk in receiver {
+            if std::io::stderr().write_all(&chunk).is_err() {
+                return;
+            }
+        }
+    });
+    sender
 }

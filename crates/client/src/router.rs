@@ -187,6 +187,9 @@ impl Route {
         if let Slot::Running { cancelled, .. } = inner.turn {
             return Err(if cancelled { Occupied::Ending } else { Occupied::Busy });
         }
+        if inner.replay.is_some() {
+            return Err(Occupied::Busy);
+        }
         inner.last_number += 1;
         let number = inner.last_number;
         inner.turn = Slot::Running { sink: Some(sink), cancelled: false, detached: false, number };
@@ -242,6 +245,11 @@ impl Route {
             }
             _ => None,
         }
+    }
+
+    /// Whether the turn was cancelled and has not ended.
+    pub(crate) fn is_cancelled(&self, number: u64) -> bool {
+        matches!(self.lock().turn, Slot::Running { cancelled: true, number: running, .. } if running == number)
     }
 
     /// Whether the turn runs and its stream is held by somebody.
@@ -422,15 +430,18 @@ impl Router {
             drop(sessions);
             return route.update(update, bytes);
         }
-        if sessions.opening == 0
-            || sessions.early.len() >= KEPT_UPDATES
-            || sessions.early_bytes + bytes > KEPT_BYTES
-        {
+        if sessions.opening == 0 {
             self.dropped.fetch_add(1, Relaxed);
             return;
         }
         sessions.early_bytes += bytes;
         sessions.early.push_back((id.clone(), update, bytes));
+        // The oldest go first: they may be of a session whose answer never came.
+        while sessions.early.len() > KEPT_UPDATES || sessions.early_bytes > KEPT_BYTES {
+            let Some((_, _, bytes)) = sessions.early.pop_front() else { break };
+            sessions.early_bytes -= bytes;
+            self.dropped.fetch_add(1, Relaxed);
+        }
     }
 
     /// A `session/new` is about to be sent.
@@ -483,8 +494,12 @@ impl Router {
         route
     }
 
-    pub(crate) fn forget(&self, id: &SessionId) {
-        self.lock().routes.remove(id);
+    /// Removes a session, unless its id has another one by now.
+    pub(crate) fn forget(&self, route: &Arc<Route>) {
+        let mut sessions = self.lock();
+        if sessions.routes.get(&route.id).is_some_and(|known| known.as_ptr() == Arc::as_ptr(route)) {
+            sessions.routes.remove(&route.id);
+        }
     }
 
     /// Updates that went nowhere, since the connection began.

@@ -101,7 +101,9 @@ impl SessionBuilder {
                 let route = inner.router.opened(response.as_ref().ok());
                 if let Err(Ok(Some(route))) = sender.send(response.map(|_| route)) {
                     // Nobody waits for it any more, so nobody will ever use it.
-                    inner.router.forget(&route.id);
+                    if inner.agent().session_capabilities.close.is_some() {
+                        drop(inner.peer().request(&CloseSessionRequest::new(route.id.clone())).detach());
+                    }
                 }
             }
         });
@@ -135,7 +137,6 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        let known = inner.router.route(&request.session_id).is_some();
         let route = inner.router.register(&request.session_id);
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
@@ -143,20 +144,14 @@ impl SessionBuilder {
             return Err(Error::Busy);
         }
         let sent = inner.peer().request_into(&request, Some(stream), {
-            let (inner, route) = (Arc::downgrade(&inner), route.clone());
+            let route = route.clone();
             move |response| {
-                if let (Err(_), false, Some(inner)) = (&response, known, inner.upgrade()) {
-                    inner.router.forget(&route.id);
-                }
                 route.end_replay(response.map_err(Error::from));
             }
         });
         let withdraw = match sent {
             Ok(asked) => Withdraw(asked),
             Err(error) => {
-                if !known {
-                    inner.router.forget(&request.session_id);
-                }
                 route.end_replay(Err(Error::from(error.clone())));
                 return Err(error.into());
             }
@@ -182,7 +177,6 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        let known = inner.router.route(&request.session_id).is_some();
         let route = inner.router.register(&request.session_id);
         let restored = route.clone();
         let answer = inner.call_then(&request, move |response| {
@@ -193,12 +187,7 @@ impl SessionBuilder {
         });
         match answer.await {
             Ok(_) => Ok(Session { connection: inner, route }),
-            Err(error) => {
-                if !known {
-                    inner.router.forget(&route.id);
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -291,7 +280,13 @@ impl Session {
             }
         });
         match sent {
-            Ok(_) => Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue)),
+            Ok(_) => {
+                if self.route.is_cancelled(number) {
+                    // The cancellation came between, and may have left before the prompt.
+                    self.connection.send_cancel(&self.route);
+                }
+                Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue))
+            }
             Err(error) => {
                 let error = Error::from(error);
                 self.route.done(number, Err(error.clone()));
@@ -380,13 +375,10 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
         self.connection.require(offered, "sessionCapabilities.close")?;
-        // The agent is going to end the turn as if it were cancelled.
-        let questions = self.route.running().and_then(|number| self.route.cancel(number, false));
-        if let Some(questions) = questions {
-            questions.cancel();
-        }
+        // The agent is going to end the turn as if it were cancelled, so it may as well be.
+        self.cancel();
         self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
-        self.connection.router.forget(&self.route.id);
+        self.connection.router.forget(&self.route);
         Ok(())
     }
 

@@ -15,6 +15,8 @@ use crate::sync::Lock;
 pub(crate) trait Held: Send + Sync {
     /// Its name.
     fn id(&self) -> StreamId;
+    /// Whether nothing goes through it any more.
+    fn has_ended(&self) -> bool;
     /// Wire bytes in it.
     fn bytes(&self) -> usize;
     /// Ends it loudly and discards what it holds.
@@ -27,7 +29,7 @@ pub(crate) struct Budget {
     used: AtomicUsize,
     taken: AtomicU64,
     last_id: AtomicU64,
-    queues: Mutex<Vec<Weak<dyn Held>>>,
+    queues: Mutex<Queues>,
     /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
     pub(crate) relief: Notify,
     soft: usize,
@@ -40,6 +42,13 @@ pub(crate) struct Budget {
 pub(crate) struct Overrun {
     pub(crate) deadline: Instant,
     taken: u64,
+}
+
+#[derive(Default)]
+struct Queues {
+    list: Vec<Weak<dyn Held>>,
+    /// Why the connection has ended: a queue that is made later ends at once.
+    closed: Option<Closed>,
 }
 
 /// What the reader does next.
@@ -69,11 +78,16 @@ impl Budget {
 
     pub(crate) fn register(&self, queue: Arc<dyn Held>) {
         let mut queues = self.queues.lock_unpoisoned();
-        // Sweep the dead each time the list doubles, so that the work stays constant per queue.
-        if queues.len() == queues.capacity() {
-            queues.retain(|queue| queue.strong_count() > 0);
+        if let Some(reason) = queues.closed.clone() {
+            drop(queues);
+            return queue.close(&reason);
         }
-        queues.push(Arc::downgrade(&queue));
+        // Sweep the dead each time the list doubles, so that the work stays constant per queue.
+        let list = &mut queues.list;
+        if list.len() == list.capacity() {
+            list.retain(|queue| queue.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(&queue));
     }
 
     pub(crate) fn charge(&self, bytes: usize) {
@@ -89,6 +103,7 @@ impl Budget {
     }
 
     pub(crate) fn close_all(&self, reason: &Closed) {
+        self.queues.lock_unpoisoned().closed.get_or_insert_with(|| reason.clone());
         for queue in self.alive() {
             queue.close(reason);
         }
@@ -127,12 +142,12 @@ impl Budget {
                 *overrun = None;
                 continue;
             }
-            let alive = |stream| queues.iter().any(|queue| queue.id() == stream);
+            let alive = |stream| queues.iter().any(|queue| queue.id() == stream && !queue.has_ended());
             return if feeds_another(fullest.id(), &alive) { Verdict::Read } else { Verdict::Pause };
         }
     }
 
     fn alive(&self) -> Vec<Arc<dyn Held>> {
-        self.queues.lock_unpoisoned().iter().filter_map(Weak::upgrade).collect()
+        self.queues.lock_unpoisoned().list.iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -93,6 +93,9 @@ impl Shared {
     }
 }
 
+/// Requests up to this size are bounded by their number alone.
+const SMALL: usize = 64 * 1024;
+
 /// Requests of the peer that wait for our answer.
 #[derive(Default)]
 pub(crate) struct InFlight {
@@ -110,7 +113,8 @@ impl InFlight {
         limits: &Limits,
     ) -> Result<(), WireError> {
         let full = self.requests.len() >= limits.in_flight;
-        if full || (!self.requests.is_empty() && self.bytes + bytes > limits.in_flight_bytes) {
+        let large = bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes;
+        if full || large {
             let (count, mib) = (limits.in_flight, limits.in_flight_bytes >> 20);
             return Err(WireError::internal(format!(
                 "too many requests in flight: at most {count}, {mib} MiB"
@@ -119,6 +123,8 @@ impl InFlight {
         if self.requests.contains_key(id) {
             return Err(WireError::invalid_request("a request with this id is still in flight"));
         }
+        // Small ones are bounded by their number; a cancellation must not be refused for a prompt.
+        let bytes = if bytes > SMALL { bytes } else { 0 };
         self.requests.insert(id.clone(), (cancellation.clone(), bytes));
         self.bytes += bytes;
         Ok(())
@@ -445,12 +451,16 @@ impl<S: Service> Reader<S> {
             Outcome::Error(error) => (Reply::Error(error.clone()), Some(error)),
             Outcome::Unreadable(error) => (Reply::Unreadable(error), None),
             Outcome::Missing(error) => {
-                // Some peers leave a null result out. If nothing of ours waits for it, it was meant
-                // to be a request.
-                if !self.shared.pending.resolve(id, Reply::Result(RawValue::NULL))
-                    && let Some(id) = RequestId::from_token(id.get())
-                {
-                    self.answer(&id, &error);
+                // Some peers leave a null result out, so what has an id of ours is an answer, late
+                // ones included. Another id was meant to be a request.
+                if self.shared.pending.resolve(id, Reply::Result(RawValue::NULL)) {
+                    return;
+                }
+                match RequestId::from_token(id.get()) {
+                    Some(id_of_theirs) if !self.shared.pending.was_ours(id) => {
+                        self.answer(&id_of_theirs, &error)
+                    }
+                    _ => self.shared.counters.stray_responses.add(),
                 }
                 return;
             }

@@ -186,18 +186,29 @@ impl Outbox {
                 self.to_write.notified().await;
                 continue;
             }
-            let sent = async {
-                pipe.write_all(&batch).await?;
-                pipe.flush().await
-            };
-            if let Err(error) = sent.await {
-                return Err(Closed::Io(std::sync::Arc::new(error)));
+            // Piece by piece, so that whoever waits sees that the peer reads, however slowly.
+            let mut rest = batch.as_slice();
+            while !rest.is_empty() {
+                let count = match pipe.write(rest).await {
+                    Ok(0) => return Err(broken(std::io::ErrorKind::WriteZero.into())),
+                    Ok(count) => count,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(broken(error)),
+                };
+                rest = rest.get(count..).unwrap_or_default();
+                self.state.lock_unpoisoned().written += count as u64;
+                self.unwritten.fetch_sub(count, Relaxed);
+                self.written.notify_waiters();
             }
-            self.state.lock_unpoisoned().written += batch.len() as u64;
-            self.unwritten.fetch_sub(batch.len(), Relaxed);
-            self.written.notify_waiters();
+            if let Err(error) = pipe.flush().await {
+                return Err(broken(error));
+            }
             batch.clear();
             batch.shrink_to(KEEP);
         }
     }
+}
+
+fn broken(error: std::io::Error) -> Closed {
+    Closed::Io(std::sync::Arc::new(error))
 }

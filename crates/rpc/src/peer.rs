@@ -318,7 +318,7 @@ impl Asked {
     /// Tells the peer that the answer is no longer wanted, unless it has come. The peer answers all
     /// the same, with an error or a result.
     pub fn cancel(&self) {
-        if self.peer.shared.pending.waits(self.id) {
+        if self.peer.shared.pending.withdraw(self.id) {
             self.peer.withdraw(self.id);
         }
     }

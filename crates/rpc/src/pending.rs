@@ -25,6 +25,8 @@ pub(crate) type Deliver = Box<dyn FnOnce(Reply<'_>) + Send>;
 struct Waiter {
     deliver: Deliver,
     stream: Option<StreamId>,
+    /// Whether the answer is no longer wanted. It may still come.
+    withdrawn: bool,
 }
 
 #[derive(Default)]
@@ -46,7 +48,7 @@ impl Pending {
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.waiters.insert(id, Waiter { deliver, stream });
+        state.waiters.insert(id, Waiter { deliver, stream, withdrawn: false });
         Ok(id)
     }
 
@@ -56,9 +58,15 @@ impl Pending {
         waiter.is_some()
     }
 
-    /// Whether a request has no answer yet.
-    pub(crate) fn waits(&self, id: u64) -> bool {
-        self.0.lock_unpoisoned().waiters.contains_key(&id)
+    /// Marks a request as no longer wanted; `false` if it was answered or marked before.
+    pub(crate) fn withdraw(&self, id: u64) -> bool {
+        let mut state = self.0.lock_unpoisoned();
+        state.waiters.get_mut(&id).is_some_and(|waiter| !std::mem::replace(&mut waiter.withdrawn, true))
+    }
+
+    /// Whether an id was ever one of ours, answered or not.
+    pub(crate) fn was_ours(&self, id: &RawValue) -> bool {
+        id.get().parse::<u64>().is_ok_and(|id| (1..=self.0.lock_unpoisoned().last_id).contains(&id))
     }
 
     /// Hands an answer to its request; `false` if there is none.
@@ -78,7 +86,8 @@ impl Pending {
     /// stream is gone has nobody who waits.
     pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
         let state = self.0.lock_unpoisoned();
-        state.waiters.values().any(|waiter| waiter.stream.is_none_or(|fed| fed != stream && alive(fed)))
+        let waits = |waiter: &Waiter| waiter.stream.is_none_or(|fed| fed != stream && alive(fed));
+        state.waiters.values().any(|waiter| !waiter.withdrawn && waits(waiter))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -80,6 +80,10 @@ impl<T: Send + 'static> Held for Shared<T> {
         self.id
     }
 
+    fn has_ended(&self) -> bool {
+        self.state.lock_unpoisoned().end.is_some()
+    }
+
     fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
