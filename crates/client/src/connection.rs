@@ -298,10 +298,10 @@ impl Connection {
         let offered = self.capabilities().session_capabilities.delete.is_some();
         self.inner.require(offered, "sessionCapabilities.delete")?;
         let id = id.into();
-        let route = self.inner.router.route(&id);
+        let route = self.inner.router.route(&id).map(|route| (route.restored(), route));
         self.inner.call(&DeleteSessionRequest::new(id)).await?;
-        if let Some(route) = route {
-            self.inner.router.forget(&route);
+        if let Some((restored, route)) = route {
+            self.inner.router.forget(&route, restored);
         }
         Ok(())
     }

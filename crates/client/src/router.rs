@@ -72,6 +72,8 @@ impl SessionState {
 /// A session's entry.
 pub(crate) struct Route {
     pub(crate) id: SessionId,
+    /// How often it was loaded or resumed: a close or delete ends only what was there before it.
+    restored: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -129,6 +131,7 @@ impl Route {
     fn new(id: SessionId, fold: bool, dropped: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Route {
             id,
+            restored: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 state: SessionState::default(),
                 conversation: fold.then(Conversation::default),
@@ -144,6 +147,11 @@ impl Route {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What [`Router::forget`] has to be told, taken before the agent is asked.
+    pub(crate) fn restored(&self) -> u64 {
+        self.restored.load(Relaxed)
     }
 
     pub(crate) fn state(&self) -> SessionState {
@@ -487,6 +495,7 @@ impl Router {
     pub(crate) fn register(&self, id: &SessionId) -> Arc<Route> {
         let mut sessions = self.lock();
         if let Some(route) = sessions.route(id) {
+            route.restored.fetch_add(1, Relaxed);
             return route;
         }
         let route = Route::new(id.clone(), self.fold, self.dropped.clone());
@@ -494,10 +503,11 @@ impl Router {
         route
     }
 
-    /// Removes a session, unless its id has another one by now.
-    pub(crate) fn forget(&self, route: &Arc<Route>) {
+    /// Removes a session, unless its id has another one by now, or it was restored since.
+    pub(crate) fn forget(&self, route: &Arc<Route>, restored: u64) {
         let mut sessions = self.lock();
-        if sessions.routes.get(&route.id).is_some_and(|known| known.as_ptr() == Arc::as_ptr(route)) {
+        let known = sessions.routes.get(&route.id).is_some_and(|known| known.as_ptr() == Arc::as_ptr(route));
+        if known && route.restored() == restored {
             sessions.routes.remove(&route.id);
         }
     }

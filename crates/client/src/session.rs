@@ -377,8 +377,9 @@ impl Session {
         self.connection.require(offered, "sessionCapabilities.close")?;
         // The agent is going to end the turn as if it were cancelled, so it may as well be.
         self.cancel();
+        let restored = self.route.restored();
         self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
-        self.connection.router.forget(&self.route);
+        self.connection.router.forget(&self.route, restored);
         Ok(())
     }
 
