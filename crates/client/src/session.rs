@@ -404,7 +404,8 @@ impl std::fmt::Debug for Updates {
 }
 
 impl Updates {
-    /// Waits for the next update; `None` once the connection has ended.
+    /// Waits for the next update. When the connection has ended there is one error that says why, and
+    /// `None` after it.
     ///
     /// # Cancel safety
     ///
