@@ -140,13 +140,6 @@ impl<T: Send + 'static> QueueSender<T> {
         self.shared.finish(End::Finished, false);
     }
 
-    /// Whether the other end still exists.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        let state = self.shared.state.lock_unpoisoned();
-        state.receiver && state.end.is_none()
-    }
-
     /// Names the stream to [`Peer::request_into`](crate::Peer::request_into).
     #[must_use]
     pub fn id(&self) -> StreamId {
@@ -179,15 +172,6 @@ impl<T: Send + 'static> Queue<T> {
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<T, Error>> {
         std::future::poll_fn(|cx| self.poll_take(cx)).await
-    }
-
-    /// The next item if one is there.
-    pub fn try_next(&mut self) -> Option<Result<T, Error>> {
-        let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_take(&mut cx) {
-            Poll::Ready(item) => item,
-            Poll::Pending => None,
-        }
     }
 
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
