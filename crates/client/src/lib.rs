@@ -20,6 +20,7 @@
 //! agent gives a [`Connection`]; its [`Session`]s run [`Turn`]s, and a turn is a stream of updates.
 #![forbid(unsafe_code)]
 
+mod child;
 mod client;
 mod command;
 mod connection;
@@ -34,6 +35,7 @@ mod service;
 mod session;
 mod turn;
 
+pub use child::{AgentProcess, Pipes};
 pub use client::Client;
 pub use command::Command;
 pub use connection::Connection;

@@ -1,7 +1,7 @@
-//! The agent's process: its group, its stderr, its end. Operating-system code lives here.
+//! The agent's process beside its conversation: its stderr, its end, and why.
 
 use std::io::Write;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,17 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 
+use crate::child::{AgentProcess, Group, Pipes, ladder, reap};
 use crate::command::Command;
-use crate::error::{AgentExited, Error, Result};
+use crate::error::{AgentExited, Result};
 
 /// How many chunks of stderr may wait to be shown.
 const SHOWN_CHUNKS: usize = 64;
 /// How much of stderr is kept.
 const STDERR_TAIL: usize = 64 * 1024;
-/// How long each step of the close ladder waits: after the end of input, after TERM.
-const LADDER_STEP: Duration = Duration::from_secs(2);
-/// How long a killed process may take to be gone.
-const REAP: Duration = Duration::from_secs(1);
 /// How long the pipes of an ended process may be silent before they count as ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
 /// How many times as long they are read if they are not silent: whoever talks on is not the agent.
@@ -88,20 +85,10 @@ impl Process {
     }
 }
 
-/// Starts the program with three pipes, in a process group of its own.
+/// Starts the program and drains its stderr.
 pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)> {
-    let (program, show_stderr) = (command.program(), command.shows_stderr());
-    let mut command = tokio::process::Command::from(command.into_std());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    #[cfg(unix)]
-    command.process_group(0);
-    let failed = |error| Error::Spawn { program: program.clone(), error: Arc::new(error) };
-    let mut child = command.spawn().map_err(failed)?;
-    let group = Group::of(&child);
-    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-        return Err(failed(std::io::Error::other("the system gave no pipes")));
-    };
+    let show_stderr = command.shows_stderr();
+    let (AgentProcess { child, group }, Pipes { stdin, stdout, stderr }) = AgentProcess::start(command)?;
     let shared = Arc::new(Shared {
         stderr: Tail::default(),
         stderr_done: watch::Sender::new(false),
@@ -171,88 +158,6 @@ async fn closing(shared: &Shared, peer: &Peer) {
     tokio::select! {
         () = shared.close.notified() => {}
         _ = peer.closed() => {}
-    }
-}
-
-/// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
-async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatus> {
-    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
-        return status.ok();
-    }
-    group.terminate();
-    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
-        return status.ok();
-    }
-    group.kill();
-    reap(child).await
-}
-
-async fn reap(child: &mut Child) -> Option<ExitStatus> {
-    let _ = child.start_kill();
-    tokio::time::timeout(REAP, child.wait()).await.ok().and_then(std::result::Result::ok)
-}
-
-/// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
-/// the supervisor goes away.
-struct Group {
-    #[cfg(unix)]
-    id: Option<rustix::process::Pid>,
-}
-
-impl Group {
-    #[cfg(unix)]
-    fn of(child: &Child) -> Self {
-        let id = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        Group { id }
-    }
-
-    #[cfg(unix)]
-    fn signal(&self, signal: rustix::process::Signal) {
-        if let Some(id) = self.id {
-            // Gone already is what we want.
-            let _ = rustix::process::kill_process_group(id, signal);
-        }
-    }
-
-    #[cfg(unix)]
-    fn terminate(&self) {
-        self.signal(rustix::process::Signal::TERM);
-    }
-
-    #[cfg(unix)]
-    fn kill(&self) {
-        self.signal(rustix::process::Signal::KILL);
-    }
-
-    /// The group is gone, and its number may soon be somebody else's.
-    #[cfg(unix)]
-    fn forget(&mut self) {
-        self.id = None;
-    }
-
-    // Elsewhere only the process itself is ended, by `reap`.
-    #[cfg(not(unix))]
-    fn of(_: &Child) -> Self {
-        Group {}
-    }
-    #[cfg(not(unix))]
-    fn terminate(&self) {}
-    #[cfg(not(unix))]
-    fn kill(&self) {}
-    #[cfg(not(unix))]
-    fn forget(&mut self) {}
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-        // The runtime that would have collected the leader may be gone.
-        #[cfg(unix)]
-        if let Some(id) = self.id {
-            let _ = std::thread::Builder::new()
-                .name("duologue-reap".into())
-                .spawn(move || rustix::process::waitpid(Some(id), rustix::process::WaitOptions::empty()));
-        }
     }
 }
 

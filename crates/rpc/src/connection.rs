@@ -83,6 +83,13 @@ impl Shared {
         self.closing.cancel();
     }
 
+    /// Waits while the tap asks for it.
+    async fn tap_has_room(&self) {
+        if let Some(wait) = self.tap.as_ref().and_then(|tap| tap.wait()) {
+            wait.await;
+        }
+    }
+
     fn tapped(&self, direction: Direction, bytes: &[u8], is_message: bool) {
         let Some(tap) = &self.tap else { return };
         let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
@@ -259,7 +266,7 @@ impl Connection {
         let writer = tokio::spawn({
             let shared = shared.clone();
             async move {
-                if let Err(reason) = shared.outbox.write_to(output).await {
+                if let Err(reason) = shared.outbox.write_to(output, || shared.tap_has_room()).await {
                     shared.outbox.break_off();
                     // What the peer said before it went may still be in the pipe: let the reader
                     // find the end by itself, but not for ever.
@@ -382,6 +389,10 @@ impl<S: Service> Reader<S> {
                 if self.pause().await.is_break() {
                     return local();
                 }
+            }
+            tokio::select! {
+                () = shared.closing.cancelled() => return local(),
+                () = shared.tap_has_room() => {}
             }
             // What these lines woke waits for this worker, and input that never ends would keep it
             // waiting: once for each buffer, everybody else has a turn.

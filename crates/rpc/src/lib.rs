@@ -43,6 +43,7 @@ pub use error::{Closed, Error};
 pub use extension::Extensions;
 pub use jsonrpsee;
 pub use limits::Limits;
+pub use message::{Malformed, Message, Outcome};
 pub use peer::{Asked, Call, Peer};
 pub use queue::{Queue, QueueSender, StreamId};
 pub use service::{Incoming, Responder, Service, until_dropped};

@@ -9,18 +9,66 @@ use serde_json::value::RawValue;
 
 use crate::limits::Limits;
 
-/// A well-formed message.
+/// A well-formed message, as every connection of this crate reads it.
+///
+/// ```
+/// use duologue_rpc::{Limits, Message};
+///
+/// let line = br#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#;
+/// let Some(Ok(Message::Notification { method, .. })) = Message::read(line, &Limits::default()) else {
+///     panic!("a notification");
+/// };
+/// assert_eq!(method, "session/cancel");
+/// assert!(Message::read(b" \r", &Limits::default()).is_none(), "blank");
+/// assert!(matches!(Message::read(b"npm WARN", &Limits::default()), Some(Err(_))));
+/// ```
 #[derive(Debug)]
-pub(crate) enum Message<'a> {
-    Request { id: RequestId, method: Cow<'a, str>, params: Option<&'a RawValue> },
-    Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
-    Response { id: &'a RawValue, outcome: Outcome<'a> },
+#[non_exhaustive]
+pub enum Message<'a> {
+    /// Somebody waits for an answer.
+    Request {
+        /// Names the request in its answer.
+        id: RequestId,
+        /// What is asked.
+        method: Cow<'a, str>,
+        /// About what; `null` counts as left out.
+        params: Option<&'a RawValue>,
+    },
+    /// Nobody waits for an answer.
+    Notification {
+        /// What is told.
+        method: Cow<'a, str>,
+        /// About what; `null` counts as left out.
+        params: Option<&'a RawValue>,
+    },
+    /// The answer to a request.
+    Response {
+        /// The request it answers; not always one that could have been asked.
+        id: &'a RawValue,
+        /// What it says.
+        outcome: Outcome<'a>,
+    },
+}
+
+impl<'a> Message<'a> {
+    /// Reads one line. A blank line is `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the line is no message.
+    #[must_use]
+    pub fn read(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
+        decode(line, limits)
+    }
 }
 
 /// What a response says.
 #[derive(Debug)]
-pub(crate) enum Outcome<'a> {
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// It worked.
     Result(&'a RawValue),
+    /// It did not.
     Error(Error),
     /// Neither a result nor an error that can be read.
     Unreadable(serde_json::Error),
@@ -28,14 +76,18 @@ pub(crate) enum Outcome<'a> {
     Missing(Error),
 }
 
-/// A line that is no message, and what to do about it.
-#[derive(Debug)]
-pub(crate) enum Malformed {
+/// Why a line is no message, and what a connection does about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
     /// Not addressed to anybody: logs, banners, fragments. Answered by agents only.
+    #[error("{0}")]
     Noise(Error),
     /// A request by its shape: somebody waits, so it is answered on both sides.
+    #[error("{1}")]
     Request(RequestId, Error),
     /// A response or notification by its shape: never answered.
+    #[error("{0}")]
     Silent(&'static str),
 }
 

@@ -166,10 +166,16 @@ impl Outbox {
         self.written.notify_waiters();
     }
 
-    /// The writer. Ends when the outbox is finished and empty, closed, or the pipe breaks.
-    pub(crate) async fn write_to(&self, mut pipe: impl AsyncWrite + Unpin) -> Result<(), Closed> {
+    /// The writer. Ends when the outbox is finished and empty, closed, or the pipe breaks. What is
+    /// pushed is written once `may_write` is done.
+    pub(crate) async fn write_to<F: Future<Output = ()>>(
+        &self,
+        mut pipe: impl AsyncWrite + Unpin,
+        may_write: impl Fn() -> F,
+    ) -> Result<(), Closed> {
         let mut batch = Vec::new();
         loop {
+            may_write().await;
             let finished = {
                 let mut state = self.state.lock_unpoisoned();
                 if let Some(reason) = &state.closed {

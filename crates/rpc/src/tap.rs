@@ -1,5 +1,8 @@
 //! Seeing every frame: what recorders and debuggers hook into.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use tokio::time::Instant;
 
 /// Which way a frame went, seen from this side.
@@ -46,4 +49,13 @@ pub struct TappedFrame<'a> {
 pub trait Tap: Send + Sync + 'static {
     /// Called once a line.
     fn frame(&self, frame: TappedFrame<'_>);
+
+    /// Lets the wire wait: when this returns a future, nothing more is read or written before it is
+    /// done. For a recorder whose disk is slower than the conversation.
+    ///
+    /// Called once a buffer and not once a line, so what one read brings still comes. A conversation
+    /// that is held up for long ends as over any pipe that is not taken.
+    fn wait(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
+        None
+    }
 }

@@ -1,0 +1,178 @@
+//! A program with its three pipes, in a process group of its own. Operating-system code lives here.
+
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use crate::command::Command;
+use crate::error::{Error, Result};
+
+/// How long each step of the close ladder waits: after the end of input, after TERM.
+const LADDER_STEP: Duration = Duration::from_secs(2);
+/// How long a killed process may take to be gone.
+const REAP: Duration = Duration::from_secs(1);
+
+/// A running agent to whom nobody speaks the protocol: three pipes and an end. For what stands
+/// beside a conversation, such as a proxy or a test bench; editors use
+/// [`Client::spawn`](crate::Client::spawn).
+///
+/// It is the leader of a process group of its own. Dropping it kills the group.
+///
+/// ```
+/// use duologue_client::{AgentProcess, Command};
+/// use tokio::io::AsyncReadExt;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (process, mut pipes) = AgentProcess::start(Command::new("echo").arg("no agent"))?;
+/// let mut said = String::new();
+/// pipes.stdout.read_to_string(&mut said).await?;
+/// assert_eq!(said, "no agent\n");
+/// let status = process.end().await;
+/// assert!(status.is_some_and(|status| status.success()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AgentProcess {
+    pub(crate) child: Child,
+    pub(crate) group: Group,
+}
+
+/// The three pipes of an [`AgentProcess`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Pipes {
+    /// What it reads. Dropping it is the polite way to end an agent.
+    pub stdin: ChildStdin,
+    /// What it says.
+    pub stdout: ChildStdout,
+    /// What it says beside the conversation. Somebody has to read it, or it may wait for ever.
+    pub stderr: ChildStderr,
+}
+
+impl AgentProcess {
+    /// Starts the program.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Spawn`] when it cannot be started.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn start(command: impl Into<Command>) -> Result<(Self, Pipes)> {
+        let command = command.into();
+        let program = command.program();
+        let mut command = tokio::process::Command::from(command.into_std());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        command.process_group(0);
+        let failed = |error| Error::Spawn { program: program.clone(), error: Arc::new(error) };
+        let mut child = command.spawn().map_err(failed)?;
+        let group = Group::of(&child);
+        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+            (Some(stdin), Some(stdout), Some(stderr)) => {
+                Ok((AgentProcess { child, group }, Pipes { stdin, stdout, stderr }))
+            }
+            _ => Err(failed(std::io::Error::other("the system gave no pipes"))),
+        }
+    }
+
+    /// The number of the process, while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits for the program to end by itself. What it started may live on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn wait(&mut self) -> Option<ExitStatus> {
+        self.child.wait().await.ok()
+    }
+
+    /// Kills the program and all it started, at once.
+    pub fn kill(&self) {
+        self.group.kill();
+    }
+
+    /// Ends the program, whose stdin should have been dropped: waits two seconds, asks it to
+    /// terminate, waits two more, kills it. Whatever it started goes with it. `None` when even that
+    /// could not be seen.
+    pub async fn end(mut self) -> Option<ExitStatus> {
+        let status = ladder(&mut self.child, &self.group).await;
+        self.group.kill();
+        self.group.forget();
+        status
+    }
+}
+
+/// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
+/// the supervisor goes away.
+#[derive(Debug)]
+pub(crate) struct Group {
+    #[cfg(unix)]
+    id: Option<rustix::process::Pid>,
+}
+
+impl Group {
+    #[cfg(unix)]
+    pub(crate) fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        Group { id }
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(id) = self.id {
+            // Gone already is what we want.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    /// The group is gone, and its number may soon be somebody else's.
+    #[cfg(unix)]
+    pub(crate) fn forget(&mut self) {
+        self.id = None;
+    }
+
+    // Elsewhere only the process itself is ended, by `reap`.
+    #[cfg(not(unix))]
+    pub(crate) fn of(_: &Child) -> Self {
+        Group {}
+    }
+    #[cfg(not(unix))]
+    pub(crate) fn terminate(&self) {}
+    #[cfg(not(unix))]
+    pub(crate) fn kill(&self) {}
+    #[cfg(not(unix))]
+    pub(crate) fn forget(&mut self) {}
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        // The runtime that would have collected the leader may be gone.
+        #[cfg(unix)]
+        if let Some(id) = self.id {
+            let _ = std::thread::Builder::new()
+                .name("duologue-reap".into())
+                .spawn(move || rustix::process::waitpid(Some(id), rustix::process::WaitOptions::empty()));
+        }
+    }
+}
