@@ -112,6 +112,24 @@ impl AgentProcess {
     }
 }
 
+/// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
+pub(crate) async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatus> {
+    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
+        return status.ok();
+    }
+    group.terminate();
+    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
+        return status.ok();
+    }
+    group.kill();
+    reap(child).await
+}
+
+pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
+    let _ = child.start_kill();
+    tokio::time::timeout(REAP, child.wait()).await.ok().and_then(std::result::Result::ok)
+}
+
 /// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
 /// the supervisor goes away.
 #[derive(Debug)]
