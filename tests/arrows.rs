@@ -8,12 +8,17 @@ use serde_json::Value;
 
 /// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
 /// an RFD, draw it in ARCHITECTURE.md, then add it here.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("duologue-schema-derive", &[]),
     ("duologue-schema", &["duologue-schema-derive"]),
     ("duologue-rpc", &["duologue-schema"]),
     ("duologue-agent", &["duologue-rpc", "duologue-schema"]),
     ("duologue-client", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
+    (
+        "duologue-cli",
+        &["duologue-agent", "duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"],
+    ),
 ];
 
 /// Packages that stand above the map: nobody depends on them, they may use everything.

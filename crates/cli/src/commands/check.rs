@@ -1,0 +1,12 @@
+//! `duologue check`.
+
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+
+/// Check whether an agent keeps to the protocol
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: Args) -> Result<Exit> {
+    Err(Error::Usage("not here yet".into()))
+}

@@ -1,0 +1,12 @@
+//! `duologue show`.
+
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+
+/// Show a transcript
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: Args) -> Result<Exit> {
+    Err(Error::Usage("not here yet".into()))
+}

@@ -1,0 +1,44 @@
+//! What can stop a command.
+
+use std::io;
+
+use crate::exit::Exit;
+
+/// The result of a command and its parts.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// Why a command stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The agent, or the way to it.
+    #[error("{0}")]
+    Agent(#[from] duologue_client::Error),
+    /// Our own side of a conversation in which we are the agent.
+    #[error("{0}")]
+    Serve(#[from] duologue_agent::Error),
+    /// A transcript.
+    #[error("{0}")]
+    Transcript(#[from] duologue_transcript::Error),
+    /// Input or output.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A sentence for the user about the command line.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Error {
+    /// Whoever read our output has left, as `head` does. That is no error.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The code the command ends with.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Error::Agent(_) | Error::Serve(_) => Exit::Agent,
+            Error::Transcript(_) | Error::Io(_) => Exit::File,
+            Error::Usage(_) => Exit::Usage,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The `duologue` command.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod error;
+mod exit;
+mod ui;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match commands::run() {
+        Ok(exit) => exit.into(),
+        Err(error) if error.is_broken_pipe() => exit::Exit::Ok.into(),
+        Err(error) => {
+            ui::complain(&error);
+            error.exit().into()
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Record an Agent Client Protocol session once; from then on have a readable snapshot and a fake
+//! agent that replays it.
+//!
+//! A [`Transcript`] is a file of JSON Lines (RFD 0003): a header, and one record for each line that
+//! either side wrote, byte for byte, with the time and the direction.
+#![forbid(unsafe_code)]
+
+mod error;
+mod format;
+mod printable;
+mod reader;
+mod reading;
+mod transcript;
+
+pub use duologue_schema as schema;
+pub use error::{Error, Result};
+pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
+pub use printable::printable;
+pub use reader::Reader;
+pub use reading::{Entry, Said, entries};
+pub use transcript::Transcript;

@@ -1,0 +1,57 @@
+//! Text from an agent, made safe to print.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The text with everything escaped that moves a cursor, changes a terminal or reorders what is
+/// read: control characters but line feed and tab, and bidirectional and invisible format characters.
+///
+/// An agent must not be able to rewrite what its user has read, so everything that is printed from
+/// one goes through here.
+///
+/// ```
+/// use duologue_transcript::printable;
+///
+/// assert_eq!(printable("a\n\tb"), "a\n\tb");
+/// assert_eq!(printable("\u{1b}[2J"), "\\u{1b}[2J");
+/// assert_eq!(printable("\u{202e}exe.txt"), "\\u{202e}exe.txt");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let Some(first) = text.char_indices().find_map(|(index, char)| escapes(char).then_some(index)) else {
+        return Cow::Borrowed(text);
+    };
+    let (clean, rest) = text.split_at(first);
+    let mut safe = String::with_capacity(text.len() + 16);
+    safe.push_str(clean);
+    for char in rest.chars() {
+        match char {
+            '\r' => safe.push_str("\\r"),
+            char if escapes(char) => {
+                let _ = write!(safe, "\\u{{{:x}}}", u32::from(char));
+            }
+            char => safe.push(char),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+fn escapes(char: char) -> bool {
+    match char {
+        '\n' | '\t' => false,
+        // C0, DEL and C1.
+        char if char.is_control() => true,
+        // Marks, embeddings, overrides and isolates of direction.
+        '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
+        // Line and paragraph separators; what has no width (but the joiners of emoji and scripts).
+        '\u{2028}'
+        | '\u{2029}'
+        | '\u{200B}'
+        | '\u{2060}'..='\u{2065}'
+        | '\u{206A}'..='\u{206F}'
+        | '\u{FEFF}' => true,
+        // Tags, which say something nobody sees.
+        '\u{E0000}'..='\u{E007F}' => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! A transcript in memory.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::{Header, Record};
+use crate::reader::Reader;
+use crate::reading::{Entry, entries};
+
+/// A recorded conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transcript {
+    header: Header,
+    records: Vec<Record>,
+    cut: bool,
+}
+
+impl Transcript {
+    /// A transcript of these records, in the order they happened.
+    #[must_use]
+    pub fn new(header: Header, records: Vec<Record>) -> Self {
+        Transcript { header, records, cut: false }
+    }
+
+    /// Reads a file. One whose last record was cut short, by a crash or a full disk, is read up to
+    /// there; see [`is_cut`](Self::is_cut).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], and as [`read`](Self::read).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| Error::file(path, error))?;
+        Self::read(BufReader::new(file)).map_err(|error| match error {
+            Error::Io(error) => Error::File { path: path.into(), error },
+            error => error,
+        })
+    }
+
+    /// Reads a transcript to its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoHeader`] and [`Error::Version`] for what is none, [`Error::Damaged`] at the first
+    /// line that is no record, [`Error::Io`].
+    pub fn read(input: impl BufRead) -> Result<Self> {
+        let mut reader = Reader::new(input)?;
+        let records = reader.by_ref().collect::<Result<_>>()?;
+        Ok(Transcript { header: reader.header().clone(), records, cut: reader.is_cut() })
+    }
+
+    /// Writes the transcript.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write(&self, mut output: impl Write) -> Result<()> {
+        let mut line =
+            serde_json::to_vec(&self.header).map_err(|error| Error::from(std::io::Error::from(error)))?;
+        line.push(b'\n');
+        for record in &self.records {
+            output.write_all(&line)?;
+            line.clear();
+            record.write(&mut line);
+        }
+        output.write_all(&line)?;
+        output.flush()?;
+        Ok(())
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What happened, in order.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Whether the file ended in the middle of a record, which is left out.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// The lines, each as what it is: with its method, its session and the request it answers.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        entries(&self.records)
+    }
+}
