@@ -1,10 +1,13 @@
 //! Starting: from settings and a program to an initialized connection.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
-use duologue_schema::{DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request};
+use duologue_schema::{
+    DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request, SessionId,
+};
 
 use crate::command::Command;
 use crate::connection::{Connection, Inner};
@@ -189,7 +192,15 @@ impl<H: Host> Client<H> {
         hello.client_capabilities = capabilities.clone();
         hello.client_info = self.info;
 
-        let router = Arc::new(Router::new(self.keep_conversations));
+        let host = Arc::new(self.host);
+        // Handles on the connection do not keep the host: it ends with the conversation.
+        let weak = Arc::downgrade(&host);
+        let started = Box::new(move |session: &SessionId, folders: &[PathBuf]| {
+            if let Some(host) = weak.upgrade() {
+                host.session_started(session, folders);
+            }
+        });
+        let router = Arc::new(Router::new(self.keep_conversations, started));
         let mut connection = duologue_rpc::Connection::new(transport).limits(self.limits);
         if let Some(tap) = self.tap {
             connection = connection.tap(tap);
@@ -200,7 +211,7 @@ impl<H: Host> Client<H> {
             });
         }
         let peer = connection.start(|peer| {
-            ClientService::new(self.host, capabilities, self.closures, self.extensions, router.clone(), peer)
+            ClientService::new(host, capabilities, self.closures, self.extensions, router.clone(), peer)
         });
         let inner = Inner::new(peer, process, router, self.request_timeout);
         (Starting { inner, timeout: self.start_timeout }, hello)

@@ -1,12 +1,13 @@
 //! What an editor offers to the agents it runs.
 
 use std::future::Future;
+use std::path::PathBuf;
 
 use duologue_schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, CreateTerminalResponse, Error as WireError, KillTerminalRequest,
     KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
-    ReleaseTerminalResponse, Request, RequestPermissionOutcome, RequestPermissionRequest,
+    ReleaseTerminalResponse, Request, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
     TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
     WriteTextFileRequest, WriteTextFileResponse,
 };
@@ -44,6 +45,13 @@ pub trait Host: Send + Sync + 'static {
     /// What the agent may ask for. Messages can always be cleared, that need not be said here.
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities::default()
+    }
+
+    /// A session begins in these folders: its `cwd`, then its additional directories. This comes before
+    /// whatever the agent asks for in the session, unless it asks before it has answered
+    /// `session/new`, and again when the session is loaded or resumed. It must not block.
+    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
+        let _ = (session, folders);
     }
 
     /// Lets the user decide whether a tool may run. The default chooses nothing, which the agent

@@ -3,6 +3,7 @@
 //! Runs on the reader, so everything here is quick and in the order of the wire.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -18,6 +19,9 @@ use crate::events::Event;
 /// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
 const KEPT_UPDATES: usize = 256;
 const KEPT_BYTES: usize = 1024 * 1024;
+
+/// Tells the host of a session and its folders.
+pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
 
 /// How a question is answered when its turn is cancelled.
 pub(crate) type Cancel = fn(Responder);
@@ -388,6 +392,7 @@ pub(crate) enum Occupied {
 /// All sessions of a connection, and the updates of sessions that are being made.
 pub(crate) struct Router {
     fold: bool,
+    started: Started,
     dropped: Arc<AtomicU64>,
     sessions: Mutex<Sessions>,
 }
@@ -414,8 +419,8 @@ impl Sessions {
 }
 
 impl Router {
-    pub(crate) fn new(fold: bool) -> Self {
-        Router { fold, dropped: Arc::default(), sessions: Mutex::default() }
+    pub(crate) fn new(fold: bool, started: Started) -> Self {
+        Router { fold, started, dropped: Arc::default(), sessions: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
@@ -458,7 +463,14 @@ impl Router {
     }
 
     /// Its answer has come: called by the reader, before anything behind the answer is read.
-    pub(crate) fn opened(&self, response: Option<&NewSessionResponse>) -> Option<Arc<Route>> {
+    pub(crate) fn opened(
+        &self,
+        response: Option<&NewSessionResponse>,
+        folders: &[PathBuf],
+    ) -> Option<Arc<Route>> {
+        if let Some(response) = response {
+            (self.started)(&response.session_id, folders);
+        }
         let mut sessions = self.lock();
         sessions.opening -= 1;
         let route = response.map(|response| {
@@ -492,7 +504,8 @@ impl Router {
     }
 
     /// Registers a session whose id is known beforehand: load and resume.
-    pub(crate) fn register(&self, id: &SessionId) -> Arc<Route> {
+    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<Route> {
+        (self.started)(id, folders);
         let mut sessions = self.lock();
         if let Some(route) = sessions.route(id) {
             route.restored.fetch_add(1, Relaxed);

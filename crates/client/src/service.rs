@@ -77,14 +77,14 @@ pub(crate) struct ClientService<H> {
 
 impl<H: Host> ClientService<H> {
     pub(crate) fn new(
-        host: H,
+        host: Arc<H>,
         capabilities: ClientCapabilities,
         closures: Closures,
         extensions: Extensions,
         router: Arc<Router>,
         peer: &Peer,
     ) -> Self {
-        ClientService { host: Arc::new(host), capabilities, closures, extensions, router, peer: peer.clone() }
+        ClientService { host, capabilities, closures, extensions, router, peer: peer.clone() }
     }
 
     /// What is wrong with a request before anybody sees it.

@@ -85,7 +85,7 @@ impl SessionBuilder {
     /// [`Error::AuthRequired`] when the user has to log in first, [`Error::RelativePath`],
     /// [`Error::NotSupported`], and what the agent answers.
     pub async fn create(self) -> Result<Session> {
-        self.check()?;
+        let folders = self.check()?;
         let mut request = NewSessionRequest::new(self.cwd);
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
@@ -98,7 +98,7 @@ impl SessionBuilder {
             move |response| {
                 // On the reader: the session is known before anything behind this answer is read.
                 let Some(inner) = inner.upgrade() else { return };
-                let route = inner.router.opened(response.as_ref().ok());
+                let route = inner.router.opened(response.as_ref().ok(), &folders);
                 if let Err(Ok(Some(route))) = sender.send(response.map(|_| route)) {
                     // Nobody waits for it any more, so nobody will ever use it.
                     if inner.agent().session_capabilities.close.is_some() {
@@ -110,7 +110,7 @@ impl SessionBuilder {
         let _withdraw = match sent {
             Ok(asked) => Withdraw(asked),
             Err(error) => {
-                inner.router.opened(None);
+                inner.router.opened(None, &[]);
                 return Err(error.into());
             }
         };
@@ -130,14 +130,14 @@ impl SessionBuilder {
     /// while the same session runs a turn or is being loaded; what the agent answers comes out of the
     /// replay.
     pub fn load(self, id: impl Into<SessionId>) -> Result<Replay> {
-        self.check()?;
+        let folders = self.check()?;
         let inner = self.connection.inner;
         inner.require(inner.agent().load_session, "loadSession")?;
         let mut request = LoadSessionRequest::new(id.into(), self.cwd);
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        let route = inner.router.register(&request.session_id);
+        let route = inner.router.register(&request.session_id, &folders);
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
         if !route.begin_replay(sink) {
@@ -170,14 +170,14 @@ impl SessionBuilder {
     ///
     /// As [`create`](Self::create).
     pub async fn resume(self, id: impl Into<SessionId>) -> Result<Session> {
-        self.check()?;
+        let folders = self.check()?;
         let inner = self.connection.inner;
         inner.require(inner.agent().session_capabilities.resume.is_some(), "sessionCapabilities.resume")?;
         let mut request = ResumeSessionRequest::new(id.into(), self.cwd);
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        let route = inner.router.register(&request.session_id);
+        let route = inner.router.register(&request.session_id, &folders);
         let restored = route.clone();
         let answer = inner.call_then(&request, move |response| {
             restored.change_state(|state| {
@@ -191,11 +191,12 @@ impl SessionBuilder {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    /// The folders of the session, if it can be asked for.
+    fn check(&self) -> Result<Vec<PathBuf>> {
         let agent = self.connection.inner.agent();
-        for path in std::iter::once(&self.cwd).chain(&self.additional_directories) {
-            absolute(path)?;
-        }
+        let folders: Vec<_> =
+            std::iter::once(&self.cwd).chain(&self.additional_directories).cloned().collect();
+        folders.iter().try_for_each(|path| absolute(path))?;
         let inner = &self.connection.inner;
         if !self.additional_directories.is_empty() {
             let offered = agent.session_capabilities.additional_directories.is_some();
@@ -208,7 +209,7 @@ impl SessionBuilder {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(folders)
     }
 }
 
