@@ -6,6 +6,8 @@ use std::time::Duration;
 use duologue_rpc::{
     Closed, Connection, Error, Incoming, Limits, Peer, Responder, Service, Tap, TappedFrame, Transport,
 };
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -119,6 +121,38 @@ impl Tap for Clumsy {
     fn frame(&self, _: TappedFrame<'_>) {
         panic!("what was it?")
     }
+
+    fn wait(&self) -> Option<BoxFuture<'_, ()>> {
+        panic!("wait for whom?")
+    }
+}
+
+/// Makes the wire wait until it may go on.
+struct Gate(tokio::sync::Semaphore);
+
+impl Tap for Gate {
+    fn frame(&self, _: TappedFrame<'_>) {}
+
+    fn wait(&self) -> Option<BoxFuture<'_, ()>> {
+        let open = self.0.available_permits() > 0;
+        (!open).then(|| async { drop(self.0.acquire().await) }.boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tap_without_room_holds_up_both_directions() {
+    let (transport, mut script) = Wire::Memory.played();
+    let gate = Arc::new(Gate(tokio::sync::Semaphore::new(0)));
+    let peer = Connection::new(transport).tap(gate.clone()).start(|_| Copies::of(3));
+    script.ask("_copy", json!({})).await;
+    peer.notify_raw("_told", &json!({})).await.expect("open");
+    let silence = tokio::time::timeout(Duration::from_secs(5), script.line()).await;
+    assert!(silence.is_err(), "nothing is written while the tap has no room: {silence:?}");
+    gate.0.add_permits(1);
+    let (first, second) = (script.hear().await, script.hear().await);
+    assert!([&first, &second].iter().any(|said| said["method"] == "_told"), "{first} {second}");
+    assert!([&first, &second].iter().any(|said| said["result"] == "ccc"), "{first} {second}");
+    assert!(!peer.is_closed());
 }
 
 async fn a_panicking_tap_costs_nothing() {

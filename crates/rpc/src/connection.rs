@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use duologue_schema::{Error as WireError, RequestId};
+use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
@@ -85,8 +86,14 @@ impl Shared {
 
     /// Waits while the tap asks for it.
     async fn tap_has_room(&self) {
-        if let Some(wait) = self.tap.as_ref().and_then(|tap| tap.wait()) {
-            wait.await;
+        let Some(tap) = &self.tap else { return };
+        let wait = async {
+            if let Some(wait) = tap.wait() {
+                wait.await;
+            }
+        };
+        if AssertUnwindSafe(wait).catch_unwind().await.is_err() {
+            tracing::error!("a tap panicked while the wire waited for it");
         }
     }
 

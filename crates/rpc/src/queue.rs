@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use futures_core::Stream;
+use futures::Stream;
 
 use crate::budget::{Budget, Held};
 use crate::error::{Closed, Error};
