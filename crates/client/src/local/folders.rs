@@ -1,0 +1,222 @@
+//! The folders a session may use, and the way to a file in one of them.
+//!
+//! Every access begins at the open handle of a root and stays beneath it, which the system itself sees to
+//! (`openat2` on Linux). A check of names would not do: between the check and the use anything can be
+//! exchanged for a link. Names only choose the root.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use duologue_schema::{Error as WireError, SessionId};
+
+/// The roots of a host, and which folders of them each session may use.
+#[derive(Debug, Default)]
+pub(super) struct Folders {
+    roots: Vec<Root>,
+    sessions: Mutex<HashMap<SessionId, Vec<PathBuf>>>,
+}
+
+/// A folder that bounds every session.
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    /// Its name without links, and its handle. Opened once: whoever can exchange the folder later
+    /// changes nothing.
+    opened: OnceLock<(PathBuf, Dir)>,
+}
+
+/// A folder a session may use, and the absolute names it goes by.
+struct Area {
+    names: Vec<PathBuf>,
+    dir: Dir,
+}
+
+/// Why a file cannot be had.
+pub(super) enum Fault {
+    /// What the system says.
+    Io(io::Error),
+    /// What the agent is told.
+    Told(WireError),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Io(error)
+    }
+}
+
+impl Fault {
+    /// A sentence about the path, which follows it.
+    pub(super) fn about(path: &Path, what: impl std::fmt::Display) -> Self {
+        Fault::Told(WireError::invalid_params(format!("{} {what}", path.display())))
+    }
+
+    /// As the answer to a request for `path`.
+    pub(super) fn into_wire(self, path: &Path) -> WireError {
+        let path = path.display();
+        match self {
+            Fault::Told(error) => error,
+            Fault::Io(error) => match error.kind() {
+                io::ErrorKind::NotFound => WireError::resource_not_found(format!("there is no {path}")),
+                io::ErrorKind::NotADirectory => {
+                    WireError::resource_not_found(format!("a part of {path} is no folder"))
+                }
+                _ => WireError::internal(format!("{path}: {error}")),
+            },
+        }
+    }
+
+    /// Whether the way led out of the folder it began in. The system has no code for that, so cap-std
+    /// makes the error itself.
+    fn is_escape(&self) -> bool {
+        matches!(self, Fault::Io(error)
+            if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none())
+    }
+}
+
+impl Folders {
+    pub(super) fn add(&mut self, path: PathBuf) {
+        let root = Root { path, opened: OnceLock::new() };
+        // If it is not there yet it is opened by the first request.
+        let _ = root.open();
+        self.roots.push(root);
+    }
+
+    pub(super) fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.clone(), folders.to_owned());
+    }
+
+    /// What the session may use: where its folders and the roots meet. A session that nobody
+    /// announced has the roots.
+    fn areas(&self, session: &SessionId) -> Result<Vec<Area>, WireError> {
+        let folders = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
+        let mut areas = Vec::new();
+        for root in &self.roots {
+            // A root that is gone leaves the others usable.
+            let Ok((real, dir)) = root.open() else { continue };
+            match &folders {
+                None => areas.extend(root.whole(real, dir)),
+                Some(folders) => {
+                    areas.extend(folders.iter().filter_map(|folder| root.meet(real, dir, folder)));
+                }
+            }
+        }
+        if areas.is_empty() {
+            return Err(WireError::invalid_params("no folder of this session is open to agents"));
+        }
+        Ok(areas)
+    }
+
+    /// The folder a session works in, if nothing else is said.
+    pub(super) fn home(&self, session: &SessionId) -> Result<PathBuf, WireError> {
+        let area = self.areas(session)?.into_iter().next();
+        Ok(area.and_then(|area| area.names.into_iter().next()).unwrap_or_default())
+    }
+
+    /// Calls `open` with a folder and the way to `path` from there, which it must not leave: cap-std
+    /// sees to it.
+    pub(super) fn open<T>(
+        &self,
+        session: &SessionId,
+        path: &Path,
+        open: impl Fn(&Dir, &Path) -> Result<T, Fault>,
+    ) -> Result<T, WireError> {
+        let areas = self.areas(session)?;
+        let attempt = |path: &Path| {
+            let mut attempt = Attempt::Elsewhere;
+            for area in &areas {
+                let Some(way) = area.way_to(path) else { continue };
+                match open(&area.dir, &way) {
+                    Err(fault) if fault.is_escape() => attempt = Attempt::Escaped,
+                    result => return Attempt::Done(result),
+                }
+            }
+            attempt
+        };
+        let mut done = attempt(path);
+        // A link that begins at the top of the file system, or leads from one folder of the session
+        // into another, leaves its folder and may well end in one. Where it ends is looked up, and tried
+        // from there. This must not tell what exists elsewhere, so it is not done for other paths.
+        if matches!(done, Attempt::Escaped)
+            && let Some(real) = real_path(path)
+        {
+            done = attempt(&real);
+        }
+        match done {
+            Attempt::Done(result) => result.map_err(|fault| fault.into_wire(path)),
+            Attempt::Escaped | Attempt::Elsewhere => {
+                let folders: Vec<_> = areas.iter().filter_map(|area| area.names.first()?.to_str()).collect();
+                Err(WireError::invalid_params(format!(
+                    "{} is outside of the session's folders: {}",
+                    path.display(),
+                    folders.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+enum Attempt<T> {
+    Done(Result<T, Fault>),
+    /// The way led out of every folder it began in.
+    Escaped,
+    /// By its name, the path is in no folder.
+    Elsewhere,
+}
+
+impl Root {
+    fn open(&self) -> io::Result<&(PathBuf, Dir)> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let real = self.path.canonicalize()?;
+        let dir = Dir::open_ambient_dir(&real, ambient_authority())?;
+        Ok(self.opened.get_or_init(|| (real, dir)))
+    }
+
+    fn whole(&self, real: &Path, dir: &Dir) -> Option<Area> {
+        Some(Area { names: vec![self.path.clone(), real.to_owned()], dir: dir.try_clone().ok()? })
+    }
+
+    /// What is both in this root and in `folder`.
+    fn meet(&self, real: &Path, dir: &Dir, folder: &Path) -> Option<Area> {
+        let known = [Some(folder.to_owned()), folder.canonicalize().ok()];
+        for folder in known.iter().flatten() {
+            for root in [&self.path, real] {
+                if let Ok(way) = folder.strip_prefix(root)
+                    && let Ok(dir) = dir.open_dir(or_here(way))
+                {
+                    let mut names: Vec<_> = known.iter().flatten().cloned().collect();
+                    names.extend([self.path.join(way), real.join(way)]);
+                    return Some(Area { names, dir });
+                }
+                if root.starts_with(folder) {
+                    return self.whole(real, dir);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Area {
+    /// The way from this folder to `path`, if its name begins with one of the folder's.
+    fn way_to(&self, path: &Path) -> Option<PathBuf> {
+        let way = self.names.iter().find_map(|name| path.strip_prefix(name).ok())?;
+        Some(or_here(way).to_owned())
+    }
+}
+
+fn or_here(way: &Path) -> &Path {
+    if way.as_os_str().is_empty() { Path::new(".") } else { way }
+}
+
+/// Where a path ends, without links; for a file that is still to be made, where its folder ends.
+fn real_path(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
+}

@@ -1,0 +1,236 @@
+//! A host for agents on this machine: its files, its programs, and a say in what they do.
+
+mod folders;
+mod permissions;
+mod read;
+mod system;
+mod tail;
+mod terminals;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use duologue_schema::{
+    ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, Error as WireError,
+    FileSystemCapabilities, KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest,
+    ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, Request, RequestPermissionOutcome,
+    RequestPermissionRequest, SessionId, TerminalOutputRequest, TerminalOutputResponse,
+    WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
+};
+
+use crate::host::{Host, HostResult};
+use folders::{Fault, Folders};
+pub use permissions::Permissions;
+use terminals::Terminals;
+
+/// How much of a file is sent at once.
+const MAX_READ: u64 = 8 * 1024 * 1024;
+
+/// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
+/// questions for permission by [`Permissions`], which reject everything unless told otherwise.
+///
+/// ```no_run
+/// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, ToolKind};
+/// use duologue_client::{Client, Command, LocalHost, Permissions};
+///
+/// # async fn run() -> duologue_client::Result<()> {
+/// let host = LocalHost::new("/home/me/project").permissions(Permissions::new().allow(ToolKind::Read));
+/// let agent = Client::new(host).spawn(Command::new("echo-agent")).await?;
+/// let session = agent.new_session("/home/me/project").await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An editor replaces single methods with [`Client::on`](crate::Client::on), say to answer
+/// `fs/read_text_file` from its unsaved buffers, and keeps the rest.
+///
+/// # Files
+///
+/// A session may use the files that are both in a root of the host ([`new`](Self::new),
+/// [`root`](Self::root)) and in a folder of the session (its `cwd` and additional directories). Neither
+/// `..` nor links lead out of there, not even while somebody exchanges them; links that end inside are
+/// followed. What a hard link or a mount inside a root leads to counts as inside. An agent that asks
+/// before it has answered `session/new` has the roots alone to respect.
+///
+/// The roots are opened when the host is made, or by the first request after they appear. A root that is
+/// deleted and made again needs a new host.
+///
+/// Reading takes ordinary files in UTF-8 and gives their text as it is, line ends included; lines that
+/// are not there read as empty text, and line 0 as line 1. Writing makes missing files with their
+/// folders; the new text takes the place of the old in one step and keeps its permissions, but not its
+/// extended attributes. A file with several names, behind a link, of another owner or in a folder that
+/// takes no new files is written in place, where a crash can leave half of it.
+///
+/// # Terminals
+///
+/// A program starts in a folder of the session, with this program's environment and no input. **It is
+/// not confined**: it can do what you can do. Its stdout and stderr are kept in the order they come, at
+/// most the last 1 MiB or what the agent asks for up to 2 MiB, escape sequences included. When it ends,
+/// what is left of its process group is killed.
+///
+/// A `command` with arguments is run as it is. One without, that has spaces or signs of the shell in it
+/// and is no file, is a command line for `/bin/sh`, since many agents send those.
+///
+/// Terminals the agent does not release end with the connection.
+#[must_use = "give it to Client::new"]
+#[derive(Debug)]
+pub struct LocalHost {
+    folders: Arc<Folders>,
+    permissions: Permissions,
+    /// `None` when no programs may be run.
+    terminals: Option<Terminals>,
+    writes: bool,
+    max_read: u64,
+}
+
+impl LocalHost {
+    /// A host for sessions in the folder `root`, an absolute path.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        let host = LocalHost {
+            folders: Arc::default(),
+            permissions: Permissions::new(),
+            terminals: Some(Terminals::new(terminals::MOST)),
+            writes: true,
+            max_read: MAX_READ,
+        };
+        host.root(root)
+    }
+
+    /// Adds a folder for sessions to work in.
+    pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
+        if let Some(folders) = Arc::get_mut(&mut self.folders) {
+            folders.add(root.into());
+        }
+        self
+    }
+
+    /// Answers questions for permission like this.
+    pub fn permissions(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    /// Changes nothing on this machine: writes no files and runs no programs.
+    pub fn read_only(mut self) -> Self {
+        self.writes = false;
+        self.without_terminals()
+    }
+
+    /// Runs no programs.
+    pub fn without_terminals(mut self) -> Self {
+        self.terminals = None;
+        self
+    }
+
+    /// How many terminals the agent may have at once, 64 by default.
+    pub fn max_terminals(mut self, most: usize) -> Self {
+        self.terminals = self.terminals.map(|_| Terminals::new(most));
+        self
+    }
+
+    /// How many bytes of a file are sent at once, 8 MiB by default. What does not fit is refused; the
+    /// agent can ask for fewer lines.
+    pub fn max_read(mut self, bytes: u64) -> Self {
+        self.max_read = bytes;
+        self
+    }
+
+    fn terminals<R: Request>(&self) -> HostResult<&Terminals> {
+        self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
+    }
+}
+
+impl Host for LocalHost {
+    fn capabilities(&self) -> ClientCapabilities {
+        let files = FileSystemCapabilities::new().read_text_file(true).write_text_file(self.writes);
+        ClientCapabilities::new().fs(files).terminal(self.terminals.is_some())
+    }
+
+    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
+        self.folders.session_started(session, folders);
+    }
+
+    async fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
+        Ok(self.permissions.answer(request).await)
+    }
+
+    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        let (folders, max) = (self.folders.clone(), self.max_read);
+        let wanted = Arc::new(());
+        let still = Arc::downgrade(&wanted);
+        let text = blocking(move || {
+            let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
+            let file = folders.open(&session_id, &path, |dir, way| read::open(dir, way, &path))?;
+            let text = read::read(file, &path, line.unwrap_or(1), limit, max, still);
+            text.map_err(|fault| fault.into_wire(&path))
+        });
+        let text = text.await?;
+        drop(wanted);
+        Ok(ReadTextFileResponse::new(text))
+    }
+
+    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+        if !self.writes {
+            return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
+        }
+        let folders = self.folders.clone();
+        blocking(move || {
+            let WriteTextFileRequest { session_id, path, content, .. } = request;
+            folders.open(&session_id, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
+        })
+        .await?;
+        Ok(WriteTextFileResponse::new())
+    }
+
+    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+        let terminals = self.terminals::<CreateTerminalRequest>()?;
+        let (folders, session, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
+        let cwd = blocking(move || match cwd {
+            None => folders.home(&session),
+            Some(cwd) => folder(&folders, &session, &cwd).map(|()| cwd),
+        });
+        Ok(CreateTerminalResponse::new(terminals.create(request, &cwd.await?)?))
+    }
+
+    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+        let terminals = self.terminals::<TerminalOutputRequest>()?;
+        Ok(terminals.get(&request.session_id, &request.terminal_id)?.so_far())
+    }
+
+    async fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> HostResult<WaitForTerminalExitResponse> {
+        let terminals = self.terminals::<WaitForTerminalExitRequest>()?;
+        Ok(terminals.get(&request.session_id, &request.terminal_id)?.exited().await.into())
+    }
+
+    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+        let terminals = self.terminals::<KillTerminalRequest>()?;
+        terminals.get(&request.session_id, &request.terminal_id)?.kill().await;
+        Ok(KillTerminalResponse::new())
+    }
+
+    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+        let terminals = self.terminals::<ReleaseTerminalRequest>()?;
+        terminals.take(&request.session_id, &request.terminal_id)?.kill().await;
+        Ok(ReleaseTerminalResponse::new())
+    }
+}
+
+/// Whether the session may work in this folder.
+fn folder(folders: &Folders, session: &SessionId, path: &Path) -> HostResult<()> {
+    folders.open(session, path, |dir, way| {
+        if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(Fault::about(path, "is no folder")) }
+    })
+}
+
+/// Runs what waits for disks on a thread that may wait.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> HostResult<T> + Send + 'static) -> HostResult<T> {
+    let failed = |_| WireError::internal("the host failed");
+    tokio::task::spawn_blocking(work).await.map_err(failed).and_then(|result| result)
+}

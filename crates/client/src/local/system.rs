@@ -1,0 +1,100 @@
+//! What differs between operating systems.
+
+use std::io::{self, PipeReader};
+use std::process::ExitStatus;
+
+use cap_std::fs::{Metadata, OpenOptions};
+use duologue_schema::TerminalExitStatus;
+use tokio::io::AsyncRead;
+
+/// Opening with these options waits for nobody, and no terminal becomes ours by it.
+#[cfg(unix)]
+pub(super) fn at_once(options: &mut OpenOptions) -> &mut OpenOptions {
+    use cap_std::fs::OpenOptionsExt;
+    use rustix::fs::OFlags;
+
+    options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+}
+
+#[cfg(not(unix))]
+pub(super) fn at_once(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// Whether `new` can take the place of `old`: it has no other names, and the same owner.
+#[cfg(unix)]
+pub(super) fn replaceable(old: &Metadata, new: &Metadata) -> bool {
+    use cap_std::fs::MetadataExt;
+
+    old.nlink() == 1 && (old.uid(), old.gid()) == (new.uid(), new.gid())
+}
+
+#[cfg(not(unix))]
+pub(super) fn replaceable(_: &Metadata, _: &Metadata) -> bool {
+    true
+}
+
+/// The shell, told to run a line.
+pub(super) fn shell(line: &str) -> std::process::Command {
+    let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("/bin/sh", "-c") };
+    let mut command = std::process::Command::new(shell);
+    command.arg(flag).arg(line);
+    command
+}
+
+/// The reading end of a pipe, without a thread of its own where that can be had.
+#[cfg(unix)]
+pub(super) fn reader(pipe: PipeReader) -> io::Result<impl AsyncRead + Unpin + Send + 'static> {
+    tokio::net::unix::pipe::Receiver::from_owned_fd(pipe.into())
+}
+
+#[cfg(windows)]
+pub(super) fn reader(pipe: PipeReader) -> io::Result<impl AsyncRead + Unpin + Send + 'static> {
+    Ok(tokio::fs::File::from_std(std::os::windows::io::OwnedHandle::from(pipe).into()))
+}
+
+/// How a program ended, in the words of the protocol.
+pub(super) fn exit_status(status: Option<ExitStatus>) -> TerminalExitStatus {
+    let mut exit = TerminalExitStatus::new();
+    if let Some(status) = status {
+        exit.exit_code = status.code().map(i32::cast_unsigned);
+        exit.signal = signal(status);
+    }
+    exit
+}
+
+#[cfg(unix)]
+fn signal(status: ExitStatus) -> Option<String> {
+    use std::os::unix::process::ExitStatusExt;
+
+    use rustix::process::Signal;
+
+    let number = status.signal()?;
+    let named = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::TRAP, "SIGTRAP"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+        (Signal::SYS, "SIGSYS"),
+    ];
+    let name = named.iter().find(|(signal, _)| signal.as_raw() == number);
+    Some(name.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned()))
+}
+
+#[cfg(not(unix))]
+fn signal(_: ExitStatus) -> Option<String> {
+    None
+}

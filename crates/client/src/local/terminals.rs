@@ -1,0 +1,214 @@
+//! Programs the agent runs here: their output, their end, and the end of what they started.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use duologue_schema::{
+    CreateTerminalRequest, Error as WireError, SessionId, TerminalExitStatus, TerminalId,
+    TerminalOutputResponse,
+};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Child;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::system;
+use super::tail::Tail;
+use crate::child::Group;
+use crate::host::HostResult;
+
+/// How many terminals there may be at once.
+pub(super) const MOST: usize = 64;
+/// How much output is kept when the agent names no limit.
+const DEFAULT_OUTPUT: usize = 1024 * 1024;
+/// How much is kept whatever it names. Escaped as JSON it is at most six times as long, which still fits
+/// a frame.
+const MOST_OUTPUT: usize = 2 * 1024 * 1024;
+/// How long the output of an ended program may be silent before it counts as ended too.
+const LAST_OUTPUT: Duration = Duration::from_millis(150);
+/// How long a killed program may take to be gone.
+const REAP: Duration = Duration::from_secs(1);
+
+/// All terminals of a host. Dropping it kills their programs.
+#[derive(Debug)]
+pub(super) struct Terminals {
+    open: Mutex<HashMap<TerminalId, Arc<Terminal>>>,
+    room: Arc<Semaphore>,
+}
+
+/// A program, running or ended, and what it printed.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    session: SessionId,
+    output: Mutex<Tail>,
+    /// `Some` once the program has ended and its output was read.
+    exit: watch::Sender<Option<TerminalExitStatus>>,
+    kill: Notify,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Terminals {
+    pub(super) fn new(most: usize) -> Self {
+        let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Terminals { open: Mutex::default(), room }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a program in the folder `cwd`.
+    pub(super) fn create(&self, request: CreateTerminalRequest, cwd: &Path) -> HostResult<TerminalId> {
+        // Told apart in the whole program: an editor may show terminals of several agents.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            return Err(WireError::internal("too many terminals are open; release some"));
+        };
+        let limit = request
+            .output_byte_limit
+            .map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_OUTPUT));
+        let (child, output) = spawn(&request, cwd)?;
+        let terminal = Arc::new(Terminal {
+            session: request.session_id,
+            output: Mutex::new(Tail::new(limit)),
+            exit: watch::Sender::new(None),
+            kill: Notify::new(),
+            _room: room,
+        });
+        let group = Group::of(&child);
+        tokio::spawn(terminal.clone().run(child, group, output));
+        let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
+        self.open().insert(id.clone(), terminal);
+        Ok(id)
+    }
+
+    /// A terminal of this session.
+    pub(super) fn get(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+        let open = self.open();
+        let terminal = open.get(id).filter(|terminal| terminal.session == *session);
+        terminal.cloned().ok_or_else(unknown)
+    }
+
+    /// Takes a terminal of this session from the table.
+    pub(super) fn take(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+        let mut open = self.open();
+        if open.get(id).is_none_or(|terminal| terminal.session != *session) {
+            return Err(unknown());
+        }
+        open.remove(id).ok_or_else(unknown)
+    }
+}
+
+impl Drop for Terminals {
+    fn drop(&mut self) {
+        for terminal in self.open().values() {
+            terminal.kill.notify_one();
+        }
+    }
+}
+
+fn unknown() -> WireError {
+    WireError::resource_not_found("this session has no such terminal, or has released it")
+}
+
+impl Terminal {
+    fn output(&self) -> MutexGuard<'_, Tail> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the program printed so far, and how it ended if it did.
+    pub(super) fn so_far(&self) -> TerminalOutputResponse {
+        // Asked in this order, an ended program's output is whole.
+        let exit = self.exit.borrow().clone();
+        let (text, truncated) = self.output().text();
+        let mut response = TerminalOutputResponse::new(text, truncated);
+        response.exit_status = exit;
+        response
+    }
+
+    /// Waits for the end of the program.
+    pub(super) async fn exited(&self) -> TerminalExitStatus {
+        let mut exit = self.exit.subscribe();
+        let status = exit.wait_for(Option::is_some).await;
+        status.ok().and_then(|status| status.clone()).unwrap_or_default()
+    }
+
+    /// Kills the program with its process group, and waits until it is gone.
+    pub(super) async fn kill(&self) {
+        self.kill.notify_one();
+        let _ = tokio::time::timeout(REAP, self.exited()).await;
+    }
+
+    async fn run(self: Arc<Self>, mut child: Child, mut group: Group, mut output: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 16 * 1024];
+        let mut more = true;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status.ok(),
+                () = self.kill.notified() => {
+                    group.kill();
+                    let _ = child.start_kill();
+                }
+                read = output.read(&mut chunk), if more => more = self.take(read, &chunk),
+            }
+        };
+        // Whatever the program left behind goes with it, as it would with a terminal on a screen.
+        group.kill();
+        group.forget();
+        // Who left the group can hold the pipe open for ever.
+        while more && let Ok(read) = tokio::time::timeout(LAST_OUTPUT, output.read(&mut chunk)).await {
+            more = self.take(read, &chunk);
+        }
+        self.output().finish();
+        self.exit.send_replace(Some(system::exit_status(status)));
+    }
+
+    /// Keeps what was read; `false` at the end.
+    fn take(&self, read: io::Result<usize>, chunk: &[u8]) -> bool {
+        let Ok(count @ 1..) = read else { return false };
+        self.output().push(chunk.get(..count).unwrap_or_default());
+        true
+    }
+}
+
+/// Starts the program: in a process group of its own, without input, both its outputs in one pipe, so
+/// that they come in the order they were written.
+fn spawn(
+    request: &CreateTerminalRequest,
+    cwd: &Path,
+) -> HostResult<(Child, impl AsyncRead + Unpin + Send + use<>)> {
+    if let Some(bad) = request.env.iter().find(|set| set.name.is_empty() || set.name.contains('=')) {
+        return Err(WireError::invalid_params(format!("{:?} is no name for a variable", bad.name)));
+    }
+    let mut command = match is_line(request, cwd) {
+        true => system::shell(&request.command),
+        false => std::process::Command::new(&request.command),
+    };
+    command.args(&request.args).envs(request.env.iter().map(|set| (&set.name, &set.value))).current_dir(cwd);
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            WireError::resource_not_found(format!("there is no program {}", request.command))
+        }
+        io::ErrorKind::InvalidInput => WireError::invalid_params("the command must not hold a NUL byte"),
+        _ => WireError::internal(format!("cannot start {}: {error}", request.command)),
+    };
+    let (output, input) = io::pipe().map_err(failed)?;
+    let output = system::reader(output).map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(input.try_clone().map_err(failed)?).stderr(input);
+    let mut command = tokio::process::Command::from(command);
+    #[cfg(unix)]
+    command.process_group(0);
+    let child = command.spawn().map_err(failed)?;
+    Ok((child, output))
+}
+
+/// Whether `command` is a whole command line. The protocol has the arguments in `args`, but many agents
+/// leave the splitting to a shell, as the first editors used one.
+fn is_line(request: &CreateTerminalRequest, cwd: &Path) -> bool {
+    let line = |character: char| character.is_whitespace() || "|&;<>()$`\"'*?~#=%!{}[]".contains(character);
+    request.args.is_empty() && request.command.contains(line) && !cwd.join(&request.command).is_file()
+}
