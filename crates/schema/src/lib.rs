@@ -81,7 +81,8 @@ pub use v1::fs::{ReadTextFileRequest, ReadTextFileResponse, WriteTextFileRequest
 pub use v1::initialize::{Implementation, InitializeRequest, InitializeResponse, ProtocolVersion};
 pub use v1::mcp::{HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio};
 pub use v1::methods::{
-    AgentNotification, AgentRequest, ClientNotification, ClientRequest, METHODS, MethodRow, Side,
+    AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse,
+    METHODS, MethodRow, Side,
 };
 pub use v1::mode::{
     CurrentModeUpdate, SessionMode, SessionModeState, SetSessionModeRequest, SetSessionModeResponse,

@@ -365,6 +365,11 @@ fn methods() {
     assert_snapshot!(decode("logout", "null"), @"logout: {}");
     assert_snapshot!(decode("session/update", "{}"), @"no such method");
     assert!(matches!(ClientRequest::decode("logout", None), Some(Ok(ClientRequest::Logout(_)))));
+    let answer =
+        |text: &str| AgentResponse::read("session/new", &mut serde_json::Deserializer::from_str(text));
+    assert_snapshot!(write(answer(r#"{"x":1,"sessionId":"s"}"#).unwrap().unwrap()), @r#"{"sessionId":"s"}"#);
+    assert_snapshot!(answer(r#"{"sessionId":1}"#).unwrap().unwrap_err(), @"invalid type: integer `1`, expected a string at line 1 column 14");
+    assert!(ClientResponse::read("session/new", serde_json::Value::Null).is_none());
     assert_eq!(METHODS.into_iter().flatten().count(), 25);
     assert_eq!(PromptRequest::METHOD, "session/prompt");
 }

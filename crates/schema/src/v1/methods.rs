@@ -1,6 +1,6 @@
 //! The methods, once each: what a side takes, and what it answers with.
 
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -48,6 +48,7 @@ pub struct MethodRow {
 macro_rules! methods {
     (
         $side:ident, $rows:ident;
+        $(#[$response_doc:meta])* $responses:ident;
         $(#[$request_doc:meta])* $requests:ident { $($method:literal $request:ident($params:ident) -> $result:ident,)* }
         $(#[$notification_doc:meta])* $notifications:ident { $($name:literal $notification:ident($event:ident),)* }
     ) => {
@@ -60,6 +61,9 @@ macro_rules! methods {
         })*
         methods! { @enum $(#[$request_doc])* $requests { $($method $request($params),)* } }
         methods! { @enum $(#[$notification_doc])* $notifications { $($name $notification($event),)* } }
+        methods! { @enum $(#[$response_doc])* $responses { $($method $request($result),)* } }
+        methods! { @decode $requests { $($method $request,)* } }
+        methods! { @decode $notifications { $($name $notification,)* } }
         const $rows: &[MethodRow] = &[
             $(MethodRow {
                 method: $method,
@@ -87,12 +91,13 @@ macro_rules! methods {
         }
 
         impl $enum {
-            /// Reads the params of `method`; `None` if there is no such method here. Params that are
-            /// absent or `null` read as `{}`.
-            #[must_use]
-            pub fn decode(method: &str, params: Option<&RawValue>) -> Option<Result<Self, Error>> {
+            /// Reads what belongs to `method` from any source; `None` if there is no such method here.
+            ///
+            /// The error is the source's own, and may repeat what it read: fit for a tool that shows
+            /// both to a person, not for an answer to a peer.
+            pub fn read<'de, D: Deserializer<'de>>(method: &str, source: D) -> Option<Result<Self, D::Error>> {
                 match method {
-                    $($method => Some(decode($method, params).map(Self::$variant)),)*
+                    $($method => Some(Deserialize::deserialize(source).map(Self::$variant)),)*
                     _ => None,
                 }
             }
@@ -107,7 +112,7 @@ macro_rules! methods {
         }
 
         impl serde::Serialize for $enum {
-            /// Writes the params.
+            /// Writes what the variant holds.
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 match self {
                     $(Self::$variant(params) => params.serialize(serializer),)*
@@ -121,10 +126,25 @@ macro_rules! methods {
             }
         })*
     };
+    (@decode $enum:ident { $($method:literal $variant:ident,)* }) => {
+        impl $enum {
+            /// Reads the params of `method`; `None` if there is no such method here. Params that are
+            /// absent or `null` read as `{}`.
+            #[must_use]
+            pub fn decode(method: &str, params: Option<&RawValue>) -> Option<Result<Self, Error>> {
+                match method {
+                    $($method => Some(decode($method, params).map(Self::$variant)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
 methods! {
     Agent, AGENT_METHODS;
+    /// What an agent answers when all went well, by the method it was asked.
+    AgentResponse;
     /// A request a client sends to an agent.
     ClientRequest {
         "initialize" Initialize(InitializeRequest) -> InitializeResponse,
@@ -149,6 +169,8 @@ methods! {
 
 methods! {
     Client, CLIENT_METHODS;
+    /// What a client answers when all went well, by the method it was asked.
+    ClientResponse;
     /// A request an agent sends to a client.
     AgentRequest {
         "fs/write_text_file" WriteTextFile(WriteTextFileRequest) -> WriteTextFileResponse,
