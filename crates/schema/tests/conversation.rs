@@ -43,7 +43,9 @@ fn fold(lines: &str) -> Conversation {
         match line.split_at(1) {
             (">", text) => conversation.prompt(&[text.trim_start().into()]),
             (".", "") => conversation.end_turn(),
-            _ => conversation.apply(&update(line)),
+            _ => {
+                conversation.apply(&update(line));
+            }
         }
     }
     conversation
@@ -515,7 +517,27 @@ fn a_long_conversation_is_as_cheap_as_a_short_one() {
         conversation.apply(&update(&format!("agent_message_chunk m{place}: text")));
     }
     let chunk = update("agent_message_chunk m17: text");
-    let info = allocation_counter::measure(|| (0..10_000).for_each(|_| conversation.apply(&chunk)));
+    let info = allocation_counter::measure(|| {
+        (0..10_000).for_each(|_| assert_eq!(conversation.apply(&chunk), Some(17)))
+    });
     assert!(info.count_total < 32 && info.bytes_total < 200_000, "{info:?}");
     assert_eq!(conversation.message(MessageKind::Agent, "m17").unwrap().content.len(), 1);
+}
+
+/// Who draws entries as they change learns from the fold which one to draw again.
+#[test]
+fn an_update_says_which_entry_it_changed() {
+    let mut conversation = fold("> go\n agent_message_chunk: one");
+    for (line, changed) in [
+        ("agent_message_chunk: two", Some(1)),
+        ("tool_call t1: read", Some(2)),
+        ("agent_message_clear:", Some(1)),
+        ("agent_message_chunk: three", Some(1)),
+        ("tool_call_update t1: completed", Some(2)),
+        ("agent_message_clear nobody:", None),
+        ("agent_thought_chunk: hm", Some(3)),
+        ("compaction_update c: in_progress", Some(4)),
+    ] {
+        assert_eq!(conversation.apply(&update(line)), changed, "{line}");
+    }
 }

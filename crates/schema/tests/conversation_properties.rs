@@ -25,7 +25,9 @@ fn fold(steps: &[Step]) -> Conversation {
         match step {
             Prompt(text) => conversation.prompt(&[(*text).into()]),
             EndTurn => conversation.end_turn(),
-            Update(update) => conversation.apply(update),
+            Update(update) => {
+                conversation.apply(update);
+            }
         }
     }
     conversation
@@ -207,7 +209,8 @@ proptest! {
             if seed % 4 == 0 {
                 value["sessionUpdate"] = ["user_message", "agent_message", "agent_thought"][random.below(3)].into();
             }
-            conversation.apply(&serde_json::from_value(value)?);
+            let changed = conversation.apply(&serde_json::from_value(value)?);
+            prop_assert!(changed.is_none_or(|place| place < conversation.entries().len()));
         }
     }
 }

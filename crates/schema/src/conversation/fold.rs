@@ -20,25 +20,37 @@ struct WholeMessage {
 }
 
 impl Conversation {
-    /// Takes in one update.
+    /// Takes in one update, and says which of the [`entries`](Self::entries) it began or changed, if it
+    /// was about one.
     ///
     /// Notices leave no trace: they are to be shown once, and a session that is loaded does not
     /// repeat them.
-    pub fn apply(&mut self, update: &SessionUpdate) {
+    pub fn apply(&mut self, update: &SessionUpdate) -> Option<usize> {
         match update {
-            SessionUpdate::UserMessageChunk(chunk) => self.chunk(MessageKind::User, chunk),
-            SessionUpdate::AgentMessageChunk(chunk) => self.chunk(MessageKind::Agent, chunk),
-            SessionUpdate::AgentThoughtChunk(chunk) => self.chunk(MessageKind::Thought, chunk),
+            SessionUpdate::UserMessageChunk(chunk) => Some(self.chunk(MessageKind::User, chunk)),
+            SessionUpdate::AgentMessageChunk(chunk) => Some(self.chunk(MessageKind::Agent, chunk)),
+            SessionUpdate::AgentThoughtChunk(chunk) => Some(self.chunk(MessageKind::Thought, chunk)),
             SessionUpdate::AgentMessageClear(clear) => self.clear(MessageKind::Agent, clear),
             SessionUpdate::AgentThoughtClear(clear) => self.clear(MessageKind::Thought, clear),
-            SessionUpdate::ToolCall(call) => self.begin_tool_call(call),
-            SessionUpdate::ToolCallUpdate(update) => self.update_tool_call(update),
-            SessionUpdate::CompactionUpdate(update) => self.update_compaction(update),
+            SessionUpdate::ToolCall(call) => Some(self.begin_tool_call(call)),
+            SessionUpdate::ToolCallUpdate(update) => Some(self.update_tool_call(update)),
+            SessionUpdate::CompactionUpdate(update) => Some(self.update_compaction(update)),
             SessionUpdate::CompactionSummaryChunk(chunk) => {
-                self.change_compaction(&chunk.compaction_id, |compaction| {
+                Some(self.change_compaction(&chunk.compaction_id, |compaction| {
                     append(&mut compaction.summary, &chunk.content);
-                });
+                }))
             }
+            SessionUpdate::Unknown(unknown) => self.unknown(unknown),
+            state => {
+                self.change_state(state);
+                None
+            }
+        }
+    }
+
+    /// Takes in what is about the session, not about one of its entries.
+    fn change_state(&mut self, update: &SessionUpdate) {
+        match update {
             SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
             SessionUpdate::AvailableCommandsUpdate(update) => {
                 self.commands.clone_from(&update.available_commands);
@@ -51,8 +63,7 @@ impl Conversation {
             }
             SessionUpdate::SessionInfoUpdate(update) => self.session_info(update.clone()),
             SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
-            SessionUpdate::Notice(_) => {}
-            SessionUpdate::Unknown(unknown) => self.unknown(unknown),
+            _ => {}
         }
     }
 
@@ -70,17 +81,22 @@ impl Conversation {
         self.open = Open { from: self.entries.len(), ..Open::default() };
     }
 
-    fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) {
+    fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) -> usize {
         self.receive(kind, chunk.message_id.as_ref(), |message| {
             append(&mut message.content, &chunk.content);
             if chunk.meta.is_some() {
                 message.meta.clone_from(&chunk.meta);
             }
-        });
+        })
     }
 
     /// Changes the message something has come for, which is then the current one of its kind.
-    fn receive(&mut self, kind: MessageKind, id: Option<&MessageId>, change: impl FnOnce(&mut Message)) {
+    fn receive(
+        &mut self,
+        kind: MessageKind,
+        id: Option<&MessageId>,
+        change: impl FnOnce(&mut Message),
+    ) -> usize {
         let key = id.map(|id| Key::Message(kind, id.clone()));
         let known = match &key {
             Some(key) => self.places.get(key).copied(),
@@ -97,6 +113,7 @@ impl Conversation {
             self.open.current[kind as usize] = Some(Current { place, cleared: false });
         }
         self.change_message(place, change);
+        place
     }
 
     /// The message a chunk without an id goes on with, if it does not begin one. One that was
@@ -110,7 +127,7 @@ impl Conversation {
         (message.kind == kind).then_some(place)
     }
 
-    fn clear(&mut self, kind: MessageKind, clear: &MessageClear) {
+    fn clear(&mut self, kind: MessageKind, clear: &MessageClear) -> Option<usize> {
         let place = match &clear.message_id {
             Some(id) => {
                 let place = self.places.get(&Key::Message(kind, id.clone())).copied();
@@ -125,6 +142,7 @@ impl Conversation {
         if let Some(place) = place {
             self.change_message(place, |message| message.content.clear());
         }
+        place
     }
 
     fn change_message(&mut self, place: usize, change: impl FnOnce(&mut Message)) {
@@ -133,7 +151,7 @@ impl Conversation {
         }
     }
 
-    fn unknown(&mut self, unknown: &Unknown) {
+    fn unknown(&mut self, unknown: &Unknown) -> Option<usize> {
         let kind = match unknown.tag() {
             "user_message" => Some(MessageKind::User),
             "agent_message" => Some(MessageKind::Agent),
@@ -142,65 +160,71 @@ impl Conversation {
         };
         match kind.zip(unknown.json().parse().ok()) {
             Some((kind, whole)) => self.whole_message(kind, whole),
-            None => self.stats.unknown_updates += 1,
+            None => {
+                self.stats.unknown_updates += 1;
+                None
+            }
         }
     }
 
     /// Content takes the place of what the message said; none empties it; left out, it stays.
-    fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) {
+    fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) -> Option<usize> {
         let WholeMessage { message_id: id, content, meta } = whole;
         let known = self.places.get(&Key::Message(kind, id.clone())).copied();
         let says = content.value().is_some_and(|content| !content.is_empty());
         if known.is_none() && !says && content != Patch::Keep {
             self.stats.unknown_clears += 1;
-            return;
+            return None;
         }
         let change = |message: &mut Message| {
             patch(&mut message.content, &content);
             meta.apply(&mut message.meta);
         };
         match known {
-            Some(place) if !says => self.change_message(place, change),
-            _ => self.receive(kind, Some(&id), change),
+            Some(place) if !says => {
+                self.change_message(place, change);
+                Some(place)
+            }
+            _ => Some(self.receive(kind, Some(&id), change)),
         }
     }
 
-    fn begin_tool_call(&mut self, call: &ToolCall) {
-        match self.tool_call_mut(&call.tool_call_id) {
-            Some(known) => known.clone_from(call),
-            None => self.add_tool_call(call.clone()),
-        }
+    fn begin_tool_call(&mut self, call: &ToolCall) -> usize {
+        self.change_tool_call(&call.tool_call_id, |known| known.clone_from(call), || call.clone())
     }
 
     /// Many agents only ever send updates, so the first one may begin the call.
-    fn update_tool_call(&mut self, update: &ToolCallUpdate) {
-        match self.tool_call_mut(&update.tool_call_id) {
-            Some(known) => update.clone().apply_to(known),
-            None => self.add_tool_call(update.clone().into()),
+    fn update_tool_call(&mut self, update: &ToolCallUpdate) -> usize {
+        let change = |known: &mut ToolCall| update.clone().apply_to(known);
+        self.change_tool_call(&update.tool_call_id, change, || update.clone().into())
+    }
+
+    fn change_tool_call(
+        &mut self,
+        id: &ToolCallId,
+        change: impl FnOnce(&mut ToolCall),
+        begin: impl FnOnce() -> ToolCall,
+    ) -> usize {
+        let key = Key::ToolCall(id.clone());
+        let Some(place) = self.places.get(&key).copied() else {
+            return self.add(Some(key), Entry::ToolCall(Box::new(begin())));
+        };
+        if let Some(Entry::ToolCall(call)) = self.entries.get_mut(place) {
+            change(call);
         }
+        place
     }
 
-    fn tool_call_mut(&mut self, id: &ToolCallId) -> Option<&mut ToolCall> {
-        match self.entries.get_mut(*self.places.get(&Key::ToolCall(id.clone()))?) {
-            Some(Entry::ToolCall(call)) => Some(call),
-            _ => None,
-        }
-    }
-
-    fn add_tool_call(&mut self, call: ToolCall) {
-        self.add(Some(Key::ToolCall(call.tool_call_id.clone())), Entry::ToolCall(Box::new(call)));
-    }
-
-    fn update_compaction(&mut self, update: &CompactionUpdate) {
+    fn update_compaction(&mut self, update: &CompactionUpdate) -> usize {
         self.change_compaction(&update.compaction_id, |compaction| {
             compaction.status = update.status.clone();
             patch(&mut compaction.summary, &update.summary);
             update.error.clone().apply(&mut compaction.error);
             update.meta.clone().apply(&mut compaction.meta);
-        });
+        })
     }
 
-    fn change_compaction(&mut self, id: &CompactionId, change: impl FnOnce(&mut Compaction)) {
+    fn change_compaction(&mut self, id: &CompactionId, change: impl FnOnce(&mut Compaction)) -> usize {
         let key = Key::Compaction(id.clone());
         let place = match self.places.get(&key) {
             Some(place) => *place,
@@ -209,6 +233,7 @@ impl Conversation {
         if let Some(Entry::Compaction(compaction)) = self.entries.get_mut(place) {
             change(compaction);
         }
+        place
     }
 
     fn session_info(&mut self, info: SessionInfoUpdate) {
