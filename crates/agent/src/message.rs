@@ -96,6 +96,14 @@ impl Message {
         &self.id
     }
 
+    /// Uses an id of the agent's own, for one that stores its messages. An id is for one message: give it
+    /// before anything is pushed, and give another one after a clear that changed it.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<MessageId>) -> Self {
+        self.id = id.into();
+        self
+    }
+
     /// Appends text, or any other content.
     ///
     /// # Errors
