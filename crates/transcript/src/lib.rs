@@ -7,6 +7,7 @@
 
 mod error;
 mod format;
+mod import;
 mod printable;
 mod reader;
 mod reading;
@@ -15,6 +16,7 @@ mod transcript;
 pub use duologue_schema as schema;
 pub use error::{Error, Result};
 pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
+pub use import::Importer;
 pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};

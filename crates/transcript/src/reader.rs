@@ -50,6 +50,12 @@ impl<R: BufRead> Reader<R> {
         self.cut
     }
 
+    /// The line the last record or error comes from, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     fn read(&mut self) -> Result<Option<Record>> {
         let mut line = Vec::new();
         loop {

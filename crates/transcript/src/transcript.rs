@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{Header, Record};
+use crate::import::Importer;
 use crate::reader::Reader;
 use crate::reading::{Entry, entries};
 
@@ -49,6 +50,29 @@ impl Transcript {
         let mut reader = Reader::new(input)?;
         let records = reader.by_ref().collect::<Result<_>>()?;
         Ok(Transcript { header: reader.header().clone(), records, cut: reader.is_cut() })
+    }
+
+    /// Reads a log another program wrote: JSON-RPC lines with their direction. An [`Importer`] says
+    /// which logs, and goes on after lines it cannot read.
+    ///
+    /// ```
+    /// use duologue_transcript::Transcript;
+    ///
+    /// let log = "> {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\"}\n\
+    ///            < {\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{\"protocolVersion\":1}}\n";
+    /// let transcript = Transcript::import(log.as_bytes())?;
+    /// assert_eq!(transcript.entries()[1].method(), Some("initialize"));
+    /// # Ok::<(), duologue_transcript::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] at the first line whose direction cannot be told or that has no frame,
+    /// [`Error::Io`].
+    pub fn import(input: impl BufRead) -> Result<Self> {
+        let mut importer = Importer::new(input);
+        let records = importer.by_ref().collect::<Result<_>>()?;
+        Ok(Transcript { header: importer.header(), records, cut: importer.is_cut() })
     }
 
     /// Writes the transcript.

@@ -1,0 +1,406 @@
+//! Reading the logs of other programs: JSON-RPC lines with a direction.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result};
+use crate::format::{Event, Header, Line, LineEnd, Record, Side};
+
+/// A part of a line, or what is wrong with it.
+type Reading<T> = std::result::Result<T, String>;
+
+/// Reads a log of JSON-RPC lines, line by line, as the records of a transcript.
+///
+/// A line is either an object, with the direction, the frame and maybe the time among its members, or
+/// text: maybe a date, a direction, the frame.
+///
+/// ```text
+/// {"dir":"c2a","line":{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}}
+/// {"ts":"2026-11-21T15:00:00.250Z","from":"agent","message":"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"}
+/// 2026-11-21T15:00:01Z > {"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}
+/// agent: Loading models…
+/// ```
+///
+/// | part | members | values |
+/// | --- | --- | --- |
+/// | direction | `from`, `dir`, `direction`, `sender`, `side`, `source`, `stream`, `type`, `kind` | the client: `client`, `editor`, `ide`, `c2a`, `c2s`, `client->agent`, `to_agent`, `stdin`; the agent: `agent`, `server`, `a2c`, `s2c`, `agent->client`, `to_client`, `stdout`; as one of them saw it: `out`, `outgoing`, `sent`, `send`, `>`, `->`, `→` and `in`, `incoming`, `received`, `recv`, `<`, `<-`, `←`; `stderr` |
+/// | frame | `frame`, `line`, `message`, `msg`, `data`, `json`, `payload`, `raw`, `text`; `b64` | the object itself or a string that holds it or whatever else the line was; base64 |
+/// | time | `at`, `ts`, `time`, `timestamp` | RFC 3339; a number: since 1970 in seconds, milli-, micro- or nanoseconds, by its size, or since the start in milliseconds, with a fraction in seconds, in `at` in microseconds |
+///
+/// The first member whose value fits is taken. The frame stays as it is, byte for byte. `out` and `in`
+/// are as the client saw them, unless [`seen_by`](Self::seen_by) says otherwise. Blank lines are passed
+/// over. Time never goes back, and stands still where a line does not tell it.
+///
+/// An error concerns its line; reading can go on after it. A last line that is incomplete is left out,
+/// see [`is_cut`](Self::is_cut).
+#[derive(Debug)]
+pub struct Importer<R> {
+    input: R,
+    seen_by: Side,
+    line: u64,
+    cut: bool,
+    /// The first date of the log, and the time of the last line.
+    started: Option<SystemTime>,
+    last: Duration,
+}
+
+impl<R: BufRead> Importer<R> {
+    /// Reads a log that says who wrote a line, or was written by the client.
+    #[must_use]
+    pub fn new(input: R) -> Self {
+        Importer { input, seen_by: Side::Client, line: 0, cut: false, started: None, last: Duration::ZERO }
+    }
+
+    /// The log was written by this side: what it calls outgoing comes from there.
+    #[must_use]
+    pub fn seen_by(mut self, side: Side) -> Self {
+        self.seen_by = side;
+        self
+    }
+
+    /// The header of what has been read: when it started, if the log has told it.
+    #[must_use]
+    pub fn header(&self) -> Header {
+        let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION"), " (import)"));
+        header.started = self.started.unwrap_or(SystemTime::UNIX_EPOCH);
+        header
+    }
+
+    /// The line the last record or error comes from, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Whether the log ended in the middle of a line. Known at its end.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    fn read(&mut self) -> Result<Option<Record>> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if self.input.read_until(b'\n', &mut line)? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            let text = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line).trim_ascii();
+            if text.is_empty() {
+                continue;
+            }
+            let read = std::str::from_utf8(text)
+                .map_err(|error| error.to_string())
+                .and_then(|text| if text.starts_with('{') { self.object(text) } else { self.text(text) });
+            if read.is_err() && !line.ends_with(b"\n") {
+                self.cut = true;
+                return Ok(None);
+            }
+            return read.map(Some).map_err(|reason| Error::Damaged { line: self.line, reason });
+        }
+    }
+
+    fn object(&mut self, text: &str) -> Reading<Record> {
+        let members: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let member = |name: &&'static str| Some((*name, *members.get(*name)?));
+        let Some(who) = DIRECTION.iter().filter_map(member).find_map(|(_, raw)| who(&string(raw)?)) else {
+            return match Record::read(text) {
+                // A record of ours that needs no direction, out of a transcript without its header.
+                Ok(record) if !matches!(record.event, Event::Unknown(_)) => Ok(record),
+                _ if members.contains_key("jsonrpc") => {
+                    Err("a message alone; nothing tells who wrote it".into())
+                }
+                _ => Err(format!("nothing tells who wrote it: none of {}", DIRECTION.join(", "))),
+            };
+        };
+        let at = TIME.iter().filter_map(member).find_map(|(name, raw)| time(name, raw));
+        let Some((name, raw)) =
+            FRAME.iter().filter_map(member).find(|(_, raw)| raw.get().starts_with(['{', '[', '"']))
+        else {
+            return Err(format!("no frame: none of {}", FRAME.join(", ")));
+        };
+        let bytes = match (string(raw), name) {
+            (Some(text), "b64") => STANDARD.decode(text).map_err(|error| error.to_string())?,
+            (Some(text), _) => text.into_bytes(),
+            (None, _) if raw.get().starts_with('"') => return Err("half a character in the frame".into()),
+            (None, _) => raw.get().as_bytes().to_vec(),
+        };
+        self.record(at, who, bytes)
+    }
+
+    fn text(&mut self, text: &str) -> Reading<Record> {
+        let (at, text) = leading_date(text);
+        let arrows = text.len() - text.trim_start_matches(['-', '=', '<', '>', '→', '←']).len();
+        let end = if arrows > 0 { Some(arrows) } else { text.find([':', ' ', '\t']) };
+        let (word, frame) = text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, ""));
+        let Some(who) = who(word.trim_matches(['[', ']', '(', ')'])) else {
+            return Err("neither an object nor a direction and a frame".into());
+        };
+        let frame = frame.strip_prefix(':').unwrap_or(frame).trim_start();
+        self.record(at.map(Time::Date), who, frame.as_bytes().to_vec())
+    }
+
+    fn record(&mut self, at: Option<Time>, who: Who, mut bytes: Vec<u8>) -> Reading<Record> {
+        let mut end = LineEnd::Lf;
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+            if bytes.last() == Some(&b'\r') {
+                bytes.pop();
+                end = LineEnd::CrLf;
+            }
+        }
+        if bytes.contains(&b'\n') {
+            return Err("the frame holds the end of a line".into());
+        }
+        let line = |from| Event::Line(Line { end, ..Line::new(from, bytes.as_slice()) });
+        let event = match who {
+            Who::Side(side) => line(side),
+            Who::Sender => line(self.seen_by),
+            Who::Receiver => line(self.seen_by.other()),
+            Who::Stderr => Event::Stderr(String::from_utf8_lossy(&bytes).into_owned()),
+        };
+        Ok(Record::new(self.clock(at), event))
+    }
+
+    /// The time of a record that says this.
+    fn clock(&mut self, at: Option<Time>) -> Duration {
+        let at = match at {
+            Some(Time::Since(since)) => since,
+            Some(Time::Date(date)) => {
+                let started = *self.started.get_or_insert(date);
+                date.duration_since(started).unwrap_or_default()
+            }
+            None => Duration::ZERO,
+        };
+        self.last = self.last.max(at);
+        self.last
+    }
+}
+
+impl<R: BufRead> Iterator for Importer<R> {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+const DIRECTION: [&str; 9] =
+    ["from", "dir", "direction", "sender", "side", "source", "stream", "type", "kind"];
+const FRAME: [&str; 10] =
+    ["frame", "line", "message", "msg", "data", "json", "payload", "raw", "text", "b64"];
+const TIME: [&str; 4] = ["at", "ts", "time", "timestamp"];
+
+/// Who wrote a line, as far as the log tells.
+#[derive(Clone, Copy)]
+enum Who {
+    Side(Side),
+    /// Who wrote the log.
+    Sender,
+    /// The one it talked to.
+    Receiver,
+    Stderr,
+}
+
+fn who(word: &str) -> Option<Who> {
+    let word = word.to_lowercase().replace(['_', ' '], "").replace("-to-", "to").replace("=>", "->");
+    Some(match word.as_str() {
+        "client" | "editor" | "ide" | "c2a" | "c2s" | "client->agent" | "client->server" | "client→agent"
+        | "clienttoagent" | "clienttoserver" | "toagent" | "fromclient" | "stdin" => Who::Side(Side::Client),
+        "agent" | "server" | "a2c" | "s2c" | "agent->client" | "server->client" | "agent→client"
+        | "agenttoclient" | "servertoclient" | "toclient" | "fromagent" | "stdout" => Who::Side(Side::Agent),
+        "out" | "outgoing" | "outbound" | "sent" | "send" | "tx" | ">" | ">>" | ">>>" | "->" | "-->"
+        | "→" => Who::Sender,
+        "in" | "incoming" | "inbound" | "received" | "receive" | "recv" | "rx" | "<" | "<<" | "<<<"
+        | "<-" | "<--" | "←" => Who::Receiver,
+        "stderr" => Who::Stderr,
+        _ => return None,
+    })
+}
+
+/// The content of a JSON string.
+fn string(raw: &RawValue) -> Option<String> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// When a line was written.
+enum Time {
+    Since(Duration),
+    Date(SystemTime),
+}
+
+fn time(name: &str, raw: &RawValue) -> Option<Time> {
+    if let Some(text) = string(raw) {
+        return date(&text).map(Time::Date);
+    }
+    let number: f64 = serde_json::from_str(raw.get()).ok()?;
+    let seconds = match number {
+        ..0.0 => return None,
+        ..1e9 if name == "at" => return Some(Time::Since(Duration::from_micros(number as u64))),
+        ..1e9 if raw.get().contains('.') => return Some(Time::Since(Duration::from_secs_f64(number))),
+        ..1e9 => return Some(Time::Since(Duration::from_millis(number as u64))),
+        ..1e11 if name == "at" => return Some(Time::Since(Duration::from_micros(number as u64))),
+        ..1e11 => number,
+        ..1e14 => number / 1e3,
+        ..1e17 => number / 1e6,
+        _ => number / 1e9,
+    };
+    let since = Duration::try_from_secs_f64(seconds).ok()?;
+    // A float holds microseconds of today, and no more.
+    let micros = Duration::from_micros(u64::try_from(since.as_micros()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(micros).map(Time::Date)
+}
+
+/// A date as RFC 3339 writes it, with any offset or none.
+fn date(text: &str) -> Option<SystemTime> {
+    let (local, offset) = match text.get(text.len().checked_sub(6)?..) {
+        Some(offset) if offset.starts_with(['+', '-']) => (text.strip_suffix(offset)?, offset),
+        _ => (text, "+00:00"),
+    };
+    let date = humantime::parse_rfc3339_weak(local).ok()?;
+    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
+    let offset_by =
+        Duration::from_secs(hours.parse::<u64>().ok()? * 3600 + minutes.parse::<u64>().ok()? * 60);
+    if offset.starts_with('+') { date.checked_sub(offset_by) } else { date.checked_add(offset_by) }
+}
+
+/// The date a line of text begins with, with or without brackets, and what follows.
+fn leading_date(text: &str) -> (Option<SystemTime>, &str) {
+    // The date and the time of day may be two words.
+    for (place, _) in text.match_indices([' ', '\t']).take(2) {
+        let Some((word, rest)) = text.split_at_checked(place) else { break };
+        if let Some(date) = date(word.trim_matches(['[', ']'])) {
+            return (Some(date), rest.trim_start());
+        }
+    }
+    (None, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each record of a log as a line of a transcript; an error as its text.
+    fn import(log: &str, seen_by: Side) -> String {
+        let mut out = String::new();
+        for record in Importer::new(log.as_bytes()).seen_by(seen_by) {
+            match record {
+                Ok(record) => {
+                    let mut line = Vec::new();
+                    record.write(&mut line);
+                    out.push_str(&String::from_utf8(line).expect("UTF-8"));
+                }
+                Err(error) => out.push_str(&format!("{error}\n")),
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn objects() {
+        let log = r#"
+{"dir":"c2a","line":{ "id" : 1.0 }}
+{"dir":"a2c","text":"{bad json"}
+{"type":"request","direction":"out","message":"{\"id\":2}\n"}
+{"line":7,"data":"{\"id\":3}\r\n","sender":"Server"}
+{"direction":"client -> agent","payload":[1]}
+{"from":"agent","b64":"e/99"}
+{"type":"stderr","data":"oh"}
+{"at":5,"exit":{"code":0}}
+"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":0,"from":"client","frame":{ "id" : 1.0 }}
+        {"at":0,"from":"agent","text":"{bad json"}
+        {"at":0,"from":"client","frame":{"id":2}}
+        {"at":0,"from":"agent","frame":{"id":3},"end":"\r\n"}
+        {"at":0,"from":"client","text":"[1]"}
+        {"at":0,"from":"agent","b64":"e/99"}
+        {"at":0,"stderr":"oh"}
+        {"at":5,"exit":{"code":0}}
+        "#);
+    }
+
+    #[test]
+    fn lines_of_text() {
+        let log =
+            "> {\"id\":1}\n<-- {\"id\" : 1}\r\n\nclient: {\"id\":2}\n[agent] hello: you\n→{}\nstderr: oh\n<";
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":0,"from":"client","frame":{"id":1}}
+        {"at":0,"from":"agent","frame":{"id" : 1}}
+        {"at":0,"from":"client","frame":{"id":2}}
+        {"at":0,"from":"agent","text":"hello: you"}
+        {"at":0,"from":"client","frame":{}}
+        {"at":0,"stderr":"oh"}
+        {"at":0,"from":"agent","text":""}
+        "#);
+        insta::assert_snapshot!(import("> {}\n", Side::Agent), @r#"{"at":0,"from":"agent","frame":{}}"#);
+    }
+
+    #[test]
+    fn times_become_times_since_the_start() {
+        let log = r#"
+{"ts":"2026-11-21T15:00:00.25Z","from":"client","frame":{}}
+{"ts":"2026-11-21T16:00:01+01:00","from":"client","frame":{}}
+{"ts":1795273202000,"from":"client","frame":{}}
+{"time":1795273203.5,"from":"client","frame":{}}
+{"ts":"2026-11-21T15:00:00Z","from":"client","frame":{}}
+{"from":"client","frame":{}}
+[2026-11-21T15:00:05Z] > {}
+2026-11-21 15:00:06 > {}
+"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":0,"from":"client","frame":{}}
+        {"at":750000,"from":"client","frame":{}}
+        {"at":1750000,"from":"client","frame":{}}
+        {"at":3250000,"from":"client","frame":{}}
+        {"at":3250000,"from":"client","frame":{}}
+        {"at":3250000,"from":"client","frame":{}}
+        {"at":4750000,"from":"client","frame":{}}
+        {"at":5750000,"from":"client","frame":{}}
+        "#);
+        let log = r#"
+{"at":12,"from":"client","frame":{}}
+{"ts":3,"from":"client","frame":{}}
+{"ts":0.5,"from":"client","frame":{}}
+"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":12,"from":"client","frame":{}}
+        {"at":3000,"from":"client","frame":{}}
+        {"at":500000,"from":"client","frame":{}}
+        "#);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_by_its_line_and_costs_that_line() {
+        let log = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}
+{"dir":"up","line":{}}
+{"dir":"c2a"}
+{"dir":"c2a","line":"{}\n{}"}
+hello
+> {}
+{"dir":"c2a","li"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        line 1 is no record: a message alone; nothing tells who wrote it
+        line 2 is no record: nothing tells who wrote it: none of from, dir, direction, sender, side, source, stream, type, kind
+        line 3 is no record: no frame: none of frame, line, message, msg, data, json, payload, raw, text, b64
+        line 4 is no record: the frame holds the end of a line
+        line 5 is no record: neither an object nor a direction and a frame
+        {"at":0,"from":"client","frame":{}}
+        "#);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_log_is_too_strange(log in "[-\\[\\]{}:\"<>→ a-c0-9.+TZ\\n]{0,80}") {
+            import(&log, Side::Agent);
+        }
+    }
+}
