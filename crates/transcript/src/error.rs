@@ -53,6 +53,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A rule of redaction cannot be used.
+    #[error("the pattern {pattern:?} cannot be used: {reason}")]
+    Pattern {
+        /// The regular expression or JSON path.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Error {

@@ -11,6 +11,7 @@ mod import;
 mod printable;
 mod reader;
 mod reading;
+mod redact;
 mod transcript;
 
 pub use duologue_schema as schema;
@@ -20,4 +21,5 @@ pub use import::Importer;
 pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};
+pub use redact::Secrets;
 pub use transcript::Transcript;

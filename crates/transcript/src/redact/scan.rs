@@ -1,0 +1,290 @@
+//! The strings of a line of JSON, each with its place and its span, so that a line can be changed
+//! where it has to be and stay byte for byte as it was elsewhere.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+/// An object or array that is open, and where in it the scanner is.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    /// The name of the member, in an object.
+    pub(crate) member: Option<Cow<'a, str>>,
+    /// Which element, counted from 0.
+    pub(crate) index: usize,
+}
+
+/// A string between its quotes, as it stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quoted<'a> {
+    raw: &'a str,
+    start: usize,
+}
+
+impl<'a> Quoted<'a> {
+    /// What the string says.
+    pub(crate) fn read(self) -> Spelled<'a> {
+        Spelled::read(self.raw, self.start)
+    }
+}
+
+/// Is shown what stands in a line, in order. `frames` leads from the root to the place.
+pub(crate) trait Visitor<'a> {
+    /// The name of a member; the last frame is its object.
+    fn name(&mut self, frames: &[Frame<'a>], name: &Spelled<'a>);
+    /// A string.
+    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>);
+    /// A number, `true`, `false` or `null`, and where it stands.
+    fn scalar(&mut self, _frames: &[Frame<'a>], _token: &'a str, _span: Range<usize>) {}
+    /// The object or array of the last frame begins.
+    fn open(&mut self, _frames: &[Frame<'a>]) {}
+    /// The object or array of the last frame ends.
+    fn close(&mut self, _frames: &[Frame<'a>]) {}
+}
+
+/// Shows all that stands in a line of JSON. False for what is no JSON; then nothing was shown.
+pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl Visitor<'a>) -> bool {
+    if serde_json::from_str::<&RawValue>(line).is_err() {
+        return false;
+    }
+    let bytes = line.as_bytes();
+    let mut frames: Vec<Frame<'a>> = Vec::new();
+    let mut at = 0;
+    let mut names = false;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' => {
+                names = byte == b'{';
+                frames.push(Frame { member: None, index: 0 });
+                visitor.open(&frames);
+            }
+            b'}' | b']' => {
+                visitor.close(&frames);
+                frames.pop();
+                names = false;
+            }
+            b',' => {
+                if let Some(frame) = frames.last_mut() {
+                    frame.index += 1;
+                    names = frame.member.is_some();
+                }
+            }
+            b':' => names = false,
+            b'"' => {
+                let start = at + 1;
+                let end = end_of_string(bytes, start);
+                let string = Quoted { raw: line.get(start..end).unwrap_or_default(), start };
+                at = end;
+                if names {
+                    let name = string.read();
+                    visitor.name(&frames, &name);
+                    if let Some(frame) = frames.last_mut() {
+                        frame.member = Some(name.text);
+                    }
+                } else {
+                    visitor.string(&frames, string);
+                }
+            }
+            byte if byte.is_ascii_whitespace() => {}
+            _ => {
+                let rest = bytes.get(at..).unwrap_or_default();
+                let length = rest
+                    .iter()
+                    .position(|byte| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace())
+                    .unwrap_or(rest.len());
+                let span = at..at + length;
+                visitor.scalar(&frames, line.get(span.clone()).unwrap_or_default(), span);
+                at += length.saturating_sub(1);
+            }
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Where the quote stands that ends the string which starts here.
+fn end_of_string(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
+        at += found;
+        if bytes.get(at) == Some(&b'"') {
+            return at;
+        }
+        // The escaped character may be a quote.
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// What a string says, and where each part of that stands in the line.
+#[derive(Debug)]
+pub(crate) struct Spelled<'a> {
+    /// What it says.
+    pub(crate) text: Cow<'a, str>,
+    /// Where it starts in the line, and after each escape: the place in `text` and in the line.
+    places: Vec<(usize, usize)>,
+}
+
+impl<'a> Spelled<'a> {
+    fn read(raw: &'a str, start: usize) -> Self {
+        let mut places = vec![(0, start)];
+        let mut rest = raw;
+        let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else {
+            return Spelled { text: Cow::Borrowed(raw), places };
+        };
+        let mut text = String::with_capacity(raw.len());
+        let mut next = Some(first);
+        while let Some((plain, escape)) = next.and_then(|at| rest.split_at_checked(at)) {
+            text.push_str(plain);
+            let (char, length) = unescape(escape);
+            text.push(char);
+            rest = escape.get(length..).unwrap_or_default();
+            places.push((text.len(), start + raw.len() - rest.len()));
+            next = memchr::memchr(b'\\', rest.as_bytes());
+        }
+        text.push_str(rest);
+        Spelled { text: Cow::Owned(text), places }
+    }
+
+    /// Where a part of the text stands in the line.
+    pub(crate) fn span(&self, part: Range<usize>) -> Range<usize> {
+        self.place(part.start)..self.place(part.end)
+    }
+
+    /// Where all of it stands in the line.
+    pub(crate) fn whole(&self) -> Range<usize> {
+        self.span(0..self.text.len())
+    }
+
+    fn place(&self, at: usize) -> usize {
+        let after = self.places.partition_point(|(text, _)| *text <= at);
+        let (text, line) = self.places.get(after.saturating_sub(1)).copied().unwrap_or_default();
+        line + (at - text)
+    }
+}
+
+/// The character that an escape at the beginning stands for, and how long the escape is. Half a
+/// surrogate pair stands for nothing that could be searched for.
+fn unescape(escape: &str) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = escape.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    match escape.as_bytes().get(1) {
+        Some(b'n') => ('\n', 2),
+        Some(b't') => ('\t', 2),
+        Some(b'r') => ('\r', 2),
+        Some(b'b') => ('\u{8}', 2),
+        Some(b'f') => ('\u{c}', 2),
+        Some(b'u') => {
+            let units = unit(0).into_iter().chain(unit(6));
+            match char::decode_utf16(units).next() {
+                Some(Ok(char)) => (char, if char.len_utf16() == 2 { 12 } else { 6 }),
+                _ => (char::REPLACEMENT_CHARACTER, 6),
+            }
+        }
+        Some(&other) => (char::from(other), 2),
+        None => (char::REPLACEMENT_CHARACTER, 1),
+    }
+}
+
+/// Changes to a text: what stands in the spans is replaced, all else stays.
+#[derive(Debug, Default)]
+pub(crate) struct Edits {
+    edits: Vec<(Range<usize>, String)>,
+}
+
+impl Edits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    pub(crate) fn replace(&mut self, span: Range<usize>, text: impl Into<String>) {
+        self.edits.push((span, text.into()));
+    }
+
+    /// The text with its changes. Of two that overlap the one that begins first is made, of two that
+    /// begin together the longer one.
+    pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
+        self.edits.sort_by_key(|(span, _)| (span.start, std::cmp::Reverse(span.end)));
+        let mut out = Vec::with_capacity(text.len());
+        let mut at = 0;
+        for (span, with) in self.edits {
+            if span.start < at {
+                continue;
+            }
+            out.extend_from_slice(text.get(at..span.start).unwrap_or_default());
+            out.extend_from_slice(with.as_bytes());
+            at = span.end;
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        out
+    }
+}
+
+/// A string as it stands between quotes in JSON.
+pub(crate) fn escaped(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Listed(Vec<String>);
+
+    impl<'a> Visitor<'a> for Listed {
+        fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+            self.0.push(format!("{}:", name.text));
+        }
+        fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+            let path: Vec<_> = frames
+                .iter()
+                .map(|frame| frame.member.as_deref().map_or(frame.index.to_string(), str::to_owned))
+                .collect();
+            self.0.push(format!("{}={}", path.join("."), string.read().text));
+        }
+        fn scalar(&mut self, _: &[Frame<'a>], token: &'a str, _: Range<usize>) {
+            self.0.push(token.into());
+        }
+    }
+
+    #[test]
+    fn strings_come_with_their_place() {
+        let mut listed = Listed::default();
+        assert!(scan(r#" {"a":["x", {"b\u0021":"y\/z\"", "c":-1.5e3}, [], "q"],"d":null} "#, &mut listed));
+        assert_eq!(listed.0, ["a:", "a.0=x", "b!:", "a.1.b!=y/z\"", "c:", "-1.5e3", "a.3=q", "d:", "null"]);
+        assert!(!scan("{", &mut listed));
+    }
+
+    #[test]
+    fn a_part_of_a_string_is_found_behind_its_escapes() {
+        let line = r#""a\n\u0073k-\ud83d\ude00\/b\ud800c""#;
+        let spelled = Quoted { raw: &line[1..line.len() - 1], start: 1 }.read();
+        assert_eq!(spelled.text, "a\nsk-😀/b\u{fffd}c");
+        for part in ["sk-", "😀/", "/b", "c", "\n"] {
+            let at = spelled.text.find(part).unwrap();
+            let span = spelled.span(at..at + part.len());
+            let again = Quoted { raw: &line[span.clone()], start: 0 }.read();
+            assert_eq!(again.text, part, "{span:?}");
+        }
+        assert_eq!(spelled.whole(), 1..line.len() - 1);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_part_of_any_string_is_found(text: String, from: proptest::sample::Index, to: proptest::sample::Index) {
+            let line = serde_json::to_string(&text).unwrap();
+            let spelled = Quoted { raw: &line[1..line.len() - 1], start: 1 }.read();
+            proptest::prop_assert_eq!(&spelled.text, &text);
+            let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let (from, to) = (*from.get(&ends), *to.get(&ends));
+            let span = spelled.span(from.min(to)..from.max(to));
+            let part = format!("\"{}\"", &line[span]);
+            proptest::prop_assert_eq!(serde_json::from_str::<String>(&part).unwrap(), &text[from.min(to)..from.max(to)]);
+        }
+    }
+}
