@@ -4,6 +4,7 @@
 mod commands;
 mod error;
 mod exit;
+mod mock;
 mod ui;
 
 use std::process::ExitCode;

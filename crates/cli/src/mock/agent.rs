@@ -1,0 +1,368 @@
+//! The mock as an agent: its sessions, settings and login. What it does in a turn are the scenarios.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use duologue_agent::rpc::jsonrpsee::RpcModule;
+use duologue_agent::rpc::jsonrpsee::types::ErrorObjectOwned;
+use duologue_agent::schema::{
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand,
+    Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities,
+    McpCapabilities, Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus, PromptCapabilities,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
+    SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionInfo, SessionListCapabilities,
+    SessionMode, SessionModeId, SessionModeState, SessionResumeCapabilities, SessionUpdate,
+    SetSessionConfigOptionRequest, ToolCall, ToolCallStatus, ToolKind,
+};
+use duologue_agent::{
+    Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
+};
+
+use super::scenario::Scenario;
+use super::scene::Scene;
+use super::{asking, odd, showing, words};
+
+/// The agent without a model.
+pub(crate) struct Mock {
+    scenario: Option<Scenario>,
+    pace: Duration,
+    logged_in: AtomicBool,
+    sessions: AtomicU32,
+    /// Sessions of a past that never was.
+    old: Mutex<BTreeSet<&'static str>>,
+}
+
+const OLD_SESSIONS: [(&str, &str); 2] =
+    [("session-old-1", "How hot is the sun?"), ("session-old-2", "Tidying up")];
+
+impl Mock {
+    /// Plays one scenario in every turn, or the one the prompt names. Between two things it says it
+    /// waits for `pace`.
+    pub(crate) fn new(scenario: Option<Scenario>, pace: Duration) -> Self {
+        let old = OLD_SESSIONS.map(|(id, _)| id).into();
+        Mock {
+            scenario,
+            pace,
+            logged_in: AtomicBool::new(false),
+            sessions: AtomicU32::new(0),
+            old: Mutex::new(old),
+        }
+    }
+
+    /// The mock with its extension method: `_duologue.dev/echo` answers with its params.
+    pub(crate) fn server(self) -> Result<Server<Mock>> {
+        let mut module = RpcModule::new(());
+        module
+            .register_method("_duologue.dev/echo", |params, _, _| {
+                params.parse::<serde_json::Value>().map_err(ErrorObjectOwned::from)
+            })
+            .map_err(Error::other)?;
+        Ok(Server::new(self).extensions(Extensions::new().merge(module)?))
+    }
+
+    fn old(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.old.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_login(&self) -> Result<()> {
+        if self.logged_in.load(Relaxed) { Ok(()) } else { Err(Error::auth_required()) }
+    }
+
+    /// What is told as soon as a session is there.
+    async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
+        session.set_commands(commands()).await?;
+        let setup = Settings::of(session).change(|settings| {
+            let modes = SessionModeState::new(settings.mode.clone(), modes());
+            SessionSetup::new().modes(modes).config_options(settings.options())
+        });
+        Ok(setup)
+    }
+
+    fn known(&self, id: &SessionId) -> Result<&'static str> {
+        let known = OLD_SESSIONS.iter().find(|(old, _)| *id == **old && self.old().contains(old));
+        known.map(|(_, title)| *title).ok_or_else(|| Error::not_found("the mock knows no such session"))
+    }
+
+    async fn play(&self, scenario: Scenario, scene: &Scene<'_>) -> Result<StopReason> {
+        match scenario {
+            Scenario::Hello => words::hello(scene).await?,
+            Scenario::Clear => words::clear(scene).await?,
+            Scenario::Thoughts => words::thoughts(scene).await?,
+            Scenario::Plan => showing::plan(scene).await?,
+            Scenario::Tools => showing::tools(scene).await?,
+            Scenario::Permission => asking::permission(scene).await?,
+            Scenario::Files => asking::files(scene).await?,
+            Scenario::Terminal => asking::terminal(scene).await?,
+            Scenario::Elicitation => asking::elicitation(scene).await?,
+            Scenario::Modes => showing::modes(scene).await?,
+            Scenario::Options => showing::options(scene).await?,
+            Scenario::Commands => showing::commands(scene).await?,
+            Scenario::Usage => showing::usage(scene).await?,
+            Scenario::Info => showing::info(scene).await?,
+            Scenario::Compaction => showing::compaction(scene).await?,
+            Scenario::Notices => showing::notices(scene).await?,
+            Scenario::Content => showing::content(scene).await?,
+            Scenario::Unknown => odd::unknown(scene).await?,
+            Scenario::Extension => asking::extension(scene).await?,
+            Scenario::Markdown => words::markdown(scene).await?,
+            Scenario::Unicode => words::unicode(scene).await?,
+            Scenario::Hostile => odd::hostile(scene).await?,
+            Scenario::Slow => words::slow(scene).await?,
+            Scenario::Long => words::long(scene).await?,
+            Scenario::Sessions => {
+                let known: Vec<_> = self.old().iter().copied().collect();
+                let text = format!("Sessions to list, load, resume and delete: {}.", known.join(", "));
+                scene.say(&text).await?;
+            }
+            Scenario::Login => {
+                self.check_login()?;
+                scene.say("You are logged in.").await?;
+            }
+            Scenario::Cancel => odd::cancel(scene).await?,
+            Scenario::Error => odd::error(scene).await?,
+            Scenario::Stderr => odd::stderr(scene).await?,
+            Scenario::Crash => odd::crash(scene).await?,
+            Scenario::Refusal => {
+                scene.say("I would rather not.").await?;
+                return Ok(StopReason::Refusal);
+            }
+            Scenario::MaxTokens => {
+                scene.say("This answer is getting too").await?;
+                return Ok(StopReason::MaxTokens);
+            }
+            Scenario::MaxTurnRequests => {
+                scene.say("I have asked the model often enough.").await?;
+                return Ok(StopReason::MaxTurnRequests);
+            }
+        }
+        Ok(StopReason::EndTurn)
+    }
+}
+
+impl Agent for Mock {
+    fn capabilities(&self) -> AgentCapabilities {
+        let sessions = SessionCapabilities::new()
+            .list(SessionListCapabilities::new())
+            .delete(SessionDeleteCapabilities::new())
+            .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
+            .resume(SessionResumeCapabilities::new())
+            .close(SessionCloseCapabilities::new());
+        AgentCapabilities::new()
+            .load_session(true)
+            .prompt_capabilities(PromptCapabilities::new().image(true).audio(true).embedded_context(true))
+            .mcp_capabilities(McpCapabilities::new().http(true).sse(true))
+            .session_capabilities(sessions)
+            .auth(AgentAuthCapabilities::new().logout(LogoutCapabilities::new()))
+    }
+
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("duologue-mock", env!("CARGO_PKG_VERSION")).title("Duologue's mock"))
+    }
+
+    /// Some clients log in wherever they can, so this is offered only when it is what is tried.
+    fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
+        if self.scenario != Some(Scenario::Login) {
+            return Vec::new();
+        }
+        let method = AuthMethodAgent::new("mock-login", "Say please").description("Always works");
+        vec![method.into()]
+    }
+
+    async fn authenticate(&self, method: AuthMethodId) -> Result<()> {
+        if method != "mock-login" {
+            return Err(Error::invalid_params("there is no such login: it is mock-login"));
+        }
+        self.logged_in.store(true, Relaxed);
+        Ok(())
+    }
+
+    async fn logout(&self) -> Result<()> {
+        self.logged_in.store(false, Relaxed);
+        Ok(())
+    }
+
+    async fn new_session_id(&self) -> Result<SessionId> {
+        Ok(format!("session-{}", self.sessions.fetch_add(1, Relaxed) + 1).into())
+    }
+
+    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+        if self.scenario == Some(Scenario::Login) {
+            self.check_login()?;
+        }
+        self.set_up(session).await
+    }
+
+    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+        let title = self.known(session.id())?;
+        let call =
+            ToolCall::new("call-old-1", "Look it up").kind(ToolKind::Fetch).status(ToolCallStatus::Completed);
+        let steps = vec![PlanEntry::new("Answer", PlanEntryPriority::Medium, PlanEntryStatus::Completed)];
+        let story = [
+            SessionUpdate::user_message(title).with_message_id("message-old-1"),
+            SessionUpdate::agent_thought("I remember.").with_message_id("message-old-2"),
+            SessionUpdate::from(call),
+            SessionUpdate::Plan(Plan::new(steps)),
+            SessionUpdate::agent_message("That was long ago.").with_message_id("message-old-3"),
+        ];
+        for update in story {
+            session.update(update).await?;
+        }
+        self.set_up(session).await
+    }
+
+    async fn resume_session(&self, session: &Session) -> Result<SessionSetup> {
+        self.known(session.id())?;
+        self.set_up(session).await
+    }
+
+    /// One session a page, so that the cursor is of use.
+    async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
+        let start = match request.cursor.as_deref().map(str::parse) {
+            None => 0,
+            Some(Ok(start)) => start,
+            Some(Err(_)) => return Err(Error::invalid_params("that is no cursor of the mock's")),
+        };
+        let cwd = request.cwd.unwrap_or_else(|| Path::new("/").to_owned());
+        let known: Vec<_> = OLD_SESSIONS.iter().filter(|(id, _)| self.old().contains(id)).collect();
+        let page = known
+            .get(start)
+            .map(|(id, title)| SessionInfo::new(*id, cwd).title(*title).updated_at("2026-01-02T03:04:05Z"));
+        let mut response = ListSessionsResponse::new(page.into_iter().collect::<Vec<_>>());
+        response.next_cursor = (start + 1 < known.len()).then(|| (start + 1).to_string());
+        Ok(response)
+    }
+
+    async fn close_session(&self, _: &Session) -> Result<()> {
+        Ok(())
+    }
+
+    async fn delete_session(&self, id: &SessionId) -> Result<()> {
+        self.old().retain(|old| *id != **old);
+        Ok(())
+    }
+
+    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
+        if !modes().iter().any(|known| known.id == mode) {
+            return Err(Error::invalid_params("there is no such mode"));
+        }
+        Settings::of(session).change(|settings| settings.mode = mode);
+        Ok(())
+    }
+
+    async fn set_config_option(
+        &self,
+        session: &Session,
+        request: SetSessionConfigOptionRequest,
+    ) -> Result<Vec<SessionConfigOption>> {
+        Settings::of(session).change(|settings| {
+            settings.set(request.config_id.as_str(), &request.value)?;
+            Ok(settings.options())
+        })
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        let scene = Scene { turn, pace: self.pace };
+        let text = prompt.text();
+        match self.scenario.or_else(|| Scenario::of_prompt(&text)) {
+            Some(scenario) => self.play(scenario, &scene).await,
+            None => {
+                let words = format!(
+                    "You said: {}\n\nI can do more when you begin with one of these:\n\n",
+                    text.trim()
+                );
+                scene.say(&words).await?;
+                let mut list = scene.message();
+                list.push(format!("```\n{}```", Scenario::list())).await?;
+                Ok(StopReason::EndTurn)
+            }
+        }
+    }
+}
+
+/// What can be chosen in a session.
+pub(super) struct Settings(Mutex<Chosen>);
+
+pub(super) struct Chosen {
+    pub(super) mode: SessionModeId,
+    pub(super) model: String,
+    pub(super) effort: String,
+    pub(super) verbose: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (model, effort) = ("small".into(), "low".into());
+        Settings(Mutex::new(Chosen { mode: "ask".into(), model, effort, verbose: false }))
+    }
+}
+
+impl Settings {
+    pub(super) fn of(session: &Session) -> Arc<Self> {
+        session.state()
+    }
+
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Chosen) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("huge", "Huge")];
+const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
+
+impl Chosen {
+    /// All options: a list in groups, a plain list, a switch.
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
+        let [small, large, huge] = MODELS.map(value);
+        let models = vec![
+            SessionConfigSelectGroup::new("fast", "Fast", vec![small]),
+            SessionConfigSelectGroup::new("clever", "Clever", vec![large, huge]),
+        ];
+        vec![
+            SessionConfigOption::select("model", "Model", self.model.as_str(), models)
+                .description("Which model pretends to think")
+                .category(SessionConfigOptionCategory::Model),
+            SessionConfigOption::select(
+                "effort",
+                "Effort",
+                self.effort.as_str(),
+                EFFORTS.map(value).to_vec(),
+            )
+            .category(SessionConfigOptionCategory::ThoughtLevel),
+            SessionConfigOption::boolean("verbose", "Verbose", self.verbose),
+        ]
+    }
+
+    fn set(&mut self, option: &str, value: &SessionConfigOptionValue) -> Result<()> {
+        let known = |values: &[(&str, &str)], id: &str| values.iter().any(|(value, _)| *value == id);
+        match (option, value) {
+            ("model", SessionConfigOptionValue::ValueId(id)) if known(&MODELS, id.as_str()) => {
+                self.model = id.as_str().into();
+            }
+            ("effort", SessionConfigOptionValue::ValueId(id)) if known(&EFFORTS, id.as_str()) => {
+                self.effort = id.as_str().into();
+            }
+            ("verbose", SessionConfigOptionValue::Boolean(verbose)) => self.verbose = *verbose,
+            _ => return Err(Error::invalid_params("there is no such option, or it has no such value")),
+        }
+        Ok(())
+    }
+}
+
+fn modes() -> Vec<SessionMode> {
+    let mode = |(id, name, about): (&str, &str, &str)| SessionMode::new(id, name).description(about);
+    [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")]
+        .map(mode)
+        .into()
+}
+
+/// Every scenario is a slash command.
+pub(super) fn commands() -> Vec<AvailableCommand> {
+    let command = |scenario: &Scenario| AvailableCommand::new(scenario.name(), scenario.about());
+    Scenario::value_variants().iter().map(command).collect()
+}

@@ -1,0 +1,14 @@
+//! The mock: a deterministic agent for people who write editors.
+//!
+//! It has no model. What it does is one of the [`Scenario`]s, the same words and ids every time.
+
+mod agent;
+mod asking;
+mod odd;
+mod scenario;
+mod scene;
+mod showing;
+mod words;
+
+pub(crate) use agent::Mock;
+pub(crate) use scenario::Scenario;

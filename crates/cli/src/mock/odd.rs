@@ -1,0 +1,95 @@
+//! Scenarios of what an editor has to survive: the unknown, the hostile, the end.
+
+use std::io::Write as _;
+
+use duologue_agent::schema::{
+    Error as WireError, Json, PlanEntry, PlanEntryPriority, PlanEntryStatus, RequestPermissionOutcome,
+    SessionInfoUpdate,
+};
+use duologue_agent::{Error, PermissionOption, PermissionOptionKind, Result, ToolKind};
+use serde_json::{Value, json};
+
+use super::scene::Scene;
+
+pub(super) async fn unknown(scene: &Scene<'_>) -> Result<()> {
+    let id = scene.message_id();
+    let updates = [
+        json!({ "sessionUpdate": "duologue_mock_sparkle", "brightness": 11 }),
+        json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "futureField": [1, 2],
+                "content": { "type": "text", "text": "Known text with unknown fields. ", "futureField": {} } }),
+        json!({ "sessionUpdate": "agent_message_chunk", "messageId": id,
+                "content": { "type": "hologram", "data": "…" } }),
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "call-of-the-future", "title": "Teleport",
+                "kind": "teleport", "status": "half_there",
+                "content": [{ "type": "smell", "note": "ozone" }] }),
+        json!({ "sessionUpdate": "plan", "entries": [
+                { "content": "Arrive", "priority": "cosmic", "status": "entangled" }] }),
+        json!({ "sessionUpdate": "agent_message", "messageId": id,
+                "content": [{ "type": "text", "text": "A whole message, as draft version 2 sends it." }] }),
+    ];
+    for update in updates {
+        scene.pause().await;
+        raw(scene, update).await?;
+    }
+    Ok(())
+}
+
+/// Sends an update no type of ours would make.
+async fn raw(scene: &Scene<'_>, update: Value) -> Result<()> {
+    let params = json!({ "sessionId": scene.turn.id(), "update": update, "futureField": true });
+    Ok(scene.turn.client().peer().notify_raw("session/update", &params).await?)
+}
+
+/// Erases the screen, sets the title of the window, moves the cursor, turns text around, hides it.
+const ATTACK: &str =
+    "\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!";
+
+pub(super) async fn hostile(scene: &Scene<'_>) -> Result<()> {
+    scene.think(&format!("A thought with {ATTACK} in it.")).await?;
+    scene.say(&format!("Words with {ATTACK} in them.")).await?;
+    let entry = PlanEntry::new(format!("Plan {ATTACK}"), PlanEntryPriority::High, PlanEntryStatus::Pending);
+    scene.turn.set_plan(vec![entry]).await?;
+    scene.turn.set_info(SessionInfoUpdate::new().title(format!("Title {ATTACK}"))).await?;
+    scene.turn.mode_changed(format!("mode-{ATTACK}")).await?;
+
+    let path = scene.turn.cwd().join(format!("path-{ATTACK}"));
+    let call =
+        scene.tool_call(&format!("Tool {ATTACK}")).kind(ToolKind::Edit).location(&path).announce().await?;
+    call.diff(&path, Some(format!("old {ATTACK}\n")), format!("new {ATTACK}\n")).await?;
+    let options = vec![
+        PermissionOption::new("yes", format!("Yes {ATTACK}"), PermissionOptionKind::AllowOnce),
+        PermissionOption::new("no", format!("No {ATTACK}"), PermissionOptionKind::RejectOnce),
+    ];
+    match call.request_permission(options).await? {
+        RequestPermissionOutcome::Selected(chosen) if chosen.option_id == "yes" => call.complete().await?,
+        _ => call.fail(format!("Refused {ATTACK}")).await?,
+    }
+    scene.say("That is all the harm I can do.").await
+}
+
+pub(super) async fn cancel(scene: &Scene<'_>) -> Result<()> {
+    let call = scene.tool_call("Work until cancelled").kind(ToolKind::Think).start().await?;
+    scene.say("Cancel me.").await?;
+    scene.wait(std::time::Duration::from_secs(60)).await;
+    if scene.turn.is_cancelled() { call.fail("It was cancelled.").await } else { call.complete().await }
+}
+
+pub(super) async fn error(scene: &Scene<'_>) -> Result<()> {
+    scene.say("This will not end well.").await?;
+    let mut error = WireError::internal("the mock was asked to fail");
+    error.data = Some(Json::from(json!({ "scenario": "error" })));
+    Err(Error::Protocol(error))
+}
+
+pub(super) async fn stderr(scene: &Scene<'_>) -> Result<()> {
+    let _ = writeln!(std::io::stderr(), "mock: a line on stderr\nmock: and \u{1b}[31manother\u{1b}[0m");
+    scene.say("I wrote to stderr.").await
+}
+
+pub(super) async fn crash(scene: &Scene<'_>) -> Result<()> {
+    scene.say("Something is about to happen.").await?;
+    // What was said is to arrive.
+    scene.turn.client().peer().flush().await?;
+    let _ = writeln!(std::io::stderr(), "mock: crashing as asked");
+    std::process::exit(7)
+}
