@@ -1,6 +1,6 @@
 //! Taking out of a transcript what must not be in it, or differs from one run to the next.
 
-mod scan;
+pub(crate) mod scan;
 mod secrets;
 mod shapes;
 
