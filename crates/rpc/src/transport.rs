@@ -2,6 +2,9 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
 /// What a connection runs over: bytes in, bytes out.
 ///
 /// ```
@@ -12,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// # let _ = (ours, theirs);
 /// ```
 pub struct Transport {
-    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
 }
 
 impl Transport {
@@ -23,6 +26,12 @@ impl Transport {
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
         Transport { reader: Box::new(reader), writer: Box::new(writer) }
+    }
+
+    /// Its two halves, for whoever passes the bytes on.
+    #[must_use]
+    pub fn into_split(self) -> (Reader, Writer) {
+        (self.reader, self.writer)
     }
 
     /// Two connected transports in memory, with the capacity of a Linux pipe.
