@@ -1,6 +1,7 @@
 //! What to start, and how.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
 
 /// An agent's program with its arguments, folder and environment.
@@ -14,10 +15,15 @@ use std::path::Path;
 /// let command = Command::new("npx").args(["-y", "some-agent"]).env("RUST_LOG", "debug");
 /// # let _ = command;
 /// ```
-#[derive(Debug)]
 pub struct Command {
     inner: std::process::Command,
-    show_stderr: bool,
+    stderr: Option<Box<dyn Write + Send>>,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Command").field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 /// What a clean environment keeps, besides `LC_*` and `XDG_*`.
@@ -27,7 +33,7 @@ const KEPT: [&str; 10] =
 impl Command {
     /// A program, by path or by name on the `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Command { inner: std::process::Command::new(program), show_stderr: false }
+        Command { inner: std::process::Command::new(program), stderr: None }
     }
 
     /// Adds an argument.
@@ -61,8 +67,15 @@ impl Command {
     /// Also writes what the agent writes to stderr, its `println!` included, to this program's
     /// stderr. The end of it is kept either way, see [`Connection::stderr`](crate::Connection::stderr).
     #[must_use]
-    pub fn show_stderr(mut self) -> Self {
-        self.show_stderr = true;
+    pub fn show_stderr(self) -> Self {
+        self.stderr_to(std::io::stderr())
+    }
+
+    /// As [`show_stderr`](Self::show_stderr), but to `writer`, which has a thread of its own and may be
+    /// slow; what it does not take in time is left out.
+    #[must_use]
+    pub fn stderr_to(mut self, writer: impl Write + Send + 'static) -> Self {
+        self.stderr = Some(Box::new(writer));
         self
     }
 
@@ -90,8 +103,8 @@ impl Command {
         self.inner.get_program().to_string_lossy().into_owned()
     }
 
-    pub(crate) fn shows_stderr(&self) -> bool {
-        self.show_stderr
+    pub(crate) fn take_stderr(&mut self) -> Option<Box<dyn Write + Send>> {
+        self.stderr.take()
     }
 
     pub(crate) fn into_std(self) -> std::process::Command {
@@ -101,6 +114,6 @@ impl Command {
 
 impl From<std::process::Command> for Command {
     fn from(inner: std::process::Command) -> Self {
-        Command { inner, show_stderr: false }
+        Command { inner, stderr: None }
     }
 }

@@ -86,8 +86,8 @@ impl Process {
 }
 
 /// Starts the program and drains its stderr.
-pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)> {
-    let show_stderr = command.shows_stderr();
+pub(crate) fn spawn(mut command: Command) -> Result<(Transport, Process, Supervisor)> {
+    let shown = command.take_stderr();
     let (AgentProcess { child, group }, Pipes { stdin, stdout, stderr }) = AgentProcess::start(command)?;
     let shared = Arc::new(Shared {
         stderr: Tail::default(),
@@ -99,7 +99,7 @@ pub(crate) fn spawn(command: Command) -> Result<(Transport, Process, Supervisor)
     tokio::spawn({
         let shared = shared.clone();
         async move {
-            shared.stderr.drain(stderr, show_stderr).await;
+            shared.stderr.drain(stderr, shown).await;
             shared.stderr_done.send_replace(true);
         }
     });
@@ -166,14 +166,14 @@ async fn closing(shared: &Shared, peer: &Peer) {
 struct Tail(Mutex<Vec<u8>>);
 
 impl Tail {
-    async fn drain(&self, mut pipe: impl AsyncRead + Unpin, show: bool) {
+    async fn drain(&self, mut pipe: impl AsyncRead + Unpin, shown: Option<Box<dyn Write + Send>>) {
         let mut chunk = vec![0; 8 * 1024];
-        let shown = show.then(copy_to_stderr);
+        let shown = shown.map(copy_to);
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             let new = chunk.get(..count).unwrap_or_default();
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(new);
-            // What our own stderr does not take in time is left out there; nobody may wait for it.
+            // What the writer does not take in time is left out there; nobody may wait for it.
             let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
             // Cutting at twice the size keeps the copying linear.
             if kept.len() > 2 * STDERR_TAIL {
@@ -195,12 +195,12 @@ impl Tail {
     }
 }
 
-/// A thread that writes what it is given to this program's stderr, and ends with its giver.
-fn copy_to_stderr() -> SyncSender<Vec<u8>> {
+/// A thread that writes what it is given, and ends with its giver.
+fn copy_to(mut writer: Box<dyn Write + Send>) -> SyncSender<Vec<u8>> {
     let (sender, receiver) = sync_channel::<Vec<u8>>(SHOWN_CHUNKS);
     std::thread::spawn(move || {
         for chunk in receiver {
-            if std::io::stderr().write_all(&chunk).is_err() {
+            if writer.write_all(&chunk).is_err() {
                 return;
             }
         }
