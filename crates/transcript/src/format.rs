@@ -137,7 +137,7 @@ pub enum Event {
     Eof(Side),
     /// The agent's process ended.
     Exit(Exit),
-    /// The disk was too slow for a recorder that may leave things out.
+    /// The disk was too slow for a recorder that may leave things out, or a line was longer than 16 MiB.
     Dropped {
         /// How many lines are missing here.
         lines: u64,
@@ -268,6 +268,24 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, at: Duration, from: Side, frame: &[
     out.extend_from_slice(b"}\n");
 }
 
+/// Appends the record of a line.
+pub(crate) fn write_line(out: &mut Vec<u8>, at: Duration, from: Side, bytes: &[u8], end: LineEnd) {
+    begin(out, at);
+    member(out, "from", &from);
+    match Body::of(bytes) {
+        Body::Frame(text) => {
+            out.extend_from_slice(b",\"frame\":");
+            out.extend_from_slice(text.as_bytes());
+        }
+        Body::Text(text) => member(out, "text", text),
+        Body::Bytes(bytes) => member(out, "b64", &STANDARD.encode(bytes)),
+    }
+    if end != LineEnd::Lf {
+        member(out, "end", end.as_str());
+    }
+    out.extend_from_slice(b"}\n");
+}
+
 fn begin(out: &mut Vec<u8>, at: Duration) {
     use std::io::Write as _;
     // Writing to memory does not fail.
@@ -300,34 +318,23 @@ impl Record {
 
     /// Appends the record as one line of JSON, with its end.
     pub fn write(&self, out: &mut Vec<u8>) {
-        if let Event::Unknown(json) = &self.event {
-            out.extend_from_slice(json.get().as_bytes());
-            out.push(b'\n');
-            return;
-        }
-        begin(out, self.at);
         match &self.event {
-            Event::Line(line) => {
-                member(out, "from", &line.from);
-                match Body::of(&line.bytes) {
-                    Body::Frame(text) => {
-                        out.extend_from_slice(b",\"frame\":");
-                        out.extend_from_slice(text.as_bytes());
-                    }
-                    Body::Text(text) => member(out, "text", text),
-                    Body::Bytes(bytes) => member(out, "b64", &STANDARD.encode(bytes)),
-                }
-                if line.end != LineEnd::Lf {
-                    member(out, "end", line.end.as_str());
-                }
+            Event::Unknown(json) => {
+                out.extend_from_slice(json.get().as_bytes());
+                out.push(b'\n');
+                return;
             }
+            Event::Line(line) => return write_line(out, self.at, line.from, &line.bytes, line.end),
+            _ => begin(out, self.at),
+        }
+        match &self.event {
             Event::Stderr(text) => member(out, "stderr", text),
             Event::Eof(side) => member(out, "eof", side),
             Event::Exit(exit) => member(out, "exit", exit),
             Event::Dropped { lines, bytes } => {
                 member(out, "dropped", &Dropped { lines: *lines, bytes: *bytes })
             }
-            Event::Unknown(_) => {}
+            Event::Line(_) | Event::Unknown(_) => {}
         }
         out.extend_from_slice(b"}\n");
     }

@@ -11,6 +11,7 @@ mod import;
 mod printable;
 mod reader;
 mod reading;
+mod record;
 mod redact;
 mod transcript;
 
@@ -21,5 +22,6 @@ pub use import::Importer;
 pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};
+pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::Secrets;
 pub use transcript::Transcript;

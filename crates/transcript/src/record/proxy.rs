@@ -1,0 +1,133 @@
+//! Between a client and an agent: bytes pass unchanged, lines are recorded.
+
+use std::io;
+
+use duologue_rpc::{Limits, Transport};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::format::Side;
+use crate::record::lines::{Lines, Piece};
+use crate::record::queue::What;
+use crate::record::recorder::Recorder;
+
+/// What is read in one go: as much as a pipe holds.
+const CHUNK: usize = 64 * 1024;
+
+/// Passes bytes between a client and an agent, in both directions and unchanged, and records their
+/// lines. Returns when both sides have ended; each half is passed on when it ends.
+///
+/// Bytes are passed on as they come, a prompt without the end of its line included. What completes a line is
+/// held back until its record is with the operating system: a line that the other side has received
+/// is in the file, whatever becomes of this process. So a slow disk makes the wire wait; a
+/// [`lossy`](crate::RecorderBuilder::lossy) recorder does not, and may lose the last records when it is killed.
+///
+/// A line of more than 16 MiB, which no connection of ours would take, is passed on and recorded as a
+/// [`Dropped`](crate::Event::Dropped) with its length.
+///
+/// ```
+/// use duologue_rpc::Transport;
+/// use duologue_transcript::{Recorder, proxy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let recorder = Recorder::create(folder.path().join("talk.jsonl"))?;
+/// let client = Transport::new(&b"{\"id\":1}\r\nno end"[..], tokio::io::sink());
+/// let agent = Transport::new(&b""[..], tokio::io::sink());
+/// proxy(client, agent, &recorder).await?;
+/// recorder.finish().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// When a stream cannot be read or written. Both directions have ended then too. A recording that
+/// fails is no error here, see [`Recorder::stopped`].
+///
+/// # Cancel safety
+///
+/// Bytes that were read may not have been written when the future is dropped.
+pub async fn proxy(client: Transport, agent: Transport, recorder: &Recorder) -> io::Result<()> {
+    let (from_client, to_client) = client.into_split();
+    let (from_agent, to_agent) = agent.into_split();
+    let (asked, answered) = tokio::join!(
+        forward(Side::Client, from_client, to_agent, recorder),
+        forward(Side::Agent, from_agent, to_client, recorder),
+    );
+    asked.and(answered)
+}
+
+/// One direction of a [`proxy`], for those who have to do something when one side ends: passes on what
+/// `side` writes until it ends, then ends `to`.
+///
+/// # Errors
+///
+/// When a stream cannot be read or written.
+///
+/// # Cancel safety
+///
+/// As [`proxy`].
+pub async fn forward(
+    side: Side,
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    recorder: &Recorder,
+) -> io::Result<()> {
+    let line = |end| What::Line { from: side, end, object: false };
+    copy(from, to, recorder, line, Some(What::Eof(side))).await
+}
+
+/// Passes on what an agent writes to stderr, and records its lines.
+///
+/// # Errors
+///
+/// When a stream cannot be read or written.
+///
+/// # Cancel safety
+///
+/// As [`proxy`].
+pub async fn forward_stderr(
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    recorder: &Recorder,
+) -> io::Result<()> {
+    copy(from, to, recorder, |_| What::Stderr, None).await
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    recorder: &Recorder,
+    line: impl Fn(crate::format::LineEnd) -> What,
+    end: Option<What>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK];
+    // A carriage return is no part of the line.
+    let mut lines = Lines::new(Limits::default().frame_bytes + 1);
+    let seen = |piece: Piece<'_>| match piece {
+        Piece::Line(bytes, end) => recorder.push(line(end), bytes),
+        Piece::TooLong(bytes) => recorder.push(What::Dropped { lines: 1, bytes }, &[]),
+    };
+    let read = loop {
+        let bytes = match from.read(&mut buffer).await {
+            Ok(0) => break Ok(()),
+            Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => break Err(error),
+        };
+        if lines.feed(bytes, seen) {
+            recorder.ahead().await;
+        }
+        to.write_all(bytes).await?;
+        to.flush().await?;
+    };
+    lines.end(seen);
+    if let Some(end) = end {
+        recorder.push(end, &[]);
+    }
+    recorder.ahead().await;
+    // A reader that has left needs no end.
+    let _ = to.shutdown().await;
+    read
+}

@@ -1,0 +1,342 @@
+//! The recorder: a handle on the queue and the thread behind it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_rpc::Tap;
+use tokio::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::format::{Exit, Header, Redacted, Side};
+use crate::record::file::{Resumed, Target};
+use crate::record::queue::{Queue, What};
+use crate::record::tap::RecorderTap;
+use crate::record::writer::Writer;
+use crate::redact::Secrets;
+
+/// How long the drop of the last handle waits for the disk.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How much waits for the disk by default.
+const QUEUE: usize = 8 << 20;
+
+/// Writes a conversation to a file while it happens.
+///
+/// As a tap it serves either SDK, for programs we do not own there is [`proxy`](crate::proxy). What is recorded
+/// goes through a bounded queue to a thread of its own, in whole records; a file that a crash cut short
+/// is read up to its last whole one.
+///
+/// - When the disk is slower than the conversation and the queue is full, the wire waits; a
+///   [`lossy`](RecorderBuilder::lossy) recorder leaves lines out instead and says how many.
+/// - When the disk is full, recording stops with one error, in the log and from
+///   [`finish`](Self::finish); the conversation goes on.
+/// - What looks like a secret is taken out before it is written, see [`Secrets`].
+///
+/// Handles are cheap to clone. Dropping the last one, taps included, ends the recording and waits up
+/// to a second for what is queued; [`finish`](Self::finish) waits for all of it and tells of errors.
+///
+/// ```
+/// use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+/// use duologue_transcript::{Recorder, Side, Transcript};
+///
+/// struct Silent;
+/// impl Service for Silent {
+///     fn request(&self, _: Incoming<'_>, _: Responder) {}
+///     fn notification(&self, _: Incoming<'_>) {}
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("talk.jsonl");
+/// let recorder = Recorder::create(&path)?;
+/// let (ours, theirs) = Transport::memory();
+/// // `Client::tap` and `Server::tap` take the same.
+/// let client = Connection::new(ours).tap(recorder.tap(Side::Client)).start(|_| Silent);
+/// # let _agent = Connection::new(theirs).start(|_| Silent);
+/// client.notify("session/cancel", &serde_json::json!({"sessionId": "s"})).await?;
+/// recorder.finish().await?;
+///
+/// let transcript = Transcript::load(&path)?;
+/// assert_eq!(transcript.entries()[0].method(), Some("session/cancel"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    handle: Arc<Handle>,
+}
+
+impl Recorder {
+    /// Records into a new file that only its owner may read.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecorderBuilder::create`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Recorder::builder().create(path)
+    }
+
+    /// A recorder with settings.
+    pub fn builder() -> RecorderBuilder {
+        RecorderBuilder {
+            name: concat!("duologue ", env!("CARGO_PKG_VERSION")).into(),
+            program: Vec::new(),
+            queue: QUEUE,
+            lossy: false,
+            secrets: Some(Secrets::default()),
+        }
+    }
+
+    /// A tap for a connection of the side `ours`: `Client::tap(recorder.tap(Side::Client))`. One side
+    /// of a conversation is enough, both would record it twice.
+    ///
+    /// Ends of lines are recorded as line feeds: a tap does not see them. What was recorded in the last
+    /// milliseconds before the process is killed may be missing in the file; [`flush`](Self::flush) has it there.
+    #[must_use]
+    pub fn tap(&self, ours: Side) -> Arc<dyn Tap> {
+        Arc::new(RecorderTap { recorder: self.clone(), ours })
+    }
+
+    /// Records a line of the agent's stderr, without its end.
+    pub fn stderr(&self, line: &[u8]) {
+        self.push(What::Stderr, line);
+    }
+
+    /// Records that a side writes nothing more.
+    pub fn eof(&self, side: Side) {
+        self.push(What::Eof(side), &[]);
+    }
+
+    /// Records how the agent's process ended.
+    pub fn exit(&self, exit: impl Into<Exit>) {
+        self.push(What::Exit(exit.into()), &[]);
+    }
+
+    /// Waits while the queue is full. Taps and proxies do it by themselves; for who records much of
+    /// stderr. A lossy recorder never waits.
+    pub async fn room(&self) {
+        if self.is_full() {
+            self.handle.queue.room().await;
+        }
+    }
+
+    /// Waits until everything recorded so far is with the operating system: it survives the end of
+    /// this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DiskFull`] and [`Error::File`] when recording has stopped.
+    pub async fn flush(&self) -> Result<()> {
+        self.handle.queue.flush(false).await
+    }
+
+    /// Waits until everything recorded so far is on the disk: it survives a power failure.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush).
+    pub async fn sync(&self) -> Result<()> {
+        self.handle.queue.flush(true).await
+    }
+
+    /// Ends the recording: waits until all of it is written. What taps and other handles bring after
+    /// this is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DiskFull`] and [`Error::File`] when something could not be written.
+    ///
+    /// # Cancel safety
+    ///
+    /// The recording ends also when the future is dropped.
+    pub async fn finish(self) -> Result<()> {
+        self.handle.queue.close();
+        self.stopped().await.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the recording ends, and says which error ended it; none after
+    /// [`finish`](Self::finish).
+    pub async fn stopped(&self) -> Option<Error> {
+        self.handle.queue.stopped().await
+    }
+
+    /// The error that ended the recording, if one did.
+    #[must_use]
+    pub fn error(&self) -> Option<Error> {
+        self.handle.queue.error()
+    }
+
+    /// For a proxy: what was recorded is with the system before the wire goes on. A lossy recorder
+    /// does not keep the wire waiting, and one that has stopped does not either.
+    pub(super) async fn ahead(&self) {
+        if !self.handle.queue.lossy {
+            let _ = self.flush().await;
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.handle.queue.is_full()
+    }
+
+    pub(super) fn push(&self, what: What, bytes: &[u8]) {
+        self.push_at(Instant::now(), what, bytes);
+    }
+
+    pub(super) fn push_at(&self, at: Instant, what: What, bytes: &[u8]) {
+        self.handle.queue.push(at, what, bytes);
+    }
+
+    /// Starts the thread. The header is written.
+    fn start(queue: Queue, target: Target, secrets: Option<Secrets>) -> Result<Self> {
+        let (queue, path) = (Arc::new(queue), target.path.clone());
+        let writer = Writer { queue: queue.clone(), target, secrets };
+        std::thread::Builder::new()
+            .name("duologue-record".into())
+            .spawn(move || writer.run())
+            .map_err(|error| Error::file(path, error))?;
+        Ok(Recorder { handle: Arc::new(Handle { queue }) })
+    }
+}
+
+/// Ends the recording when the last one who records is gone.
+struct Handle {
+    queue: Arc<Queue>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.queue.block_until_left(LAST_WORDS);
+    }
+}
+
+/// Settings of a [`Recorder`]; ends with the file.
+#[derive(Debug)]
+#[must_use = "a recording begins with create, replace or append"]
+pub struct RecorderBuilder {
+    name: String,
+    program: Vec<String>,
+    queue: usize,
+    lossy: bool,
+    secrets: Option<Secrets>,
+}
+
+impl RecorderBuilder {
+    /// The program that records, with its version, for the header.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The agent's program and its arguments, for the header. Secrets in it are taken out like all others.
+    pub fn program(mut self, words: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.program = words.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many bytes may wait for the disk before the wire has to; 8 MiB if not set. What is read in
+    /// one go still comes on top, and what the thread holds of it.
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.queue = bytes.max(1);
+        self
+    }
+
+    /// Never lets the wire wait for the disk: lines that find no room are left out, and a
+    /// [`Dropped`](crate::Event::Dropped) record says how many.
+    pub fn lossy(mut self) -> Self {
+        self.lossy = true;
+        self
+    }
+
+    /// Writes everything as it is, keys and tokens included. The header says so.
+    pub fn keep_secrets(mut self) -> Self {
+        self.secrets = None;
+        self
+    }
+
+    /// Takes these secrets out instead of the usual ones.
+    pub fn secrets(mut self, secrets: Secrets) -> Self {
+        self.secrets = Some(secrets);
+        self
+    }
+
+    /// Records into a new file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], also when the file exists, and [`Error::DiskFull`].
+    pub fn create(self, path: impl AsRef<Path>) -> Result<Recorder> {
+        self.begin(Target::create(path.as_ref())?)
+    }
+
+    /// Records into a new file in the place of an old one. A pipe or a device is written to; a symbolic
+    /// link is refused, since it may lead to anybody's file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] and [`Error::DiskFull`].
+    pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
+        self.begin(Target::replace(path.as_ref())?)
+    }
+
+    /// Goes on with a transcript, or begins one where there is none. What a crash left of a record at its
+    /// end is cut off first. The header stays as it is, and times go on from its start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoHeader`] and [`Error::Version`] when the file is something else, which stays as it is;
+    /// [`Error::File`], also when another recorder is writing it, when it is a symbolic link, and when
+    /// its header promises more redaction than this recorder does; [`Error::DiskFull`].
+    pub fn append(self, path: impl AsRef<Path>) -> Result<Recorder> {
+        let path = path.as_ref();
+        let (target, resumed) = Target::resume(path)?;
+        let Some(Resumed { header, at }) = resumed else {
+            return self.begin(target);
+        };
+        if header.redacted != Redacted::Nothing && self.redacted() != header.redacted {
+            let error = "its header promises that more is taken out than would be; append to another file";
+            return Err(Error::file(path, std::io::Error::new(std::io::ErrorKind::InvalidInput, error)));
+        }
+        Recorder::start(Queue::new(self.queue, self.lossy, at), target, self.secrets)
+    }
+
+    fn redacted(&self) -> Redacted {
+        if self.secrets.is_some() { Redacted::Secrets } else { Redacted::Nothing }
+    }
+
+    fn begin(self, mut target: Target) -> Result<Recorder> {
+        let redacted = self.redacted();
+        let mut header = Header::new(self.name);
+        header.redacted = redacted;
+        header.program = match &self.secrets {
+            Some(secrets) => without_secrets(secrets, &self.program),
+            None => self.program,
+        };
+        let mut line = serde_json::to_vec(&header).map_err(std::io::Error::from)?;
+        line.push(b'\n');
+        target.append(&line)?;
+        Recorder::start(Queue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
+    }
+}
+
+/// The words of a command without secrets. Some are known only by the option before them.
+fn without_secrets(secrets: &Secrets, words: &[String]) -> Vec<String> {
+    let before = std::iter::once("").chain(words.iter().map(String::as_str));
+    let clean = |(before, word): (&str, &String)| {
+        let option = format!("{before} ");
+        let both = format!("{option}{word}");
+        let both = secrets.redact_text(&both);
+        match both.strip_prefix(&option) {
+            Some(clean) if before.starts_with('-') => clean.to_owned(),
+            _ => secrets.redact_text(word).into_owned(),
+        }
+    };
+    before.zip(words).map(clean).collect()
+}

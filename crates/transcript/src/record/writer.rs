@@ -1,0 +1,134 @@
+//! The thread that writes: takes what waits, takes secrets out, and appends whole records.
+
+use std::borrow::Cow;
+use std::io::{ErrorKind, Write as _};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{Event, LineEnd, Record, write_frame, write_line};
+use crate::record::file::Target;
+use crate::record::queue::{Batch, Item, Queue, What, Work};
+use crate::redact::Secrets;
+
+/// So much is given to the system at once.
+const WRITE: usize = 256 * 1024;
+
+pub(super) struct Writer {
+    pub(super) queue: Arc<Queue>,
+    pub(super) target: Target,
+    /// What is taken out, if anything is.
+    pub(super) secrets: Option<Secrets>,
+}
+
+/// Tells those who wait that the thread is gone, also when it panics.
+struct Leaving<'a> {
+    queue: &'a Queue,
+    error: Option<Error>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.queue.leave(self.error.take());
+    }
+}
+
+impl Writer {
+    /// Writes until the queue is closed and empty, or the file takes no more.
+    pub(super) fn run(mut self) {
+        let queue = self.queue.clone();
+        let panicked = Error::from(std::io::Error::other("the thread that writes it panicked"));
+        let mut leaving = Leaving { queue: &queue, error: Some(panicked) };
+        let done = self.write_all();
+        if let Err(error) = &done {
+            tracing::error!(%error, "recording stops here, the conversation goes on");
+        }
+        leaving.error = done.err();
+    }
+
+    fn write_all(&mut self) -> Result<()> {
+        let (mut batch, mut text) = (Batch::default(), Vec::new());
+        loop {
+            match self.queue.next(&mut batch) {
+                Work::Leave => return Ok(()),
+                Work::Sync => {
+                    self.target.sync()?;
+                    self.queue.synced();
+                }
+                Work::Write => self.write(&batch, &mut text)?,
+            }
+            batch.clear();
+        }
+    }
+
+    /// Writes a batch piece by piece, so that whoever waits sees that the disk takes it.
+    fn write(&mut self, batch: &Batch, text: &mut Vec<u8>) -> Result<()> {
+        let (mut items, mut size) = (0, 0);
+        let mut rest = batch.bytes.as_slice();
+        for (index, item) in batch.items.iter().enumerate() {
+            let (bytes, after) = rest.split_at_checked(item.len).unwrap_or((rest, &[]));
+            rest = after;
+            self.format(item, bytes, text);
+            (items, size) = (items + 1, size + item.size());
+            if text.len() >= WRITE || index + 1 == batch.items.len() {
+                self.target.append(text)?;
+                text.clear();
+                text.shrink_to(2 * WRITE);
+                self.queue.written(std::mem::take(&mut items), std::mem::take(&mut size));
+            }
+        }
+        Ok(())
+    }
+
+    fn format(&self, item: &Item, bytes: &[u8], text: &mut Vec<u8>) {
+        let clean = match &self.secrets {
+            Some(secrets) if !bytes.is_empty() => secrets.redact(bytes),
+            _ => Cow::Borrowed(bytes),
+        };
+        let event = match item.what {
+            What::Line { from, end: LineEnd::Lf, object: true } if matches!(clean, Cow::Borrowed(_)) => {
+                return write_frame(text, item.at, from, &clean);
+            }
+            What::Line { from, end, .. } => return write_line(text, item.at, from, &clean, end),
+            What::Stderr => Event::Stderr(String::from_utf8_lossy(&clean).into_owned()),
+            What::Eof(side) => Event::Eof(side),
+            What::Exit(exit) => Event::Exit(exit),
+            What::Dropped { lines, bytes } => Event::Dropped { lines, bytes },
+        };
+        Record::new(item.at, event).write(text);
+    }
+}
+
+impl Target {
+    /// Appends whole records. What a disk that is full took of them is cut off again behind the last
+    /// whole one.
+    pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {
+        let mut rest = records;
+        while !rest.is_empty() {
+            let error = match self.file.write(rest) {
+                Ok(0) => ErrorKind::WriteZero.into(),
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let taken = records.get(..records.len() - rest.len()).unwrap_or_default();
+            let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
+            if self.is_regular {
+                // Where this fails too, readers leave the piece out.
+                let _ = self.file.set_len(self.length + whole as u64);
+            }
+            return Err(Error::file(&self.path, error));
+        }
+        self.length += records.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        if !self.is_regular {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|error| Error::file(&self.path, error))
+    }
+}
