@@ -29,6 +29,10 @@ pub(super) fn open_file(
         file if file.is_file() => Ok(()),
         _ => Err(Fault::about(path, "is no file but a pipe, a socket or a device")),
     };
+    // By its components it could be a file.
+    if ["/", "/."].iter().any(|end| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())) {
+        return Err(Fault::about(path, "names a folder"));
+    }
     match dir.open_with(way, system::at_once(options)) {
         Ok(file) => {
             kind(file.metadata()?)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cap_std::fs::{Dir, File, OpenOptions};
@@ -49,7 +49,11 @@ fn folder(dir: &Dir, way: &Path) -> io::Result<Dir> {
         return dir.try_clone();
     }
     match dir.open_dir(way) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        // The way back from a folder that is not there leads nowhere.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                && !way.components().any(|part| part == Component::ParentDir) =>
+        {
             dir.create_dir_all(way)?;
             dir.open_dir(way)
         }
