@@ -96,6 +96,11 @@ impl AgentProcess {
         self.child.wait().await.ok()
     }
 
+    /// Asks the program and all it started to terminate (`SIGTERM`; nothing on systems without it).
+    pub fn terminate(&self) {
+        self.group.terminate();
+    }
+
     /// Kills the program and all it started, at once.
     pub fn kill(&self) {
         self.group.kill();
