@@ -6,27 +6,38 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All is well.
-    Ok = 0,
+    Ok,
     /// It ran, and found something: a difference, a failed check, an invalid frame.
-    Found = 1,
+    Found,
     /// The command line is wrong; clap's own code.
-    Usage = 2,
+    Usage,
     /// The agent could not be started, ended too early, or does not keep to the protocol.
-    Agent = 3,
+    Agent,
     /// A file cannot be read or written.
-    File = 4,
+    File,
     /// Ended by Ctrl-C.
-    Interrupted = 130,
+    Interrupted,
+    /// Whatever the agent ended with.
+    AsTheAgent(u8),
 }
 
 /// What `--help` says of them.
 pub(crate) const HELP: &str = "\
 Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame); \
 2 the command line is wrong; 3 the agent could not be started, died or broke the protocol; \
-4 a file cannot be read or written; 130 ended by Ctrl-C. `record` ends with the agent's own code.";
+4 a file cannot be read or written; 130 ended by Ctrl-C. `record` ends as the agent does, with its code or 128 and the number of its signal; \
+4 if the agent ended well and the recording is incomplete.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
+        ExitCode::from(match exit {
+            Exit::Ok => 0,
+            Exit::Found => 1,
+            Exit::Usage => 2,
+            Exit::Agent => 3,
+            Exit::File => 4,
+            Exit::Interrupted => 130,
+            Exit::AsTheAgent(code) => code,
+        })
     }
 }

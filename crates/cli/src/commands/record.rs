@@ -1,12 +1,282 @@
 //! `duologue record`.
 
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use duologue_client::AgentProcess;
+use duologue_rpc::Stdio;
+use duologue_transcript::{
+    Error as TranscriptError, Exit as AgentExit, Recorder, Side, forward, forward_stderr,
+};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::JoinHandle;
+
+use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::ui;
+
+/// An agent whose client has left may go on for as long as it says something at least this often.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long output may be silent after the agent's end, when something it started still holds it.
+const LEFTOVERS: Duration = Duration::from_millis(500);
+/// How long the end waits for the disk.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Sit between a client and an agent and write down what they say
+///
+/// Put it in front of the agent's command wherever a client starts one. No byte of the conversation is changed;
+/// what has reached the other side is in the file.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The transcript to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace FILE if it exists
+    #[arg(long, conflicts_with = "append")]
+    force: bool,
+    /// Go on with FILE if it exists
+    #[arg(long)]
+    append: bool,
+    /// Leave lines out rather than let the conversation wait for a slow disk
+    #[arg(long)]
+    lossy: bool,
+    /// Take keys, tokens and authorization headers out before they reach the file; `false` keeps them
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    redact_secrets: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
 
-pub(crate) fn run(_: Args) -> Result<Exit> {
-    Err(Error::Usage("not here yet".into()))
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let exit = runtime.block_on(record(&args));
+    // A terminal that nobody types into cannot be waited for.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn record(args: &Args) -> Result<Exit> {
+    let command = args.agent.required()?;
+    let recorder = args.open()?;
+    let signals = Signals::new()?;
+    let (process, pipes) = AgentProcess::start(command)?;
+    let (from_client, to_client) = Stdio::take()?.transport.into_split();
+    let complaint = tokio::spawn(complain(recorder.clone()));
+
+    let flow = Arc::new(Flow::default());
+    let from_agent = Watched { inner: pipes.stdout, flow: flow.clone() };
+    let to = recorder.clone();
+    let asked = tokio::spawn(async move { forward(Side::Client, from_client, pipes.stdin, &to).await });
+    let to = recorder.clone();
+    let answered = tokio::spawn(async move { forward(Side::Agent, from_agent, to_client, &to).await });
+    let to = recorder.clone();
+    let grumbled = tokio::spawn(async move { forward_stderr(pipes.stderr, tokio::io::stderr(), &to).await });
+
+    let status = Middle { asked, answered, grumbled, flow, signals }.until_gone(process).await;
+    if let Some(status) = status {
+        recorder.exit(status);
+    }
+    let is_complete = match tokio::time::timeout(LAST_WORDS, recorder.finish()).await {
+        Ok(written) => {
+            // It has something to say exactly if this is an error.
+            let _ = complaint.await;
+            written.is_ok()
+        }
+        Err(_) => {
+            ui::complain(&"the file takes nothing more; the recording is incomplete");
+            false
+        }
+    };
+    Ok(match exit_code(status) {
+        Some(0) if !is_complete => Exit::File,
+        Some(code) => Exit::AsTheAgent(code),
+        None => Exit::Agent,
+    })
+}
+
+impl Args {
+    fn open(&self) -> Result<Recorder> {
+        let mut recorder = Recorder::builder()
+            .name(concat!("duologue ", env!("CARGO_PKG_VERSION")))
+            .program(self.agent.words());
+        if self.lossy {
+            recorder = recorder.lossy();
+        }
+        if !self.redact_secrets {
+            recorder = recorder.keep_secrets();
+        }
+        let opened = match (self.force, self.append) {
+            (true, _) => recorder.replace(&self.output),
+            (_, true) => recorder.append(&self.output),
+            _ => recorder.create(&self.output),
+        };
+        opened.map_err(|error| match error {
+            TranscriptError::File { path, error } if error.kind() == ErrorKind::AlreadyExists => {
+                let path = path.display();
+                Error::Usage(format!("{path} exists; --force replaces it, --append goes on with it"))
+            }
+            error => error.into(),
+        })
+    }
+}
+
+/// Says once that the recording has stopped, when it does.
+async fn complain(recorder: Recorder) {
+    if let Some(error) = recorder.stopped().await {
+        ui::complain(&format_args!("recording stopped: {error}; the conversation goes on"));
+    }
+}
+
+fn exit_code(status: Option<ExitStatus>) -> Option<u8> {
+    let AgentExit { code, signal, .. } = status?.into();
+    u8::try_from(code.or_else(|| Some(128 + signal?))?).ok()
+}
+
+/// What runs between the client and the agent.
+struct Middle {
+    asked: JoinHandle<io::Result<()>>,
+    answered: JoinHandle<io::Result<()>>,
+    grumbled: JoinHandle<io::Result<()>>,
+    flow: Arc<Flow>,
+    signals: Signals,
+}
+
+impl Middle {
+    /// Passes everything on until the agent is gone and the client has what it said. `None` when its end
+    /// could not be seen.
+    async fn until_gone(mut self, mut process: AgentProcess) -> Option<ExitStatus> {
+        let client_left = async {
+            // An agent that takes nothing more is something else, and may still speak.
+            if !matches!((&mut self.asked).await, Ok(Ok(()))) {
+                std::future::pending::<()>().await;
+            }
+            self.flow.quiet(QUIET).await;
+        };
+        let by_itself = tokio::select! {
+            _ = process.wait() => true,
+            () = client_left => false,
+            () = self.signals.next() => {
+                process.terminate();
+                false
+            }
+        };
+        self.asked.abort();
+        // What it started may hold its output open, and is killed with it.
+        let (mut answered, flow) = (self.answered, &self.flow);
+        let the_end = async {
+            let heard = by_itself && ended_or_quiet(&mut answered, flow).await;
+            let status = process.end().await;
+            if !heard {
+                ended_or_quiet(&mut answered, flow).await;
+            }
+            let _ = tokio::time::timeout(LEFTOVERS, self.grumbled).await;
+            status
+        };
+        tokio::select! {
+            status = the_end => status,
+            // Somebody insists. Dropping the process kills it.
+            () = self.signals.next() => None,
+        }
+    }
+}
+
+/// Waits for the end of what the agent says: true, or until nothing comes: false.
+async fn ended_or_quiet(answered: &mut JoinHandle<io::Result<()>>, flow: &Flow) -> bool {
+    tokio::select! {
+        _ = answered => true,
+        () = flow.quiet(LEFTOVERS) => false,
+    }
+}
+
+/// Whether the agent says anything.
+#[derive(Default)]
+struct Flow {
+    reads: AtomicU64,
+    /// Somebody waits for more. Not so while the client or the disk is what takes its time.
+    waits: AtomicBool,
+}
+
+impl Flow {
+    /// Waits until nothing has come for this long.
+    async fn quiet(&self, long: Duration) {
+        loop {
+            let before = self.reads.load(Relaxed);
+            tokio::time::sleep(long).await;
+            if self.waits.load(Relaxed) && self.reads.load(Relaxed) == before {
+                return;
+            }
+        }
+    }
+}
+
+/// What the agent says, watched.
+struct Watched<R> {
+    inner: R,
+    flow: Arc<Flow>,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.flow.waits.store(read.is_pending(), Relaxed);
+        self.flow.reads.fetch_add(1, Relaxed);
+        read
+    }
+}
+
+/// The signals that ask this process to end. They end the agent too, which has a process group of its own.
+struct Signals {
+    #[cfg(unix)]
+    each: [tokio::signal::unix::Signal; 3],
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let [hangup, interrupt, terminate] =
+            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        Ok(Signals { each: [hangup?, interrupt?, terminate?] })
+    }
+
+    async fn next(&mut self) {
+        let [hangup, interrupt, terminate] = &mut self.each;
+        tokio::select! {
+            _ = hangup.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> Result<Self> {
+        Ok(Signals {})
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
