@@ -13,15 +13,22 @@ mod reader;
 mod reading;
 mod record;
 mod redact;
+mod render;
 mod transcript;
 
 pub use duologue_schema as schema;
 pub use error::{Error, Result};
 pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
 pub use import::Importer;
+#[cfg(feature = "insta")]
+#[doc(hidden)]
+pub use insta;
 pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};
 pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::Secrets;
+#[cfg(feature = "insta")]
+pub use render::Snapshot;
+pub use render::{About, Answered, FoldedSession, Render, Script, Section, Step, What};
 pub use transcript::Transcript;

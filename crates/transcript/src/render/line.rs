@@ -1,0 +1,260 @@
+//! One event as text: a line, and what stands below it.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::fields::{Fields, sorted};
+use crate::printable;
+
+/// Words on a line, and further lines indented below it. Whatever is put in comes out as one line
+/// each, escaped for terminals, so that no text can look like another event.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    head: String,
+    below: Vec<String>,
+    text_bytes: usize,
+}
+
+impl Line {
+    pub(super) fn new(text_bytes: usize) -> Self {
+        Line { text_bytes, ..Line::default() }
+    }
+
+    /// A line of the same kind, to be put below this one.
+    pub(super) fn another(&self) -> Self {
+        Line::new(self.text_bytes)
+    }
+
+    /// The line, where it was built in one expression.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    fn space(&mut self) {
+        if !self.head.is_empty() {
+            self.head.push(' ');
+        }
+    }
+
+    /// Adds a word of ours.
+    pub(super) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
+        self.space();
+        self.head.push_str(&text.to_string());
+        self
+    }
+
+    /// Adds a name or an id: bare if it is one word, else in quotes.
+    pub(super) fn word(&mut self, text: &str) -> &mut Self {
+        let bare = |char: char| !char.is_whitespace() && !char.is_control() && char != '"';
+        if text.is_empty() || !text.chars().all(bare) {
+            return self.quoted(text);
+        }
+        let short = self.short(text);
+        self.add(printable(&short))
+    }
+
+    /// Adds text in quotes.
+    pub(super) fn quoted(&mut self, text: &str) -> &mut Self {
+        let mut quoted = String::with_capacity(text.len() + 2);
+        quoted.push('"');
+        for char in self.short(text).chars() {
+            match char {
+                '"' => quoted.push_str("\\\""),
+                '\\' => quoted.push_str("\\\\"),
+                '\n' => quoted.push_str("\\n"),
+                '\t' => quoted.push_str("\\t"),
+                char => quoted.push(char),
+            }
+        }
+        quoted.push('"');
+        self.add(printable(&quoted))
+    }
+
+    /// Adds what somebody said or a file holds: in quotes if it is one line, else as lines below.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        if !text.trim_end_matches('\n').contains('\n') {
+            return self.quoted(text);
+        }
+        let short = self.short(text);
+        self.below.extend(short.split('\n').map(|line| gutter("|", line)));
+        self
+    }
+
+    /// Adds a line of somebody else's output, as it is.
+    pub(super) fn output(&mut self, text: &str) -> &mut Self {
+        let text = text.replace('\n', "\\n");
+        let short = self.short(&text);
+        self.add(gutter("|", &short))
+    }
+
+    /// Adds base64, which nobody reads.
+    pub(super) fn data(&mut self, data: &str) -> &mut Self {
+        self.add(format_args!("[{}]", size(data)))
+    }
+
+    /// Adds JSON.
+    pub(super) fn json(&mut self, mut value: Value) -> &mut Self {
+        shortened(&mut value, self.text_bytes);
+        let text = sorted(value).to_string();
+        let short = self.short(&text);
+        self.add(printable(&short))
+    }
+
+    /// Adds the fields that are left.
+    pub(super) fn rest(&mut self, fields: Fields) -> &mut Self {
+        match fields.into_map() {
+            map if map.is_empty() => self,
+            map => self.json(Value::Object(map)),
+        }
+    }
+
+    /// Puts a line below this one.
+    pub(super) fn below(&mut self, line: Line) -> &mut Self {
+        self.below.push(line.head);
+        self.below.extend(line.below.into_iter().map(|line| format!("  {line}")));
+        self
+    }
+
+    /// Puts the change from one text to another below.
+    pub(super) fn change(&mut self, old: &str, new: &str) -> &mut Self {
+        if old.len() + new.len() > LONGEST_DIFF {
+            return self.add(format_args!("[{}] -> [{}]", size(old), size(new)));
+        }
+        let diff = similar::TextDiff::from_lines(old, new);
+        let mut unified = diff.unified_diff();
+        let hunks: Vec<_> = unified.missing_newline_hint(false).iter_hunks().collect();
+        for (place, hunk) in hunks.iter().enumerate() {
+            if place > 0 {
+                self.below.push("…".into());
+            }
+            for change in hunk.iter_changes() {
+                let text = change.value();
+                self.below.push(gutter(&change.tag().to_string(), text.strip_suffix('\n').unwrap_or(text)));
+            }
+        }
+        // What is far from any change is not shown, and yet a difference.
+        let shown =
+            hunks.iter().flat_map(|hunk| hunk.iter_changes()).filter(|change| change.new_index().is_some());
+        if shown.count() < diff.new_slices().len() {
+            self.add(format_args!("[{}]", size(new)));
+        }
+        if !new.is_empty() && !old.is_empty() && old.ends_with('\n') != new.ends_with('\n') {
+            self.add(if new.ends_with('\n') {
+                "(ends its last line)"
+            } else {
+                "(does not end its last line)"
+            });
+        }
+        self
+    }
+
+    fn short<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+        short(text, self.text_bytes)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.head)?;
+        self.below.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+/// Above this many bytes two texts are not compared, which can take the square of their length.
+const LONGEST_DIFF: usize = 128 * 1024;
+
+/// A line of somebody's text behind a mark. White space at its end, which editors take away and
+/// nobody sees, is escaped.
+fn gutter(mark: &str, text: &str) -> String {
+    let shown = text.trim_end_matches([' ', '\t']);
+    let (mut line, blank) = (printable(shown).into_owned(), text.len() - shown.len());
+    for char in text.chars().rev().take(blank).collect::<Vec<_>>().into_iter().rev() {
+        line.push_str(if char == '\t' { "\\t" } else { "\\u{20}" });
+    }
+    if line.is_empty() { mark.trim_end().to_owned() } else { format!("{mark} {line}") }
+}
+
+fn short(text: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
+    if text.len() <= bytes {
+        return text.into();
+    }
+    let start = text.get(..text.floor_char_boundary(bytes / 2)).unwrap_or_default();
+    format!("{start}… [{}]", size(text)).into()
+}
+
+/// The value with the long strings in it shortened.
+fn shortened(value: &mut Value, bytes: usize) {
+    match value {
+        Value::String(text) if text.len() > bytes => *text = short(text, bytes).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| shortened(item, bytes)),
+        Value::Object(map) => map.values_mut().for_each(|value| shortened(value, bytes)),
+        _ => {}
+    }
+}
+
+/// The length and the digest of a text.
+fn size(text: &str) -> String {
+    format!("{} bytes, {:08x}", text.len(), digest(text.as_bytes()))
+}
+
+/// FNV-1a, folded to 32 bits: the same for ever, so that it can stand in a snapshot. It shows that
+/// something changed; it protects against nobody.
+fn digest(bytes: &[u8]) -> u32 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ (hash >> 32)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(with: impl FnOnce(&mut Line)) -> String {
+        let mut line = Line::new(40);
+        with(&mut line);
+        line.to_string()
+    }
+
+    #[test]
+    fn text_is_quoted_or_stands_below() {
+        assert_eq!(shown(|line| _ = line.text("a \"b\" \\ c\n")), "\"a \\\"b\\\" \\\\ c\\n\"\n");
+        assert_eq!(shown(|line| _ = line.add("x").text("a\n\n  b \t")), "x\n  | a\n  |\n  |   b\\u{20}\\t\n");
+        assert_eq!(
+            shown(|line| _ = line.text("a\n← session/prompt\u{1b}[2J")),
+            "\n  | a\n  | ← session/prompt\\u{1b}[2J\n"
+        );
+        assert_eq!(shown(|line| _ = line.word("a b").word("").word("c")), "\"a b\" \"\" c\n");
+    }
+
+    #[test]
+    fn long_text_is_shortened_and_its_changes_are_seen() {
+        let (a, b) = ("é".repeat(30), format!("{}x", "é".repeat(29)));
+        let (a, b) = (shown(|line| _ = line.text(&a)), shown(|line| _ = line.text(&b)));
+        assert_eq!(a, "\"éééééééééé… [60 bytes, 9083167e]\"\n");
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn a_change_shows_its_surroundings() {
+        let old: String = (1..12).map(|line| format!("line {line}\n")).collect();
+        let new = old.replace("line 6", "six");
+        insta::assert_snapshot!(shown(|line| _ = line.add("diff").change(&old, &new)), @r"
+        diff [76 bytes, 510b36e4]
+            line 3
+            line 4
+            line 5
+          - line 6
+          + six
+            line 7
+            line 8
+            line 9
+        ");
+        insta::assert_snapshot!(shown(|line| _ = line.add("new").change("", "a\nb")), @r"
+        new
+          + a
+          + b
+        ");
+    }
+}

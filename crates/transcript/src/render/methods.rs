@@ -1,0 +1,312 @@
+//! Steps as lines: who speaks, the method, and what matters of what it says.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::Render;
+use super::build::numbered;
+use super::content::{self, item};
+use super::fields::Fields;
+use super::line::Line;
+use super::script::{About, Answered, Section, Step, What};
+use super::updates;
+use crate::format::{Exit, Side};
+
+/// Writes a section with its heading.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Render) -> fmt::Result {
+    let mut heading = Line::new(options.text_bytes);
+    match &section.about {
+        About::Connection => heading.add("## connection"),
+        About::Session(id) => heading.add("## session").word(id.as_str()),
+        About::Stderr => heading.add("## stderr"),
+        About::End => heading.add("## end"),
+    };
+    write!(f, "{heading}\n")?;
+    let mut turn_ended = false;
+    for step in &section.steps {
+        if turn_ended {
+            f.write_str("\n")?;
+        }
+        write!(f, "{}", line(step, options))?;
+        turn_ended = matches!(&step.what, What::Response { to: Answered::Request { method, .. }, .. } if method == "session/prompt");
+    }
+    Ok(())
+}
+
+fn line(step: &Step, options: Render) -> Line {
+    let mut line = Line::new(options.text_bytes);
+    if let Some(at) = step.at {
+        line.add(format_args!("{:>8}.{:03}", at.as_secs(), at.subsec_millis()));
+    }
+    match step.from {
+        Some(Side::Client) => line.add("→"),
+        Some(Side::Agent) => line.add("←"),
+        None => &mut line,
+    };
+    match &step.what {
+        What::Request { method, number, params, answered, more } => {
+            line.word(method);
+            if *number > 1 {
+                line.add(format_args!("#{number}"));
+            }
+            request(&mut line, method, params.clone());
+            if !answered {
+                line.add("(no answer)");
+            }
+            extra(&mut line, more);
+        }
+        What::Notification { method, params, more } => {
+            match (method.as_str(), params.clone().map(Fields::try_from)) {
+                ("session/update", Some(Ok(params))) => updates::update(&mut line, params, options),
+                (_, params) => {
+                    line.word(method);
+                    let params =
+                        params.map(|params| params.map_or_else(|value| value, |it| it.into_map().into()));
+                    request(&mut line, method, params);
+                }
+            }
+            extra(&mut line, more);
+        }
+        What::Response { to, result, error, more } => {
+            let method = match to {
+                Answered::Request { method, number } => {
+                    line.word(&numbered(method, *number));
+                    method.as_str()
+                }
+                Answered::Nothing { id } => {
+                    line.add("answer to nothing, id").json(id.clone());
+                    ""
+                }
+            };
+            if let Some(result) = result {
+                response(&mut line, method, result.clone());
+            }
+            if let Some(error) = error {
+                failure(&mut line, error.clone());
+            }
+            extra(&mut line, more);
+        }
+        What::Noise { text, reason } => {
+            line.add("noise").quoted(text).add(format_args!("({reason})"));
+        }
+        What::Stderr { text } => {
+            line.output(text);
+        }
+        What::Eof => {
+            line.add("end of output");
+        }
+        What::Exit(Exit { code, signal }) => {
+            line.add("the agent's process ended");
+            if let Some(code) = code {
+                line.add(format_args!("with code {code}"));
+            }
+            if let Some(signal) = signal {
+                line.add(format_args!("by signal {signal}"));
+            }
+        }
+        What::Dropped { lines, bytes } => {
+            line.add(format_args!("… {lines} lines ({bytes} bytes) were not recorded"));
+        }
+        What::Unknown { record } => {
+            line.add("unknown record").json(record.clone());
+        }
+        What::Cut => {
+            line.add("the recording was cut short here");
+        }
+    }
+    line
+}
+
+/// What the envelope holds besides.
+fn extra(line: &mut Line, more: &Value) {
+    if !more.is_null() {
+        line.add("beside it").json(more.clone());
+    }
+}
+
+fn failure(line: &mut Line, error: Value) {
+    line.add("error");
+    match Fields::try_from(error) {
+        Ok(mut error) => {
+            if let Some(code) = error.number("code") {
+                line.add(code);
+            }
+            if let Some(message) = error.string("message") {
+                line.text(&message);
+            }
+            line.rest(error);
+        }
+        Err(error) => _ = line.json(error),
+    }
+}
+
+/// The params of a request or notification.
+fn request(line: &mut Line, method: &str, params: Option<Value>) {
+    let mut params = match params.map(Fields::try_from) {
+        None => return,
+        Some(Ok(params)) => params,
+        Some(Err(params)) => {
+            line.json(params);
+            return;
+        }
+    };
+    let mut below = Vec::new();
+    match method {
+        "initialize" => initialize(line, &mut params, &mut below, "client"),
+        "authenticate" => item(line, &mut params, &["methodId"], &[]),
+        "session/new" | "session/load" | "session/resume" | "session/list" => {
+            item(line, &mut params, &["cwd"], &[]);
+            for folder in params.strings("additionalDirectories").unwrap_or_default() {
+                below.push(line.another().add("also in").word(&folder).take());
+            }
+            content::list(line, &mut params, &mut below, "mcpServers", |line, server| {
+                item(line.add("mcp server"), server, &["name", "type", "url", "command"], &[]);
+                for arg in server.strings("args").unwrap_or_default() {
+                    line.word(&arg);
+                }
+            });
+            params.forget("mcpServers", &Value::Array(Vec::new()));
+        }
+        "session/prompt" => content::blocks(line, &mut params, &mut below, "prompt"),
+        "session/set_mode" => item(line, &mut params, &["modeId"], &[]),
+        "session/set_config_option" => {
+            item(line, &mut params, &["configId"], &[]);
+            if let Some(value) = params.take("value") {
+                match value {
+                    Value::String(value) => line.add("=").word(&value),
+                    value => line.add("=").json(value),
+                };
+            }
+        }
+        "session/request_permission" => {
+            if let Some(mut call) = params.object("toolCall") {
+                content::tool_call(line, &mut call, &mut below);
+                line.rest(call);
+            }
+            content::list(line, &mut params, &mut below, "options", |line, option| {
+                item(line.add("?"), option, &["kind", "optionId"], &["name"]);
+            });
+        }
+        "fs/read_text_file" | "fs/write_text_file" => {
+            item(line, &mut params, &["path"], &[]);
+            for key in ["line", "limit"] {
+                if let Some(number) = params.number(key) {
+                    line.add(key).add(number);
+                }
+            }
+            if let Some(text) = params.string("content") {
+                line.text(&text);
+            }
+        }
+        "terminal/create" => {
+            item(line, &mut params, &["command"], &[]);
+            for arg in params.strings("args").unwrap_or_default() {
+                line.word(&arg);
+            }
+            if let Some(folder) = params.string("cwd") {
+                below.push(line.another().add("in").word(&folder).take());
+            }
+            content::list(line, &mut params, &mut below, "env", |line, variable| {
+                item(line.add("with"), variable, &["name", "value"], &[]);
+            });
+        }
+        "elicitation/create" => {
+            item(line, &mut params, &["mode", "elicitationId", "url"], &[]);
+            if let Some(message) = params.string("message") {
+                line.text(&message);
+            }
+            content::raw(line, &mut params, &mut below, "requestedSchema");
+        }
+        _ => item(line, &mut params, &["terminalId", "requestId", "elicitationId"], &[]),
+    }
+    line.rest(params);
+    below.into_iter().for_each(|it| _ = line.below(it));
+}
+
+/// The result of a request.
+fn response(line: &mut Line, method: &str, result: Value) {
+    let mut result = match Fields::try_from(result) {
+        Ok(result) => result,
+        Err(result) => {
+            line.json(result);
+            return;
+        }
+    };
+    if result.is_empty() {
+        line.add("ok");
+        return;
+    }
+    let mut below = Vec::new();
+    match method {
+        "initialize" => initialize(line, &mut result, &mut below, "agent"),
+        "session/new" | "session/load" | "session/resume" | "session/set_config_option" => {
+            content::modes(line, &mut result, &mut below);
+            content::config_options(line, &mut result, &mut below);
+            if result.is_empty() {
+                line.add("ok");
+            }
+        }
+        "session/list" => {
+            content::list(line, &mut result, &mut below, "sessions", |line, session| {
+                item(line, session, &["sessionId", "cwd"], &["title"]);
+            });
+        }
+        "session/prompt" => item(line, &mut result, &["stopReason"], &[]),
+        "session/request_permission" => {
+            if let Some(mut outcome) = result.object("outcome") {
+                item(line, &mut outcome, &["outcome", "optionId"], &[]);
+                line.rest(outcome);
+            }
+        }
+        "fs/read_text_file" => {
+            if let Some(text) = result.string("content") {
+                line.text(&text);
+            }
+        }
+        "terminal/create" => item(line, &mut result, &["terminalId"], &[]),
+        "terminal/output" => {
+            if let Some(mut status) = result.object("exitStatus") {
+                exit_status(line, &mut status);
+                line.rest(status);
+            }
+            result.forget("truncated", &false.into());
+            if let Some(text) = result.string("output") {
+                line.text(&text);
+            }
+        }
+        "terminal/wait_for_exit" => exit_status(line, &mut result),
+        "elicitation/create" => item(line, &mut result, &["action"], &[]),
+        _ => {}
+    }
+    line.rest(result);
+    below.into_iter().for_each(|it| _ = line.below(it));
+}
+
+fn initialize(line: &mut Line, body: &mut Fields, below: &mut Vec<Line>, side: &str) {
+    if let Some(version) = body.number("protocolVersion") {
+        line.add(format_args!("v{version}"));
+    }
+    if let Some(mut info) = body.object(&format!("{side}Info")) {
+        item(line, &mut info, &["name", "version"], &["title"]);
+        line.rest(info);
+    }
+    if let Some(capabilities) = body.object(&format!("{side}Capabilities")) {
+        content::capabilities(line, capabilities, below);
+    }
+    content::list(line, body, below, "authMethods", |line, method| {
+        item(line.add("auth"), method, &["id", "type"], &["name", "description"]);
+    });
+}
+
+fn exit_status(line: &mut Line, status: &mut Fields) {
+    if let Some(code) = status.number("exitCode") {
+        line.add("exit").add(code);
+    }
+    if let Some(signal) = status.string("signal") {
+        line.add("signal").word(&signal);
+    }
+    for key in ["exitCode", "signal"] {
+        status.forget(key, &Value::Null);
+    }
+}

@@ -1,0 +1,96 @@
+//! Snapshot tests of transcripts.
+
+use crate::{Result, Transcript};
+
+/// What [`assert_transcript!`](crate::assert_transcript) takes: a transcript, a reference to one, or the
+/// result of loading one.
+pub trait Snapshot {
+    /// The text a snapshot holds: redacted, rendered.
+    ///
+    /// # Panics
+    ///
+    /// When the transcript could not be loaded; the message says which file and why.
+    fn snapshot(&self) -> String;
+}
+
+impl Snapshot for Transcript {
+    fn snapshot(&self) -> String {
+        self.render()
+    }
+}
+
+impl<T: Snapshot> Snapshot for &T {
+    #[track_caller]
+    fn snapshot(&self) -> String {
+        (*self).snapshot()
+    }
+}
+
+impl Snapshot for Result<Transcript> {
+    #[track_caller]
+    fn snapshot(&self) -> String {
+        match self {
+            Ok(transcript) => transcript.snapshot(),
+            Err(error) => {
+                let folder = std::env::current_dir().unwrap_or_default();
+                panic!(
+                    "{error}\nPaths are looked up in {}. `duologue record -o FILE -- AGENT` records a transcript.",
+                    folder.display()
+                )
+            }
+        }
+    }
+}
+
+/// Asserts that a transcript says what it said before, ids, times and paths aside: it is
+/// [redacted](crate::Transcript::redacted), [rendered](crate::Transcript::render) and compared with a
+/// snapshot of [insta](https://insta.rs).
+///
+/// Nothing but this crate is needed in `Cargo.toml`; `cargo insta review` (from `cargo-insta`) shows and
+/// accepts new snapshots, and without it `INSTA_UPDATE=always cargo test` does.
+///
+/// ```toml
+/// [dev-dependencies]
+/// duologue-transcript = "0.1"
+/// ```
+///
+/// With a file beside the test's source:
+///
+/// ```no_run
+/// use duologue_transcript::{Transcript, assert_transcript};
+///
+/// assert_transcript!(Transcript::load("tests/transcripts/hello.jsonl"));
+/// ```
+///
+/// Or with the text in the test itself:
+///
+/// ```
+/// use duologue_transcript::{Transcript, assert_transcript};
+///
+/// let file = br#"{"format":"acp-transcript","version":1,"recorder":"by hand","protocolVersion":1,"started":"2026-01-01T00:00:00Z"}
+/// {"at":5,"from":"client","frame":{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/home/me/project","mcpServers":[]}}}
+/// {"at":9,"from":"agent","frame":{"jsonrpc":"2.0","id":1,"result":{"sessionId":"9b1deb4d"}}}
+/// "#;
+/// assert_transcript!(Transcript::read(&file[..]), @r"
+/// ## session 9b1deb4d
+///
+/// → session/new /home/me/project
+/// ← session/new ok
+/// ");
+/// ```
+///
+/// # Panics
+///
+/// When the text differs from the snapshot, when there is no snapshot yet, and when the transcript cannot
+/// be loaded.
+#[macro_export]
+macro_rules! assert_transcript {
+    ($transcript:expr, @$snapshot:literal $(,)?) => {{
+        let transcript = $crate::Snapshot::snapshot(&$transcript);
+        $crate::insta::assert_snapshot!(transcript, @$snapshot);
+    }};
+    ($transcript:expr $(,)?) => {{
+        let transcript = $crate::Snapshot::snapshot(&$transcript);
+        $crate::insta::assert_snapshot!(transcript);
+    }};
+}
