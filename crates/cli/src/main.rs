@@ -5,7 +5,9 @@ mod commands;
 mod error;
 mod exit;
 mod mock;
+mod source;
 mod ui;
+mod validate;
 
 use std::process::ExitCode;
 

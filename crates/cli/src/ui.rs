@@ -29,3 +29,34 @@ pub(crate) fn complain(error: &dyn Display) {
     // Nobody is left to tell when this fails.
     let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", printable(&text));
 }
+
+/// Writes a value as one line of JSON. What [`printable`] escapes is escaped as JSON does it, so that the
+/// value stays the same.
+pub(crate) fn json_line(out: &mut impl std::io::Write, value: &impl serde::Serialize) -> std::io::Result<()> {
+    let text = serde_json::to_string(value)?;
+    writeln!(out, "{}", printable_json(&text))
+}
+
+/// JSON text with everything escaped that [`printable`] escapes. Outside of strings there is none of it.
+pub(crate) fn printable_json(text: &str) -> std::borrow::Cow<'_, str> {
+    use std::fmt::Write as _;
+    if matches!(printable(text), std::borrow::Cow::Borrowed(_)) {
+        return text.into();
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if matches!(printable(char.encode_utf8(&mut [0; 4])), std::borrow::Cow::Borrowed(_)) {
+            safe.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        }
+    }
+    safe.into()
+}
+
+/// `1 frame`, `2 frames`.
+pub(crate) fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -112,6 +112,14 @@ impl Transcript {
         self.cut
     }
 
+    /// The same transcript, known to end in the middle of a record: for those who read the records
+    /// themselves.
+    #[must_use]
+    pub fn cut_short(mut self) -> Self {
+        self.cut = true;
+        self
+    }
+
     /// The lines, each as what it is: with its method, its session and the request it answers.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<'_>> {

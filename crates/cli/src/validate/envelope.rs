@@ -1,0 +1,141 @@
+//! One frame by itself: its envelope, its method, its side, its types.
+
+use std::path::Path;
+
+use duologue_rpc::Outcome;
+use duologue_schema::{Side as Handler, path_fault};
+use duologue_transcript::{Entry, Redacted, Said, Side};
+use serde_json::{Map, Value};
+
+use super::{Problem, row, typed};
+
+/// Whether the frame's typed form writes the same JSON, and what is wrong with it.
+pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
+    let mut problems = Vec::new();
+    match &entry.said {
+        Said::Blank => return (true, vec![Problem::warning("$", "a blank line")]),
+        Said::Noise(malformed) => {
+            return (true, vec![Problem::error("$", format!("no message: {malformed}"))]);
+        }
+        _ => {}
+    }
+    let frame = match read(entry.line.text().unwrap_or_default()) {
+        Ok(frame) => frame,
+        Err(problem) => return (false, vec![problem]),
+    };
+    let known: &[&str] = match &entry.said {
+        Said::Request { .. } => &["jsonrpc", "id", "method", "params"],
+        Said::Notification { .. } => &["jsonrpc", "method", "params"],
+        _ => &["jsonrpc", "id", "result", "error"],
+    };
+    let strays = frame.keys().filter(|key| !known.contains(&key.as_str()));
+    problems.extend(
+        strays.map(|key| {
+            Problem::warning(typed::member("$", key), "is no part of such a message and is ignored")
+        }),
+    );
+    if frame.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        problems.push(Problem::error("$.jsonrpc", "must be \"2.0\""));
+    }
+    let mut lossless = problems.is_empty();
+    match &entry.said {
+        Said::Request { method, .. } | Said::Notification { method, .. } => {
+            let is_request = matches!(entry.said, Said::Request { .. });
+            if let Some(problem) = misplaced(method, is_request, entry.from()) {
+                problems.push(problem);
+            }
+            if frame.get("params").is_some_and(Value::is_null) {
+                lossless = false;
+                problems.push(Problem::warning("$.params", "is null and reads as left out"));
+            }
+            let params = frame.get("params").filter(|params| !params.is_null());
+            let nothing = Value::Object(Map::new());
+            lossless &= typed::params(method, params.unwrap_or(&nothing), &mut problems);
+            problems.extend(relative_paths(method, params.unwrap_or(&nothing), redacted));
+        }
+        Said::Response { method, outcome, .. } => match outcome {
+            Outcome::Result(_) => {
+                let result = frame.get("result").unwrap_or(&Value::Null);
+                let asked = method.as_deref().unwrap_or_default();
+                lossless &= typed::result(asked, entry.from().other(), result, &mut problems);
+                if frame.contains_key("error") {
+                    lossless = false;
+                    problems.push(Problem::warning("$.error", "stands beside a result and is ignored"));
+                }
+            }
+            Outcome::Error(_) => {
+                lossless &= typed::error(frame.get("error").unwrap_or(&Value::Null), &mut problems);
+                if frame.contains_key("result") {
+                    lossless = false;
+                    problems.push(Problem::warning("$.result", "stands beside an error and is ignored"));
+                }
+            }
+            Outcome::Missing(_) => {
+                lossless = false;
+                problems.push(Problem::error("$", "an answer without a result or an error"));
+            }
+            Outcome::Unreadable(error) => {
+                lossless = false;
+                problems.push(Problem::error("$", format!("an answer that cannot be read: {error}")));
+            }
+            _ => {}
+        },
+        _ => {}
+    }
+    (lossless, problems)
+}
+
+/// The frame as a tree; an error says where the text cannot be one.
+fn read(text: &str) -> Result<Map<String, Value>, Problem> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut json = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = typed::below("$", error.path());
+        let reason = error.into_inner().to_string();
+        if reason.contains("surrogate") || reason.contains("hex escape") {
+            return Problem::error(path, "holds half a character (a lone surrogate)");
+        }
+        Problem::error(path, format!("cannot be read: {reason}"))
+    })
+}
+
+/// Says that a method does not exist, is not this side's to send, or is a request sent as a notification or
+/// the other way round.
+fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
+    let problem = |text: String| Some(Problem::error("$.method", text));
+    let Some(row) = row(method) else {
+        return match method {
+            extension if extension.starts_with('_') => None,
+            // JSON-RPC leaves the space to itself and lets everybody ignore what is in it.
+            _ if method.starts_with("$/") => {
+                Some(Problem::warning("$.method", "is unknown; what begins with `$/` may be ignored"))
+            }
+            _ => problem("is no method of the protocol; the names of extensions begin with `_`".into()),
+        };
+    };
+    match (row.side, from) {
+        (Handler::Agent, Side::Agent) => problem("is for clients to send, not for agents".into()),
+        (Handler::Client, Side::Client) => problem("is for agents to send, not for clients".into()),
+        _ if is_request && row.result.is_none() => problem("is a notification and has no id".into()),
+        _ if !is_request && row.result.is_some() => problem("is a request and needs an id".into()),
+        _ => None,
+    }
+}
+
+/// Paths on the wire are absolute.
+fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Problem> {
+    let keys: &[&str] = match method {
+        "session/new" | "session/load" | "session/resume" | "session/list" | "terminal/create" => &["cwd"],
+        "fs/read_text_file" | "fs/write_text_file" => &["path"],
+        _ => &[],
+    };
+    let fault = |key: &&str| {
+        let path = params.get(*key)?.as_str()?;
+        // A redacted path begins with the name of what was there.
+        if redacted == Redacted::Everything && path.starts_with('[') {
+            return None;
+        }
+        Some(Problem::error(typed::member("$.params", key), path_fault(Path::new(path))?))
+    };
+    keys.iter().filter_map(fault).collect()
+}

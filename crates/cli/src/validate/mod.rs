@@ -1,0 +1,109 @@
+//! What is right and wrong with each frame of a conversation.
+
+mod compare;
+mod envelope;
+mod ids;
+mod typed;
+
+use duologue_schema::MethodRow;
+use duologue_transcript::{Entry, Said, Side};
+use serde::Serialize;
+
+use crate::source::Source;
+
+/// What is to be said about one frame.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    /// The line of the file.
+    pub(crate) line: u64,
+    pub(crate) from: Side,
+    /// Whether it has no error.
+    pub(crate) ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) method: Option<String>,
+    pub(crate) kind: Kind,
+    /// Whether its typed form writes the same JSON. What is not typed, such as an extension, stays as it is.
+    pub(crate) lossless: bool,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Request,
+    Notification,
+    Response,
+    Noise,
+}
+
+/// Something wrong with a frame.
+#[derive(Debug, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) level: Level,
+    /// A JSON path to where it is; `$` is the frame.
+    pub(crate) path: String,
+    /// What it is.
+    pub(crate) problem: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// Against the protocol.
+    Error,
+    /// Worth knowing.
+    Warning,
+}
+
+impl Problem {
+    fn error(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Problem { level: Level::Error, path: path.into(), problem: problem.into() }
+    }
+
+    fn warning(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Problem { level: Level::Warning, path: path.into(), problem: problem.into() }
+    }
+}
+
+/// The verdict on every line.
+pub(crate) fn validate(source: &Source) -> Vec<Verdict> {
+    let entries = source.transcript.entries();
+    let line = |entry: &Entry<'_>| source.lines.get(entry.record).copied().unwrap_or_default();
+    let mut verdicts: Vec<Verdict> = entries
+        .iter()
+        .map(|entry| {
+            let kind = kind(entry);
+            let (lossless, problems) = envelope::check(entry, source.transcript.header().redacted);
+            Verdict {
+                line: line(entry),
+                from: entry.from(),
+                ok: true,
+                method: entry.method().map(str::to_owned),
+                kind,
+                lossless,
+                problems,
+            }
+        })
+        .collect();
+    ids::check(&entries, &mut verdicts);
+    for verdict in &mut verdicts {
+        verdict.ok = verdict.problems.iter().all(|problem| problem.level != Level::Error);
+    }
+    verdicts
+}
+
+fn kind(entry: &Entry<'_>) -> Kind {
+    match entry.said {
+        Said::Request { .. } => Kind::Request,
+        Said::Notification { .. } => Kind::Notification,
+        Said::Response { .. } => Kind::Response,
+        _ => Kind::Noise,
+    }
+}
+
+/// The row of a method in the protocol's table.
+fn row(method: &str) -> Option<&'static MethodRow> {
+    duologue_schema::METHODS.into_iter().flatten().find(|row| row.method == method)
+}

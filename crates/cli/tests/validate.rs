@@ -1,0 +1,126 @@
+//! `duologue validate`, the real binary.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+fn validate(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
+        .arg("validate")
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    // Whoever is asked for a file does not read it.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// What it printed, and how it ended.
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().expect("a code"))
+}
+
+#[test]
+fn a_good_transcript_has_nothing_to_complain_about() {
+    insta::assert_snapshot!(said(&validate(&["hello.jsonl"], "")), @r#"
+    {"line":2,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":true,"problems":[]}
+    {"line":4,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":true,"problems":[]}
+    {"line":5,"from":"client","ok":true,"method":"session/new","kind":"request","lossless":true,"problems":[]}
+    {"line":6,"from":"agent","ok":true,"method":"session/new","kind":"response","lossless":true,"problems":[]}
+    {"line":7,"from":"client","ok":true,"method":"session/prompt","kind":"request","lossless":true,"problems":[]}
+    {"line":8,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[]}
+    {"line":9,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[]}
+    {"line":10,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[]}
+    {"line":11,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[]}
+    {"line":12,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
+    10 frames: 0 not ok, 0 more with warnings, 0 not lossless
+    exit 0
+    "#);
+}
+
+#[test]
+fn each_fault_is_named() {
+    insta::assert_snapshot!(said(&validate(&["faults.jsonl"], "")), @r#"
+    {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.clientCapabilities","problem":"is {} and reads as left out"},{"level":"warning","path":"$.params.clientInfo.mood","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
+    {"line":2,"from":"agent","ok":false,"kind":"noise","lossless":true,"problems":[{"level":"error","path":"$","problem":"no message: the line is not JSON (-32700)"}]}
+    {"line":3,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":false,"problems":[{"level":"warning","path":"$.result.agentCapabilities","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
+    {"line":4,"from":"client","ok":false,"method":"session/new","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params.cwd","problem":"must be absolute"}]}
+    {"line":5,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"comes before the answer that makes the session"}]}
+    {"line":6,"from":"agent","ok":true,"method":"session/new","kind":"response","lossless":true,"problems":[]}
+    {"line":7,"from":"client","ok":false,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.prompt[0].text","problem":"invalid type: integer `1`, expected a string"},{"level":"warning","path":"$","problem":"has no answer"}]}
+    {"line":8,"from":"client","ok":false,"method":"session/prompt","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.id","problem":"2 is in use by the request of line 7, which has no answer yet"},{"level":"error","path":"$.params.sessionId","problem":"names a session that nobody has made"}]}
+    {"line":9,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
+    {"line":10,"from":"agent","ok":false,"kind":"response","lossless":true,"problems":[{"level":"error","path":"$.id","problem":"2 has been answered before"}]}
+    {"line":11,"from":"agent","ok":false,"kind":"response","lossless":true,"problems":[{"level":"error","path":"$.id","problem":"answers \"9\", which nobody has asked"}]}
+    {"line":12,"from":"client","ok":false,"method":"session/update","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is for agents to send, not for clients"}]}
+    {"line":13,"from":"agent","ok":false,"method":"session/update","kind":"notification","lossless":false,"problems":[{"level":"error","path":"$.params.update","problem":"missing field `title`"},{"level":"error","path":"$.params.sessionId","problem":"names a session that nobody has made"}]}
+    {"line":14,"from":"agent","ok":false,"method":"fs/read_text_file","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params.path","problem":"must be absolute"}]}
+    {"line":15,"from":"client","ok":false,"method":"fs/read_text_file","kind":"response","lossless":false,"problems":[{"level":"error","path":"$.result","problem":"missing field `content`"}]}
+    {"line":16,"from":"agent","ok":false,"method":"craft/queue","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is no method of the protocol; the names of extensions begin with `_`"},{"level":"warning","path":"$","problem":"has no answer"}]}
+    {"line":17,"from":"agent","ok":true,"method":"_craft/queue","kind":"request","lossless":true,"problems":[{"level":"warning","path":"$","problem":"has no answer"}]}
+    {"line":18,"from":"client","ok":false,"method":"session/prompt","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is a request and needs an id"}]}
+    {"line":19,"from":"client","ok":false,"method":"session/cancel","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is a notification and has no id"}]}
+    {"line":20,"from":"agent","ok":false,"method":"session/cancel","kind":"response","lossless":false,"problems":[{"level":"error","path":"$.jsonrpc","problem":"must be \"2.0\""}]}
+    {"line":21,"from":"agent","ok":false,"method":"session/update","kind":"notification","lossless":false,"problems":[{"level":"error","path":"$.params.update.content.text","problem":"holds half a character (a lone surrogate)"}]}
+    {"line":22,"from":"agent","ok":false,"kind":"noise","lossless":true,"problems":[{"level":"error","path":"$","problem":"no message: JSON arrays (batches) are not supported (-32600)"}]}
+    {"line":23,"from":"agent","ok":false,"kind":"noise","lossless":true,"problems":[{"level":"error","path":"$","problem":"no message: the line is not UTF-8 (-32700)"}]}
+    {"line":24,"from":"agent","ok":true,"kind":"noise","lossless":true,"problems":[{"level":"warning","path":"$","problem":"a blank line"}]}
+    {"line":25,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":false,"problems":[{"level":"warning","path":"$.params.update[\"note\u202e\"]","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
+    25 frames: 17 not ok, 6 more with warnings, 8 not lossless
+    exit 1
+    "#);
+}
+
+#[test]
+fn frames_come_from_standard_input_too() {
+    let log = r#"{"from":"client","frame":{"jsonrpc":"2.0","id":"a","method":"session/prompt","params":{"sessionId":"s","prompt":["hi"]}}}
+{"from":"agent","frame":{"jsonrpc":"2.0","id":"a","result":{"stopReason":"tired"}}}
+"#;
+    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    {"line":1,"from":"client","ok":false,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.prompt[0]","problem":"invalid type: string \"hi\", expected an object"}]}
+    {"line":2,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
+    2 frames: 1 not ok, 0 more with warnings, 1 not lossless
+    exit 1
+    "#);
+    let log = "> {\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"s\"}}\n";
+    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    {"line":1,"from":"client","ok":true,"method":"session/cancel","kind":"notification","lossless":true,"problems":[]}
+    1 frame: 0 not ok, 0 more with warnings, 0 not lossless
+    exit 0
+    "#);
+    insta::assert_snapshot!(said(&validate(&["--seen-by", "agent", "-"], log)), @r#"
+    {"line":1,"from":"agent","ok":false,"method":"session/cancel","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is for clients to send, not for agents"}]}
+    1 frame: 1 not ok, 0 more with warnings, 0 not lossless
+    exit 1
+    "#);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
+    insta::assert_snapshot!(said(&validate(&["nothing.jsonl"], "")), @r#"
+    error: nothing.jsonl: No such file or directory (os error 2)
+    exit 4
+    "#);
+    insta::assert_snapshot!(said(&validate(&["-"], "")), @r#"
+    error: not a transcript: the first line should be its header (EOF while parsing a value at line 1 column 0); for other logs see Transcript::import
+    exit 4
+    "#);
+    insta::assert_snapshot!(said(&validate(&["-"], "hello\n")), @r#"
+    error: line 1 is no record: neither an object nor a direction and a frame
+    exit 4
+    "#);
+    let log = "nonsense\n> {\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{\"requestId\":1}}\n{\"dir\":";
+    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    {"line":2,"from":"client","ok":true,"method":"$/cancel_request","kind":"notification","lossless":true,"problems":[]}
+    1 frame: 0 not ok, 0 more with warnings, 0 not lossless
+    error: line 1 is no record: neither an object nor a direction and a frame
+    error: the file ends within a line, which is left out
+    exit 4
+    "#);
+}
