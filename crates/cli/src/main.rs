@@ -1,6 +1,7 @@
 //! The `duologue` command.
 #![forbid(unsafe_code)]
 
+mod check;
 mod commands;
 mod error;
 mod exit;

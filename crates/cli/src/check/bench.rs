@@ -1,0 +1,336 @@
+//! Where agents are tried: one process for all that is harmless, fresh ones for the rest.
+//!
+//! Agents that begin with `npx` or load a model take seconds to start, so checks that a healthy agent
+//! survives unchanged share one process, each with a session of its own where it matters. A process
+//! in which something failed is not used again: one fault must not show up under ten names.
+
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use duologue_transcript::Record;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::finding::{Finding, fail, skip};
+use super::wire::{Answer, Tape, Wire};
+use crate::error::Error;
+
+/// How long is listened for what must not come.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
+
+/// What the command line says.
+pub(crate) struct Settings {
+    /// Makes the agent's command, as often as it is needed.
+    pub(crate) command: Box<dyn Fn() -> crate::error::Result<duologue_client::Command>>,
+    /// Where the sessions work; canonical.
+    pub(crate) cwd: PathBuf,
+    pub(crate) timeout: Duration,
+    pub(crate) prompt: String,
+    /// How to log in.
+    pub(crate) auth: Option<String>,
+}
+
+/// Tries agents.
+pub(crate) struct Bench {
+    settings: Rc<Settings>,
+    shared: Option<Agent>,
+    /// Everything that was said so far, a tape a process.
+    tapes: Vec<Tape>,
+    /// Why there is no agent, no session and no turn, once that is known.
+    missing: Missing,
+    /// Why no process could be started.
+    pub(crate) unstartable: Option<Error>,
+    ending: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Missing {
+    agent: Option<String>,
+    session: Option<String>,
+    turn: Option<String>,
+}
+
+/// An agent that has been greeted.
+pub(crate) struct Agent {
+    wire: Wire,
+    settings: Rc<Settings>,
+    /// Its answer to `initialize`.
+    pub(crate) hello: Value,
+    /// The session of the plain turn.
+    session: Option<Opened>,
+    /// Whether the plain turn has been.
+    turn: Option<Turn>,
+    logged_in: bool,
+}
+
+/// A session, and what its answer offers.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) id: String,
+    pub(crate) offer: Value,
+}
+
+/// A turn that is over.
+#[derive(Clone)]
+pub(crate) struct Turn {
+    pub(crate) session: String,
+    pub(crate) answer: Answer,
+}
+
+/// What the client says it can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// Files.
+    Files,
+    /// Nothing at all.
+    Bare,
+}
+
+impl Client {
+    pub(crate) fn hello(self, version: u32) -> Value {
+        let files = self == Client::Files;
+        json!({
+            "protocolVersion": version,
+            "clientCapabilities": {"fs": {"readTextFile": files, "writeTextFile": files}, "terminal": false},
+            "clientInfo": {"name": "duologue-check", "version": env!("CARGO_PKG_VERSION")},
+        })
+    }
+}
+
+impl Bench {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Bench {
+            settings: Rc::new(settings),
+            shared: None,
+            tapes: Vec::new(),
+            missing: Missing::default(),
+            unstartable: None,
+            ending: JoinSet::new(),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn tapes(&self) -> &[Tape] {
+        &self.tapes
+    }
+
+    /// How far the tapes are, to say later what came since.
+    pub(crate) fn marks(&self) -> Vec<usize> {
+        self.tapes.iter().map(Tape::len).collect()
+    }
+
+    /// What was said since then.
+    pub(crate) fn since(&self, marks: &[usize]) -> Vec<Record> {
+        let starts = marks.iter().copied().chain(std::iter::repeat(0));
+        self.tapes.iter().zip(starts).flat_map(|(tape, start)| tape.since(start)).collect()
+    }
+
+    /// A process to whom nothing has been said.
+    pub(crate) fn raw(&mut self) -> Result<Wire, Finding> {
+        let settings = &self.settings;
+        let started = (settings.command)()
+            .and_then(|command| Wire::start(command, settings.cwd.clone(), settings.timeout));
+        match started {
+            Ok(wire) => {
+                self.tapes.push(wire.tape().clone());
+                Ok(wire)
+            }
+            Err(error) => {
+                let finding = fail(error.to_string());
+                self.unstartable = Some(error);
+                Err(finding)
+            }
+        }
+    }
+
+    /// An agent of its own for one check, greeted by such a client.
+    pub(crate) async fn fresh(&mut self, client: Client) -> Result<Agent, Finding> {
+        if let Some(why) = &self.missing.agent {
+            return Err(skip(why.clone()));
+        }
+        let mut wire = self.raw()?;
+        let hello = greet(&mut wire, &client.hello(1)).await;
+        match hello.map(|answer| answer.outcome) {
+            Ok(Ok(hello)) => Ok(Agent {
+                wire,
+                settings: self.settings.clone(),
+                hello,
+                session: None,
+                turn: None,
+                logged_in: false,
+            }),
+            Ok(Err(refusal)) => Err(self.without_agent(&refusal.to_string())),
+            Err(finding) => Err(self.without_agent(&finding.saw)),
+        }
+    }
+
+    fn without_agent(&mut self, saw: &str) -> Finding {
+        let why = format!("initialize did not work: {saw}");
+        self.missing.agent = Some(why.clone());
+        skip(why)
+    }
+
+    /// The agent of all harmless checks.
+    pub(crate) async fn agent(&mut self) -> Result<&mut Agent, Finding> {
+        let agent = match self.shared.take() {
+            Some(agent) if agent.is_open() => agent,
+            _ => self.fresh(Client::Files).await?,
+        };
+        Ok(self.shared.insert(agent))
+    }
+
+    /// The same, with a new session.
+    pub(crate) async fn session(&mut self) -> Result<(&mut Agent, Opened), Finding> {
+        if let Some(why) = &self.missing.session {
+            return Err(skip(why.clone()));
+        }
+        match self.agent().await?.open().await {
+            // Twice, since a borrow cannot end early in one arm only.
+            Ok(opened) => Ok((self.agent().await?, opened)),
+            Err(finding) => {
+                let why = format!("there is no session: {}", finding.saw);
+                self.missing.session = Some(why.clone());
+                Err(skip(why))
+            }
+        }
+    }
+
+    /// The same, after a plain turn in a session that all who only look at it share.
+    pub(crate) async fn after_turn(&mut self) -> Result<(&mut Agent, Turn), Finding> {
+        if let Some(why) = &self.missing.turn {
+            return Err(skip(why.clone()));
+        }
+        if let Some(turn) =
+            self.shared.as_ref().filter(|agent| agent.is_open()).and_then(|it| it.turn.clone())
+        {
+            return Ok((self.agent().await?, turn));
+        }
+        let (agent, opened) = self.session().await?;
+        match agent.turn(&opened.id).await {
+            Ok(turn) => {
+                agent.turn = Some(turn.clone());
+                agent.session = Some(opened);
+                Ok((self.agent().await?, turn))
+            }
+            Err(finding) => {
+                let why = format!("there is no turn: {}", finding.saw);
+                self.missing.turn = Some(why.clone());
+                Err(skip(why))
+            }
+        }
+    }
+
+    /// The shared agent is not used again.
+    pub(crate) fn retire_shared(&mut self) {
+        if let Some(agent) = self.shared.take() {
+            self.retire(agent.wire);
+        }
+    }
+
+    /// Ends a process, while the next check runs.
+    pub(crate) fn retire(&mut self, wire: Wire) {
+        self.ending.spawn(wire.end());
+    }
+
+    /// Waits for all processes to be gone.
+    pub(crate) async fn finish(mut self) {
+        self.retire_shared();
+        while self.ending.join_next().await.is_some() {}
+    }
+}
+
+/// Says hello. Starting may take longer than answering.
+pub(crate) async fn greet(wire: &mut Wire, hello: &Value) -> Result<Answer, Finding> {
+    let patience = wire.patience;
+    wire.patience = patience * 3;
+    let answer = wire.ask("initialize", hello.clone()).await;
+    wire.patience = patience;
+    answer
+}
+
+impl Agent {
+    /// A session in the folder.
+    pub(crate) async fn open(&mut self) -> Result<Opened, Finding> {
+        let params = self.folder();
+        let mut answer = self.ask("session/new", params.clone()).await?;
+        if matches!(&answer.outcome, Err(refusal) if refusal.code == -32000) && !self.logged_in {
+            self.log_in().await?;
+            answer = self.ask("session/new", params).await?;
+        }
+        match answer.outcome {
+            Ok(offer) => match offer["sessionId"].as_str() {
+                Some(id) => Ok(Opened { id: id.to_owned(), offer }),
+                None => Err(fail("session/new is answered without a sessionId")),
+            },
+            Err(refusal) => Err(fail(format!("session/new is answered with {refusal}"))),
+        }
+    }
+
+    async fn log_in(&mut self) -> Result<(), Finding> {
+        let Some(method) = self.settings.auth.clone() else {
+            let methods = self.hello["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let ids: Vec<_> = methods.iter().filter_map(|method| method["id"].as_str()).collect();
+            return Err(skip(format!("it asks for a login; choose one with --auth ({})", ids.join(", "))));
+        };
+        let answer = self.ask("authenticate", json!({"methodId": method})).await?;
+        self.logged_in = true;
+        match answer.outcome {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(fail(format!("authenticate is answered with {refusal}"))),
+        }
+    }
+
+    /// The params of `session/new`.
+    pub(crate) fn folder(&self) -> Value {
+        json!({"cwd": self.settings.cwd, "mcpServers": []})
+    }
+
+    /// The params of `session/load` and `session/resume`.
+    pub(crate) fn folder_of(&self, session: &str) -> Value {
+        json!({"sessionId": session, "cwd": self.settings.cwd, "mcpServers": []})
+    }
+
+    /// The params of the plain prompt.
+    pub(crate) fn prompt(&self, session: &str) -> Value {
+        json!({"sessionId": session, "prompt": [{"type": "text", "text": self.settings.prompt}]})
+    }
+
+    /// A plain turn.
+    pub(crate) async fn turn(&mut self, session: &str) -> Result<Turn, Finding> {
+        let prompt = self.prompt(session);
+        let answer = self.ask("session/prompt", prompt).await?;
+        Ok(Turn { session: session.to_owned(), answer })
+    }
+
+    /// Whether it offers one of the methods that open a session's story again or end it.
+    pub(crate) fn offers(&self, capability: &str) -> bool {
+        let capabilities = &self.hello["agentCapabilities"];
+        match capability {
+            "loadSession" => capabilities["loadSession"] == true,
+            marker => capabilities["sessionCapabilities"][marker].is_object(),
+        }
+    }
+
+    /// The process alone.
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
+    }
+}
+
+impl Deref for Agent {
+    type Target = Wire;
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+impl DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+}

@@ -1,0 +1,91 @@
+//! `duologue check`: whether an agent keeps to the protocol, told by named checks.
+//!
+//! A check that fails a correct agent is worse than none. So each says where the specification asks
+//! for what it checks, what it only asks for is a warning, and what an agent may do in more than one
+//! way passes in each of them.
+
+mod bench;
+mod cancel;
+mod finding;
+mod handshake;
+mod ids;
+mod lines;
+mod process;
+mod report;
+mod requests;
+mod sessions;
+mod stream;
+mod turns;
+mod wire;
+
+pub(crate) use bench::{Bench, Settings};
+use finding::{Check, Severity, Verdict};
+use report::{Report, Summary};
+
+use crate::error::{Error, Result};
+
+/// All checks, by group, in the order they run. Those of the stream look at what the others caused.
+const GROUPS: &[(&str, &[Check])] = &[
+    ("handshake", handshake::CHECKS),
+    ("requests", requests::CHECKS),
+    ("lines", lines::CHECKS),
+    ("ids", ids::CHECKS),
+    ("turns", turns::CHECKS),
+    ("cancel", cancel::CHECKS),
+    ("sessions", sessions::CHECKS),
+    ("process", process::CHECKS),
+    ("stream", stream::CHECKS),
+];
+
+/// The checks and groups of these names, or all.
+pub(crate) struct Chosen(Vec<(&'static str, &'static Check)>);
+
+impl Chosen {
+    pub(crate) fn new(names: &[String]) -> Result<Self> {
+        let all = || GROUPS.iter().flat_map(|(group, checks)| checks.iter().map(|check| (*group, check)));
+        let named = |name: &str, (group, check): &(&str, &Check)| *group == name || check.name == name;
+        for name in names {
+            if !all().any(|entry| named(name, &entry)) {
+                let message =
+                    format!("there is no check and no group named {name}; see `duologue check --list`");
+                return Err(Error::Usage(message));
+            }
+        }
+        let wanted = |entry: &(&'static str, &'static Check)| {
+            names.is_empty() || names.iter().any(|name| named(name, entry))
+        };
+        Ok(Chosen(all().filter(wanted).collect()))
+    }
+
+    /// Says what is checked.
+    pub(crate) fn list(&self, json: bool) -> Result<()> {
+        let mut report = Report::new(json);
+        self.0.iter().try_for_each(|(group, check)| report.describe(group, check))
+    }
+
+    /// Runs the checks, one after the other; whether none failed.
+    pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<bool> {
+        let (mut report, mut summary) = (Report::new(json), Summary::default());
+        for (group, check) in &self.0 {
+            let marks = bench.marks();
+            let mut finding = (check.run)(&mut bench).await.unwrap_or_else(|finding| finding);
+            if let Some(error) = bench.unstartable.take() {
+                return Err(error);
+            }
+            if finding.verdict == Verdict::Fail {
+                bench.retire_shared();
+                if check.severity == Severity::Should {
+                    finding.verdict = Verdict::Warn;
+                }
+            }
+            if finding.shown.is_empty() {
+                finding.shown = bench.since(&marks);
+            }
+            summary.add(finding.verdict);
+            report.finding(group, check, &finding)?;
+        }
+        bench.finish().await;
+        report.summary(summary)?;
+        Ok(!summary.failed())
+    }
+}

@@ -1,0 +1,123 @@
+//! The agent as a process: how it ends, and what it leaves behind.
+
+use std::time::Duration;
+
+use super::bench::{Bench, Client};
+use super::finding::{Check, Outcome, check, fail, page, pass};
+
+pub(super) const CHECKS: &[Check] = &[
+    check!(
+        "exits-on-eof",
+        Should,
+        page::TRANSPORTS,
+        "The agent ends within 5 s when its stdin is closed.",
+        exits_on_eof
+    ),
+    check!(
+        "exits-in-turn",
+        Should,
+        page::TRANSPORTS,
+        "The agent ends within 5 s when its stdin is closed in the middle of a turn.",
+        exits_in_turn
+    ),
+    check!(
+        "exits-on-sigterm",
+        Should,
+        page::TRANSPORTS,
+        "The agent ends within 5 s when it is asked to terminate.",
+        exits_on_sigterm
+    ),
+    check!(
+        "leaves-no-children",
+        Should,
+        page::TRANSPORTS,
+        "Processes that the agent started are gone when it is.",
+        leaves_no_children
+    ),
+];
+
+/// How long an agent may take to go.
+const GOING: Duration = Duration::from_secs(5);
+
+async fn exits_on_eof(bench: &mut Bench) -> Outcome {
+    let mut wire = bench.fresh(Client::Files).await?.into_wire();
+    wire.hang_up();
+    let exit = wire.exit(GOING).await;
+    bench.retire(wire);
+    Ok(match exit {
+        Some(status) => pass(format!("{status}")),
+        None => fail("it still runs 5 s later"),
+    })
+}
+
+async fn exits_in_turn(bench: &mut Bench) -> Outcome {
+    // Whether there can be a turn at all.
+    bench.session().await?;
+    let mut agent = bench.fresh(Client::Files).await?;
+    let opened = agent.open().await?;
+    let prompt = agent.prompt(&opened.id);
+    agent.post("session/prompt", prompt).await?;
+    agent.listen(Duration::from_millis(20)).await?;
+    let mut wire = agent.into_wire();
+    wire.hang_up();
+    let exit = wire.exit(GOING).await;
+    bench.retire(wire);
+    Ok(match exit {
+        Some(status) => pass(format!("{status}")),
+        None => fail("it still runs 5 s later"),
+    })
+}
+
+#[cfg(unix)]
+async fn exits_on_sigterm(bench: &mut Bench) -> Outcome {
+    use rustix::process::{Pid, Signal, kill_process};
+    let mut wire = bench.fresh(Client::Files).await?.into_wire();
+    let pid = wire.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let Some(pid) = pid else { return Ok(fail("it ended by itself")) };
+    // If it has gone already, the wait will tell.
+    let _ = kill_process(pid, Signal::TERM);
+    let exit = wire.exit(GOING).await;
+    bench.retire(wire);
+    Ok(match exit {
+        Some(status) => pass(format!("{status}")),
+        None => fail("it still runs 5 s later"),
+    })
+}
+
+#[cfg(unix)]
+async fn leaves_no_children(bench: &mut Bench) -> Outcome {
+    use rustix::process::{Pid, test_kill_process_group};
+    let (_, _) = bench.session().await?;
+    let mut agent = bench.fresh(Client::Files).await?;
+    let opened = agent.open().await?;
+    agent.turn(&opened.id).await?;
+    let mut wire = agent.into_wire();
+    let group = wire.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    wire.hang_up();
+    let exit = wire.exit(GOING).await;
+    if exit.is_none() {
+        bench.retire(wire);
+        return Ok(super::finding::skip("it does not end when its stdin is closed"));
+    }
+    let mut left = true;
+    for _ in 0..20 {
+        // The agent leads a process group of its own; somebody is left while the group exists.
+        left = group.is_some_and(|group| test_kill_process_group(group).is_ok());
+        if !left {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bench.retire(wire);
+    Ok(if left { fail("2 s after its end some still run") } else { pass("none are left") })
+}
+
+#[cfg(not(unix))]
+async fn exits_on_sigterm(_: &mut Bench) -> Outcome {
+    Ok(super::finding::skip("there is no such signal here"))
+}
+
+#[cfg(not(unix))]
+async fn leaves_no_children(_: &mut Bench) -> Outcome {
+    Ok(super::finding::skip("not known how to see them here"))
+}

@@ -1,0 +1,327 @@
+//! What can be done with sessions, as far as the agent offers it.
+
+use duologue_transcript::{Entry, Record, Said, Side, entries};
+use serde_json::{Value, json};
+
+use super::bench::{Agent, Bench, Client, QUIET, Turn};
+use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
+
+pub(super) const CHECKS: &[Check] = &[
+    check!(
+        "load-replays",
+        Must,
+        page::SESSION_SETUP,
+        "`session/load` tells the conversation again, then answers.",
+        load_replays
+    ),
+    check!(
+        "load-unknown",
+        Should,
+        page::SESSION_SETUP,
+        "`session/load` of a session nobody made is answered with an error.",
+        load_unknown
+    ),
+    check!(
+        "resume-is-silent",
+        Must,
+        page::SESSION_SETUP,
+        "`session/resume` does not tell the conversation again.",
+        resume_is_silent
+    ),
+    check!(
+        "list-answers",
+        Must,
+        page::SESSION_LIST,
+        "`session/list` is answered with sessions, each with its id and an absolute directory.",
+        list_answers
+    ),
+    check!(
+        "list-includes",
+        Should,
+        page::SESSION_LIST,
+        "`session/list` names a session that has had a turn.",
+        list_includes
+    ),
+    check!(
+        "list-bad-cursor",
+        Should,
+        page::SESSION_LIST,
+        "A cursor that `session/list` never gave is refused.",
+        list_bad_cursor
+    ),
+    check!(
+        "close-ends",
+        Must,
+        page::SESSION_SETUP,
+        "`session/close` is answered, and cancels the turn that runs.",
+        close_ends
+    ),
+    check!(
+        "delete-removes",
+        Must,
+        page::SESSION_LIST,
+        "`session/delete` takes a session off the list.",
+        delete_removes
+    ),
+    check!(
+        "set-mode",
+        Must,
+        page::SESSION_MODES,
+        "`session/set_mode` takes each mode that was offered.",
+        set_mode
+    ),
+    check!(
+        "set-config-option",
+        Must,
+        page::CONFIG_OPTIONS,
+        "`session/set_config_option` takes the value that is set, and answers with all options.",
+        set_config_option
+    ),
+];
+
+async fn load_replays(bench: &mut Bench) -> Outcome {
+    let (agent, turn) = bench.after_turn().await?;
+    offered(agent, "loadSession")?;
+    let said = story(&agent.tape().since(0), &turn.session);
+    // Some agents load what another process has saved, some only what they have at hand.
+    let (records, answer) = restore(agent, "session/load", &turn).await?;
+    let (records, answer) = match answer {
+        Ok(_) => (records, answer),
+        Err(_) => {
+            let mut second = bench.fresh(Client::Files).await?;
+            let second_try = restore(&mut second, "session/load", &turn).await;
+            bench.retire(second.into_wire());
+            second_try?
+        }
+    };
+    if let Err(refusal) = answer {
+        return Ok(fail(format!("the session of a moment ago cannot be loaded: {refusal}")));
+    }
+    let (before, after) = around(&records, "session/load");
+    if let Some(late) = story_of(&after, &turn.session).next() {
+        let late = records.get(late.record).cloned();
+        return Ok(fail("part of the conversation came after the answer").shown(late));
+    }
+    match (said, story_of(&before, &turn.session).count()) {
+        (0, _) => Ok(skip("the turn said nothing that could be told again")),
+        (_, 0) => Ok(fail("nothing of the conversation was told again")),
+        (_, told) => Ok(pass(format!("{told} update{}, then the answer", if told == 1 { "" } else { "s" }))),
+    }
+}
+
+async fn load_unknown(bench: &mut Bench) -> Outcome {
+    let (agent, _) = bench.session().await?;
+    offered(agent, "loadSession")?;
+    let params = agent.folder_of("b5a0c1d2-0000-4000-8000-00000000dead");
+    match agent.ask("session/load", params).await?.outcome {
+        Err(refusal) => Ok(pass(format!("{refusal}"))),
+        Ok(_) => Ok(fail("a session that never was is loaded")),
+    }
+}
+
+async fn resume_is_silent(bench: &mut Bench) -> Outcome {
+    let (agent, turn) = bench.after_turn().await?;
+    offered(agent, "resume")?;
+    let (records, answer) = restore(agent, "session/resume", &turn).await?;
+    if let Err(refusal) = answer {
+        return Ok(fail(format!("the session of a moment ago cannot be resumed: {refusal}")));
+    }
+    let all = entries(&records);
+    match story_of(&all, &turn.session).next() {
+        Some(told) => {
+            let told = records.get(told.record).cloned();
+            Ok(fail("the conversation was told again").shown(told))
+        }
+        None => Ok(pass("answered, without the conversation")),
+    }
+}
+
+async fn list_answers(bench: &mut Bench) -> Outcome {
+    let (agent, _) = bench.session().await?;
+    offered(agent, "list")?;
+    let sessions = list(agent).await?;
+    let odd = sessions.iter().find(|session| {
+        let cwd = session["cwd"].as_str().unwrap_or_default();
+        !session["sessionId"].is_string() || !std::path::Path::new(cwd).is_absolute()
+    });
+    match odd {
+        Some(odd) => Ok(fail(format!("{odd} lacks an id or an absolute cwd"))),
+        None => Ok(pass(format!("{} session{}", sessions.len(), if sessions.len() == 1 { "" } else { "s" }))),
+    }
+}
+
+async fn list_includes(bench: &mut Bench) -> Outcome {
+    let (agent, turn) = bench.after_turn().await?;
+    offered(agent, "list")?;
+    match lists(agent, &turn.session).await? {
+        true => Ok(pass("it is on the list")),
+        false => Ok(fail("it is not on the list")),
+    }
+}
+
+async fn list_bad_cursor(bench: &mut Bench) -> Outcome {
+    let (agent, _) = bench.session().await?;
+    offered(agent, "list")?;
+    match agent.ask("session/list", json!({"cursor": "no cursor of yours"})).await?.outcome {
+        Err(refusal) => Ok(pass(format!("{refusal}"))),
+        Ok(_) => Ok(fail("an invented cursor is answered with a page")),
+    }
+}
+
+async fn close_ends(bench: &mut Bench) -> Outcome {
+    let (agent, opened) = bench.session().await?;
+    offered(agent, "close")?;
+    let prompt = agent.prompt(&opened.id);
+    let turn = agent.post("session/prompt", prompt).await?;
+    // As after a cancel, there is no permission any more.
+    let id = agent.post("session/close", json!({"sessionId": opened.id})).await?;
+    if let Err(refusal) = agent.answer(&id, "session/close").await?.outcome {
+        return Ok(fail(format!("answered with {refusal}")));
+    }
+    let ended = agent.answer(&turn, "the prompt of a session that was closed").await?;
+    let prompt = agent.prompt(&opened.id);
+    match agent.ask("session/prompt", prompt).await?.outcome {
+        Ok(_) => Ok(warn("closed, but the session still takes prompts")),
+        Err(_) => match ended.outcome {
+            Ok(result) => Ok(pass(format!("answered, and the turn with {}", result["stopReason"]))),
+            Err(refusal) => Ok(warn(format!("closed, but its turn is answered with {refusal}"))),
+        },
+    }
+}
+
+async fn delete_removes(bench: &mut Bench) -> Outcome {
+    let (agent, opened) = bench.session().await?;
+    offered(agent, "delete")?;
+    agent.turn(&opened.id).await?;
+    if let Err(refusal) = agent.ask("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+        return Ok(fail(format!("answered with {refusal}")));
+    }
+    if agent.offers("list") && lists(agent, &opened.id).await? {
+        return Ok(fail("the deleted session is still on the list"));
+    }
+    match agent.ask("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+        Ok(_) => Ok(pass("deleted, and once more without complaint")),
+        Err(refusal) => Ok(warn(format!("deleted; once more, which should work, it answers {refusal}"))),
+    }
+}
+
+async fn set_mode(bench: &mut Bench) -> Outcome {
+    let (agent, opened) = bench.session().await?;
+    let modes = &opened.offer["modes"];
+    let Some(available) = modes["availableModes"].as_array() else { return Ok(skip("it offers no modes")) };
+    let ids: Vec<&Value> = available.iter().map(|mode| &mode["id"]).collect();
+    if !ids.contains(&&modes["currentModeId"]) {
+        return Ok(fail(format!("the current mode {} is not among those offered", modes["currentModeId"])));
+    }
+    for id in &ids {
+        let params = json!({"sessionId": opened.id, "modeId": id});
+        if let Err(refusal) = agent.ask("session/set_mode", params).await?.outcome {
+            return Ok(fail(format!("the mode {id} is answered with {refusal}")));
+        }
+    }
+    let params = json!({"sessionId": opened.id, "modeId": "no-such-mode"});
+    match agent.ask("session/set_mode", params).await?.outcome {
+        Ok(_) => Ok(warn("each can be set, but so can one that was not offered")),
+        Err(_) => Ok(pass(format!("each of {} can be set", ids.len()))),
+    }
+}
+
+async fn set_config_option(bench: &mut Bench) -> Outcome {
+    let (agent, opened) = bench.session().await?;
+    let options = opened.offer["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(option) = options.iter().find(|option| option["type"] == "select") else {
+        return Ok(skip("it offers no config options"));
+    };
+    // The value that is set already: a harmless wish.
+    let params = json!({"sessionId": opened.id, "configId": option["id"], "value": option["currentValue"]});
+    match agent.ask("session/set_config_option", params).await?.outcome {
+        Err(refusal) => Ok(fail(format!("{} is answered with {refusal}", option["id"]))),
+        Ok(result) => {
+            let all = result["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            match options.iter().find(|offered| !all.iter().any(|option| option["id"] == offered["id"])) {
+                Some(missing) => Ok(fail(format!("the answer leaves out {}", missing["id"]))),
+                None => Ok(pass("all options come back")),
+            }
+        }
+    }
+}
+
+fn offered(agent: &Agent, capability: &str) -> Result<(), Finding> {
+    let name = if capability == "loadSession" {
+        capability.to_owned()
+    } else {
+        format!("sessionCapabilities.{capability}")
+    };
+    if agent.offers(capability) { Ok(()) } else { Err(skip(format!("it does not advertise {name}"))) }
+}
+
+/// Loads or resumes the session of a turn; what was said meanwhile, and the answer.
+async fn restore(
+    agent: &mut Agent,
+    method: &str,
+    turn: &Turn,
+) -> Result<(Vec<Record>, Result<Value, super::wire::Refusal>), Finding> {
+    let start = agent.tape().len();
+    let params = agent.folder_of(&turn.session);
+    let answer = agent.ask(method, params).await?;
+    agent.listen(QUIET).await?;
+    Ok((agent.tape().since(start), answer.outcome))
+}
+
+/// How much of a session's conversation there is.
+fn story(records: &[Record], session: &str) -> usize {
+    story_of(&entries(records), session).count()
+}
+
+/// The updates that are part of a session's conversation.
+fn story_of<'a>(all: &'a [Entry<'a>], session: &'a str) -> impl Iterator<Item = &'a Entry<'a>> {
+    all.iter().filter(move |entry| {
+        let update = match &entry.said {
+            Said::Notification { params: Some(params), method } if method == "session/update" => {
+                serde_json::from_str::<Value>(params.get()).unwrap_or_default()
+            }
+            _ => return false,
+        };
+        entry.from() == Side::Agent
+            && update["sessionId"] == session
+            && matches!(
+                update["update"]["sessionUpdate"].as_str(),
+                Some("agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk" | "tool_call")
+            )
+    })
+}
+
+/// What comes before the answer to `method`, and what after it.
+fn around<'a>(records: &'a [Record], method: &str) -> (Vec<Entry<'a>>, Vec<Entry<'a>>) {
+    let mut before = entries(records);
+    let answered = before
+        .iter()
+        .position(|entry| matches!(entry.said, Said::Response { .. }) && entry.method() == Some(method));
+    let after = before.split_off(answered.unwrap_or(before.len()));
+    (before, after)
+}
+
+/// All pages of the list.
+async fn list(agent: &mut Agent) -> Result<Vec<Value>, Finding> {
+    const PAGES: usize = 100;
+    let (mut sessions, mut params) = (Vec::new(), json!({}));
+    for _ in 0..PAGES {
+        let page = match agent.ask("session/list", params).await?.outcome {
+            Ok(page) => page,
+            Err(refusal) => return Err(fail(format!("session/list is answered with {refusal}"))),
+        };
+        let Some(items) = page["sessions"].as_array() else {
+            return Err(fail(format!("the answer has no list of sessions: {page}")));
+        };
+        sessions.extend(items.iter().cloned());
+        match page["nextCursor"].as_str() {
+            Some(cursor) => params = json!({"cursor": cursor}),
+            None => return Ok(sessions),
+        }
+    }
+    Ok(sessions)
+}
+
+async fn lists(agent: &mut Agent, session: &str) -> Result<bool, Finding> {
+    Ok(list(agent).await?.iter().any(|item| item["sessionId"] == session))
+}

@@ -1,0 +1,366 @@
+//! Everything every process said during all checks, looked at as a whole. These checks come last.
+
+use std::collections::HashSet;
+
+use duologue_rpc::{Malformed, Outcome as Answered};
+use duologue_schema::{
+    AgentNotification, AgentRequest, AuthenticateRequest, CloseSessionRequest, DeleteSessionRequest,
+    InitializeRequest, ListSessionsRequest, LoadSessionRequest, LogoutRequest, NewSessionRequest,
+    PromptRequest, Request, ResumeSessionRequest, SessionUpdate, SetSessionConfigOptionRequest,
+    SetSessionModeRequest,
+};
+use duologue_transcript::{Entry, Record, Said, Side, entries};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bench::{Bench, Client};
+use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
+use super::wire::same_id;
+
+pub(super) const CHECKS: &[Check] = &[
+    check!(
+        "stdout-only-messages",
+        Must,
+        page::TRANSPORTS,
+        "Every line on stdout is one JSON-RPC message, and nothing else is there.",
+        stdout_only_messages
+    ),
+    check!(
+        "nothing-before-initialize",
+        Must,
+        page::INITIALIZATION,
+        "The agent says nothing before it has answered `initialize`.",
+        nothing_before_initialize
+    ),
+    check!(
+        "one-answer",
+        Must,
+        page::JSON_RPC,
+        "No request is answered twice, and nothing is answered that was not asked.",
+        one_answer
+    ),
+    check!(
+        "request-ids-differ",
+        Must,
+        page::JSON_RPC,
+        "The agent's own requests that wait at the same time have different ids.",
+        request_ids_differ
+    ),
+    check!(
+        "frames-valid",
+        Must,
+        page::SCHEMA,
+        "Every message has the form that the schema gives it.",
+        frames_valid
+    ),
+    check!(
+        "updates-name-session",
+        Must,
+        page::PROMPT_TURN,
+        "Every update names a session of this connection.",
+        updates_name_session
+    ),
+    check!(
+        "only-advertised",
+        Must,
+        page::INITIALIZATION,
+        "The agent calls no method that the client did not say it has.",
+        only_advertised
+    ),
+    check!(
+        "extension-names",
+        Should,
+        page::EXTENSIBILITY,
+        "The names of methods that are not part of the protocol begin with `_`.",
+        extension_names
+    ),
+];
+
+/// What a look at one process found, and the record that shows it.
+struct Fault {
+    saw: String,
+    record: usize,
+}
+
+impl Fault {
+    fn new(entry: &Entry<'_>, saw: impl Into<String>) -> Self {
+        Fault { saw: saw.into(), record: entry.record }
+    }
+}
+
+/// Looks at what each process said, after a turn if there can be one.
+async fn look(bench: &mut Bench, look: fn(&[Entry<'_>]) -> Option<Fault>) -> Outcome {
+    let _ = bench.after_turn().await;
+    let mut lines = 0;
+    for tape in bench.tapes() {
+        let records = tape.since(0);
+        let entries = entries(&records);
+        lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
+        if let Some(fault) = look(&entries) {
+            return Ok(shown(fault, &records));
+        }
+    }
+    Ok(match lines {
+        0 => skip("the agent said nothing"),
+        1 => pass("in 1 line"),
+        _ => pass(format!("in {} lines", round(lines))),
+    })
+}
+
+/// How many, roughly: the number differs a little from run to run.
+fn round(lines: usize) -> String {
+    match lines {
+        0..20 => format!("{lines}"),
+        20..100 => format!("some {}", lines / 10 * 10),
+        _ => format!("some {}", lines / 100 * 100),
+    }
+}
+
+fn shown(fault: Fault, records: &[Record]) -> Finding {
+    fail(fault.saw).shown(records.get(fault.record).cloned())
+}
+
+fn of_agent<'a>(all: &'a [Entry<'a>]) -> impl Iterator<Item = &'a Entry<'a>> {
+    all.iter().filter(|entry| entry.from() == Side::Agent)
+}
+
+async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        of_agent(all).find_map(|entry| match &entry.said {
+            Said::Noise(Malformed::Noise(error)) => {
+                Some(Fault::new(entry, format!("a line that is no message: {}", error.message)))
+            }
+            Said::Noise(malformed) => Some(Fault::new(entry, format!("a message that is none: {malformed}"))),
+            Said::Response { outcome: Answered::Unreadable(error), .. } => {
+                Some(Fault::new(entry, format!("an answer that cannot be read: {error}")))
+            }
+            Said::Response { outcome: Answered::Missing(_), .. } => {
+                Some(Fault::new(entry, "an answer with neither result nor error"))
+            }
+            // Readers forgive it in answers, the specification does not.
+            Said::Response { .. } if !has_version(entry) => {
+                Some(Fault::new(entry, "a message without \"jsonrpc\":\"2.0\""))
+            }
+            Said::Blank if !entry.line.bytes.is_empty() => Some(Fault::new(entry, "white space")),
+            Said::Blank => Some(Fault::new(entry, "a blank line")),
+            _ => None,
+        })
+    })
+    .await
+}
+
+fn has_version(entry: &Entry<'_>) -> bool {
+    serde_json::from_slice::<Value>(&entry.line.bytes).is_ok_and(|line| line["jsonrpc"] == "2.0")
+}
+
+async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        let first = of_agent(all).find(|entry| !matches!(entry.said, Said::Noise(_) | Said::Blank))?;
+        match &first.said {
+            Said::Request { method, .. } | Said::Notification { method, .. } => {
+                Some(Fault::new(first, format!("its first words are {method}")))
+            }
+            _ => None,
+        }
+    })
+    .await
+}
+
+async fn one_answer(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        of_agent(all).find_map(|entry| match &entry.said {
+            // What cannot be read is answered with the id null, however often.
+            Said::Response { request: None, id, outcome, .. }
+                if !(id.get() == "null" && matches!(outcome, Answered::Error(_))) =>
+            {
+                let asked = all.iter().any(|other| {
+                    matches!(&other.said, Said::Request { id: asked, .. }
+                        if other.from() == Side::Client && same_id(asked.token(), id.get()))
+                });
+                // An id that is written in another way is the business of the checks of ids.
+                let twice = of_agent(all).any(|other| {
+                    other.record < entry.record
+                        && matches!(&other.said, Said::Response { id: other, .. } if same_id(other.get(), id.get()))
+                });
+                match (asked, twice) {
+                    (true, true) => Some(Fault::new(entry, "a request is answered a second time")),
+                    (false, _) => Some(Fault::new(entry, format!("an answer to {}, which nobody asked", id.get()))),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+    })
+    .await
+}
+
+async fn request_ids_differ(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        of_agent(all).find_map(|entry| {
+            let Said::Request { id, .. } = &entry.said else { return None };
+            all.iter().find_map(|earlier| match &earlier.said {
+                Said::Request { id: other, answer, .. }
+                    if earlier.from() == Side::Agent
+                        && earlier.record < entry.record
+                        && same_id(other.token(), id.token())
+                        // Waiting still when the later one is asked.
+                        && answer.and_then(|at| all.get(at)).is_none_or(|at| at.record > entry.record) =>
+                {
+                    Some(Fault::new(entry, format!("the id {} is in use", id.token())))
+                }
+                _ => None,
+            })
+        })
+    })
+    .await
+}
+
+async fn frames_valid(bench: &mut Bench) -> Outcome {
+    let finding =
+        look(bench, |all| of_agent(all).find_map(|entry| Some(Fault::new(entry, malformed(entry)?)))).await?;
+    if finding.verdict != super::finding::Verdict::Pass {
+        return Ok(finding);
+    }
+    // A kind of update that is not in the schema may be newer than we are.
+    let newer = bench.tapes().iter().find_map(|tape| {
+        let records = tape.since(0);
+        let (tag, record) =
+            of_agent(&entries(&records)).find_map(|entry| Some((unknown_update(entry)?, entry.record)))?;
+        records.get(record).cloned().map(|record| (tag, record))
+    });
+    match newer {
+        Some((tag, record)) => {
+            Ok(warn(format!("version 1 knows no update named {tag}; its clients drop it")).shown([record]))
+        }
+        None => Ok(finding),
+    }
+}
+
+/// What is wrong with a message, if anything is.
+fn malformed(entry: &Entry<'_>) -> Option<String> {
+    match &entry.said {
+        Said::Request { method, params, .. } => {
+            let error = AgentRequest::decode(method, *params)?.err()?;
+            Some(format!("the request {method} is not of the schema: {}", error.message))
+        }
+        Said::Notification { method, params } => {
+            let error = AgentNotification::decode(method, *params)?.err()?;
+            Some(format!("the notification {method} is not of the schema: {}", error.message))
+        }
+        Said::Response { method: Some(method), outcome: Answered::Result(result), .. } => {
+            let error = result_fault(method, result)?;
+            Some(format!("the answer to {method} is not of the schema: {error}"))
+        }
+        _ => None,
+    }
+}
+
+fn result_fault(method: &str, result: &RawValue) -> Option<String> {
+    macro_rules! read {
+        ($($request:ident)*) => {
+            match method {
+                $(<$request as Request>::METHOD => {
+                    // An empty answer may be null: earlier versions of the specification wrote it so.
+                    let text = if result.get() == "null" { "{}" } else { result.get() };
+                    serde_json::from_str::<<$request as Request>::Result>(text).err().map(|error| error.to_string())
+                })*
+                _ => None,
+            }
+        };
+    }
+    read!(
+        InitializeRequest AuthenticateRequest LogoutRequest NewSessionRequest LoadSessionRequest
+        ListSessionsRequest DeleteSessionRequest ResumeSessionRequest CloseSessionRequest
+        SetSessionModeRequest SetSessionConfigOptionRequest PromptRequest
+    )
+}
+
+fn unknown_update(entry: &Entry<'_>) -> Option<String> {
+    let Said::Notification { method, params } = &entry.said else { return None };
+    match AgentNotification::decode(method, *params)?.ok()? {
+        AgentNotification::SessionUpdate(told) => match told.update {
+            SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+async fn updates_name_session(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        let known: HashSet<&str> = all
+            .iter()
+            .filter(|entry| match &entry.said {
+                Said::Request { method, .. } => {
+                    entry.from() == Side::Client && method.starts_with("session/")
+                }
+                _ => false,
+            })
+            .filter_map(|entry| entry.session.as_ref().map(|session| session.as_str()))
+            .collect();
+        of_agent(all).find_map(|entry| match (&entry.said, &entry.session) {
+            (Said::Notification { method, .. }, session) if method == "session/update" => match session {
+                Some(session) if known.contains(session.as_str()) => None,
+                Some(session) => {
+                    Some(Fault::new(entry, format!("nobody made the session {}", session.as_str())))
+                }
+                None => Some(Fault::new(entry, "an update without a session")),
+            },
+            _ => None,
+        })
+    })
+    .await
+}
+
+async fn only_advertised(bench: &mut Bench) -> Outcome {
+    // A client with nothing at all, since the others lend files.
+    bench.session().await?;
+    let mut agent = bench.fresh(Client::Bare).await?;
+    let opened = agent.open().await?;
+    let start = agent.tape().len();
+    let turn = agent.turn(&opened.id).await;
+    let records = agent.tape().since(start);
+    bench.retire(agent.into_wire());
+    turn?;
+    let all = entries(&records);
+    let taken = of_agent(&all).find_map(|entry| match &entry.said {
+        Said::Request { method, .. } if gated(method) => {
+            Some(Fault::new(entry, format!("{method}, of a client that advertises nothing")))
+        }
+        _ => None,
+    });
+    if let Some(fault) = taken {
+        return Ok(shown(fault, &records));
+    }
+    // Nobody here has terminals or forms.
+    look(bench, |all| {
+        of_agent(all).find_map(|entry| match &entry.said {
+            Said::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
+                Some(Fault::new(entry, format!("{method}, which the client did not advertise")))
+            }
+            _ => None,
+        })
+    })
+    .await
+}
+
+fn gated(method: &str) -> bool {
+    method.starts_with("fs/") || method.starts_with("terminal/") || method.starts_with("elicitation/")
+}
+
+async fn extension_names(bench: &mut Bench) -> Outcome {
+    look(bench, |all| {
+        of_agent(all).find_map(|entry| match &entry.said {
+            Said::Request { method, .. } | Said::Notification { method, .. } => {
+                let known =
+                    duologue_schema::METHODS.iter().copied().flatten().any(|row| row.method == &**method);
+                let free = method.starts_with('_') || method.starts_with("$/");
+                (!known && !free).then(|| {
+                    Fault::new(entry, format!("{method} is neither of the protocol nor begins with _"))
+                })
+            }
+            _ => None,
+        })
+    })
+    .await
+}
