@@ -1,10 +1,9 @@
 //! Which folders a session may use, and who answers when an editor answers single methods itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
-use duologue_client::{Client, LocalHost};
+use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, TerminalOutputRequest};
+use duologue_client::{Client, Host, LocalHost};
 use serde_json::json;
 
 use crate::desk::{Agent, Desk, INVALID, UNKNOWN, outcome};
@@ -101,23 +100,42 @@ async fn before_its_session_is_answered_an_agent_has_the_roots() {
 async fn an_editor_answers_from_its_buffers_and_keeps_the_rest() {
     in_time(async {
         let desk = Desk::new();
-        let reads = Arc::new(AtomicUsize::new(0));
-        let (root, asked) = (desk.root(), reads.clone());
-        let client = Client::new(desk.host()).on(move |request: ReadTextFileRequest| {
-            asked.fetch_add(1, SeqCst);
-            let name = request.path.strip_prefix(&root).map(|path| path.display().to_string());
-            async move { Ok(ReadTextFileResponse::new(format!("unsaved {}", name.unwrap_or_default()))) }
+        let host = Arc::new(desk.host());
+        let (buffer, disk) = (desk.at("file.txt"), host.clone());
+        let client = Client::new(host.clone()).on(move |request: ReadTextFileRequest| {
+            let (unsaved, disk) = (request.path == buffer, disk.clone());
+            async move {
+                match unsaved {
+                    true => Ok(ReadTextFileResponse::new(request.lines_of("not\nsaved\n"))),
+                    false => disk.read_text_file(request).await,
+                }
+            }
         });
         let mut agent = Agent::with(client, desk.root()).await;
-        assert_eq!(agent.read(desk.at("file.txt")).await.as_deref(), Ok("unsaved file.txt"));
+        for (way, line, expect) in [
+            ("file.txt", 1, Ok("not\nsaved\n")),
+            ("file.txt", 2, Ok("saved\n")),
+            ("file.txt", 3, Ok("")),
+            ("dir/inner.txt", 1, Ok("inner")),
+            ("../outside/secret.txt", 1, Err(INVALID)),
+        ] {
+            let params = json!({"path": desk.at(way), "line": line});
+            let read = agent.ask("fs/read_text_file", params).await;
+            let read = read.as_ref().map(|answer| answer["content"].as_str().expect("text"));
+            assert_eq!(read.map_err(|refused| refused.code), expect, "{way}");
+        }
         agent.write(desk.at("file.txt"), "written").await.expect("written");
         assert_eq!(desk.get("file.txt"), "written");
         let params = json!({"command": "cat", "args": ["file.txt"]});
         let terminal = agent.ask("terminal/create", params).await.expect("a terminal");
         agent.ask("terminal/wait_for_exit", terminal.clone()).await.expect("an end");
+        let id = terminal["terminalId"].as_str().expect("an id").to_owned();
         let output = agent.ask("terminal/output", terminal).await.expect("output");
         assert_eq!(output["output"], "written");
-        assert_eq!(reads.load(SeqCst), 1);
+        // The editor sees it too.
+        let shown =
+            host.terminal_output(TerminalOutputRequest::new("s0", id.as_str())).await.expect("output");
+        assert_eq!(shown.output, "written");
     })
     .await;
 }

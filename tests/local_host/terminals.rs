@@ -1,8 +1,11 @@
 //! Programs, run and ended through the five terminal methods.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use duologue_client::Host;
+use duologue_client::schema::CreateTerminalRequest;
 use serde_json::{Value, json};
 
 use crate::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
@@ -235,11 +238,12 @@ async fn programs_end_with_the_connection() {
     in_time(async {
         let desk = Desk::new();
         for hang_up in [true, false] {
-            let mut agent = Agent::of(desk.host(), desk.root()).await;
+            // Nobody who holds on to the host or the connection holds its programs.
+            let host = Arc::new(desk.host());
+            let mut agent = Agent::of(host.clone(), desk.root()).await;
             let (_, pids) = family(&mut agent).await;
             let Agent { mut script, connection, sessions } = agent;
             if hang_up {
-                // Whoever holds on to the connection does not hold its programs.
                 script.hang_up().await;
                 connection.closed().await;
                 gone(&pids).await;
@@ -248,6 +252,8 @@ async fn programs_end_with_the_connection() {
                 drop((connection, sessions));
                 gone(&pids).await;
             }
+            let late = host.create_terminal(CreateTerminalRequest::new("s0", "true")).await;
+            assert!(late.is_err(), "a program without a connection");
         }
     })
     .await;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use duologue_schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
@@ -134,6 +135,92 @@ pub trait Host: Send + Sync + 'static {
     /// What the user did behind a link is done. Called on the reader: it must not block.
     fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
         let _ = notification;
+    }
+
+    /// The connection has ended, and what was begun for it can end too. It must not block.
+    fn closed(&self) {}
+}
+
+/// A host the editor keeps a hand on: to fall back on it in a closure of
+/// [`Client::on`](crate::Client::on), or to show a terminal's output while it runs.
+impl<H: Host> Host for Arc<H> {
+    fn capabilities(&self) -> ClientCapabilities {
+        H::capabilities(self)
+    }
+
+    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
+        H::session_started(self, session, folders);
+    }
+
+    fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
+        H::request_permission(self, request)
+    }
+
+    fn read_text_file(
+        &self,
+        request: ReadTextFileRequest,
+    ) -> impl Future<Output = HostResult<ReadTextFileResponse>> + Send {
+        H::read_text_file(self, request)
+    }
+
+    fn write_text_file(
+        &self,
+        request: WriteTextFileRequest,
+    ) -> impl Future<Output = HostResult<WriteTextFileResponse>> + Send {
+        H::write_text_file(self, request)
+    }
+
+    fn create_terminal(
+        &self,
+        request: CreateTerminalRequest,
+    ) -> impl Future<Output = HostResult<CreateTerminalResponse>> + Send {
+        H::create_terminal(self, request)
+    }
+
+    fn terminal_output(
+        &self,
+        request: TerminalOutputRequest,
+    ) -> impl Future<Output = HostResult<TerminalOutputResponse>> + Send {
+        H::terminal_output(self, request)
+    }
+
+    fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> impl Future<Output = HostResult<WaitForTerminalExitResponse>> + Send {
+        H::wait_for_terminal_exit(self, request)
+    }
+
+    fn kill_terminal(
+        &self,
+        request: KillTerminalRequest,
+    ) -> impl Future<Output = HostResult<KillTerminalResponse>> + Send {
+        H::kill_terminal(self, request)
+    }
+
+    fn release_terminal(
+        &self,
+        request: ReleaseTerminalRequest,
+    ) -> impl Future<Output = HostResult<ReleaseTerminalResponse>> + Send {
+        H::release_terminal(self, request)
+    }
+
+    fn create_elicitation(
+        &self,
+        request: CreateElicitationRequest,
+    ) -> impl Future<Output = HostResult<CreateElicitationResponse>> + Send {
+        H::create_elicitation(self, request)
+    }
+
+    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
+        H::elicitation_complete(self, notification);
+    }
+
+    fn closed(&self) {
+        H::closed(self);
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service, until_dropped};
+use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped};
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
@@ -240,6 +240,10 @@ impl<H: Host> Service for ClientService<H> {
                 self.extensions.notification(notification, &self.peer);
             }
         }
+    }
+
+    fn closed(&self, _: &Closed) {
+        self.host.closed();
     }
 }
 

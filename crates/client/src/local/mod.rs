@@ -42,8 +42,33 @@ const MAX_READ: u64 = 8 * 1024 * 1024;
 /// # }
 /// ```
 ///
-/// An editor replaces single methods with [`Client::on`](crate::Client::on), say to answer
-/// `fs/read_text_file` from its unsaved buffers, and keeps the rest.
+/// It serves one connection. An editor replaces single methods with [`Client::on`](crate::Client::on)
+/// and keeps the rest. Here it answers with unsaved text where it has some:
+///
+/// ```no_run
+/// use std::path::{Path, PathBuf};
+/// use std::sync::Arc;
+///
+/// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
+/// use duologue_client::{Client, Host, LocalHost};
+///
+/// fn unsaved(path: &Path) -> Option<String> {
+///     None // what the editor has and the disk has not
+/// }
+///
+/// let host = Arc::new(LocalHost::new("/home/me/project"));
+/// let disk = host.clone();
+/// let client = Client::new(host).on(move |request: ReadTextFileRequest| {
+///     let disk = disk.clone();
+///     async move {
+///         match unsaved(&request.path) {
+///             Some(text) => Ok(ReadTextFileResponse::new(request.lines_of(&text))),
+///             None => disk.read_text_file(request).await,
+///         }
+///     }
+/// });
+/// # let _ = client;
+/// ```
 ///
 /// # Files
 ///
@@ -219,6 +244,12 @@ impl Host for LocalHost {
         let terminals = self.terminals::<ReleaseTerminalRequest>()?;
         terminals.take(&request.session_id, &request.terminal_id)?.kill().await;
         Ok(ReleaseTerminalResponse::new())
+    }
+
+    fn closed(&self) {
+        if let Some(terminals) = &self.terminals {
+            terminals.close();
+        }
     }
 }
 

@@ -65,9 +65,8 @@ impl Terminals {
     pub(super) fn create(&self, request: CreateTerminalRequest, cwd: &Path) -> HostResult<TerminalId> {
         // Told apart in the whole program: an editor may show terminals of several agents.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let Ok(room) = self.room.clone().try_acquire_owned() else {
-            return Err(WireError::internal("too many terminals are open; release some"));
-        };
+        let room = self.room.clone().try_acquire_owned();
+        let room = room.map_err(|_| WireError::internal("too many terminals are open; release some"))?;
         let limit = request
             .output_byte_limit
             .map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_OUTPUT));
@@ -83,7 +82,18 @@ impl Terminals {
         tokio::spawn(terminal.clone().run(child, group, output));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
         self.open().insert(id.clone(), terminal);
+        if self.room.is_closed() {
+            self.close();
+        }
         Ok(id)
+    }
+
+    /// Kills all programs, and starts no more.
+    pub(super) fn close(&self) {
+        self.room.close();
+        for terminal in self.open().values() {
+            terminal.kill.notify_one();
+        }
     }
 
     /// A terminal of this session.
@@ -105,9 +115,7 @@ impl Terminals {
 
 impl Drop for Terminals {
     fn drop(&mut self) {
-        for terminal in self.open().values() {
-            terminal.kill.notify_one();
-        }
+        self.close();
     }
 }
 

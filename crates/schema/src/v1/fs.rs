@@ -21,6 +21,27 @@ pub struct ReadTextFileRequest {
     pub limit: Option<u32>,
 }
 
+impl ReadTextFileRequest {
+    /// The part of `text`, the whole file, that is asked for: from [`line`](Self::line), at most
+    /// [`limit`](Self::limit) lines, their ends included. Empty when there are no such lines.
+    ///
+    /// ```
+    /// use duologue_schema::ReadTextFileRequest;
+    ///
+    /// let request = ReadTextFileRequest::new("session", "/notes.txt").line(2).limit(1);
+    /// assert_eq!(request.lines_of("one\ntwo\nthree\n"), "two\n");
+    /// ```
+    #[must_use]
+    pub fn lines_of<'t>(&self, text: &'t str) -> &'t str {
+        let length = |text: &str, lines: u32| -> usize {
+            text.split_inclusive('\n').take(lines as usize).map(str::len).sum()
+        };
+        let skipped = self.line.unwrap_or_default().saturating_sub(1);
+        let (_, rest) = text.split_at(length(text, skipped));
+        self.limit.map_or(rest, |limit| rest.split_at(length(rest, limit)).0)
+    }
+}
+
 /// The answer to `fs/read_text_file`.
 #[wire]
 pub struct ReadTextFileResponse {
