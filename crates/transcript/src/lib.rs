@@ -27,7 +27,7 @@ pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};
 pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
-pub use redact::Secrets;
+pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
 pub use render::{About, Answered, FoldedSession, Render, Script, Section, Step, What};

@@ -1,7 +1,15 @@
 //! Taking out of a transcript what must not be in it, or differs from one run to the next.
 
-pub(crate) mod scan;
+mod folders;
+mod names;
+mod redaction;
+mod redactor;
+mod scan;
 mod secrets;
 mod shapes;
+mod streams;
+mod whole;
 
+pub use redaction::Redaction;
+pub use redactor::Redactor;
 pub use secrets::Secrets;

@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
+use super::shapes::SECRET;
+
 /// An object or array that is open, and where in it the scanner is.
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
@@ -23,6 +25,11 @@ pub(crate) struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
+    /// The string as it stands, with its quotes.
+    pub(crate) fn token(self) -> String {
+        format!("\"{}\"", self.raw)
+    }
+
     /// What the string says.
     pub(crate) fn read(self) -> Spelled<'a> {
         Spelled::read(self.raw, self.start)
@@ -37,10 +44,10 @@ pub(crate) trait Visitor<'a> {
     fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>);
     /// A number, `true`, `false` or `null`, and where it stands.
     fn scalar(&mut self, _frames: &[Frame<'a>], _token: &'a str, _span: Range<usize>) {}
-    /// The object or array of the last frame begins.
-    fn open(&mut self, _frames: &[Frame<'a>]) {}
-    /// The object or array of the last frame ends.
-    fn close(&mut self, _frames: &[Frame<'a>]) {}
+    /// The object or array of the last frame begins here.
+    fn open(&mut self, _frames: &[Frame<'a>], _start: usize) {}
+    /// The object or array of the last frame ends here.
+    fn close(&mut self, _frames: &[Frame<'a>], _end: usize) {}
 }
 
 /// Shows all that stands in a line of JSON. False for what is no JSON; then nothing was shown.
@@ -57,10 +64,10 @@ pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl Visitor<'a>) -> bool {
             b'{' | b'[' => {
                 names = byte == b'{';
                 frames.push(Frame { member: None, index: 0 });
-                visitor.open(&frames);
+                visitor.open(&frames, at);
             }
             b'}' | b']' => {
-                visitor.close(&frames);
+                visitor.close(&frames, at + 1);
                 frames.pop();
                 names = false;
             }
@@ -204,16 +211,36 @@ impl Edits {
         self.edits.push((span, text.into()));
     }
 
-    /// The text with its changes. Of two that overlap the one that begins first is made, of two that
-    /// begin together the longer one.
-    pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
+    /// Leaves this part of the text as it is.
+    pub(crate) fn spare(&mut self, spared: &Range<usize>) {
+        self.edits.retain(|(span, _)| span.start < spared.start || span.end > spared.end);
+    }
+
+    /// The changes in order, none overlapping. Of two that overlap the outer one is made; where each
+    /// reaches beyond the other they become one, which is a secret if either is.
+    pub(crate) fn merged(mut self) -> Vec<(Range<usize>, String)> {
         self.edits.sort_by_key(|(span, _)| (span.start, std::cmp::Reverse(span.end)));
+        let mut merged: Vec<(Range<usize>, String)> = Vec::with_capacity(self.edits.len());
+        for (span, with) in self.edits {
+            match merged.last_mut() {
+                Some((last, _)) if span.end <= last.end => {}
+                Some((last, text)) if span.start < last.end => {
+                    last.end = span.end;
+                    if with == SECRET {
+                        *text = with;
+                    }
+                }
+                _ => merged.push((span, with)),
+            }
+        }
+        merged
+    }
+
+    /// The text with its changes.
+    pub(crate) fn apply(self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len());
         let mut at = 0;
-        for (span, with) in self.edits {
-            if span.start < at {
-                continue;
-            }
+        for (span, with) in self.merged() {
             out.extend_from_slice(text.get(at..span.start).unwrap_or_default());
             out.extend_from_slice(with.as_bytes());
             at = span.end;

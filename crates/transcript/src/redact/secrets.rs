@@ -75,15 +75,19 @@ impl Secrets {
             return None;
         }
         let mut edits = Edits::default();
+        self.search(line, &mut edits);
+        (!edits.is_empty()).then(|| edits.apply(line))
+    }
+
+    /// Looks for secrets in a line, JSON or not.
+    pub(crate) fn search(&self, line: &[u8], edits: &mut Edits) {
         let json = std::str::from_utf8(line).is_ok_and(|text| {
-            let mut search =
-                Search { secrets: self, edits: &mut edits, open: Vec::new(), login: is_login(text) };
-            scan(text, &mut search)
+            let login = is_login(text);
+            scan(text, &mut Search { secrets: self, edits: &mut *edits, open: Vec::new(), login })
         });
         if !json {
             self.find(line, |span| edits.replace(span, SECRET));
         }
-        (!edits.is_empty()).then(|| edits.apply(line))
     }
 
     /// Shows each secret in a text that is no JSON, or in what a string says. They may overlap.
@@ -132,7 +136,7 @@ struct Open {
 }
 
 impl<'a> Visitor<'a> for Search<'_> {
-    fn open(&mut self, frames: &[Frame<'a>]) {
+    fn open(&mut self, frames: &[Frame<'a>], _: usize) {
         let parent = self.open.last();
         let private = match frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref()) {
             // Headers elsewhere are told from each other by their names.
@@ -146,7 +150,7 @@ impl<'a> Visitor<'a> for Search<'_> {
         self.open.push(Open { private, ..Open::default() });
     }
 
-    fn close(&mut self, _: &[Frame<'a>]) {
+    fn close(&mut self, _: &[Frame<'a>], _: usize) {
         if let Some(Open { named: true, value: Some(value), .. }) = self.open.pop() {
             self.edits.replace(value, SECRET);
         }

@@ -1,0 +1,132 @@
+//! Ids, numbered in the order in which they appear: within their session, so that sessions which
+//! have nothing to do with each other do not change each other's numbers.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// The number of a session, or none for what concerns the whole connection.
+pub(crate) type Scope = Option<u64>;
+
+/// What an id names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Session,
+    Message,
+    ToolCall,
+    Terminal,
+    Elicitation,
+    Compaction,
+    /// Something of which only the form is known.
+    Other,
+}
+
+impl Kind {
+    /// What the member of this name holds: `parentToolCallId` names a tool call.
+    pub(crate) fn of_member(name: &str) -> Option<Kind> {
+        const ENDS: &[(&str, Kind)] = &[
+            ("sessionid", Kind::Session),
+            ("messageid", Kind::Message),
+            ("toolcallid", Kind::ToolCall),
+            ("tooluseid", Kind::ToolCall),
+            ("terminalid", Kind::Terminal),
+            ("elicitationid", Kind::Elicitation),
+            ("compactionid", Kind::Compaction),
+        ];
+        if !name.ends_with("Id") && !name.ends_with("_id") && !name.ends_with("ID") {
+            return None;
+        }
+        let plain: String =
+            name.chars().filter(|char| *char != '_').map(|char| char.to_ascii_lowercase()).collect();
+        ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Session => "session",
+            Kind::Message => "message",
+            Kind::ToolCall => "tool-call",
+            Kind::Terminal => "terminal",
+            Kind::Elicitation => "elicitation",
+            Kind::Compaction => "compaction",
+            Kind::Other => "id",
+        }
+    }
+}
+
+/// The ids that have appeared, and their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    sessions: HashMap<String, u64>,
+    last_session: u64,
+    counts: HashMap<(Scope, Kind), u64>,
+    ids: HashMap<(Scope, Kind, String), String>,
+    /// The same by the id alone.
+    known: HashMap<String, BTreeMap<Scope, String>>,
+}
+
+impl Names {
+    /// The number of a session that a request is about to make.
+    pub(crate) fn reserve_session(&mut self) -> u64 {
+        self.last_session += 1;
+        self.last_session
+    }
+
+    /// The reserved number is that of this session, unless it has one.
+    pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
+        if !self.sessions.contains_key(id) {
+            self.sessions.insert(id.into(), number);
+            self.known.entry(id.into()).or_default().insert(None, format!("[session-{number}]"));
+        }
+    }
+
+    /// The number of a session.
+    pub(crate) fn session(&mut self, id: &str) -> u64 {
+        if let Some(number) = self.sessions.get(id) {
+            return *number;
+        }
+        let number = self.reserve_session();
+        self.bind_session(id, number);
+        number
+    }
+
+    /// The name of an id that stands where its kind is known.
+    pub(crate) fn name(&mut self, scope: Scope, kind: Kind, id: &str) -> String {
+        if kind == Kind::Session {
+            return format!("[session-{}]", self.session(id));
+        }
+        let key = (scope, kind, id.to_owned());
+        if let Some(name) = self.ids.get(&key) {
+            return name.clone();
+        }
+        let count = self.counts.entry((scope, kind)).or_default();
+        *count += 1;
+        let name = format!("[{}-{count}]", kind.name());
+        self.known.entry(id.into()).or_default().entry(scope).or_insert_with(|| name.clone());
+        self.ids.insert(key, name.clone());
+        name
+    }
+
+    /// The name of an id that stands anywhere, if it is one that cannot be anything else. A short id
+    /// (`1`, `default`) is often an ordinary word too.
+    pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<&str> {
+        if !is_distinctive(word) {
+            return None;
+        }
+        let names = self.known.get(word)?;
+        let name = names.get(&scope).or_else(|| names.values().next())?;
+        Some(name)
+    }
+}
+
+/// Whether a word is long and mixed enough to be nothing but an id.
+pub(crate) fn is_distinctive(word: &str) -> bool {
+    word.len() >= 16 && word.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a word is a UUID.
+pub(crate) fn is_uuid(word: &str) -> bool {
+    word.len() == 36
+        && word.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}

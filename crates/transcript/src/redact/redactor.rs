@@ -1,0 +1,403 @@
+//! Redacting line by line, in the order of the wire.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use duologue_rpc::{Message, Outcome};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::names::{Kind, Names, Scope, is_uuid};
+use super::redaction::{Redaction, find_times};
+use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
+use super::shapes::SECRET;
+use crate::format::{Line, Side};
+
+/// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
+/// [`Redaction::start`].
+///
+/// A line alone does not show a secret or path that is spread over several chunks of a message;
+/// [`Transcript::redact`](crate::Transcript::redact) does.
+#[derive(Clone, Debug)]
+pub struct Redactor {
+    redaction: Redaction,
+    names: Names,
+    requests: HashMap<(Side, String), Asked>,
+    counts: HashMap<(Side, Scope), u64>,
+}
+
+/// A request that was seen.
+#[derive(Clone, Debug)]
+struct Asked {
+    name: String,
+    scope: Scope,
+    /// The number that is kept for the session it makes.
+    makes: Option<u64>,
+}
+
+/// What a line is, as far as its ids tell.
+#[derive(Debug, Default)]
+struct Heard {
+    scope: Scope,
+    /// The name of its own id.
+    id: Option<String>,
+}
+
+impl Redactor {
+    pub(crate) fn new(redaction: Redaction) -> Self {
+        Redactor { redaction, names: Names::default(), requests: HashMap::new(), counts: HashMap::new() }
+    }
+
+    /// The next line of the conversation, redacted.
+    #[must_use]
+    pub fn line(&mut self, line: &Line) -> Line {
+        let (_, edits) = self.edits(line, None, None);
+        let bytes = edits.apply(&line.bytes);
+        Line { bytes: self.redaction.secrets.redact(&bytes).into_owned().into(), ..line.clone() }
+    }
+
+    /// A line of stderr, or any other text, redacted.
+    #[must_use]
+    pub fn text(&self, text: &str) -> String {
+        let mut edits = Edits::default();
+        self.rules(None, text.as_bytes(), |span, with| edits.replace(span, with));
+        let text = String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned();
+        self.redaction.secrets.redact_text(&text).into_owned()
+    }
+
+    /// What to change in the next line, and the session it belongs to. `makes` is the session that the
+    /// answer to this request will name, if that is known; `spare` is left as it is.
+    pub(crate) fn edits(
+        &mut self,
+        line: &Line,
+        makes: Option<&str>,
+        spare: Option<&Range<usize>>,
+    ) -> (Scope, Edits) {
+        let mut edits = Edits::default();
+        let heard = self.hear(line, makes);
+        let scope = heard.scope;
+        let json = line.text().is_some_and(|text| {
+            let places = self.places(text);
+            let mut places = Places {
+                redactor: self,
+                heard,
+                from: line.from,
+                places,
+                begun: Vec::new(),
+                edits: &mut edits,
+            };
+            scan(text, &mut places)
+        });
+        if json {
+            self.redaction.secrets.search(&line.bytes, &mut edits);
+        } else {
+            self.rules(scope, &line.bytes, |span, with| edits.replace(span, with));
+        }
+        if let Some(spare) = spare {
+            edits.spare(spare);
+        }
+        (scope, edits)
+    }
+
+    /// Shows what to change in any text of a session.
+    pub(crate) fn rules(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
+        self.redaction.secrets.find(text, |span| found(span, SECRET.into()));
+        self.plain_rules(scope, text, found);
+    }
+
+    /// The same but for secrets, which are looked for in a whole line.
+    fn plain_rules(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
+        let redaction = &self.redaction;
+        redaction.find_patterns(text, &mut found);
+        if redaction.paths {
+            redaction.folders.find(scope, text, |span, name| found(span, name.into()));
+        }
+        if redaction.times {
+            find_times(text, |span| found(span, "[time]".into()));
+        }
+        if redaction.ids {
+            for word in words(text) {
+                if let Some(name) = text.get(word.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok())
+                    && let Some(name) = self.names.anywhere(scope, name)
+                {
+                    found(word, name.into());
+                }
+            }
+        }
+    }
+
+    /// Takes note of the ids and folders of a line.
+    fn hear(&mut self, line: &Line, makes: Option<&str>) -> Heard {
+        match line.message() {
+            Some(Ok(Message::Request { id, method, params })) => {
+                let made = matches!(&*method, "session/new" | "session/fork").then(|| self.reserve(makes));
+                let named = params.and_then(session_of);
+                let scope = match named {
+                    Some(session) => Some(self.names.session(&session)),
+                    None => made.or_else(|| makes.map(|session| self.names.session(session))),
+                };
+                if line.from == Side::Client && method.starts_with("session/") {
+                    self.folders(made.or(scope), params);
+                }
+                let count = self.counts.entry((line.from, scope)).or_default();
+                *count += 1;
+                let name = match scope {
+                    Some(session) => format!("[session-{session}.request-{count}]"),
+                    None => format!("[request-{count}]"),
+                };
+                let asked = Asked { name: name.clone(), scope, makes: made };
+                self.requests.insert((line.from, id.to_string()), asked);
+                Heard { scope, id: Some(name) }
+            }
+            Some(Ok(Message::Notification { method, params })) => {
+                let withdrawn = || {
+                    let id = params.filter(|_| method == "$/cancel_request").and_then(request_of)?;
+                    self.requests.get(&(line.from, id.to_owned()))?.scope
+                };
+                let scope = match params.and_then(session_of) {
+                    Some(session) => Some(self.names.session(&session)),
+                    None => withdrawn(),
+                };
+                Heard { scope, id: None }
+            }
+            Some(Ok(Message::Response { id, outcome })) => {
+                let Some(asked) = self.requests.get(&(line.from.other(), id.get().to_owned())).cloned()
+                else {
+                    return Heard::default();
+                };
+                let session = match outcome {
+                    Outcome::Result(result) => session_of(result),
+                    _ => None,
+                };
+                if let (Some(number), Some(session)) = (asked.makes, &session) {
+                    self.names.bind_session(session, number);
+                }
+                let scope = asked.scope.or_else(|| session.map(|session| self.names.session(&session)));
+                Heard { scope, id: Some(asked.name) }
+            }
+            _ => Heard::default(),
+        }
+    }
+
+    fn reserve(&mut self, makes: Option<&str>) -> u64 {
+        let number = self.names.reserve_session();
+        if let Some(session) = makes {
+            self.names.bind_session(session, number);
+        }
+        number
+    }
+
+    fn folders(&mut self, scope: Scope, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Named {
+            cwd: String,
+            #[serde(default)]
+            additional_directories: Vec<String>,
+        }
+        if let Some(Ok(named)) = params.map(|params| serde_json::from_str::<Named>(params.get())) {
+            let folders = std::iter::once(named.cwd).chain(named.additional_directories);
+            self.redaction.folders.work(scope, folders);
+        }
+    }
+
+    /// What stands in the places that the rules by JSON path name, by JSON pointer.
+    fn places(&self, line: &str) -> HashMap<String, String> {
+        if self.redaction.places.is_empty() {
+            return HashMap::new();
+        }
+        let Ok(json) = serde_json::from_str::<serde_json::Value>(line) else { return HashMap::new() };
+        let rules = self.redaction.places.iter();
+        rules
+            .flat_map(|(path, with)| {
+                let located = path.query_located(&json);
+                let pointers: Vec<_> = located.locations().map(|place| place.to_json_pointer()).collect();
+                pointers.into_iter().map(|pointer| (pointer, with.to_string()))
+            })
+            .collect()
+    }
+}
+
+/// The session that params or a result name.
+pub(crate) fn session_of(json: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        session_id: String,
+    }
+    let named = serde_json::from_str::<Named>(json.get()).ok()?;
+    (!named.session_id.is_empty()).then_some(named.session_id)
+}
+
+/// The request that `$/cancel_request` names, as its id stands in the text.
+fn request_of(params: &RawValue) -> Option<&str> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    serde_json::from_str::<Named<'_>>(params.get()).ok().map(|named| named.request_id.get())
+}
+
+/// The words of a text, as ids are made of them.
+fn words(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    text.split(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))).map(move |word| {
+        let start = at;
+        at += word.len() + 1;
+        start..start + word.len()
+    })
+}
+
+/// Changes the strings and numbers of one message.
+struct Places<'r> {
+    redactor: &'r mut Redactor,
+    heard: Heard,
+    from: Side,
+    /// The rules by JSON path.
+    places: HashMap<String, String>,
+    /// Objects and arrays that are replaced whole: where they begin, and by what.
+    begun: Vec<Option<(usize, String)>>,
+    edits: &'r mut Edits,
+}
+
+impl Places<'_> {
+    fn scope(&self) -> Scope {
+        self.heard.scope
+    }
+
+    /// What a rule by JSON path puts here.
+    fn placed(&self, frames: &[Frame<'_>]) -> Option<&String> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let steps = frames.iter().map(|frame| match &frame.member {
+            Some(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            None => format!("/{}", frame.index),
+        });
+        self.places.get(&steps.collect::<String>())
+    }
+
+    /// The name of a request that is spoken of.
+    fn request(&self, token: &str) -> Option<&str> {
+        let asked = |side| self.redactor.requests.get(&(side, token.to_owned()));
+        asked(self.from).or_else(|| asked(self.from.other())).map(|asked| asked.name.as_str())
+    }
+
+    /// The name of an id, if the member of this name holds one.
+    fn id(&mut self, frames: &[Frame<'_>], name: &str, token: &str, text: &str) -> Option<String> {
+        if !self.redactor.redaction.ids || text.is_empty() {
+            return None;
+        }
+        match name {
+            "id" if frames.len() == 1 => self.heard.id.clone(),
+            "requestId" => self.request(token).map(str::to_owned),
+            _ => {
+                let kind = Kind::of_member(name)?;
+                let scope = self.scope();
+                Some(self.redactor.names.name(scope, kind, text))
+            }
+        }
+    }
+
+    fn rules(&mut self, string: &Spelled<'_>) {
+        let scope = self.scope();
+        let edits = &mut *self.edits;
+        self.redactor.plain_rules(scope, string.text.as_bytes(), |part, with| {
+            edits.replace(string.span(part), escaped(&with));
+        });
+    }
+}
+
+impl<'a> Visitor<'a> for Places<'_> {
+    fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+        self.rules(name);
+    }
+
+    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+        let token = string.token();
+        let string = string.read();
+        let whole = string.whole();
+        if let Some(with) = self.placed(frames).cloned() {
+            self.edits.replace(whole.start - 1..whole.end + 1, with);
+            return;
+        }
+        if let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) {
+            if let Some(id) = self.id(frames, name, &token, &string.text) {
+                self.edits.replace(whole, id);
+                return;
+            }
+            if self.redactor.redaction.versions && name == "version" && of_program(frames) {
+                self.edits.replace(whole, "[version]");
+                return;
+            }
+        }
+        if self.redactor.redaction.ids {
+            let scope = self.scope();
+            let mut id = self.redactor.names.anywhere(scope, &string.text).map(str::to_owned);
+            if id.is_none() && is_uuid(&string.text) {
+                id = Some(self.redactor.names.name(scope, Kind::Other, &string.text));
+            }
+            if let Some(id) = id {
+                self.edits.replace(whole, id);
+                return;
+            }
+        }
+        self.rules(&string);
+    }
+
+    fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
+        if let Some(with) = self.placed(frames).cloned() {
+            self.edits.replace(span, with);
+            return;
+        }
+        let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) else { return };
+        let Ok(number) = token.parse::<f64>() else { return };
+        // Ids are strings everywhere but in the envelope.
+        if matches!(name, "id" | "requestId") {
+            if let Some(id) = self.id(frames, name, token, token) {
+                self.edits.replace(span, format!("\"{id}\""));
+            }
+        } else if (self.redactor.redaction.durations && names_duration(name))
+            || (self.redactor.redaction.times && names_time(name) && number >= SECONDS_IN_2001)
+        {
+            self.edits.replace(span, "0");
+        }
+    }
+
+    fn open(&mut self, frames: &[Frame<'a>], start: usize) {
+        let place = frames.split_last().and_then(|(_, outer)| self.placed(outer));
+        let begun = place.map(|with| (start, with.clone()));
+        self.begun.push(begun);
+    }
+
+    fn close(&mut self, _: &[Frame<'a>], end: usize) {
+        if let Some(Some((start, with))) = self.begun.pop() {
+            self.edits.replace(start..end, with);
+        }
+    }
+}
+
+/// Numbers below are no time since 1970.
+const SECONDS_IN_2001: f64 = 1e9;
+
+fn names_time(name: &str) -> bool {
+    let ends = ["At", "_at", "ime", "imestamp", "Date", "date", "imeMs", "AtMs", "time_ms", "Ts", "_ts"];
+    name == "ts" || ends.iter().any(|end| name.ends_with(end))
+}
+
+fn names_duration(name: &str) -> bool {
+    let plain = name.to_ascii_lowercase();
+    let plain = ["_ms", "ms", "_millis", "millis", "_seconds", "seconds", "_secs", "secs", "_ns", "_us"]
+        .iter()
+        .find_map(|unit| plain.strip_suffix(unit))
+        .unwrap_or(&plain);
+    ["duration", "elapsed", "latency", "took"].iter().any(|end| plain.ends_with(end))
+}
+
+/// Whether the place is in what a side says about its program.
+fn of_program(frames: &[Frame<'_>]) -> bool {
+    let parent = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
+    matches!(parent, Some("agentInfo" | "clientInfo" | "serverInfo"))
+}

@@ -1,0 +1,121 @@
+//! Text that comes in pieces: the chunks of a message, the lines of stderr. What is to be found in it
+//! may begin in one piece and end in another.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use duologue_schema::SessionId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, scan};
+use crate::reading::{Entry, Said};
+
+/// The text of the chunk that a line holds, in its place.
+pub(crate) fn chunk(line: &str) -> Option<Spelled<'_>> {
+    struct Find<'a>(Option<Quoted<'a>>);
+    impl<'a> Visitor<'a> for Find<'a> {
+        fn name(&mut self, _: &[Frame<'a>], _: &Spelled<'a>) {}
+        fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+            let place = ["params", "update", "content", "text"];
+            if frames.len() == place.len()
+                && frames.iter().zip(place).all(|(frame, name)| frame.member.as_deref() == Some(name))
+            {
+                self.0 = Some(string);
+            }
+        }
+    }
+    let mut find = Find(None);
+    scan(line, &mut find);
+    find.0.map(Quoted::read)
+}
+
+/// The chunks of each message, in order, by their place among the entries.
+pub(crate) fn messages(entries: &[Entry<'_>]) -> Vec<Vec<usize>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        update: Update,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Update {
+        session_update: String,
+        #[serde(default)]
+        message_id: Option<Box<RawValue>>,
+    }
+    let mut messages: Vec<Vec<usize>> = Vec::new();
+    // By kind and id; without an id, the chunks of one kind that nothing else interrupts.
+    type Key = (String, Option<String>);
+    let mut open: HashMap<Option<SessionId>, HashMap<Key, usize>> = HashMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let session = open.entry(entry.session.clone()).or_default();
+        let update = match &entry.said {
+            Said::Notification { method, params: Some(params) } if method == "session/update" => {
+                serde_json::from_str::<Params>(params.get()).ok().map(|params| params.update)
+            }
+            Said::Request { method, .. } if method == "session/prompt" => {
+                session.retain(|(_, id), _| id.is_some());
+                None
+            }
+            _ => None,
+        };
+        let Some(Update { session_update: kind, message_id }) = update else { continue };
+        let id = message_id.map(|raw| raw.get().to_owned()).filter(|id| id != "null");
+        if kind.ends_with("_clear") {
+            match id {
+                Some(_) => session.retain(|(_, open), _| *open != id),
+                None => session.clear(),
+            }
+        } else if kind.ends_with("_chunk") {
+            session.retain(|(other, id), _| id.is_some() || *other == kind);
+            let message = *session.entry((kind, id)).or_insert_with(|| {
+                messages.push(Vec::new());
+                messages.len() - 1
+            });
+            if let Some(message) = messages.get_mut(message) {
+                message.push(place);
+            }
+        } else if kind.starts_with("tool_call") {
+            session.retain(|(_, id), _| id.is_some());
+        }
+    }
+    messages
+}
+
+/// The pieces, put together with `between` between them, are shown to `rules`, which says what to
+/// change. What is replaced stands in the piece where it begins; the other pieces lose their part.
+pub(crate) fn redact(
+    pieces: &[&str],
+    between: &str,
+    rules: impl FnOnce(&[u8], &mut Edits),
+    mut change: impl FnMut(usize, Range<usize>, String),
+) {
+    let whole = pieces.join(between);
+    let mut edits = Edits::default();
+    rules(whole.as_bytes(), &mut edits);
+    if edits.is_empty() {
+        return;
+    }
+    let mut pieces = pieces.iter().enumerate().scan(0, |at, (piece, text)| {
+        let start = *at;
+        *at += text.len() + between.len();
+        Some((piece, start..start + text.len()))
+    });
+    let mut current = pieces.next();
+    for (span, with) in edits.merged() {
+        let mut with = Some(with);
+        while let Some((piece, place)) = &current {
+            let start = span.start.max(place.start);
+            let end = span.end.min(place.end);
+            if start < end {
+                change(*piece, start - place.start..end - place.start, with.take().unwrap_or_default());
+            }
+            // The next change may begin in this piece, unless this one goes on.
+            if span.end <= place.end {
+                break;
+            }
+            current = pieces.next();
+        }
+    }
+}

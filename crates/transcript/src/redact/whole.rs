@@ -1,0 +1,155 @@
+//! Redacting a whole transcript, of which more is known than of one line: the end of a text that came
+//! in pieces, and the answer to a request.
+
+use std::time::{Duration, SystemTime};
+
+use duologue_rpc::Outcome;
+
+use super::redaction::Redaction;
+use super::redactor::{Redactor, session_of};
+use super::scan::{Edits, escaped};
+use super::streams;
+use crate::format::{Event, Header, Line, Record, Redacted};
+use crate::reading::{Entry, Said, entries};
+use crate::transcript::Transcript;
+
+/// How often what was redacted is looked at again, at most. Once is nearly always enough to see that
+/// nothing is left.
+const ROUNDS: usize = 16;
+
+impl Transcript {
+    /// The transcript without secrets, ids, paths and times, as [`Redaction::default`] has it: what a
+    /// snapshot compares and what can be shown to others. It loads and replays like any other.
+    #[must_use]
+    pub fn redacted(&self) -> Transcript {
+        self.redact(&Redaction::default())
+    }
+
+    /// The transcript without what `redaction` takes out. The same again changes nothing.
+    #[must_use]
+    pub fn redact(&self, redaction: &Redaction) -> Transcript {
+        let (mut records, redactor) = once(self.records(), redaction);
+        let settled = redaction.settled();
+        for _ in 0..ROUNDS {
+            let (next, _) = once(&records, &settled);
+            if next == records {
+                break;
+            }
+            records = next;
+        }
+        Transcript::new(header(self.header(), redaction, &redactor), records)
+    }
+}
+
+fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header {
+    let mut header = header.clone();
+    for text in header.program.iter_mut().chain([&mut header.recorder]) {
+        *text = redactor.text(text);
+    }
+    if redaction.paths
+        && let Some(program) = header.program.first_mut()
+        && let Some(name) = program.rsplit(['/', '\\']).next().filter(|name| !name.is_empty())
+    {
+        *program = name.to_owned();
+    }
+    if redaction.times {
+        header.started = SystemTime::UNIX_EPOCH;
+    }
+    let everything = redaction.ids && redaction.paths && redaction.times;
+    header.redacted = match header.redacted {
+        Redacted::Everything => Redacted::Everything,
+        _ if everything => Redacted::Everything,
+        _ => Redacted::Secrets,
+    };
+    header
+}
+
+/// One look at all records.
+fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
+    let entries = entries(records);
+    let mut redactor = redaction.start();
+    let chunks: Vec<_> = {
+        let mut chunks: Vec<_> = entries.iter().map(|_| None).collect();
+        for place in streams::messages(&entries).concat() {
+            let text = entries.get(place).and_then(|entry| streams::chunk(entry.line.text()?));
+            if let Some(slot) = chunks.get_mut(place) {
+                *slot = text;
+            }
+        }
+        chunks
+    };
+
+    // First all lines in order, which tells all ids and folders; then what came in pieces, and stderr,
+    // which may speak of an id before the wire does.
+    let mut changes: Vec<_> = entries
+        .iter()
+        .zip(&chunks)
+        .map(|(entry, chunk)| {
+            let makes = made_by(&entries, entry);
+            redactor.edits(entry.line, makes.as_deref(), chunk.as_ref().map(|chunk| chunk.whole()).as_ref())
+        })
+        .collect();
+    for message in streams::messages(&entries) {
+        let places: Vec<_> =
+            message.iter().filter_map(|place| Some((*place, chunks.get(*place)?.as_ref()?))).collect();
+        let scope = message.first().and_then(|place| changes.get(*place)).and_then(|(scope, _)| *scope);
+        let texts: Vec<_> = places.iter().map(|(_, chunk)| chunk.text.as_ref()).collect();
+        let rules = |text: &[u8], edits: &mut Edits| {
+            redactor.rules(scope, text, |span, with| edits.replace(span, with))
+        };
+        streams::redact(&texts, "", rules, |piece, span, with| {
+            if let Some((place, chunk)) = places.get(piece)
+                && let Some((_, edits)) = changes.get_mut(*place)
+            {
+                edits.replace(chunk.span(span), escaped(&with));
+            }
+        });
+    }
+    let said: Vec<_> = records
+        .iter()
+        .enumerate()
+        .filter_map(|(place, record)| match &record.event {
+            Event::Stderr(text) => Some((place, text.as_str())),
+            _ => None,
+        })
+        .collect();
+    let texts: Vec<_> = said.iter().map(|(_, text)| *text).collect();
+    let mut errors: Vec<Edits> = texts.iter().map(|_| Edits::default()).collect();
+    let rules =
+        |text: &[u8], edits: &mut Edits| redactor.rules(None, text, |span, with| edits.replace(span, with));
+    streams::redact(&texts, "\n", rules, |piece, span, with| {
+        if let Some(edits) = errors.get_mut(piece) {
+            edits.replace(span, with);
+        }
+    });
+
+    let mut redacted: Vec<Record> = records.to_vec();
+    for (entry, (_, edits)) in entries.iter().zip(changes) {
+        if let Some(record) = redacted.get_mut(entry.record)
+            && !edits.is_empty()
+        {
+            let bytes = edits.apply(&entry.line.bytes).into();
+            record.event = Event::Line(Line { bytes, ..entry.line.clone() });
+        }
+    }
+    for ((place, text), edits) in said.into_iter().zip(errors) {
+        if let Some(record) = redacted.get_mut(place) {
+            record.event = Event::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
+        }
+    }
+    if !redaction.keep_pace {
+        for record in &mut redacted {
+            record.at = Duration::ZERO;
+        }
+    }
+    (redacted, redactor)
+}
+
+/// The session that the answer to a request names.
+fn made_by(entries: &[Entry<'_>], entry: &Entry<'_>) -> Option<String> {
+    let Said::Request { answer: Some(answer), .. } = &entry.said else { return None };
+    match &entries.get(*answer)?.said {
+        Said::Response { outcome: Outcome::Result(result), .. } => session_of(result),
+        _ => None,
+    }
+}

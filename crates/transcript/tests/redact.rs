@@ -1,0 +1,198 @@
+//! Redacting whole transcripts.
+
+use std::time::Duration;
+
+use duologue_transcript::{Event, Exit, Header, Line, Record, Redacted, Redaction, Side, Transcript};
+
+/// A transcript from a script: `> ` what the client says, `< ` what the agent says, `! ` stderr.
+fn transcript(script: &str) -> Transcript {
+    let records = script.lines().filter(|line| !line.trim().is_empty()).enumerate().map(|(at, line)| {
+        let (who, text) = line.trim_start().split_at(2);
+        let event = match who {
+            "> " => Event::Line(Line::new(Side::Client, text.as_bytes())),
+            "< " => Event::Line(Line::new(Side::Agent, text.as_bytes())),
+            _ => Event::Stderr(text.into()),
+        };
+        Record::new(Duration::from_millis(at as u64), event)
+    });
+    Transcript::new(Header::new("duologue test"), records.collect())
+}
+
+fn script(transcript: &Transcript) -> String {
+    let lines = transcript.records().iter().map(|record| match &record.event {
+        Event::Line(line) => {
+            let who = if line.from == Side::Client { "> " } else { "< " };
+            format!("{who}{}\n", String::from_utf8_lossy(&line.bytes))
+        }
+        Event::Stderr(text) => format!("! {text}\n"),
+        other => format!("{other:?}\n"),
+    });
+    lines.collect()
+}
+
+/// Redacted once and twice, it is what is expected.
+fn check(given: &str, expect: &str) {
+    let redacted = transcript(given).redacted();
+    let trimmed: String = expect
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    assert_eq!(script(&redacted), trimmed);
+    assert_eq!(redacted.redacted(), redacted);
+}
+
+#[test]
+fn ids_paths_and_times_are_named() {
+    check(
+        r#"
+        > {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"x","version":"1.2.3"}}}
+        < {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}
+        ! 2026-11-21T11:02:09.274Z session 8724c388-e3c6-4303-927d-e8674b0d4afa in /home/me/proj
+        > {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/home/me/proj","mcpServers":[],"additionalDirectories":["/srv/lib"]}}
+        < {"jsonrpc":"2.0","id":1,"result":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa"}}
+        > {"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","prompt":[{"type":"text","text":"read \/home\/me\/proj\/a.rs, /srv/lib and /home/me/.cache"}]}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","update":{"sessionUpdate":"tool_call","toolCallId":"call_82e3f0afd1ea","title":"Read","locations":[{"path":"/home/me/proj/a.rs","line":3}],"_meta":{"durationMs":190,"startedAt":1795255243998,"step":"52cf57fc-09ac-4e2a-827d-f028687f4cb3"}}}}
+        < {"jsonrpc":"2.0","id":0,"method":"fs/read_text_file","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","path":"/home/me/proj/a.rs"}}
+        > {"jsonrpc":"2.0","id":0,"result":{"content":"made 2026-01-02 03:04:05"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","update":{"sessionUpdate":"agent_message_chunk","messageId":"m-77","content":{"type":"text","text":"In /home/m"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","update":{"sessionUpdate":"agent_message_chunk","messageId":"m-77","content":{"type":"text","text":"e/proj/a.rs"}}}}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}
+        < {"jsonrpc":"2.0","id":2,"result":{"stopReason":"cancelled"}}
+        "#,
+        r#"
+        > {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"x","version":"1.2.3"}}}
+        < {"jsonrpc":"2.0","id":"[request-1]","result":{"protocolVersion":1}}
+        ! [time] session [session-1] in [cwd]
+        > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[],"additionalDirectories":["[cwd-2]"]}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"sessionId":"[session-1]"}}
+        > {"jsonrpc":"2.0","id":"[session-1.request-2]","method":"session/prompt","params":{"sessionId":"[session-1]","prompt":[{"type":"text","text":"read [cwd]\/a.rs, [cwd-2] and [home]/.cache"}]}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"tool_call","toolCallId":"[tool-call-1]","title":"Read","locations":[{"path":"[cwd]/a.rs","line":3}],"_meta":{"durationMs":0,"startedAt":0,"step":"[id-1]"}}}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"fs/read_text_file","params":{"sessionId":"[session-1]","path":"[cwd]/a.rs"}}
+        > {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"content":"made [time]"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","messageId":"[message-1]","content":{"type":"text","text":"In [cwd]"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","messageId":"[message-1]","content":{"type":"text","text":"/a.rs"}}}}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"[session-1.request-2]"}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-2]","result":{"stopReason":"cancelled"}}
+        "#,
+    );
+}
+
+#[test]
+fn sessions_are_numbered_by_who_asked_first_and_count_for_themselves() {
+    check(
+        r#"
+        > {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w/a","mcpServers":[]}}
+        > {"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/w/b","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":2,"result":{"sessionId":"s2"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s2","update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"/w/b/x /w/a"}}}}
+        < {"jsonrpc":"2.0","id":1,"result":{"sessionId":"s1"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"/w/a/x s1 m"}}}}
+        > {"jsonrpc":"2.0","id":"q","method":"session/list","params":{}}
+        < {"jsonrpc":"2.0","id":"q","result":{"sessions":[{"sessionId":"s2","cwd":"/w/b"},{"sessionId":"old","cwd":"/tmp/c"}]}}
+        "#,
+        r#"
+        > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        > {"jsonrpc":"2.0","id":"[session-2.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":"[session-2.request-1]","result":{"sessionId":"[session-2]"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-2]","update":{"sessionUpdate":"agent_message_chunk","messageId":"[message-1]","content":{"type":"text","text":"[cwd]/x /w/a"}}}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"sessionId":"[session-1]"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","messageId":"[message-1]","content":{"type":"text","text":"[cwd]/x s1 m"}}}}
+        > {"jsonrpc":"2.0","id":"[request-1]","method":"session/list","params":{}}
+        < {"jsonrpc":"2.0","id":"[request-1]","result":{"sessions":[{"sessionId":"[session-2]","cwd":"[cwd]"},{"sessionId":"[session-3]","cwd":"[tmp]/c"}]}}
+        "#,
+    );
+}
+
+#[test]
+fn a_secret_in_pieces_is_found() {
+    check(
+        r#"
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"key: sk-ab"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"usage_update","used":1,"size":2}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"other","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hi"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"cdef\u0067hijkl"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"mnopqrst0123, ok"}}}}
+        ! -----BEGIN RSA PRIVATE KEY-----
+        ! MIIEpAIBAAKCAQEA
+        ! -----END RSA PRIVATE KEY----- done
+        "#,
+        r#"
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"key: [secret]"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"usage_update","used":1,"size":2}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-2]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hi"}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""}}}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":", ok"}}}}
+        ! [secret]
+        ! 
+        !  done
+        "#,
+    );
+}
+
+#[test]
+fn rules_of_ones_own() {
+    let redaction = Redaction::default()
+        .versions(true)
+        .folder("/opt/tool", "[tool]")
+        .pattern(r"(?i)build (\d+)", "build [n]")
+        .unwrap()
+        .json_path("$.params.update.rawOutput", "[output]")
+        .unwrap()
+        .json_path("$..pid", 0)
+        .unwrap();
+    let given = transcript(
+        r#"
+        > {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1.2.3"},"protocolVersion":1}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"t","title":"Build 12 of /opt/tool/x","rawOutput":{"a":[1,"sk-abcdefghijklmnop0123"]},"_meta":{"pid":77}}}}
+        "#,
+    );
+    assert_eq!(
+        script(&given.redact(&redaction)),
+        r#"> {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"clientInfo":{"name":"x","version":"[version]"},"protocolVersion":1}}
+< {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"tool_call_update","toolCallId":"[tool-call-1]","title":"build [n] of [tool]/x","rawOutput":"[output]","_meta":{"pid":0}}}}
+"#
+    );
+    let error = Redaction::default().pattern("(", "").unwrap_err();
+    assert!(error.to_string().starts_with("the pattern \"(\" cannot be used"), "{error}");
+    assert!(Redaction::default().json_path("$[", "").is_err());
+}
+
+#[test]
+fn the_header_and_the_pace() {
+    let mut header = Header::new("duologue test");
+    header.program = vec!["/home/me/bin/agent".into(), "--api-key=abcdef123456".into(), "/tmp/x".into()];
+    let records = vec![
+        Record::new(Duration::from_micros(5), Event::Stderr("x".into())),
+        Record::new(Duration::from_micros(9), Event::Exit(Exit::default())),
+    ];
+    let given = Transcript::new(header, records);
+    let redacted = given.redacted();
+    let header = redacted.header();
+    assert_eq!(header.redacted, Redacted::Everything);
+    assert_eq!(header.started, std::time::SystemTime::UNIX_EPOCH);
+    assert_eq!(header.program, ["agent", "--api-key=[secret]", "[tmp]/x"]);
+    assert!(redacted.records().iter().all(|record| record.at.is_zero()));
+    assert_eq!(given.redact(&Redaction::default().keep_pace(true)).records(), given.records());
+
+    let mut file = Vec::new();
+    redacted.write(&mut file).unwrap();
+    assert_eq!(Transcript::read(file.as_slice()).unwrap(), redacted);
+}
+
+#[test]
+fn only_secrets() {
+    let given = transcript(
+        r#"
+        > {"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/home/me","mcpServers":[{"name":"m","command":"/bin/m","args":[],"env":[{"name":"A","value":"b"}]}]}}
+        "#,
+    );
+    let redacted = given.redact(&Redaction::secrets_only());
+    assert_eq!(
+        script(&redacted),
+        r#"> {"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/home/me","mcpServers":[{"name":"m","command":"/bin/m","args":[],"env":[{"name":"A","value":"[secret]"}]}]}}
+"#
+    );
+    assert_eq!(redacted.header().redacted, Redacted::Secrets);
+    assert_eq!(redacted.header().started, given.header().started);
+}
