@@ -61,6 +61,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A place to ignore is no path.
+    #[error("{path} is no path: {reason}")]
+    BadPath {
+        /// What was given.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Error {

@@ -14,6 +14,7 @@ mod reading;
 mod record;
 mod redact;
 mod render;
+mod replay;
 mod transcript;
 
 pub use duologue_schema as schema;
@@ -31,4 +32,5 @@ pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
 pub use render::{About, Answered, FoldedSession, Render, Script, Section, Step, What};
+pub use replay::{Difference, Replay, Report, Timing};
 pub use transcript::Transcript;

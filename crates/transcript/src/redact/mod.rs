@@ -4,7 +4,7 @@ mod folders;
 mod names;
 mod redaction;
 mod redactor;
-mod scan;
+pub(crate) mod scan;
 mod secrets;
 mod shapes;
 mod streams;

@@ -1,0 +1,71 @@
+//! How much of each kind an agent has told: a measure that does not change when a text is cut into
+//! other chunks.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+
+use duologue_rpc::{Limits, Message};
+use serde::Deserialize;
+
+/// What was told in one lane, recorded and live.
+#[derive(Debug, Default)]
+pub(super) struct Amounts {
+    /// Recorded notifications that are not counted yet, in order.
+    ahead: VecDeque<usize>,
+    recorded: HashMap<String, u64>,
+    live: HashMap<String, u64>,
+}
+
+impl Amounts {
+    /// A notification was recorded here; in order.
+    pub(super) fn expect(&mut self, at: usize) {
+        self.ahead.push_back(at);
+    }
+
+    /// A live one.
+    pub(super) fn hear(&mut self, line: &[u8]) {
+        if let Some((kind, amount)) = measure(line) {
+            *self.live.entry(kind).or_default() += amount;
+        }
+    }
+
+    /// Whether as much has come as was recorded before this place; `line` tells what stands where, in
+    /// live words. Places never go back.
+    pub(super) fn has_come(&mut self, before: usize, line: impl Fn(usize) -> Vec<u8>) -> bool {
+        while let Some(at) = self.ahead.front().copied().filter(|at| *at < before) {
+            self.ahead.pop_front();
+            if let Some((kind, amount)) = measure(&line(at)) {
+                *self.recorded.entry(kind).or_default() += amount;
+            }
+        }
+        self.recorded.iter().all(|(kind, amount)| self.live.get(kind).is_some_and(|live| live >= amount))
+    }
+}
+
+/// The kind of a notification, and how much it tells: bytes of text, or one.
+fn measure(line: &[u8]) -> Option<(String, u64)> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        update: Option<Update<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Update<'a> {
+        #[serde(borrow, rename = "sessionUpdate")]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        content: Option<&'a serde_json::value::RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Content<'a> {
+        #[serde(borrow)]
+        text: Cow<'a, str>,
+    }
+    let Message::Notification { method, params } = Message::read(line, &Limits::default())?.ok()? else {
+        return None;
+    };
+    let update = params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok()?.update);
+    let Some(update) = update else { return Some((method.into_owned(), 1)) };
+    let text = update.content.and_then(|raw| serde_json::from_str::<Content<'_>>(raw.get()).ok());
+    Some((update.kind.into_owned(), text.map_or(1, |content| content.text.len() as u64)))
+}

@@ -1,0 +1,364 @@
+//! Whether what comes is what was recorded, names aside.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+use serde_json_path::{JsonPath, ParseError};
+
+use super::names::{Names, OPTION, Pair, SESSION, is_id};
+
+/// The places that are not compared.
+#[derive(Clone, Debug)]
+pub(super) struct Ignored(Vec<JsonPath>);
+
+impl Default for Ignored {
+    fn default() -> Self {
+        let mut ignored = Ignored(Vec::new());
+        // What a client is and can do says who it is, not what it wants; `_meta` is for whom it
+        // concerns. See `Replay::ignore`.
+        for path in ["$.._meta", "clientInfo", "clientCapabilities"] {
+            let _ = ignored.add(path);
+        }
+        ignored
+    }
+}
+
+impl Ignored {
+    /// Adds a JSONPath, or names with dots between them.
+    pub(super) fn add(&mut self, path: &str) -> Result<(), ParseError> {
+        let path =
+            if path.starts_with('$') { JsonPath::parse(path)? } else { JsonPath::parse(&dotted(path))? };
+        self.0.push(path);
+        Ok(())
+    }
+
+    /// Blanks the places: what is null counts as left out.
+    fn blank(&self, value: &mut Value) {
+        for path in &self.0 {
+            let places: Vec<String> =
+                path.query_located(value).iter().map(|node| node.location().to_json_pointer()).collect();
+            for place in places {
+                if let Some(found) = value.pointer_mut(&place) {
+                    *found = Value::Null;
+                }
+            }
+        }
+    }
+}
+
+/// `a.0.*.b` as a JSONPath.
+fn dotted(path: &str) -> String {
+    let mut out = String::from("$");
+    for part in path.split('.') {
+        match part {
+            "*" => out.push_str("[*]"),
+            index if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => {
+                out.push_str(&format!("[{index}]"));
+            }
+            name => {
+                let name = name.replace('\\', "\\\\").replace('\'', "\\'");
+                out.push_str(&format!("['{name}']"));
+            }
+        }
+    }
+    out
+}
+
+/// What may be called otherwise than recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freedom {
+    /// What a client chooses: terminals, its messages, folders, a session that it remembers.
+    Client,
+    /// What an agent chooses: every id.
+    Agent,
+}
+
+/// A comparison of one recorded value with a live one.
+pub(super) struct Comparison<'a> {
+    names: &'a Names,
+    lane: usize,
+    freedom: Freedom,
+    /// Placeholders of a redacted recording stand for any text.
+    holes: bool,
+    /// How many places differ.
+    pub(super) differences: usize,
+    /// The first place that differs.
+    pub(super) first: Option<String>,
+    /// The names that would make the rest equal.
+    pub(super) pairs: Vec<Pair>,
+    path: Vec<String>,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(names: &'a Names, lane: usize, freedom: Freedom, holes: bool) -> Self {
+        Comparison {
+            names,
+            lane,
+            freedom,
+            holes,
+            differences: 0,
+            first: None,
+            pairs: Vec::new(),
+            path: Vec::new(),
+        }
+    }
+
+    /// Compares; the ignored places are left out.
+    pub(super) fn run(mut self, ignored: &Ignored, recorded: &Value, live: &Value) -> Self {
+        let (mut recorded, mut live) = (recorded.clone(), live.clone());
+        ignored.blank(&mut recorded);
+        ignored.blank(&mut live);
+        self.values(&recorded, &live);
+        self
+    }
+
+    pub(super) fn is_equal(&self) -> bool {
+        self.differences == 0
+    }
+
+    fn values(&mut self, recorded: &Value, live: &Value) {
+        match (recorded, live) {
+            (Value::Object(recorded), Value::Object(live)) => {
+                let names: BTreeSet<&String> = recorded.keys().chain(live.keys()).collect();
+                for name in names {
+                    let member = |map: &Map<String, Value>| map.get(name).cloned().unwrap_or_default();
+                    self.path.push(name.clone());
+                    self.values(&member(recorded), &member(live));
+                    self.path.pop();
+                }
+            }
+            (Value::Array(recorded), Value::Array(live)) => {
+                for index in 0..recorded.len().max(live.len()) {
+                    let element = |list: &[Value]| list.get(index).cloned().unwrap_or_default();
+                    self.path.push(index.to_string());
+                    self.values(&element(recorded), &element(live));
+                    self.path.pop();
+                }
+            }
+            (Value::String(recorded), Value::String(live)) => self.texts(recorded, live),
+            (Value::String(recorded), _) if self.holes && is_hole(recorded) => {}
+            (recorded, live) if recorded == live || (is_empty(recorded) && is_empty(live)) => {}
+            _ => self.differ(),
+        }
+    }
+
+    fn texts(&mut self, recorded: &str, live: &str) {
+        let member = self.path.last().map(String::as_str).unwrap_or_default();
+        if is_id(member) {
+            let member = member.to_owned();
+            match self.names.id(self.lane, &member, recorded) {
+                Some(known) if known == live => {}
+                None if self.may_pair(&member, recorded, live) => {
+                    self.pairs.push(Pair::Id { member, recorded: recorded.into(), live: live.into() });
+                }
+                None if recorded == live => {}
+                _ => self.differ(),
+            }
+            return;
+        }
+        if recorded == live && !self.is_folder() {
+            return;
+        }
+        if self.is_folder() {
+            // Each session says its folders once more, and they may be others.
+            self.pairs.push(Pair::Folder { recorded: recorded.into(), live: live.into() });
+            return;
+        }
+        let expected = self.names.translate(self.lane, recorded);
+        // Folders that this very message introduces count as well.
+        let expected = self.pairs.iter().fold(expected.into_owned(), |text, pair| match pair {
+            Pair::Folder { recorded, live } => text.replace(recorded, live),
+            Pair::Id { .. } => text,
+        });
+        if expected != live && !(self.holes && fits(&expected, live)) {
+            self.differ();
+        }
+    }
+
+    fn may_pair(&self, member: &str, recorded: &str, live: &str) -> bool {
+        match self.freedom {
+            Freedom::Agent => true,
+            Freedom::Client if member == OPTION => false,
+            // One that it remembers from elsewhere, unless it is one that it got from us.
+            Freedom::Client if member == SESSION => recorded == live || !self.names.knows_session(live),
+            Freedom::Client => true,
+        }
+    }
+
+    /// The folders that a client gives its sessions.
+    fn is_folder(&self) -> bool {
+        let named = match self.path.as_slice() {
+            [member] => member == "cwd",
+            [list, _] => list == "additionalDirectories",
+            _ => false,
+        };
+        named && self.freedom == Freedom::Client
+    }
+
+    /// How many names would have to be others.
+    pub(super) fn renamed(&self) -> usize {
+        let renames = |pair: &&Pair| match pair {
+            Pair::Id { recorded, live, .. } | Pair::Folder { recorded, live } => recorded != live,
+        };
+        self.pairs.iter().filter(renames).count()
+    }
+
+    fn differ(&mut self) {
+        self.differences += 1;
+        if self.first.is_none() {
+            self.first = Some(self.path.join("."));
+        }
+    }
+}
+
+/// What means the same as leaving it out.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+        _ => false,
+    }
+}
+
+/// A placeholder as redaction writes it: `[time]`, `[session-1.request-2]`.
+fn holes() -> &'static Regex {
+    static HOLES: std::sync::OnceLock<Regex> = std::sync::OnceLock::new();
+    #[allow(clippy::unwrap_used, reason = "a constant, which a test reads")]
+    HOLES.get_or_init(|| Regex::new(r"\[[a-z]+(?:[-.][a-z0-9]+)*\]").unwrap())
+}
+
+fn is_hole(text: &str) -> bool {
+    holes().find(text).is_some_and(|found| found.len() == text.len())
+}
+
+/// Whether `live` is `pattern` with something in place of each placeholder.
+fn fits(pattern: &str, live: &str) -> bool {
+    let mut parts = holes().split(pattern);
+    let Some(mut rest) = parts.next().and_then(|first| live.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(after) = rest.find(part).and_then(|at| rest.get(at + part.len()..)) else { return false };
+        rest = after;
+    }
+    rest.is_empty()
+}
+
+/// A recorded value in live words, for people to compare.
+pub(super) fn translated(names: &Names, lane: usize, value: &Value) -> Value {
+    fn walk(names: &Names, lane: usize, member: &str, value: &mut Value) {
+        match value {
+            Value::String(text) if is_id(member) => {
+                if let Some(live) = names.id(lane, member, text) {
+                    *text = live.into();
+                }
+            }
+            Value::String(text) => *text = names.translate(lane, text).into_owned(),
+            Value::Array(list) => list.iter_mut().for_each(|value| walk(names, lane, member, value)),
+            Value::Object(map) => map.iter_mut().for_each(|(name, value)| walk(names, lane, name, value)),
+            _ => {}
+        }
+    }
+    let mut value = value.clone();
+    walk(names, lane, "", &mut value);
+    value
+}
+
+/// The difference of two values, line by line of their JSON.
+pub(super) fn json_diff(recorded: &Value, live: &Value) -> String {
+    let pretty = |value: &Value| format!("{value:#}\n");
+    text_diff(&pretty(recorded), &pretty(live))
+}
+
+/// The difference of two texts: `-` is recorded, `+` is live.
+pub(super) fn text_diff(recorded: &str, live: &str) -> String {
+    similar::TextDiff::from_lines(recorded, live)
+        .unified_diff()
+        .context_radius(2)
+        .header("recorded", "live")
+        .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn compare(freedom: Freedom, holes: bool, recorded: &Value, live: &Value) -> (Option<String>, Vec<Pair>) {
+        let names = Names::default();
+        let result = Comparison::new(&names, 1, freedom, holes).run(&Ignored::default(), recorded, live);
+        assert_eq!(result.is_equal(), result.first.is_none());
+        (result.first, result.pairs)
+    }
+
+    #[test]
+    fn what_is_left_out_is_empty_and_what_is_ignored_may_differ() {
+        let equal = |recorded, live| compare(Freedom::Client, false, &recorded, &live).0.is_none();
+        assert!(equal(
+            json!({"mcpServers": [], "_meta": {"a": 1}, "x": null}),
+            json!({"additionalDirectories": [], "a": {"_meta": {"b": 2}}})
+        ));
+        assert!(equal(
+            json!({"clientInfo": {"name": "a"}, "clientCapabilities": {"fs": {}}}),
+            json!({"clientInfo": {"name": "b"}})
+        ));
+        assert!(!equal(json!({"prompt": [{"type": "text", "text": "a"}]}), json!({"prompt": []})));
+        assert!(!equal(json!({"a": false}), json!({})));
+    }
+
+    #[test]
+    fn the_first_place_that_differs_is_named() {
+        let (first, _) = compare(
+            Freedom::Client,
+            false,
+            &json!({"prompt": [{"text": "hello"}]}),
+            &json!({"prompt": [{"text": "bye"}]}),
+        );
+        assert_eq!(first.as_deref(), Some("prompt.0.text"));
+    }
+
+    #[test]
+    fn names_are_learned() {
+        let recorded = json!({"cwd": "/a", "text": "see /a/b", "terminalId": "1"});
+        let live = json!({"cwd": "/x", "text": "see /x/b", "terminalId": "2"});
+        let (first, pairs) = compare(Freedom::Client, false, &recorded, &live);
+        assert_eq!(first, None);
+        assert_eq!(pairs.len(), 2);
+        let (first, _) =
+            compare(Freedom::Client, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
+        assert_eq!(first.as_deref(), Some("optionId"));
+        let (first, _) =
+            compare(Freedom::Agent, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
+        assert_eq!(first, None);
+    }
+
+    #[test]
+    fn placeholders_stand_for_any_text() {
+        assert!(fits("at [time] in [cwd]/a", "at 12:30 in /home/a"));
+        assert!(fits("[time]", ""));
+        assert!(fits("plain", "plain"));
+        assert!(!fits("at [time] in", "at 12:30 on"));
+        assert!(!fits("a [time] b [time] c", "a 1 c"));
+        let holes = |holes| compare(Freedom::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
+        assert_eq!(holes(true), None);
+        assert!(holes(false).is_some());
+    }
+
+    #[test]
+    fn paths_are_written_in_two_ways() {
+        let ignores = |path: &str, value: Value| {
+            let mut ignored = Ignored::default();
+            ignored.add(path).unwrap();
+            let mut blanked = value;
+            ignored.blank(&mut blanked);
+            blanked
+        };
+        assert_eq!(ignores("a.0.it's", json!({"a": [{"it's": 1}]})), json!({"a": [{"it's": null}]}));
+        assert_eq!(ignores("$..b", json!({"a": {"b": 1}})), json!({"a": {"b": null}}));
+        assert!(Ignored::default().add("$[").is_err());
+    }
+}

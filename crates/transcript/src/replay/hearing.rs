@@ -1,0 +1,272 @@
+//! What the other side says: which recorded line it is, and what else it may be.
+
+use std::time::Duration;
+
+use duologue_rpc::{Limits, Malformed, Message, Outcome};
+use duologue_schema::{
+    CancelNotification, CancelRequestNotification, Error as WireError, ErrorCode, Notification, Request,
+    RequestId, RequestPermissionRequest,
+};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::compare::{json_diff, translated};
+use super::cues::{CONNECTION, Kind, State, named_request, outcome_value};
+use super::names::SESSION;
+use super::player::Player;
+use super::report::Difference;
+use crate::format::Side;
+
+impl Player {
+    /// Takes a line of the other side.
+    pub(super) fn hear(&mut self, line: &[u8], now: Duration) {
+        self.heard = now;
+        match Message::read(line, &Limits::default()) {
+            None => {}
+            Some(Ok(Message::Request { id, method, params })) => self.request(&id, &method, params, now),
+            Some(Ok(Message::Notification { method, params })) => {
+                self.notification(&method, params, line, now);
+            }
+            Some(Ok(Message::Response { id, outcome })) => self.response(id.get(), &outcome, now),
+            Some(Ok(_)) => {}
+            Some(Err(malformed)) => self.noise(line, &malformed, now),
+        }
+    }
+
+    /// The other side will say nothing more.
+    pub(super) fn end(&mut self, now: Duration) {
+        self.ended = true;
+        self.heard = now;
+    }
+
+    fn request(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>, now: Duration) {
+        let live: Value =
+            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let session =
+            live.get(SESSION).and_then(Value::as_str).map(|live| self.names.session(live).to_owned());
+        let candidates = self.expected.get(method).cloned().unwrap_or_default();
+        // The least different one; among equal ones the one that needs no other names, then the first.
+        let mut nearest: Option<(usize, (usize, usize))> = None;
+        for at in candidates.into_iter().filter(|at| self.cues.is_waiting(*at)) {
+            let lane = self.lane_of(at);
+            let elsewhere = self.session_of(lane) != session.as_deref();
+            if elsewhere && self.plays == Side::Client {
+                continue;
+            }
+            let comparison = self.compare(at, lane, &live);
+            let distance = (comparison.differences, comparison.renamed());
+            if nearest.is_none_or(|(_, least)| distance < least) {
+                nearest = Some((at, distance));
+            }
+            if distance == (0, 0) {
+                break;
+            }
+        }
+        // A client's question is another question when it says something else. What an agent asks is
+        // answered as it was, and the difference shows when all is compared.
+        let fits =
+            |(_, (differences, _)): &(usize, (usize, usize))| *differences == 0 || self.plays == Side::Client;
+        let found = nearest.filter(fits).map(|(at, _)| (at, self.compare(at, self.lane_of(at), &live).pairs));
+        let Some((at, pairs)) = found else {
+            return self.unexpected(id, method, &live, nearest.map(|(at, _)| at));
+        };
+        let lane = self.lane_of(at);
+        pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
+        if let Some(Kind::Request { id: recorded, .. }) = self.cues.get(at).map(|cue| &cue.kind) {
+            self.names.learn_request(false, recorded, id.token());
+        }
+        self.taken.insert(id.token().into(), at);
+        if let Some(expected) = self.expected.get_mut(method) {
+            expected.retain(|other| *other != at);
+        }
+        self.came(at, now);
+        if self.plays == Side::Agent {
+            self.leap(at);
+        }
+    }
+
+    /// Answers a request that was not recorded.
+    fn unexpected(&mut self, id: &RequestId, method: &str, live: &Value, nearest: Option<usize>) {
+        let (mut diff, mut place) = (String::new(), String::new());
+        if let Some(at) = nearest {
+            let lane = self.lane_of(at);
+            let recorded = translated(&self.names, lane, &self.content(at));
+            diff = json_diff(&recorded, live);
+            place = self.compare(at, lane, live).first.unwrap_or_default();
+        }
+        let was_recorded = self.cues.cues.iter().any(
+            |cue| matches!(&cue.kind, Kind::Request { method: other, .. } if !cue.ours && other == method),
+        );
+        let message = match (nearest, was_recorded) {
+            (Some(at), _) => format!(
+                "not in the recording: {method}; the nearest, {}, differs at `{place}`",
+                self.describe(at)
+            ),
+            (None, true) => format!("not in the recording: {method} once more"),
+            (None, false) => format!("not in the recording: {method}"),
+        };
+        let outcome = if self.plays == Side::Client && method == RequestPermissionRequest::METHOD {
+            format!(r#""result":{}"#, json!({"outcome": {"outcome": "cancelled"}}))
+        } else {
+            let code = if was_recorded { ErrorCode::INVALID_PARAMS } else { ErrorCode::METHOD_NOT_FOUND };
+            let data = if diff.is_empty() { Value::Null } else { json!({"difference": diff}) };
+            let mut error = WireError::new(code, message.clone());
+            error.data = (!data.is_null()).then(|| data.into());
+            format!(r#""error":{}"#, serde_json::to_string(&error).unwrap_or_default())
+        };
+        self.answer(id, &outcome);
+        self.differences.push(Difference::Unexpected { what: message, diff });
+    }
+
+    /// An answer that was not recorded.
+    fn answer(&mut self, id: &RequestId, outcome: &str) {
+        self.errands.push_back(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n").into_bytes());
+    }
+
+    /// A request came although others, which had been answered before it was asked, did not: they
+    /// will not come any more, and what belongs to them is left out.
+    fn leap(&mut self, to: usize) {
+        let lane = self.lane_of(to);
+        let passed: Vec<usize> = self
+            .lanes
+            .get(lane)
+            .into_iter()
+            .flat_map(|lane| lane.gates.iter().copied())
+            .take_while(|at| *at < to)
+            .filter(|at| self.cues.is_waiting(*at) && self.answer_of(*at).is_some_and(|answer| answer < to))
+            .collect();
+        let Some(first) = passed.first().copied() else { return };
+        for at in passed {
+            let what = self.describe(at);
+            self.differences.push(Difference::Missing { what });
+        }
+        for at in first..to {
+            let Some(cue) = self.cues.get(at).filter(|cue| cue.lane == lane) else { continue };
+            let stays = match &cue.kind {
+                // Whoever asked is answered.
+                Kind::Response { request: Some(request) } => self.cues.state(*request) == State::Done,
+                // Its answer may still be wanted.
+                Kind::Request { answer, .. } if !cue.ours => answer.is_none_or(|answer| answer > to),
+                _ => false,
+            };
+            if !stays && cue.state == State::Waiting {
+                self.cues.set(at, State::Skipped);
+            }
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&RawValue>, line: &[u8], now: Duration) {
+        let live: Value =
+            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let withdrawn = named_request(params).filter(|_| method == CancelRequestNotification::METHOD);
+        let lane = match &withdrawn {
+            Some(id) => self.taken.get(id).map_or(CONNECTION, |at| self.lane_of(*at)),
+            None => live.get(SESSION).and_then(Value::as_str).map_or(CONNECTION, |live| self.live_lane(live)),
+        };
+        if self.plays == Side::Client {
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.amounts.hear(line);
+                lane.heard = now;
+            }
+            return;
+        }
+        // A cancel that crosses the answer on its way is nothing to speak of, nor is a second one.
+        let open = match &withdrawn {
+            Some(id) => self.taken.get(id).copied(),
+            None => self.taken.values().copied().filter(|at| self.lane_of(*at) == lane).max(),
+        };
+        let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
+        let Some(from) = open.or(Some(0).filter(|_| !cancels)) else { return };
+        let alike: Vec<usize> = self
+            .cues
+            .cues
+            .iter()
+            .enumerate()
+            .skip(from)
+            .filter(|(_, cue)| {
+                let same = matches!(&cue.kind, Kind::Notification { method: other, .. } if other == method);
+                same && !cue.ours && cue.lane == lane
+            })
+            .map(|(at, _)| at)
+            .collect();
+        let waiting: Vec<usize> = alike.iter().copied().filter(|at| self.cues.is_waiting(*at)).collect();
+        let equal = |at: &&usize| cancels || self.compare(**at, lane, &live).is_equal();
+        if let Some(at) = waiting.iter().find(equal).copied() {
+            self.came(at, now);
+        } else if let Some(at) = waiting.first().copied() {
+            let recorded = translated(&self.names, lane, &self.content(at));
+            let diff = json_diff(&recorded, &live);
+            self.differences.push(Difference::Other { what: self.describe(at), diff });
+            self.came(at, now);
+        } else if !(cancels && alike.iter().any(|at| self.cues.state(*at) == State::Done)) {
+            let what = format!("not in the recording: {method}");
+            self.differences.push(Difference::Unexpected { what, diff: String::new() });
+        }
+    }
+
+    fn response(&mut self, id: &str, outcome: &Outcome<'_>, now: Duration) {
+        let Some(request) = self.asked.remove(id) else {
+            let what = format!("an answer to nothing that is open, with the id {id}");
+            self.differences.push(Difference::Unexpected { what, diff: String::new() });
+            return;
+        };
+        let lane = self.lane_of(request);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.heard = now;
+        }
+        let Some(at) = self.answer_of(request) else {
+            if self.plays == Side::Client {
+                let what = format!("{} has an answer, in the recording it had none", self.describe(request));
+                self.differences.push(Difference::Unexpected { what, diff: String::new() });
+            }
+            return;
+        };
+        let live = outcome_value(outcome);
+        let comparison = self.compare(at, lane, &live);
+        let (equal, pairs) = (comparison.is_equal(), comparison.pairs);
+        let recorded = self.content(at);
+        let same_kind = recorded.get("error").is_some() == live.get("error").is_some();
+        // What an agent answers is compared with all the rest, in the end.
+        if !(equal || self.plays == Side::Client && same_kind) {
+            let diff = json_diff(&translated(&self.names, lane, &recorded), &live);
+            let what = format!("the answer to {}", self.describe(request));
+            self.differences.push(Difference::Other { what, diff });
+        }
+        pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
+        if self.plays == Side::Client {
+            // What the agent has not asked before it answered it will not ask any more.
+            let never = (request..at).filter(|at| self.lane_of(*at) == lane && self.is_their_request(*at));
+            never.collect::<Vec<_>>().into_iter().for_each(|at| self.give_up(at));
+        }
+        self.came(at, now);
+    }
+
+    fn noise(&mut self, line: &[u8], malformed: &Malformed, now: Duration) {
+        let next = (0..self.cues.cues.len()).find(|at| {
+            self.cues.is_waiting(*at)
+                && self.cues.get(*at).is_some_and(|cue| !cue.ours && cue.kind == Kind::Aside)
+        });
+        match next {
+            Some(at) if self.plays == Side::Agent => self.came(at, now),
+            None if self.plays == Side::Agent => {
+                let text = String::from_utf8_lossy(line);
+                let what = format!("a line that is no message ({malformed}): {}", shortened(&text));
+                self.differences.push(Difference::Unexpected { what, diff: String::new() });
+                if let Malformed::Request(id, error) = malformed {
+                    self.answer(
+                        id,
+                        &format!(r#""error":{}"#, serde_json::to_string(error).unwrap_or_default()),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(120) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.into(),
+    }
+}

@@ -1,0 +1,319 @@
+//! What we say: what has to come before it, and when it is its turn.
+
+use std::time::Duration;
+
+use super::Timing;
+use super::cues::{CONNECTION, Kind, State};
+use super::names::{Pair, SESSION};
+use super::player::{Player, Step};
+use super::report::Difference;
+use crate::format::{Event, Side};
+
+impl Player {
+    /// What to do now.
+    pub(super) fn next(&mut self, now: Duration) -> Step {
+        if let Some(line) = self.errands.pop_front() {
+            return Step::Say(line);
+        }
+        loop {
+            self.tidy();
+            let mut wake: Option<Duration> = None;
+            let (mut best, mut lost): (Option<usize>, Option<usize>) = (None, None);
+            for number in 0..self.lanes.len() {
+                let Some(head) = self.head(number) else { continue };
+                let until = match self.obstacle(head) {
+                    None => {
+                        let due = self.due(head, now);
+                        if due <= now {
+                            best = Some(best.map_or(head, |other| other.min(head)));
+                        }
+                        due
+                    }
+                    // Only an agent has a limit: whoever waits for an editor is its test.
+                    Some(_) if self.plays == Side::Agent => continue,
+                    Some(gate) => {
+                        let limit = self.limit(gate);
+                        if limit <= now {
+                            lost = Some(gate);
+                        }
+                        limit
+                    }
+                };
+                wake = Some(wake.map_or(until, |other| other.min(until)));
+            }
+            if self.plays == Side::Client && self.ended {
+                return self.abandon();
+            }
+            if let Some(at) = best {
+                if let Some(step) = self.say(at, now) {
+                    return step;
+                }
+            } else if let Some(gate) = lost {
+                self.give_up(gate);
+            } else if let Some(step) = self.rest(now, wake) {
+                return step;
+            }
+        }
+    }
+
+    /// What remains to be done when nothing can be said now.
+    fn rest(&mut self, now: Duration, wake: Option<Duration>) -> Option<Step> {
+        if self.plays == Side::Agent {
+            let all_said = self.lanes.iter().all(|lane| lane.ours.is_empty());
+            return Some(if self.ended || (self.closed && all_said) { Step::Done } else { Step::Wait(wake) });
+        }
+        if wake.is_some() {
+            return Some(Step::Wait(wake));
+        }
+        // All is said. What had come before the client closed comes first.
+        let until = self.cues.client_closed.filter(|_| !self.closed).unwrap_or(usize::MAX);
+        if let Some(gate) =
+            (0..self.lanes.len()).find_map(|lane| self.first_gate(lane).filter(|at| *at < until))
+        {
+            let limit = self.limit(gate);
+            if limit <= now {
+                self.give_up(gate);
+                return None;
+            }
+            return Some(Step::Wait(Some(limit)));
+        }
+        let limit = self.heard + self.settings.patience;
+        if self.closed {
+            return Some(if limit > now { Step::Wait(Some(limit)) } else { Step::Done });
+        }
+        if let Some(settled) = self.settled(until).filter(|settled| *settled > now) {
+            return Some(Step::Wait(Some(settled)));
+        }
+        if self.cues.agent_died {
+            if limit > now {
+                return Some(Step::Wait(Some(limit)));
+            }
+            let what = "the end of the agent, which had ended by itself".into();
+            self.differences.push(Difference::Missing { what });
+        }
+        self.closed = true;
+        self.heard = now;
+        Some(Step::Close)
+    }
+
+    /// The agent has ended: names what it owes, the first thing in each session.
+    fn abandon(&mut self) -> Step {
+        for lane in 0..self.lanes.len() {
+            let owed = self.first_gate(lane).filter(|at| match self.cues.get(*at).map(|cue| &cue.kind) {
+                Some(Kind::Response { request: Some(request) }) => self.cues.state(*request) == State::Done,
+                _ => true,
+            });
+            if let Some(gate) = owed {
+                self.give_up(gate);
+            }
+        }
+        let unsaid =
+            self.lanes.iter().flat_map(|lane| &lane.ours).filter(|at| self.cues.is_waiting(**at)).count();
+        if unsaid > 0 {
+            let what = format!("the agent ended before {unsaid} more recorded lines of the client");
+            self.differences.push(Difference::Other { what, diff: String::new() });
+        }
+        for lane in &mut self.lanes {
+            lane.ours.clear();
+            lane.gates.clear();
+        }
+        if std::mem::replace(&mut self.closed, true) { Step::Done } else { Step::Close }
+    }
+
+    /// Until when something is waited for.
+    fn limit(&self, gate: usize) -> Duration {
+        self.heard_in(self.lane_of(gate)) + self.settings.patience
+    }
+
+    /// Drops what has happened from the front of the lanes.
+    fn tidy(&mut self) {
+        let cues = &self.cues;
+        for lane in &mut self.lanes {
+            while lane.ours.front().is_some_and(|at| !cues.is_waiting(*at)) {
+                lane.ours.pop_front();
+            }
+            while lane.gates.front().is_some_and(|at| !cues.is_waiting(*at)) {
+                lane.gates.pop_front();
+            }
+        }
+    }
+
+    fn head(&self, lane: usize) -> Option<usize> {
+        self.lanes.get(lane)?.ours.front().copied()
+    }
+
+    fn first_gate(&self, lane: usize) -> Option<usize> {
+        self.lanes.get(lane)?.gates.front().copied()
+    }
+
+    /// What has to come before this can be said.
+    fn obstacle(&self, at: usize) -> Option<usize> {
+        let cue = self.cues.get(at)?;
+        let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
+        let anywhere = || (0..self.lanes.len()).filter_map(before).min();
+        if self.plays == Side::Agent && !self.ended {
+            if let Some(closed) = self.cues.client_closed.filter(|closed| *closed <= at) {
+                return Some(closed);
+            }
+        }
+        if matches!(cue.kind, Kind::Eof | Kind::Exit(_)) {
+            // The end comes after everything else.
+            let ours = (0..self.lanes.len()).filter_map(|lane| self.head(lane)).min();
+            return anywhere().or(ours.filter(|other| *other < at));
+        }
+        if self.plays == Side::Client {
+            // A client knows what it has heard, wherever it was: a session begins after what had been
+            // answered, and whatever concerns the connection may concern every session.
+            let begins = self.lanes.get(cue.lane).is_some_and(|lane| lane.anchor.is_none());
+            if cue.lane == CONNECTION || begins {
+                return anywhere();
+            }
+            return before(cue.lane).or_else(|| before(CONNECTION));
+        }
+        if let Some(gate) = before(cue.lane) {
+            return Some(gate);
+        }
+        if cue.lane == CONNECTION && !self.answers_wait_behind(at) {
+            // Nothing says which session it belongs to, so it keeps its place among all. But nobody may
+            // wait for it: an answer behind it brings it along.
+            return anywhere();
+        }
+        None
+    }
+
+    /// Whether this, or something of ours behind it in the lane of the connection, is an answer that
+    /// can be given.
+    fn answers_wait_behind(&self, at: usize) -> bool {
+        let limit = self.first_gate(CONNECTION).unwrap_or(usize::MAX);
+        self.lanes.get(CONNECTION).is_some_and(|lane| {
+            lane.ours.iter().copied().skip_while(|other| *other < at).take_while(|other| *other < limit).any(
+                |other| {
+                    matches!(
+                        self.cues.get(other).map(|cue| &cue.kind),
+                        Some(Kind::Response { request: Some(request) }) if self.cues.state(*request) == State::Done
+                    )
+                },
+            )
+        })
+    }
+
+    /// When a line that nothing stands in the way of is to be said.
+    fn due(&mut self, at: usize, now: Duration) -> Duration {
+        let Some(cue) = self.cues.get(at) else { return now };
+        let (recorded, number) = (cue.at, cue.lane);
+        let (before, live) = self.lanes.get(number).and_then(|lane| lane.anchor).unwrap_or(self.anchor);
+        let pace = match self.settings.timing {
+            Timing::Fast => Duration::ZERO,
+            Timing::Recorded => recorded.saturating_sub(before),
+            Timing::Scaled(factor) => {
+                let seconds = recorded.saturating_sub(before).as_secs_f64() * factor;
+                Duration::try_from_secs_f64(seconds).unwrap_or_default()
+            }
+        };
+        let due = if self.ended { now } else { live + pace };
+        if self.plays == Side::Agent {
+            return due;
+        }
+        // What streams in before this line may be cut otherwise, and another text may be shorter, so it
+        // is waited for only so long; as long as it took, if the line interrupts something.
+        let interrupts = self.asked.values().any(|request| self.lane_of(*request) == number);
+        let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
+        let settle = self.settings.settle + took;
+        if self.has_come(number, at) {
+            return due;
+        }
+        let Some(lane) = self.lanes.get_mut(number) else { return due };
+        let since = *lane.open_since.get_or_insert(now);
+        due.max(since.max(lane.heard) + settle)
+    }
+
+    /// Whether an agent has told as much in a lane as it had before a place.
+    fn has_come(&mut self, lane: usize, before: usize) -> bool {
+        let (names, cues, records) = (&self.names, &self.cues, self.transcript.records());
+        let line = |at: usize| {
+            let line = cues.get(at).and_then(|cue| records.get(cue.record)?.line());
+            let live = line.and_then(|line| names.rewrite(lane, line.text()?, None));
+            live.or_else(|| line.map(|line| line.bytes.to_vec())).unwrap_or_default()
+        };
+        self.lanes.get_mut(lane).is_none_or(|lane| lane.amounts.has_come(before, line))
+    }
+
+    /// When notifications at the end of the lanes have had their time.
+    fn settled(&mut self, until: usize) -> Option<Duration> {
+        let lanes: Vec<usize> = (0..self.lanes.len()).collect();
+        let behind = lanes.into_iter().filter(|lane| !self.has_come(*lane, until));
+        let heard = behind.collect::<Vec<_>>().into_iter().map(|lane| self.heard_in(lane)).max();
+        heard.map(|heard| heard + self.settings.settle)
+    }
+
+    fn say(&mut self, at: usize, now: Duration) -> Option<Step> {
+        let cue = self.cues.get(at)?;
+        let number = cue.lane;
+        let record = self.transcript.records().get(cue.record)?;
+        let mut id = None;
+        match &cue.kind {
+            Kind::Response { request: Some(request) } => {
+                if self.cues.state(*request) != State::Done {
+                    // Nobody has asked.
+                    self.cues.set(at, State::Skipped);
+                    return None;
+                }
+                let taken = self.taken.iter().find(|(_, taken)| *taken == request);
+                id = taken.map(|(id, _)| id.clone());
+                if let Some(id) = &id {
+                    self.taken.remove(id);
+                }
+            }
+            Kind::Request { id: recorded, .. } => {
+                let mut live = recorded.clone();
+                while self.asked.contains_key(&live) {
+                    self.fresh_ids += 1;
+                    live = format!("\"replay-{}\"", self.fresh_ids);
+                }
+                self.names.learn_request(true, recorded, &live);
+                self.asked.insert(live.clone(), at);
+                id = Some(live);
+            }
+            Kind::Eof | Kind::Exit(_) => {
+                if let (Kind::Exit(exit), true) = (&cue.kind, self.cues.agent_died) {
+                    self.exit = Some(*exit);
+                }
+                self.cues.set(at, State::Done);
+                self.closed = true;
+                return Some(Step::Close);
+            }
+            _ => {}
+        }
+        let step = match &record.event {
+            Event::Line(line) => {
+                let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));
+                let mut bytes = live.unwrap_or_else(|| line.bytes.to_vec());
+                bytes.extend_from_slice(line.end.as_str().as_bytes());
+                Step::Say(bytes)
+            }
+            Event::Stderr(text) => Step::Stderr(text.clone()),
+            _ => {
+                self.cues.set(at, State::Skipped);
+                return None;
+            }
+        };
+        if self.plays == Side::Agent {
+            self.introduce(at, number);
+        }
+        self.happened(at, now);
+        Some(step)
+    }
+
+    /// A session that we name has the recorded name from then on.
+    fn introduce(&mut self, at: usize, number: usize) {
+        let first = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
+        let answer = matches!(self.cues.get(at).map(|cue| &cue.kind), Some(Kind::Response { .. }));
+        let Some(name) = self.cues.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
+            return;
+        };
+        if self.names.id(number, SESSION, &name).is_none() {
+            let pair = Pair::Id { member: SESSION.into(), recorded: name.clone(), live: name };
+            self.names.learn(number, pair);
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! The player in the hands of a test: live lines in, our lines out, time by hand.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::player::{Player, Step};
+use super::{Replay, Timing};
+use crate::format::{Event, Exit, Header, Line, Record, Redacted, Side};
+use crate::transcript::Transcript;
+
+/// A recording in short: `> line` is the client's, `< line` the agent's, `!` stderr, `>.` and `<.` the
+/// ends, `x3` an exit code. A millisecond lies between two of them. What begins with `{` gets its
+/// `jsonrpc`.
+fn recording(script: &str) -> Transcript {
+    let records =
+        script.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate().map(|(at, line)| {
+            let (sign, rest) = line.split_at(1);
+            let side = if sign == ">" { Side::Client } else { Side::Agent };
+            let event = match (sign, rest.trim()) {
+                ("x", code) => Event::Exit(Exit { code: code.parse().ok(), signal: None }),
+                ("!", text) => Event::Stderr(text.into()),
+                (_, ".") => Event::Eof(side),
+                (_, text) => Event::Line(Line::new(side, frame(text).into_bytes())),
+            };
+            Record::new(Duration::from_millis(at as u64), event)
+        });
+    Transcript::new(Header::new("by hand"), records.collect())
+}
+
+fn frame(text: &str) -> String {
+    match text.strip_prefix('{') {
+        Some(rest) => format!(r#"{{"jsonrpc":"2.0",{rest}"#),
+        None => text.into(),
+    }
+}
+
+fn redacted(transcript: Transcript) -> Transcript {
+    let mut header = transcript.header().clone();
+    header.redacted = Redacted::Everything;
+    Transcript::new(header, transcript.records().to_vec())
+}
+
+/// A replay and what it did.
+struct Bench {
+    player: Player,
+    now: Duration,
+    log: String,
+}
+
+impl Bench {
+    fn new(transcript: Transcript, plays: Side) -> Self {
+        Self::with(Replay::new(transcript), plays)
+    }
+
+    fn with(replay: Replay, plays: Side) -> Self {
+        let player = Player::new(replay.transcript, replay.settings, plays);
+        let mut bench = Bench { player, now: Duration::ZERO, log: String::new() };
+        bench.run();
+        bench
+    }
+
+    /// Takes steps until one has to wait; tells until when.
+    fn run(&mut self) -> Option<Duration> {
+        loop {
+            let step = self.player.next(self.now);
+            let log = &mut self.log;
+            match step {
+                Step::Say(bytes) => {
+                    let text = String::from_utf8_lossy(&bytes);
+                    let _ = writeln!(log, "{}", text.trim_end().replace(r#""jsonrpc":"2.0","#, ""));
+                }
+                Step::Stderr(text) => {
+                    let _ = writeln!(log, "! {text}");
+                }
+                Step::Close if log.ends_with("closed\n") => {}
+                Step::Close => log.push_str("closed\n"),
+                Step::Wait(until) => return until,
+                Step::Done => {
+                    log.push_str("done\n");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Lets the other side say something; what comes of it is logged under it.
+    fn hear(&mut self, line: &str) -> &mut Self {
+        let _ = writeln!(self.log, "        {line}");
+        self.player.hear(frame(line).as_bytes(), self.now);
+        self.run();
+        self
+    }
+
+    fn end(&mut self) -> &mut Self {
+        self.log.push_str("        .\n");
+        self.player.end(self.now);
+        self.run();
+        self
+    }
+
+    /// Lets time pass, however long it takes.
+    fn wait(&mut self) -> &mut Self {
+        for _ in 0..100 {
+            let Some(until) = self.run() else { return self };
+            let _ = writeln!(self.log, "        {:?}", until.saturating_sub(self.now));
+            self.now = until;
+        }
+        panic!("time passes and nothing happens:\n{}", self.log);
+    }
+
+    fn log(&mut self) -> String {
+        let mut log = std::mem::take(&mut self.log);
+        for difference in self.player.differences() {
+            let _ = writeln!(log, "DIFFERENCE {difference}");
+        }
+        for unused in self.player.unused() {
+            let _ = writeln!(log, "UNUSED {unused}");
+        }
+        if let Some(exit) = self.player.exit() {
+            let _ = writeln!(log, "EXIT {:?}", exit.code);
+        }
+        log
+    }
+}
+
+fn agent(script: &str) -> Bench {
+    Bench::new(recording(script), Side::Agent)
+}
+
+fn client(script: &str) -> Bench {
+    Bench::new(recording(script), Side::Client)
+}
+
+const TURN: &str = r#"
+    ! loading
+    < npm WARN
+    > {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
+    < {"id":0,"result":{"protocolVersion":1}}
+    > {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
+    < {"id":1,"result":{"sessionId":"s"}}
+    > {"id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}
+    < {"method":"session/update","params":{"sessionId":"s","update":{"n":1}}}
+    < {"id":"q","method":"session/request_permission","params":{"sessionId":"s","path":"/home/me/p/a"}}
+    > {"id":"q","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}
+    < {"method":"session/update","params":{"sessionId":"s","update":{"n":2}}}
+    < {"id":2,"result":{"stopReason":"end_turn"}}
+    > .
+    < .
+    x0
+"#;
+
+#[test]
+fn a_turn_comes_as_recorded() {
+    let mut bench = agent(TURN);
+    bench
+        .hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
+        .hear(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
+        .hear(r#"{"id":12,"method":"session/prompt","params":{"prompt":[{"text":"hello","type":"text"}],"sessionId":"s"}}"#)
+        .hear(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}"#)
+        .end();
+    insta::assert_snapshot!(bench.log(), @r#"
+    ! loading
+    npm WARN
+            {"id":10,"method":"initialize","params":{"protocolVersion":1}}
+    {"id":10,"result":{"protocolVersion":1}}
+            {"id":11,"method":"session/new","params":{"cwd":"/x"}}
+    {"id":11,"result":{"sessionId":"s"}}
+            {"id":12,"method":"session/prompt","params":{"prompt":[{"text":"hello","type":"text"}],"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s","update":{"n":1}}}
+    {"id":"q","method":"session/request_permission","params":{"sessionId":"s","path":"/x/a"}}
+            {"id":"q","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}
+    {"method":"session/update","params":{"sessionId":"s","update":{"n":2}}}
+    {"id":12,"result":{"stopReason":"end_turn"}}
+            .
+    closed
+    done
+    "#);
+}
+
+#[test]
+fn another_prompt_and_another_answer_are_shown() {
+    let mut bench = agent(TURN);
+    bench
+        .hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
+        .hear(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
+        .hear(r#"{"id":12,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"bye"}]}}"#)
+        .hear(r#"{"id":13,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}"#)
+        .hear(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"no"}}}"#)
+        .hear(r#"{"id":14,"method":"session/set_mode","params":{"sessionId":"s"}}"#)
+        .end();
+    insta::assert_snapshot!(bench.log(), @r#"
+    ! loading
+    npm WARN
+            {"id":10,"method":"initialize","params":{"protocolVersion":1}}
+    {"id":10,"result":{"protocolVersion":1}}
+            {"id":11,"method":"session/new","params":{"cwd":"/x"}}
+    {"id":11,"result":{"sessionId":"s"}}
+            {"id":12,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"bye"}]}}
+    {"id":12,"error":{"code":-32602,"message":"not in the recording: session/prompt; the nearest, the session/prompt in s of line 8, differs at `prompt.0.text`","data":{"difference":"--- recorded\n+++ live\n@@ -2,5 +2,5 @@\n   \"prompt\": [\n     {\n-      \"text\": \"hello\",\n+      \"text\": \"bye\",\n       \"type\": \"text\"\n     }\n"}}}
+            {"id":13,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}
+    {"method":"session/update","params":{"sessionId":"s","update":{"n":1}}}
+    {"id":"q","method":"session/request_permission","params":{"sessionId":"s","path":"/x/a"}}
+            {"id":"q","result":{"outcome":{"outcome":"selected","optionId":"no"}}}
+    {"method":"session/update","params":{"sessionId":"s","update":{"n":2}}}
+    {"id":13,"result":{"stopReason":"end_turn"}}
+            {"id":14,"method":"session/set_mode","params":{"sessionId":"s"}}
+    {"id":14,"error":{"code":-32601,"message":"not in the recording: session/set_mode"}}
+            .
+    closed
+    done
+    DIFFERENCE not in the recording: session/prompt; the nearest, the session/prompt in s of line 8, differs at `prompt.0.text`
+        --- recorded
+        +++ live
+        @@ -2,5 +2,5 @@
+           "prompt": [
+             {
+        -      "text": "hello",
+        +      "text": "bye",
+               "type": "text"
+             }
+    DIFFERENCE not as recorded: the answer to the session/request_permission in s of line 10
+        --- recorded
+        +++ live
+        @@ -2,5 +2,5 @@
+           "result": {
+             "outcome": {
+        -      "optionId": "yes",
+        +      "optionId": "no",
+               "outcome": "selected"
+             }
+    DIFFERENCE not in the recording: session/set_mode
+    "#);
+}
+
+#[test]
+fn a_client_that_leaves_early_is_told_of() {
+    let mut bench = agent(TURN);
+    bench.hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#).end();
+    insta::assert_snapshot!(bench.log(), @r#"
+    ! loading
+    npm WARN
+            {"id":10,"method":"initialize","params":{"protocolVersion":1}}
+    {"id":10,"result":{"protocolVersion":1}}
+            .
+    done
+    UNUSED the session/new in s of line 6
+    UNUSED the session/prompt in s of line 8
+    "#);
+}
+
+#[test]
+fn what_was_left_out_is_passed_over() {
+    let mut bench = agent(
+        r#"
+        > {"id":1,"method":"session/new","params":{"cwd":"/a"}}
+        < {"id":1,"result":{"sessionId":"s"}}
+        > {"id":2,"method":"session/set_mode","params":{"sessionId":"s","modeId":"m"}}
+        < {"method":"session/update","params":{"sessionId":"s","mode":"m"}}
+        < {"id":2,"result":{}}
+        > {"id":3,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"id":3,"result":{}}
+        "#,
+    );
+    bench
+        .hear(r#"{"id":1,"method":"session/new","params":{"cwd":"/a"}}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"session/new","params":{"cwd":"/a"}}
+    {"id":1,"result":{"sessionId":"s"}}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"id":2,"result":{}}
+    DIFFERENCE missing: the session/set_mode in s of line 4
+    "#);
+}
+
+#[test]
+fn cancels_may_come_late_or_twice_but_not_out_of_nowhere() {
+    let script = r#"
+        > {"id":1,"method":"session/new","params":{"cwd":"/a"}}
+        < {"id":1,"result":{"sessionId":"s"}}
+        > {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"method":"session/update","params":{"sessionId":"s","n":1}}
+        > {"method":"session/cancel","params":{"sessionId":"s"}}
+        < {"id":2,"result":{"stopReason":"cancelled"}}
+        > {"id":3,"method":"session/prompt","params":{"sessionId":"s"}}
+        > {"method":"$/cancel_request","params":{"requestId":3}}
+        < {"id":3,"error":{"code":-32800,"message":"cancelled"}}
+        > {"method":"$/cancel_request","params":{"requestId":3}}
+        > {"id":4,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"id":4,"result":{}}
+        "#;
+    let mut bench = agent(script);
+    bench
+        .hear(r#"{"id":"a","method":"session/new","params":{"cwd":"/a"}}"#)
+        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"id":"b","method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"id":"c","method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
+        .hear(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
+        .hear(r#"{"id":"d","method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":"a","method":"session/new","params":{"cwd":"/a"}}
+    {"id":"a","result":{"sessionId":"s"}}
+            {"method":"session/cancel","params":{"sessionId":"s"}}
+            {"id":"b","method":"session/prompt","params":{"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s","n":1}}
+            {"method":"session/cancel","params":{"sessionId":"s"}}
+    {"id":"b","result":{"stopReason":"cancelled"}}
+            {"method":"session/cancel","params":{"sessionId":"s"}}
+            {"id":"c","method":"session/prompt","params":{"sessionId":"s"}}
+            {"method":"session/cancel","params":{"sessionId":"s"}}
+            {"method":"$/cancel_request","params":{"requestId":"c"}}
+    {"id":"c","error":{"code":-32800,"message":"cancelled"}}
+            {"method":"$/cancel_request","params":{"requestId":"c"}}
+            {"id":"d","method":"session/prompt","params":{"sessionId":"s"}}
+    {"id":"d","result":{}}
+    DIFFERENCE not in the recording: session/cancel
+    "#);
+}
+
+#[test]
+fn sessions_run_beside_each_other_in_any_order() {
+    let script = r#"
+        > {"id":1,"method":"session/new","params":{"cwd":"/a"}}
+        > {"id":2,"method":"session/new","params":{"cwd":"/b"}}
+        < {"id":2,"result":{"sessionId":"t"}}
+        < {"id":1,"result":{"sessionId":"s"}}
+        > {"id":3,"method":"session/prompt","params":{"sessionId":"s"}}
+        > {"id":4,"method":"session/prompt","params":{"sessionId":"t"}}
+        < {"method":"session/update","params":{"sessionId":"s","path":"/a/1"}}
+        < {"method":"session/update","params":{"sessionId":"t","path":"/b/1"}}
+        < {"id":3,"result":{}}
+        < {"id":4,"result":{}}
+        > {"id":5,"method":"session/list","params":{}}
+        < {"id":5,"result":{}}
+        "#;
+    let mut bench = agent(script);
+    bench
+        .hear(r#"{"id":1,"method":"session/new","params":{"cwd":"/b"}}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"t"}}"#)
+        .hear(r#"{"id":3,"method":"session/list","params":{}}"#)
+        .hear(r#"{"id":4,"method":"session/new","params":{"cwd":"/z"}}"#)
+        .hear(r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"session/new","params":{"cwd":"/b"}}
+    {"id":1,"result":{"sessionId":"t"}}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"t"}}
+    {"method":"session/update","params":{"sessionId":"t","path":"/b/1"}}
+    {"id":2,"result":{}}
+            {"id":3,"method":"session/list","params":{}}
+    {"id":3,"result":{}}
+            {"id":4,"method":"session/new","params":{"cwd":"/z"}}
+    {"id":4,"result":{"sessionId":"s"}}
+            {"id":5,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s","path":"/z/1"}}
+    {"id":5,"result":{}}
+    "#);
+}
+
+#[test]
+fn a_redacted_recording_has_live_names() {
+    let script = r#"
+        > {"id":"[request-1]","method":"session/load","params":{"sessionId":"[session-1]","cwd":"[cwd]"}}
+        < {"id":"[request-1]","result":{}}
+        > {"id":"[request-2]","method":"session/prompt","params":{"sessionId":"[session-1]","prompt":[{"text":"at [time] in [cwd]/a"}]}}
+        < {"id":"[request-1]","method":"terminal/create","params":{"sessionId":"[session-1]","cwd":"[cwd]"}}
+        > {"id":"[request-1]","result":{"terminalId":"[terminal-1]"}}
+        < {"id":"[request-2]","method":"terminal/output","params":{"sessionId":"[session-1]","terminalId":"[terminal-1]"}}
+        > {"id":"[request-2]","result":{"output":"[cwd]/a"}}
+        < {"id":"[request-2]","result":{}}
+        "#;
+    let mut bench = Bench::new(redacted(recording(script)), Side::Agent);
+    bench
+        .hear(r#"{"id":1,"method":"session/load","params":{"sessionId":"old","cwd":"/x"}}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"old","prompt":[{"text":"at 12:30 in /x/a"}]}}"#)
+        .hear(r#"{"id":"[request-1]","result":{"terminalId":"pty-7"}}"#)
+        .hear(r#"{"id":"[request-2]","result":{"output":"/x/a"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"session/load","params":{"sessionId":"old","cwd":"/x"}}
+    {"id":1,"result":{}}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"old","prompt":[{"text":"at 12:30 in /x/a"}]}}
+    {"id":"[request-1]","method":"terminal/create","params":{"sessionId":"old","cwd":"/x"}}
+            {"id":"[request-1]","result":{"terminalId":"pty-7"}}
+    {"id":"[request-2]","method":"terminal/output","params":{"sessionId":"old","terminalId":"pty-7"}}
+            {"id":"[request-2]","result":{"output":"/x/a"}}
+    {"id":2,"result":{}}
+    "#);
+}
+
+#[test]
+fn an_agent_that_died_dies_again() {
+    let mut bench = agent(
+        r#"
+        > {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"method":"session/update","params":{"sessionId":"s"}}
+        ! panicked
+        < .
+        x101
+        "#,
+    );
+    bench.hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s"}}
+    ! panicked
+    closed
+    done
+    EXIT Some(101)
+    "#);
+}
+
+#[test]
+fn pauses_are_recorded_or_scaled() {
+    let script = r#"
+        > {"id":1,"method":"a"}
+        < {"method":"b"}
+        < {"method":"c"}
+        < {"id":1,"result":{}}
+        "#;
+    let replay = Replay::new(recording(script)).timing(Timing::Scaled(2.0));
+    let mut bench = Bench::with(replay, Side::Agent);
+    bench.hear(r#"{"id":1,"method":"a"}"#);
+    for _ in 0..3 {
+        let until = bench.run().unwrap();
+        assert_eq!(until.checked_sub(bench.now).unwrap(), Duration::from_millis(2));
+        bench.now = until;
+        bench.run();
+    }
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"a"}
+    {"method":"b"}
+    {"method":"c"}
+    {"id":1,"result":{}}
+    "#);
+}
+
+#[test]
+fn noise_keeps_its_place_and_holds_up_nobody() {
+    let script = r#"
+        > {"id":1,"method":"a"}
+        < {"id":1,"result":{}}
+        > {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+        < noise
+        < {"id":2,"result":{}}
+        > {"id":3,"method":"b"}
+        < {"id":3,"result":{}}
+        "#;
+    let mut bench = agent(script);
+    bench
+        .hear(r#"{"id":1,"method":"a"}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"id":3,"method":"b"}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"a"}
+    {"id":1,"result":{}}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+    noise
+    {"id":2,"result":{}}
+            {"id":3,"method":"b"}
+    {"id":3,"result":{}}
+    "#);
+    let mut bench = agent(script);
+    bench.hear(r#"{"id":1,"method":"a"}"#).hear(r#"{"id":3,"method":"b"}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"a"}
+    {"id":1,"result":{}}
+            {"id":3,"method":"b"}
+    noise
+    {"id":3,"result":{}}
+    UNUSED the session/prompt in s of line 4
+    "#);
+}
+
+#[test]
+fn a_client_says_what_it_said_when_it_has_heard_enough() {
+    let mut bench = client(TURN);
+    bench
+        .hear(r#"{"id":0,"result":{"protocolVersion":1}}"#)
+        .hear(r#"{"id":1,"result":{"sessionId":"live"}}"#)
+        .hear(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":1}}}"#)
+        .hear(r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"live"}}"#)
+        .hear(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":2}}}"#)
+        .hear(r#"{"id":2,"result":{"stopReason":"end_turn"}}"#)
+        .end();
+    insta::assert_snapshot!(bench.log(), @r#"
+    {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
+            {"id":0,"result":{"protocolVersion":1}}
+    {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
+            {"id":1,"result":{"sessionId":"live"}}
+    {"id":2,"method":"session/prompt","params":{"sessionId":"live","prompt":[{"type":"text","text":"hello"}]}}
+            {"method":"session/update","params":{"sessionId":"live","update":{"n":1}}}
+            {"id":7,"method":"session/request_permission","params":{"sessionId":"live"}}
+    {"id":7,"result":{"outcome":{"outcome":"selected","optionId":"yes"}}}
+            {"method":"session/update","params":{"sessionId":"live","update":{"n":2}}}
+            {"id":2,"result":{"stopReason":"end_turn"}}
+    closed
+            .
+    done
+    "#);
+}
+
+#[test]
+fn what_an_agent_does_not_do_is_missing_and_what_it_does_besides_is_refused() {
+    let mut bench = client(TURN);
+    bench
+        .hear(r#"{"id":0,"result":{"protocolVersion":1}}"#)
+        .hear(r#"{"id":1,"error":{"code":-32000,"message":"log in first"}}"#)
+        .hear(r#"{"id":5,"method":"session/request_permission","params":{"sessionId":"other"}}"#)
+        .hear(r#"{"id":6,"method":"fs/read_text_file","params":{"sessionId":"s"}}"#)
+        .wait();
+    insta::assert_snapshot!(bench.log(), @r#"
+    {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
+            {"id":0,"result":{"protocolVersion":1}}
+    {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
+            {"id":1,"error":{"code":-32000,"message":"log in first"}}
+    {"id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}
+            {"id":5,"method":"session/request_permission","params":{"sessionId":"other"}}
+    {"id":5,"result":{"outcome":{"outcome":"cancelled"}}}
+            {"id":6,"method":"fs/read_text_file","params":{"sessionId":"s"}}
+    {"id":6,"error":{"code":-32601,"message":"not in the recording: fs/read_text_file"}}
+            30s
+    closed
+            30s
+    done
+    DIFFERENCE not as recorded: the answer to the session/new in s of line 6
+        --- recorded
+        +++ live
+        @@ -1,5 +1,5 @@
+         {
+        -  "result": {
+        -    "sessionId": "s"
+        +  "error": {
+        +    "code": -32000
+           }
+         }
+    DIFFERENCE not in the recording: session/request_permission once more
+    DIFFERENCE not in the recording: fs/read_text_file
+    DIFFERENCE missing: the session/request_permission in s of line 10
+    DIFFERENCE missing: the answer of line 13 to the session/prompt in s of line 8
+    "#);
+}
+
+#[test]
+fn a_cancel_waits_for_what_it_interrupts() {
+    let update = |text: &str| {
+        format!(
+            r#"{{"method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#
+        )
+    };
+    let script = format!(
+        r#"
+        > {{"id":1,"method":"session/prompt","params":{{"sessionId":"s"}}}}
+        < {}
+        > {{"method":"session/cancel","params":{{"sessionId":"s"}}}}
+        < {{"id":1,"result":{{"stopReason":"cancelled"}}}}
+        "#,
+        update("abcd")
+    );
+    let mut bench = client(&script);
+    bench.hear(&update("a")).hear(&update("bc")).hear(&update("d"));
+    bench.hear(r#"{"id":1,"result":{"stopReason":"cancelled"}}"#).wait();
+    insta::assert_snapshot!(bench.log(), @r#"
+    {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
+            {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"}}}}
+            {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"bc"}}}}
+            {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"d"}}}}
+    {"method":"session/cancel","params":{"sessionId":"s"}}
+            {"id":1,"result":{"stopReason":"cancelled"}}
+    closed
+            30s
+    done
+    "#);
+}
+
+#[test]
+fn an_agent_that_ends_early_owes_something() {
+    let mut bench = client(TURN);
+    bench.hear(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
+    insta::assert_snapshot!(bench.log(), @r#"
+    {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
+            {"id":0,"result":{"protocolVersion":1}}
+    {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
+            .
+    closed
+    done
+    DIFFERENCE missing: the answer of line 7 to the session/new in s of line 6
+    DIFFERENCE not as recorded: the agent ended before 2 more recorded lines of the client
+    UNUSED the session/request_permission in s of line 10
+    "#);
+}

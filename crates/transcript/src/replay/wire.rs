@@ -1,0 +1,166 @@
+//! The lines of a replay on the wire. They are written as they were, noise included, so this is no
+//! connection with its manners but bytes in and bytes out.
+
+use std::future::pending;
+use std::io;
+
+use duologue_rpc::{Limits, Transport};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until};
+
+use super::player::{Player, Step};
+use crate::format::{Event, Line, LineEnd, Record, Side};
+
+/// Unwritten output beyond which nothing more is said.
+const FULL: usize = 256 * 1024;
+
+/// Plays until it is over; returns what was said.
+pub(super) async fn play(
+    player: &mut Player,
+    plays: Side,
+    transport: Transport,
+    mut stderr: Option<Box<dyn FnMut(&str) + Send>>,
+) -> io::Result<Vec<Record>> {
+    let started = Instant::now();
+    let (mut reader, writer) = transport.into_split();
+    let mut writer = Some(writer);
+    let mut live = Vec::new();
+    let mut input = Input::default();
+    let mut output: Vec<u8> = Vec::new();
+    let (mut ended, mut close) = (false, false);
+    loop {
+        let now = started.elapsed();
+        let mut wake = None;
+        let mut done = false;
+        while output.len() < FULL {
+            match player.next(now) {
+                Step::Say(bytes) => {
+                    // What nobody can read any more was not said.
+                    if writer.is_some() && !close {
+                        live.push(Record::new(now, Event::Line(line(plays, &bytes))));
+                        output.extend_from_slice(&bytes);
+                    }
+                }
+                Step::Stderr(text) => {
+                    if let Some(stderr) = &mut stderr {
+                        stderr(&text);
+                    }
+                }
+                Step::Close => {
+                    if !close {
+                        live.push(Record::new(now, Event::Eof(plays)));
+                    }
+                    close = true;
+                }
+                Step::Wait(until) => {
+                    wake = until.and_then(|until| started.checked_add(until));
+                    break;
+                }
+                Step::Done => {
+                    done = true;
+                    break;
+                }
+            }
+        }
+        if output.is_empty() {
+            if close || done {
+                if let Some(mut writer) = writer.take() {
+                    // Whoever has left needs no farewell.
+                    let _ = writer.shutdown().await;
+                }
+            }
+            if done {
+                return Ok(live);
+            }
+        }
+        tokio::select! {
+            written = write(&mut writer, &output), if !output.is_empty() => match written {
+                Ok(count) => drop(output.drain(..count)),
+                // It does not listen any more, but may have said something.
+                Err(_) => {
+                    output.clear();
+                    writer = None;
+                }
+            },
+            read = reader.read_buf(&mut input.bytes), if !ended => {
+                let now = started.elapsed();
+                match read {
+                    Ok(0) => ended = true,
+                    Ok(_) => {}
+                    // A pipe that breaks is the end of what comes through it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+                    Err(_) => ended = true,
+                }
+                while let Some(line) = input.line(plays.other(), ended) {
+                    player.hear(&line.bytes, now);
+                    live.push(Record::new(now, Event::Line(line)));
+                }
+                if input.bytes.len() > Limits::default().frame_bytes {
+                    // A line without an end is the end of the conversation, as everywhere.
+                    ended = true;
+                }
+                if ended {
+                    live.push(Record::new(now, Event::Eof(plays.other())));
+                    player.end(now);
+                }
+            },
+            () = until(wake) => {}
+        }
+    }
+}
+
+async fn write(
+    writer: &mut Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
+    output: &[u8],
+) -> io::Result<usize> {
+    match writer {
+        Some(writer) => {
+            let count = writer.write(output).await?;
+            writer.flush().await?;
+            Ok(count)
+        }
+        None => Ok(output.len()),
+    }
+}
+
+async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => sleep_until(wake).await,
+        None => pending().await,
+    }
+}
+
+/// Bytes on their way to lines.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    /// How much of it holds no end of a line.
+    seen: usize,
+}
+
+impl Input {
+    fn line(&mut self, from: Side, ended: bool) -> Option<Line> {
+        let unseen = self.bytes.get(self.seen..).unwrap_or_default();
+        let Some(end) = memchr::memchr(b'\n', unseen).map(|at| self.seen + at + 1) else {
+            self.seen = self.bytes.len();
+            return (ended && self.seen > 0).then(|| {
+                self.seen = 0;
+                line(from, &std::mem::take(&mut self.bytes))
+            });
+        };
+        let whole = line(from, self.bytes.get(..end).unwrap_or_default());
+        self.bytes.drain(..end);
+        self.seen = 0;
+        Some(whole)
+    }
+}
+
+/// Bytes that hold at most one line, as a line.
+fn line(from: Side, bytes: &[u8]) -> Line {
+    let (bytes, end) = match bytes {
+        [line @ .., b'\r', b'\n'] => (line, LineEnd::CrLf),
+        [line @ .., b'\n'] => (line, LineEnd::Lf),
+        line => (line, LineEnd::None),
+    };
+    Line { from, bytes: bytes.into(), end }
+}
