@@ -5,7 +5,7 @@ use std::io;
 use crate::exit::Exit;
 
 /// The result of a command and its parts.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a command stopped.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,9 @@ pub(crate) enum Error {
     /// Input or output.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The agent wants a login, and how to give it one.
+    #[error("{0}")]
+    Login(String),
     /// A sentence for the user about the command line.
     #[error("{0}")]
     Usage(String),
@@ -36,7 +39,7 @@ impl Error {
     /// The code the command ends with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::Agent(_) | Error::Serve(_) => Exit::Agent,
+            Error::Agent(_) | Error::Serve(_) | Error::Login(_) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
         }

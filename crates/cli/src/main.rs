@@ -6,6 +6,7 @@ mod commands;
 mod error;
 mod exit;
 mod mock;
+mod run;
 mod source;
 mod ui;
 mod validate;

@@ -13,7 +13,7 @@ mod diff;
 mod mock;
 mod record;
 mod replay;
-mod run;
+pub(crate) mod run;
 mod schema;
 mod show;
 mod validate;

@@ -1,0 +1,207 @@
+//! What an agent asks of the user beyond permission: forms, a field at a time, and links.
+
+use std::collections::BTreeMap;
+
+use anstyle::Style;
+use duologue_schema::{
+    CreateElicitationRequest, CreateElicitationResponse, ElicitationAcceptAction, ElicitationContentValue,
+    ElicitationMode, ElicitationPropertySchema as Field, ElicitationSchema, MultiSelectItems,
+    MultiSelectPropertySchema, StringPropertySchema,
+};
+
+use super::desk::Desk;
+use super::rows::Span;
+use crate::ui::{BAD, BOLD, DIM, MARK};
+
+/// Asks the user. What cannot be asked is declined.
+pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> CreateElicitationResponse {
+    let head = vec![
+        Span::new(MARK, "? "),
+        Span::new(BOLD, &request.message),
+        Span::plain("\n"),
+    ];
+    match request.mode {
+        ElicitationMode::Form(form) => fill_in(&form.requested_schema, head, desk).await,
+        ElicitationMode::Url(link) => {
+            let mut text = head;
+            text.extend([
+                Span::plain("  "),
+                Span::line(MARK, &link.url),
+                Span::plain("\n"),
+                Span::new(DIM, "[y when you have opened it, n] "),
+            ]);
+            loop {
+                match desk.ask(None, text.clone()).await.as_deref().map(str::trim) {
+                    None => return CreateElicitationResponse::cancel(),
+                    Some("y" | "yes") => return CreateElicitationResponse::new(ElicitationAcceptAction::new()),
+                    Some("n" | "no") => return CreateElicitationResponse::decline(),
+                    Some(_) => {}
+                }
+            }
+        }
+        _ => CreateElicitationResponse::decline(),
+    }
+}
+
+async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, desk: &Desk) -> CreateElicitationResponse {
+    let mut content = BTreeMap::new();
+    for (name, field) in &form.properties {
+        let required = form.required.iter().flatten().any(|required| required == name);
+        let mut complaint = None;
+        loop {
+            let mut text = head.clone();
+            text.extend(question(name, field, required));
+            if let Some(complaint) = complaint.take() {
+                text.extend([Span::line(BAD, &format!("  {complaint}")), Span::plain("\n")]);
+            }
+            text.push(Span::new(DIM, "[Enter for none or the default, ! declines] "));
+            let Some(line) = desk.ask(None, text).await else { return CreateElicitationResponse::cancel() };
+            match line.trim() {
+                "!" => return CreateElicitationResponse::decline(),
+                "" => match default(field) {
+                    Some(value) => {
+                        content.insert(name.clone(), value);
+                        break;
+                    }
+                    None if required => complaint = Some("it needs a value".to_owned()),
+                    None => break,
+                },
+                line => match parse(field, line) {
+                    Ok(value) => {
+                        content.insert(name.clone(), value);
+                        break;
+                    }
+                    Err(why) => complaint = Some(why),
+                },
+            }
+        }
+    }
+    CreateElicitationResponse::accept(content)
+}
+
+fn question(name: &str, field: &Field, required: bool) -> Vec<Span> {
+    let (title, description, kind) = match field {
+        Field::String(field) => (&field.title, &field.description, "text"),
+        Field::Number(field) => (&field.title, &field.description, "a number"),
+        Field::Integer(field) => (&field.title, &field.description, "a whole number"),
+        Field::Boolean(field) => (&field.title, &field.description, "y or n"),
+        Field::Array(field) => (&field.title, &field.description, "several, with commas between"),
+        _ => (&None, &None, "unknown"),
+    };
+    let star = if required { " (required)" } else { "" };
+    let default = default(field).map(|value| format!(", {} by default", show(&value))).unwrap_or_default();
+    let mut text = vec![
+        Span::plain("  "),
+        Span::line(Style::new(), title.as_deref().unwrap_or(name)),
+        Span::line(DIM, &format!("{star}: {kind}{default}")),
+        Span::plain("\n"),
+    ];
+    if let Some(description) = description {
+        text.extend([Span::line(DIM, &format!("  {description}")), Span::plain("\n")]);
+    }
+    for (number, (_, title)) in (1..).zip(choices(field)) {
+        text.extend([
+            Span::new(MARK, &format!("    {number}  ")),
+            Span::line(Style::new(), &title),
+            Span::plain("\n"),
+        ]);
+    }
+    text
+}
+
+fn show(value: &ElicitationContentValue) -> String {
+    match value {
+        ElicitationContentValue::String(text) => text.clone(),
+        ElicitationContentValue::Integer(number) => number.to_string(),
+        ElicitationContentValue::Number(number) => number.to_string(),
+        ElicitationContentValue::Boolean(yes) => if *yes { "y" } else { "n" }.into(),
+        ElicitationContentValue::StringArray(texts) => texts.join(", "),
+        _ => String::new(),
+    }
+}
+
+/// The values to choose from, each with its title.
+fn choices(field: &Field) -> Vec<(String, String)> {
+    let plain = |values: &[String]| values.iter().map(|value| (value.clone(), value.clone())).collect();
+    let titled = |options: &[duologue_schema::EnumOption]| {
+        options.iter().map(|option| (option.r#const.clone(), option.title.clone())).collect()
+    };
+    match field {
+        Field::String(field) => match &**field {
+            StringPropertySchema { one_of: Some(options), .. } => titled(options),
+            StringPropertySchema { r#enum: Some(values), .. } => plain(values),
+            _ => Vec::new(),
+        },
+        Field::Array(field) => match &**field {
+            MultiSelectPropertySchema { items: MultiSelectItems::String(items), .. } => plain(&items.r#enum),
+            MultiSelectPropertySchema { items: MultiSelectItems::Titled(items), .. } => titled(&items.any_of),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn default(field: &Field) -> Option<ElicitationContentValue> {
+    match field {
+        Field::String(field) => field.default.clone().map(Into::into),
+        Field::Number(field) => field.default.map(Into::into),
+        Field::Integer(field) => field.default.map(Into::into),
+        Field::Boolean(field) => field.default.map(Into::into),
+        Field::Array(field) => field.default.clone().map(Into::into),
+        _ => None,
+    }
+}
+
+/// What a line means in a field, or what is wrong with it.
+fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
+    let choices = choices(field);
+    let choice = |text: &str| {
+        let by_number = text.parse::<usize>().ok().and_then(|number| choices.get(number.checked_sub(1)?));
+        let chosen = choices.iter().find(|(value, _)| value == text).or(by_number);
+        chosen.map(|(value, _)| value.clone()).ok_or_else(|| format!("there is no choice {text}"))
+    };
+    match field {
+        Field::String(_) if !choices.is_empty() => choice(line).map(Into::into),
+        Field::String(field) => {
+            let length = line.chars().count();
+            if field.min_length.is_some_and(|min| length < min as usize) {
+                return Err("that is too short".into());
+            }
+            if field.max_length.is_some_and(|max| length > max as usize) {
+                return Err("that is too long".into());
+            }
+            Ok(line.into())
+        }
+        Field::Integer(field) => {
+            let number: i64 = line.parse().map_err(|_| "that is no whole number")?;
+            let fits = field.minimum.is_none_or(|min| number >= min) && field.maximum.is_none_or(|max| number <= max);
+            if fits { Ok(number.into()) } else { Err(range(field.minimum, field.maximum)) }
+        }
+        Field::Number(field) => {
+            let number: f64 = line.parse().map_err(|_| "that is no number")?;
+            let fits = field.minimum.is_none_or(|min| number >= min) && field.maximum.is_none_or(|max| number <= max);
+            if fits && number.is_finite() { Ok(number.into()) } else { Err(range(field.minimum, field.maximum)) }
+        }
+        Field::Boolean(_) => match line.to_lowercase().as_str() {
+            "y" | "yes" | "true" => Ok(true.into()),
+            "n" | "no" | "false" => Ok(false.into()),
+            _ => Err("y or n?".into()),
+        },
+        Field::Array(field) => {
+            let chosen = line.split(',').map(|text| choice(text.trim())).collect::<Result<Vec<_>, _>>()?;
+            let count = chosen.len() as u64;
+            let fits = field.min_items.is_none_or(|min| count >= min) && field.max_items.is_none_or(|max| count <= max);
+            if fits { Ok(chosen.into()) } else { Err(range(field.min_items, field.max_items)) }
+        }
+        _ => Err("this field is of an unknown kind".into()),
+    }
+}
+
+fn range<T: std::fmt::Display>(min: Option<T>, max: Option<T>) -> String {
+    match (min, max) {
+        (Some(min), Some(max)) => format!("it is from {min} to {max}"),
+        (Some(min), None) => format!("it is {min} or more"),
+        (None, Some(max)) => format!("it is {max} or less"),
+        (None, None) => "that is out of range".into(),
+    }
+}

@@ -1,0 +1,97 @@
+//! What agents may ask of this command: the files and programs of the folder, and the user.
+
+use duologue_client::{Host, HostResult, LocalHost};
+use duologue_schema::{
+    BooleanConfigOptionCapabilities, ClientCapabilities, ClientSessionCapabilities, CompactionCapabilities,
+    CreateElicitationRequest, CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse,
+    ElicitationCapabilities, ElicitationFormCapabilities, ElicitationUrlCapabilities, Error as WireError,
+    FileSystemCapabilities, KillTerminalRequest, KillTerminalResponse, NoticeCapabilities,
+    ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionConfigOptionsCapabilities, SessionId,
+    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+    WriteTextFileRequest, WriteTextFileResponse,
+};
+
+use super::desk::Desk;
+use super::form;
+
+/// A [`LocalHost`] with a user.
+pub(super) struct RunHost {
+    pub(super) local: LocalHost,
+    pub(super) desk: Desk,
+    /// Whether files may be read at all.
+    pub(super) tools: bool,
+    /// Whether there is somebody to ask.
+    pub(super) asks: bool,
+}
+
+impl Host for RunHost {
+    fn capabilities(&self) -> ClientCapabilities {
+        let options =
+            SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
+        let session = ClientSessionCapabilities::new()
+            .notices(NoticeCapabilities::new())
+            .compaction(CompactionCapabilities::new())
+            .config_options(options);
+        let mut capabilities = self.local.capabilities().session(session);
+        if !self.tools {
+            capabilities = capabilities.fs(FileSystemCapabilities::new());
+        }
+        if self.asks {
+            let elicitation = ElicitationCapabilities::new()
+                .form(ElicitationFormCapabilities::new())
+                .url(ElicitationUrlCapabilities::new());
+            capabilities = capabilities.elicitation(elicitation);
+        }
+        capabilities
+    }
+
+    fn session_started(&self, session: &SessionId, folders: &[std::path::PathBuf]) {
+        self.local.session_started(session, folders);
+    }
+
+    async fn request_permission(&self, request: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+        self.local.request_permission(request).await
+    }
+
+    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        if !self.tools {
+            return Err(WireError::method_not_found(ReadTextFileRequest::METHOD));
+        }
+        self.local.read_text_file(request).await
+    }
+
+    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+        self.local.write_text_file(request).await
+    }
+
+    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+        self.local.create_terminal(request).await
+    }
+
+    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+        self.local.terminal_output(request).await
+    }
+
+    async fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> HostResult<WaitForTerminalExitResponse> {
+        self.local.wait_for_terminal_exit(request).await
+    }
+
+    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+        self.local.kill_terminal(request).await
+    }
+
+    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+        self.local.release_terminal(request).await
+    }
+
+    async fn create_elicitation(&self, request: CreateElicitationRequest) -> HostResult<CreateElicitationResponse> {
+        if !self.asks {
+            return Ok(CreateElicitationResponse::cancel());
+        }
+        Ok(form::elicit(request, &self.desk).await)
+    }
+}

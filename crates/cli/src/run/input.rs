@@ -1,0 +1,164 @@
+//! What the user types, line by line.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+/// Lines that come this close together were pasted together.
+const PASTE: Duration = Duration::from_millis(30);
+/// A line that is longer is no line.
+const LONGEST_LINE: u64 = 16 * 1024 * 1024;
+
+/// The lines of stdin.
+pub(super) struct Input {
+    lines: mpsc::Receiver<String>,
+    /// Typed while nobody asked for it.
+    ahead: VecDeque<String>,
+    terminal: Option<system::Terminal>,
+    listening: bool,
+}
+
+/// Whether somebody sits at stdin.
+pub(super) fn is_interactive() -> bool {
+    std::io::stdin().is_terminal() && system::is_foreground()
+}
+
+impl Input {
+    /// Starts reading, in a thread that ends with the process: a line that was begun cannot be withdrawn.
+    pub(super) fn start() -> Self {
+        let (sender, lines) = mpsc::channel(16);
+        std::thread::spawn(move || {
+            let mut stdin = std::io::stdin().lock();
+            loop {
+                let mut line = Vec::new();
+                match stdin.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => return,
+                }
+                let text = String::from_utf8_lossy(&line);
+                if sender.blocking_send(text.trim_end_matches(['\r', '\n']).to_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let terminal = is_interactive().then(system::Terminal::new);
+        Input { lines, ahead: VecDeque::new(), terminal, listening: false }
+    }
+
+    /// Shows what is typed, or not: what is typed while the agent speaks would end up in its words.
+    pub(super) fn listen(&mut self, listen: bool) {
+        if let Some(terminal) = self.terminal.as_mut().filter(|_| listen != self.listening) {
+            terminal.echo(listen);
+        }
+        self.listening = listen;
+    }
+
+    /// From here on an answer is typed: what was typed before did not know of the question.
+    pub(super) fn begin_answer(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.discard();
+        }
+        while let Ok(line) = self.lines.try_recv() {
+            self.ahead.push_back(line);
+        }
+    }
+
+    /// The next line, `None` at the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(super) async fn answer(&mut self) -> Option<String> {
+        self.lines.recv().await
+    }
+
+    /// The next line, or the lines that were pasted with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(super) async fn prompt(&mut self) -> Option<String> {
+        if self.ahead.is_empty() {
+            let line = self.lines.recv().await?;
+            self.ahead.push_back(line);
+        }
+        while self.terminal.is_some()
+            && let Ok(Some(line)) = tokio::time::timeout(PASTE, self.lines.recv()).await
+        {
+            self.ahead.push_back(line);
+        }
+        if self.terminal.is_none() {
+            return self.ahead.pop_front();
+        }
+        Some(self.ahead.drain(..).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(unix)]
+mod system {
+    use rustix::process::getpgrp;
+    use rustix::stdio::stdin;
+    use rustix::termios::{
+        LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr,
+    };
+
+    /// Whether this program may read from its terminal and change it.
+    pub(super) fn is_foreground() -> bool {
+        tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// The terminal as it was found, and is left.
+    pub(super) struct Terminal(Option<Termios>);
+
+    impl Terminal {
+        pub(super) fn new() -> Self {
+            let terminal = Terminal(tcgetattr(stdin()).ok());
+            terminal.set(false);
+            terminal
+        }
+
+        pub(super) fn echo(&mut self, echo: bool) {
+            self.set(echo);
+        }
+
+        fn set(&self, echo: bool) {
+            if let Some(found) = &self.0 {
+                let mut modes = found.clone();
+                if !echo {
+                    modes.local_modes -= LocalModes::ECHO;
+                }
+                let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
+            }
+        }
+
+        pub(super) fn discard(&self) {
+            let _ = tcflush(stdin(), QueueSelector::IFlush);
+        }
+    }
+
+    impl Drop for Terminal {
+        fn drop(&mut self) {
+            self.set(true);
+        }
+    }
+}
+
+/// Elsewhere what is typed ahead is seen.
+#[cfg(not(unix))]
+mod system {
+    pub(super) fn is_foreground() -> bool {
+        true
+    }
+
+    pub(super) struct Terminal;
+
+    impl Terminal {
+        pub(super) fn new() -> Self {
+            Terminal
+        }
+        pub(super) fn echo(&mut self, _: bool) {}
+        pub(super) fn discard(&self) {}
+    }
+}

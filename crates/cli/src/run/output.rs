@@ -1,0 +1,248 @@
+//! Where a session is shown: on a terminal, in a pipe, or to a script.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anstream::ColorChoice;
+use duologue_client::Error;
+use duologue_schema::{Conversation, PromptResponse, SessionId, SessionUpdate, StopReason, ToolCallUpdate};
+use tokio::time::Instant;
+
+use super::json;
+use super::rows::{Span, flat};
+use super::screen::{Screen, Size};
+use crate::ui::{BAD, DIM, MARK, stderr};
+
+/// How often a terminal is drawn at most.
+const FRAME: Duration = Duration::from_millis(16);
+
+/// Where a session is shown.
+pub(super) enum Output {
+    /// On a terminal, as it happens.
+    Live(Box<Live>),
+    /// The agent's words, once they are final.
+    Text(Box<Conversation>),
+    /// Every update, as JSON.
+    Json,
+}
+
+/// A terminal.
+pub(super) struct Live {
+    screen: Screen,
+    /// When it was drawn.
+    drawn: Instant,
+    /// Whether something has changed since.
+    stale: bool,
+}
+
+impl Output {
+    /// What stdout asks for.
+    pub(super) fn new(json: bool) -> Self {
+        let stdout = io::stdout();
+        if json {
+            return Output::Json;
+        }
+        // A terminal that calls itself dumb cannot draw over what it has drawn.
+        if !stdout.is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
+            return Output::Text(Box::default());
+        }
+        let colours = anstream::AutoStream::choice(&stdout) != ColorChoice::Never;
+        let screen = Screen::new(size(), colours);
+        Output::Live(Box::new(Live { screen, drawn: Instant::now(), stale: false }))
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self, Output::Live(_))
+    }
+
+    /// The user said something; what follows is the agent's answer.
+    pub(super) fn begin_turn(&mut self, prompt: &str) {
+        if let Output::Text(conversation) = self {
+            conversation.prompt(&[prompt.into()]);
+        }
+    }
+
+    /// Something happened.
+    pub(super) fn update(&mut self, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.update(update);
+                live.changed()
+            }
+            Output::Text(conversation) => {
+                conversation.apply(update);
+                Ok(())
+            }
+            Output::Json => json::update(&mut io::stdout().lock(), session, update),
+        }
+    }
+
+    /// What a session begins with need not be shown when it is told again.
+    pub(super) fn know(&mut self, update: &SessionUpdate) {
+        if let Output::Live(live) = self {
+            live.screen.know(update);
+        }
+    }
+
+    /// How a tool call is when somebody asks about it.
+    pub(super) fn asked_about(&mut self, call: ToolCallUpdate) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.update(&SessionUpdate::from(call));
+                live.changed()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says something of our own.
+    pub(super) fn note(&mut self, note: Vec<Span>) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.note(note);
+                live.changed()
+            }
+            _ => writeln!(stderr(), "{}", flat(&note)),
+        }
+    }
+
+    /// Shows a line of the agent's stderr.
+    pub(super) fn stderr(&mut self, line: &str) -> io::Result<()> {
+        self.note(vec![Span::line(DIM, &format!("stderr: {line}"))])
+    }
+
+    /// The turn is over.
+    pub(super) fn end_turn(&mut self, session: &SessionId, outcome: &Result<PromptResponse, Error>) -> io::Result<()> {
+        let stopped = match outcome {
+            Ok(PromptResponse { stop_reason: StopReason::EndTurn, .. }) | Err(_) => None,
+            Ok(response) => Some(vec![Span::line(BAD, &format!("· stopped: {}", response.stop_reason))]),
+        };
+        match self {
+            Output::Live(live) => {
+                let usage = live.screen.end_turn();
+                for note in usage.into_iter().chain(stopped) {
+                    live.screen.note(note);
+                }
+                live.leave()
+            }
+            Output::Text(conversation) => {
+                let text = conversation.agent_text();
+                conversation.end_turn();
+                if !text.is_empty() {
+                    let mut stdout = io::stdout().lock();
+                    writeln!(stdout, "{}", Span::plain(text.trim_end_matches('\n')).as_str())?;
+                    stdout.flush()?;
+                }
+                stopped.map_or(Ok(()), |note| self.note(note))
+            }
+            Output::Json => json::outcome(&mut io::stdout().lock(), session, outcome),
+        }
+    }
+
+    /// Asks for a line.
+    pub(super) fn ask(&mut self, question: Vec<Span>) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.ask(question);
+                live.paint()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for a prompt.
+    pub(super) fn ask_prompt(&mut self) -> io::Result<()> {
+        self.ask(vec![Span::new(MARK, "> ")])
+    }
+
+    /// Nobody asks any more.
+    pub(super) fn withdraw(&mut self) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.withdraw();
+                live.paint()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer was typed.
+    pub(super) fn answered(&mut self, line: &str) -> io::Result<()> {
+        match self {
+            Output::Live(live) => {
+                live.screen.answered(line);
+                live.paint()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A prompt was typed. It stays to be read.
+    pub(super) fn prompted(&mut self) {
+        if let Output::Live(live) = self {
+            live.screen.typed();
+        }
+    }
+
+    /// Leaves what is drawn, the cursor below it.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        match self {
+            Output::Live(live) => live.leave(),
+            _ => Ok(()),
+        }
+    }
+
+    /// When there is something to draw, if there is.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self {
+            Output::Live(live) if live.stale => Some(live.drawn + FRAME),
+            _ => None,
+        }
+    }
+
+    /// Draws what is due.
+    pub(super) fn paint(&mut self) -> io::Result<()> {
+        match self {
+            Output::Live(live) => live.paint(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Live {
+    /// Draws, unless it has just been done: then it will be done soon.
+    fn changed(&mut self) -> io::Result<()> {
+        self.stale = true;
+        if self.drawn.elapsed() >= FRAME { self.paint() } else { Ok(()) }
+    }
+
+    fn paint(&mut self) -> io::Result<()> {
+        let mut bytes = self.screen.resize(size());
+        bytes.push_str(&self.screen.paint());
+        (self.drawn, self.stale) = (Instant::now(), false);
+        write(&bytes)
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        self.paint()?;
+        write(&self.screen.leave())
+    }
+}
+
+fn write(bytes: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes.as_bytes())?;
+    stdout.flush()
+}
+
+/// The size of the window.
+fn size() -> Size {
+    #[cfg(unix)]
+    if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
+        && size.ws_col > 0
+        && size.ws_row > 0
+    {
+        return Size { width: size.ws_col.into(), height: size.ws_row.into() };
+    }
+    Size { width: 80, height: 24 }
+}

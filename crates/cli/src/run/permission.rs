@@ -1,0 +1,85 @@
+//! What a tool may do: what the command line allows, else what the user says.
+
+use anstyle::Style;
+use duologue_client::Permissions;
+use duologue_schema::{
+    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolKind,
+};
+
+use super::desk::Desk;
+use super::rows::Span;
+use crate::ui::{BAD, BOLD, DIM, MARK};
+
+/// Who decides what no rule covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Otherwise {
+    Allow,
+    Ask,
+    Refuse,
+}
+
+/// The answers to questions for permission.
+pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) -> Permissions {
+    let rules = allowed.iter().map(|kind| ToolKind::from(kind.as_str())).fold(Permissions::new(), Permissions::allow);
+    rules.ask(move |request| {
+        let desk = desk.clone();
+        async move {
+            match otherwise {
+                Otherwise::Allow => choose(&request.options, true),
+                Otherwise::Ask => ask(request, &desk).await,
+                Otherwise::Refuse => {
+                    let title = request.tool_call.title.as_deref().unwrap_or("a tool call");
+                    let kind = request.tool_call.kind.as_ref().map_or("…", ToolKind::as_str);
+                    let text = format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
+                    desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]);
+                    choose(&request.options, false)
+                }
+            }
+        }
+    })
+}
+
+async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissionOutcome {
+    let RequestPermissionRequest { tool_call, options, .. } = request;
+    let title = tool_call.title.as_deref().unwrap_or_default();
+    let mut text = vec![
+        Span::new(MARK, "? "),
+        Span::plain("May it do this?  "),
+        Span::line(BOLD, title),
+        Span::plain("\n"),
+    ];
+    for (number, option) in (1..).zip(&options) {
+        text.extend([Span::new(MARK, &format!("  {number}  ")), Span::line(Style::new(), &option.name), Span::plain("\n")]);
+    }
+    text.push(Span::new(DIM, &format!("[1-{}, y, n] ", options.len())));
+    let mut about = Some(tool_call);
+    while let Some(line) = desk.ask(about.take(), text.clone()).await {
+        if let Some(outcome) = chosen(&options, line.trim()) {
+            return outcome;
+        }
+    }
+    RequestPermissionOutcome::Cancelled
+}
+
+/// The option a line means, by its number or by yes and no.
+fn chosen(options: &[PermissionOption], line: &str) -> Option<RequestPermissionOutcome> {
+    match line.to_lowercase().as_str() {
+        "y" | "yes" => Some(choose(options, true)),
+        "n" | "no" => Some(choose(options, false)),
+        number => {
+            let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+            options.get(index).map(|option| RequestPermissionOutcome::selected(option.option_id.clone()))
+        }
+    }
+}
+
+/// The option that says this once, else the one that says it for always.
+fn choose(options: &[PermissionOption], allow: bool) -> RequestPermissionOutcome {
+    use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
+
+    let kinds = if allow { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
+    let fitting = kinds.iter().find_map(|kind| options.iter().find(|option| option.kind == *kind));
+    fitting.map_or(RequestPermissionOutcome::Cancelled, |option| {
+        RequestPermissionOutcome::selected(option.option_id.clone())
+    })
+}

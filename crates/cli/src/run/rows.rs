@@ -1,0 +1,204 @@
+//! Text in styles, and how it breaks into the rows of a terminal.
+
+use anstyle::Style;
+use unicode_width::UnicodeWidthChar as _;
+
+use crate::ui::printable;
+
+/// How wide a tab is shown.
+const TAB: &str = "    ";
+
+/// Text in one style. Whatever it is made from, nothing in it moves a cursor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Span {
+    style: Style,
+    text: String,
+}
+
+impl Span {
+    /// Text of any number of lines.
+    pub(super) fn new(style: Style, text: &str) -> Self {
+        Span { style, text: printable(&text.replace("\r\n", "\n")).into_owned() }
+    }
+
+    /// Text that has to stay in one line: nobody may fake a second one.
+    pub(super) fn line(style: Style, text: &str) -> Self {
+        Span { style, text: Span::new(style, text).text.replace('\n', "\\n") }
+    }
+
+    /// Text in no style.
+    pub(super) fn plain(text: &str) -> Self {
+        Span::new(Style::new(), text)
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// All text of some spans.
+pub(super) fn flat(spans: &[Span]) -> String {
+    spans.iter().map(Span::as_str).collect()
+}
+
+/// One row: what to write, and where in the text the next one begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) text: String,
+    pub(super) end: usize,
+}
+
+/// One character of a line.
+struct Cell {
+    char: char,
+    style: Style,
+    width: usize,
+    /// Where it ends in the text.
+    end: usize,
+}
+
+/// Breaks text into rows of at most `width` columns, between words where that is possible, beginning
+/// at the byte `from`, where a row began before.
+pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<Row> {
+    let (mut rows, mut line) = (Vec::new(), Vec::new());
+    let (mut at, mut before) = (0, '\n');
+    let chars = spans.iter().flat_map(|span| span.text.chars().map(|char| (char, span.style)));
+    for (char, style) in chars {
+        at += char.len_utf8();
+        if at <= from {
+            before = char;
+        } else if char != '\n' {
+            line.push(Cell { char, style, width: width_of(char), end: at });
+        } else {
+            // The end of a line that was shown to its end before needs no row.
+            if at != from + 1 || before == '\n' {
+                break_line(&line, at, width, colours, &mut rows);
+            }
+            line.clear();
+        }
+    }
+    if !line.is_empty() {
+        break_line(&line, at, width, colours, &mut rows);
+    }
+    rows
+}
+
+fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut Vec<Row>) {
+    let mut rest = line;
+    loop {
+        let (mut used, mut count, mut after_space) = (0, 0, None);
+        for cell in rest {
+            if used + cell.width > width && count > 0 {
+                break;
+            }
+            used += cell.width;
+            count += 1;
+            if cell.char == ' ' && rest.iter().take(count).any(|cell| cell.char != ' ') {
+                after_space = Some(count);
+            }
+        }
+        let (shown, taken) = match rest.get(count) {
+            None => (count, count),
+            // A space that does not fit is not missed.
+            Some(cell) if cell.char == ' ' => (count, count + 1),
+            Some(_) => {
+                let count = after_space.unwrap_or(count);
+                (count, count)
+            }
+        };
+        let (row, next) = rest.split_at(taken);
+        let mut shown = row.get(..shown).unwrap_or_default();
+        if next.is_empty() {
+            rows.push(Row { text: paint(shown, colours), end });
+            return;
+        }
+        while let [rest @ .., Cell { char: ' ', .. }] = shown {
+            shown = rest;
+        }
+        rows.push(Row { text: paint(shown, colours), end: row.last().map_or(end, |cell| cell.end) });
+        rest = next;
+    }
+}
+
+fn paint(cells: &[Cell], colours: bool) -> String {
+    let mut text = String::new();
+    for run in cells.chunk_by(|left, right| left.style == right.style) {
+        let style = run.first().map(|cell| cell.style).filter(|_| colours).unwrap_or_default();
+        text.push_str(&style.render().to_string());
+        for cell in run {
+            match cell.char {
+                '\t' => text.push_str(TAB),
+                char => text.push(char),
+            }
+        }
+        text.push_str(&style.render_reset().to_string());
+    }
+    text
+}
+
+/// How many columns a character takes at most: what terminals draw as one from several characters is
+/// counted singly, so that a row may end early and never late.
+fn width_of(char: char) -> usize {
+    match char {
+        '\t' => TAB.len(),
+        // Makes the character before it wide.
+        '\u{fe0f}' => 1,
+        char => char.width().unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Span, flat, wrap};
+
+    fn rows(text: &str, width: usize) -> Vec<String> {
+        wrap(&[Span::plain(text)], 0, width, false).into_iter().map(|row| row.text).collect()
+    }
+
+    #[test]
+    fn breaks_between_words_and_within_long_ones() {
+        assert_eq!(rows("one two three", 8), ["one two", "three"]);
+        assert_eq!(rows("abcdefghij klm", 4), ["abcd", "efgh", "ij", "klm"]);
+        assert_eq!(rows("a\n\nb", 10), ["a", "", "b"]);
+        assert_eq!(rows("    indented text", 12), ["    indented", "text"]);
+        assert_eq!(rows("", 10), [""; 0]);
+        assert_eq!(rows("\n", 10), [""]);
+    }
+
+    #[test]
+    fn counts_columns_and_not_characters() {
+        assert_eq!(rows("終端機の幅", 4), ["終端", "機の", "幅"]);
+        assert_eq!(rows("終端機", 5), ["終端", "機"]);
+        assert_eq!(rows("e\u{301}e\u{301}e\u{301}", 2), ["e\u{301}e\u{301}", "e\u{301}"]);
+        assert_eq!(rows("\u{1b}[2J", 20), ["\\u{1b}[2J"]);
+    }
+
+    /// What scrolled away is left out without a change to what follows, wherever that is.
+    #[test]
+    fn goes_on_where_a_row_began() {
+        for text in ["one two three four", "aa\nbb\n\ncc dd ee ff gg", "終端機の幅 は二つ分 です", "abcdefghijklmnop qrs"] {
+            for width in 2..12 {
+                let spans = [Span::plain(text)];
+                let all = wrap(&spans, 0, width, false);
+                for (index, row) in all.iter().enumerate() {
+                    assert_eq!(wrap(&spans, row.end, width, false), all[index + 1..], "{text:?} at {width}");
+                }
+                assert_eq!(all.last().map(|row| row.end), Some(flat(&spans).len()));
+            }
+        }
+    }
+
+    /// Rows that have others below them never change while text streams in.
+    #[test]
+    fn is_stable_while_text_grows() {
+        let text = "one two three, abcdefghijklmnop and\n  some more 終端機の幅 words to come";
+        for width in 3..20 {
+            let all = rows(text, width);
+            for end in (0..text.len()).filter(|&end| text.is_char_boundary(end)) {
+                let part = rows(text.get(..end).unwrap_or_default(), width);
+                let done = part.len().saturating_sub(1);
+                assert_eq!(part[..done], all[..done], "{end} at {width}");
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a terminal shows of a session: takes updates, gives the bytes to write.
+//!
+//! What is drawn stays in place until it changes: the blocks (messages, tool calls, the plan) are broken
+//! into rows here, so where everything is on the screen is known, and from the first row that differs
+//! on they are drawn anew. The terminal breaks no row by itself.
+//!
+//! What has scrolled out of the window cannot be drawn over. A block that changes there is drawn again
+//! at the bottom, and says so.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use duologue_schema::{Conversation, SessionUpdate};
+
+use super::blocks::{self, Again};
+use super::rows::{Row, Span, flat, wrap};
+
+/// The size of a terminal in columns and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// The lower end of a terminal.
+pub(super) struct Screen {
+    size: Size,
+    colours: bool,
+    conversation: Conversation,
+    blocks: Vec<Block>,
+    changed: HashSet<usize>,
+    /// Whether tokens were counted in this turn.
+    used: bool,
+    next: usize,
+    /// The rows that can be reached, the cursor behind the last of them.
+    drawn: Vec<Drawn>,
+    /// What is asked, below everything else, with the cursor behind it.
+    question: Vec<Span>,
+}
+
+/// A row on the screen.
+struct Drawn {
+    text: String,
+    /// The block it shows, and where in its text the next row begins.
+    place: Option<(usize, usize)>,
+}
+
+/// One thing to show.
+struct Block {
+    id: usize,
+    what: What,
+    again: Again,
+    /// Whether an empty row comes before it.
+    apart: bool,
+    spans: Vec<Span>,
+    /// The text that is out of reach: scrolled away, or from before the window had this size.
+    gone: String,
+}
+
+impl Block {
+    fn is_gone(&self) -> bool {
+        self.gone.len() == self.spans.iter().map(|span| span.as_str().len()).sum::<usize>()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    /// An entry of the conversation.
+    Entry(usize),
+    /// The plan.
+    Plan,
+    /// Something said once.
+    Note(Vec<Span>),
+}
+
+impl Screen {
+    pub(super) fn new(size: Size, colours: bool) -> Self {
+        Screen {
+            size,
+            colours,
+            conversation: Conversation::default(),
+            blocks: Vec::new(),
+            changed: HashSet::new(),
+            used: false,
+            next: 0,
+            drawn: Vec::new(),
+            question: Vec::new(),
+        }
+    }
+
+    /// Takes in an update. What it is about besides the conversation is noted.
+    pub(super) fn update(&mut self, update: &SessionUpdate) {
+        let notes = blocks::notes(&self.conversation, update);
+        let entry = self.conversation.apply(update);
+        if let Some(entry) = entry {
+            self.touch(What::Entry(entry));
+        }
+        self.used |= matches!(update, SessionUpdate::UsageUpdate(_));
+        if matches!(update, SessionUpdate::Plan(_)) {
+            self.touch(What::Plan);
+        }
+        for note in notes {
+            self.note(note);
+        }
+    }
+
+    /// What is known from the start is not told.
+    pub(super) fn know(&mut self, update: &SessionUpdate) {
+        self.conversation.apply(update);
+    }
+
+    /// Shows something once.
+    pub(super) fn note(&mut self, note: Vec<Span>) {
+        self.touch(What::Note(note));
+    }
+
+    /// The turn is over. What it used is still to be told.
+    pub(super) fn end_turn(&mut self) -> Option<Vec<Span>> {
+        self.conversation.end_turn();
+        std::mem::take(&mut self.used).then(|| blocks::usage(&self.conversation)).flatten()
+    }
+
+    /// Asks something below everything else.
+    pub(super) fn ask(&mut self, question: Vec<Span>) {
+        self.question = question;
+    }
+
+    /// The question is gone, unanswered.
+    pub(super) fn withdraw(&mut self) {
+        self.question.clear();
+    }
+
+    /// The user typed a line and the terminal showed it. The question can be drawn over if it is known
+    /// how the terminal did that.
+    pub(super) fn answered(&mut self, typed: &str) {
+        let asked = flat(&self.question);
+        let last = asked.lines().next_back().map_or(0, |line| line.chars().count());
+        let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
+        self.question.clear();
+        if known && last + typed.len() + 1 < self.size.width {
+            self.drawn.push(Drawn { text: String::new(), place: None });
+            self.scroll();
+        } else {
+            self.let_go();
+        }
+    }
+
+    /// The user typed a line that stays to be read.
+    pub(super) fn typed(&mut self) {
+        self.question.clear();
+        self.let_go();
+    }
+
+    /// The window has another size. How the terminal has moved its text is not known, so what is drawn
+    /// stays as it is and everything else goes below it.
+    pub(super) fn resize(&mut self, size: Size) -> String {
+        if size == self.size {
+            return String::new();
+        }
+        self.size = size;
+        self.leave()
+    }
+
+    /// Lets what is drawn stay for good, and goes on below it.
+    pub(super) fn leave(&mut self) -> String {
+        let below = if self.drawn.is_empty() { "" } else { "\r\n" };
+        self.let_go();
+        below.into()
+    }
+
+    /// The bytes that turn what is drawn into what is to be seen.
+    pub(super) fn paint(&mut self) -> String {
+        self.refresh();
+        let rows = self.rows();
+        let same = self.drawn.iter().zip(&rows).take_while(|(drawn, row)| drawn.text == row.text).count();
+        let out = if same == rows.len() && same == self.drawn.len() {
+            String::new()
+        } else {
+            self.draw(&rows, same.min(rows.len().saturating_sub(1)))
+        };
+        self.drawn = rows;
+        self.scroll();
+        out
+    }
+
+    fn draw(&self, rows: &[Drawn], from: usize) -> String {
+        // A row the terminal thinks is wider than we do must not become two.
+        let mut out = String::from("\u{1b}[?7l");
+        match self.drawn.len().checked_sub(from + 1) {
+            Some(0) => out.push('\r'),
+            Some(up) => {
+                let _ = write!(out, "\r\u{1b}[{up}A");
+            }
+            // The row is below what is drawn, if anything is.
+            None if self.drawn.is_empty() => {}
+            None => out.push_str("\r\n"),
+        }
+        for (index, row) in rows.iter().skip(from).enumerate() {
+            if index > 0 {
+                out.push_str("\r\n");
+            }
+            out.push_str(&row.text);
+            out.push_str("\u{1b}[K");
+        }
+        out.push_str("\u{1b}[J\u{1b}[?7h");
+        out
+    }
+
+    /// Everything within reach, in rows.
+    fn rows(&self) -> Vec<Drawn> {
+        // The last column stays free: writing there leaves some terminals in doubt about the cursor.
+        let width = self.size.width.saturating_sub(1).max(1);
+        let wrap = |spans: &[Span], from| wrap(spans, from, width, self.colours);
+        let mut rows = Vec::new();
+        for block in self.blocks.iter().filter(|block| !block.is_gone()) {
+            let place = |row: Row| Drawn { text: row.text, place: Some((block.id, row.end)) };
+            rows.extend(wrap(&block.spans, block.gone.len()).into_iter().map(place));
+        }
+        rows.extend(wrap(&self.question, 0).into_iter().map(|row| Drawn { text: row.text, place: None }));
+        rows
+    }
+
+    /// Brings the blocks up to date. Those that have changed where nothing can be drawn move down.
+    fn refresh(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        let (mut blocks, mut moved) = (Vec::new(), Vec::new());
+        for mut block in std::mem::take(&mut self.blocks) {
+            if changed.contains(&block.id) {
+                block.spans = self.spans(&block);
+                if !flat(&block.spans).starts_with(&block.gone) {
+                    block.gone.clear();
+                    (block.again, block.apart) = (Again::Yes, true);
+                    block.spans = self.spans(&block);
+                    moved.push(block);
+                    continue;
+                }
+            }
+            blocks.push(block);
+        }
+        blocks.append(&mut moved);
+        self.blocks = blocks;
+    }
+
+    fn spans(&self, block: &Block) -> Vec<Span> {
+        let mut spans = match &block.what {
+            What::Entry(index) => {
+                self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.again))
+            }
+            What::Plan => self.conversation.plan().map(blocks::plan),
+            What::Note(spans) => Some(spans.clone()),
+        }
+        .unwrap_or_default();
+        if block.apart && spans.iter().any(|span| !span.as_str().is_empty()) {
+            spans.insert(0, Span::plain("\n"));
+        }
+        spans
+    }
+
+    /// Marks the block of `what` as changed, and adds it if there is none.
+    fn touch(&mut self, what: What) {
+        let known = self.blocks.iter().rfind(|block| block.what == what && !matches!(what, What::Note(_)));
+        if let Some(block) = known {
+            self.changed.insert(block.id);
+            return;
+        }
+        let id = self.next;
+        self.next += 1;
+        let apart = match (self.blocks.last(), &what) {
+            (None, _) | (Some(Block { what: What::Note(_), .. }), What::Note(_)) => false,
+            (Some(Block { what: What::Entry(last), .. }), What::Entry(new)) => {
+                let is_call = |index: &usize| {
+                    self.conversation.entries().get(*index).is_some_and(|entry| entry.as_tool_call().is_some())
+                };
+                !(is_call(last) && is_call(new))
+            }
+            _ => true,
+        };
+        let (spans, gone) = (Vec::new(), String::new());
+        self.blocks.push(Block { id, what, again: Again::No, apart, spans, gone });
+        self.changed.insert(id);
+    }
+
+    /// Rows at the top have left the window.
+    fn scroll(&mut self) {
+        let surplus = self.drawn.len().saturating_sub(self.size.height.max(1));
+        let scrolled = self.drawn.drain(..surplus).collect();
+        self.out_of_reach(scrolled);
+    }
+
+    /// Nothing of what is drawn is drawn over any more.
+    fn let_go(&mut self) {
+        let drawn = std::mem::take(&mut self.drawn);
+        self.out_of_reach(drawn);
+    }
+
+    fn out_of_reach(&mut self, rows: Vec<Drawn>) {
+        for (id, end) in rows.into_iter().filter_map(|row| row.place) {
+            if let Some(block) = self.blocks.iter_mut().rfind(|block| block.id == id) {
+                block.gone = flat(&block.spans).get(..end).unwrap_or_default().to_owned();
+            }
+        }
+    }
+}

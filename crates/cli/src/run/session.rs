@@ -1,0 +1,447 @@
+//! Drives a session: starts the agent, runs turns, and meanwhile looks after the user.
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::pin::pin;
+use std::time::Duration;
+
+use duologue_client::{Client, Command, Connection, Error as ClientError, LocalHost, Session, Updates};
+use duologue_schema::{
+    AuthMethod, ConfigOptionUpdate, CurrentModeUpdate, Implementation, PromptResponse, SessionConfigKind,
+    SessionConfigOptionValue, StopReason,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::desk::{Desk, Event, Question, StderrLines};
+use super::host::RunHost;
+use super::input::{self, Input};
+use super::output::Output;
+use super::permission::{self, Otherwise};
+use super::rows::Span;
+use crate::commands::run::Args;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::ui::{BAD, DIM};
+
+/// How long an agent may take to end after the user has left.
+const LEAVING: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+pub(crate) async fn run(args: Args) -> Result<Exit> {
+    let prompt = match args.prompt.as_deref() {
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            Some(text)
+        }
+        prompt => prompt.map(str::to_owned),
+    };
+    let output = Output::new(args.json);
+    let asks = output.is_live() && input::is_interactive();
+    let reads = asks || (prompt.is_none() && !args.list);
+    let (desk, events) = Desk::new();
+    let mut talk = Talk {
+        output,
+        input: reads.then(Input::start),
+        events,
+        signals: signals(),
+        asked: None,
+        waiting: VecDeque::new(),
+    };
+    let outcome = talk.run(&args, prompt, desk, asks).await;
+    talk.catch_up()?;
+    talk.output.leave()?;
+    match outcome {
+        Err(Stop::Left) => Ok(Exit::Interrupted),
+        Err(Stop::Failed(error)) => Err(error),
+        Ok(exit) => Ok(exit),
+    }
+}
+
+/// Why a session is not gone on with.
+enum Stop {
+    /// The user has left.
+    Left,
+    /// Something failed.
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Failed(error.into())
+    }
+}
+
+/// What came first.
+enum Step<T> {
+    /// What was waited for.
+    Done(T),
+    /// A line, or the end of the input.
+    Line(Option<String>),
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// Somebody wants us to stop.
+enum Signal {
+    /// Ctrl-C: the user means the turn, or us.
+    Interrupt,
+    /// The system means us.
+    Terminate,
+}
+
+/// A conversation between a user and an agent.
+struct Talk {
+    output: Output,
+    input: Option<Input>,
+    events: UnboundedReceiver<Event>,
+    signals: UnboundedReceiver<Signal>,
+    /// The question the user reads.
+    asked: Option<Question>,
+    /// Questions behind it.
+    waiting: VecDeque<Question>,
+}
+
+impl Talk {
+    async fn run(&mut self, args: &Args, prompt: Option<String>, desk: Desk, asks: bool) -> Result<Exit, Stop> {
+        let agent = self.connect(args, desk, asks).await?;
+        let outcome = self.converse(args, prompt, &agent).await;
+        self.output.leave()?;
+        let closed = match outcome {
+            Err(Stop::Left) => tokio::time::timeout(LEAVING, agent.close()).await.is_ok(),
+            // An agent that takes its time is waited for, unless the user has enough.
+            _ => matches!(self.attend(agent.close(), false).await, Ok(Step::Done(_))),
+        };
+        if !closed {
+            agent.kill();
+        }
+        outcome
+    }
+
+    /// Starts the agent, or the mock.
+    async fn connect(&mut self, args: &Args, desk: Desk, asks: bool) -> Result<Connection, Stop> {
+        let mut command = match args.agent.given() {
+            Some(command) => command,
+            None => Command::new(std::env::current_exe()?).arg("mock"),
+        };
+        if args.stderr {
+            command = command.stderr_to(StderrLines::new(desk.clone()));
+        }
+        let otherwise = match (args.yes, asks) {
+            (true, _) => Otherwise::Allow,
+            (false, true) => Otherwise::Ask,
+            (false, false) => Otherwise::Refuse,
+        };
+        let permissions = permission::permissions(&args.allow, otherwise, desk.clone());
+        let mut local = LocalHost::new(args.folder()?).permissions(permissions);
+        if args.read_only || args.no_tools {
+            local = local.read_only();
+        }
+        let host = RunHost { local, desk, tools: !args.no_tools, asks };
+        let info = Implementation::new("duologue", env!("CARGO_PKG_VERSION"));
+        let agent = self.through(Client::new(host).info(info).spawn(command)).await??;
+        if let Some(method) = &args.login {
+            self.through(agent.authenticate(method.as_str())).await?.map_err(|error| explain(error, args))?;
+        }
+        Ok(agent)
+    }
+
+    async fn converse(&mut self, args: &Args, prompt: Option<String>, agent: &Connection) -> Result<Exit, Stop> {
+        if args.list {
+            let listing = agent.list_sessions(None)?;
+            let sessions = self.through(listing.all()).await?.map_err(|error| explain(error, args))?;
+            for session in sessions {
+                let title = session.title.unwrap_or_default();
+                let updated = session.updated_at.unwrap_or_default();
+                let line = format!("{}\t{updated}\t{}\t{title}", session.session_id, session.cwd.display());
+                use std::io::Write as _;
+                writeln!(std::io::stdout(), "{}", Span::line(anstyle::Style::new(), &line).as_str())?;
+            }
+            return Ok(Exit::Ok);
+        }
+        let session = self.begin(args, agent).await?;
+        match prompt {
+            Some(prompt) => self.turn(&session, prompt, args).await?.map_err(Stop::from),
+            None => self.interact(&session, args, agent).await,
+        }
+    }
+
+    /// Makes or restores the session, and sets what the command line says.
+    async fn begin(&mut self, args: &Args, agent: &Connection) -> Result<Session, Stop> {
+        let folder = args.folder()?;
+        let session = if let Some(id) = &args.load {
+            let mut replay = agent.load_session(id.as_str(), folder)?;
+            while let Some(update) = self.through(replay.next()).await? {
+                self.output.update(&id.as_str().into(), &update?)?;
+            }
+            self.output.leave()?;
+            self.through(replay.outcome()).await?
+        } else if let Some(id) = &args.resume {
+            self.through(agent.resume_session(id.as_str(), folder)).await?
+        } else {
+            self.through(agent.new_session(folder)).await?
+        };
+        let session = session.map_err(|error| explain(error, args))?;
+        let state = session.state();
+        if let Some(modes) = state.modes {
+            self.output.know(&CurrentModeUpdate::new(modes.current_mode_id).into());
+        }
+        let options = state.config_options;
+        if let Some(mode) = &args.mode {
+            self.through(session.set_mode(mode.as_str())).await??;
+        }
+        for option in &args.option {
+            let (id, value) = option.split_once('=').ok_or_else(|| {
+                Error::Usage(format!("--option takes NAME=VALUE, not {option}"))
+            })?;
+            let known = options.iter().find(|known| known.id == *id);
+            let value = match known.map(|known| &known.kind) {
+                Some(SessionConfigKind::Boolean(_)) => matches!(value, "on" | "true" | "yes" | "1").into(),
+                _ => SessionConfigOptionValue::from(value),
+            };
+            self.through(session.set_config_option(id, value)).await??;
+        }
+        self.output.know(&ConfigOptionUpdate::new(session.state().config_options).into());
+        Ok(session)
+    }
+
+    /// Prompts until the user leaves.
+    async fn interact(&mut self, session: &Session, args: &Args, agent: &Connection) -> Result<Exit, Stop> {
+        if self.output.is_live() {
+            let name = agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));
+            let text = format!("· {name}{} · /exit or Ctrl-D leaves", session.id());
+            self.output.note(vec![Span::line(DIM, &text)])?;
+        }
+        let mut updates = session.updates();
+        loop {
+            let Some(prompt) = self.read_prompt(session, &mut updates).await? else { return Ok(Exit::Ok) };
+            match prompt.trim() {
+                "" => {}
+                "/exit" | "/quit" => return Ok(Exit::Ok),
+                _ => {
+                    if let Err(error) = self.turn(session, prompt, args).await? {
+                        if agent.peer().is_closed() {
+                            return Err(error.into());
+                        }
+                        self.output.note(vec![Span::new(BAD, "error"), Span::plain(&format!(": {error}"))])?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a prompt and shows what the agent does meanwhile. `None` when the user leaves.
+    async fn read_prompt(&mut self, session: &Session, updates: &mut Updates) -> Result<Option<String>, Stop> {
+        self.output.ask_prompt()?;
+        loop {
+            match self.attend(updates.next(), true).await? {
+                Step::Done(Some(update)) => self.output.update(session.id(), &update?)?,
+                Step::Done(None) => return Err(session.connection().closed().await.into()),
+                Step::Line(line) => {
+                    if line.is_some() {
+                        self.output.prompted();
+                    }
+                    return Ok(line);
+                }
+                Step::Interrupt => return Err(Stop::Left),
+            }
+        }
+    }
+
+    /// Runs one turn. What the agent answers it with is in the inner result.
+    async fn turn(&mut self, session: &Session, prompt: String, args: &Args) -> Result<Result<Exit>, Stop> {
+        self.output.begin_turn(&prompt);
+        let mut cancelled = false;
+        let outcome: Result<PromptResponse, ClientError> = match self.through(session.prompt(prompt)).await? {
+            Err(error) => Err(error),
+            Ok(mut turn) => loop {
+                match self.attend(turn.next(), false).await? {
+                    Step::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
+                    Step::Done(Some(Err(error))) => break Err(error),
+                    Step::Done(None) => break turn.outcome().await,
+                    Step::Interrupt if cancelled => return Err(Stop::Left),
+                    Step::Interrupt => {
+                        cancelled = true;
+                        turn.cancel();
+                        self.output.note(vec![Span::new(DIM, "· cancelling; Ctrl-C again leaves")])?;
+                    }
+                    Step::Line(_) => {}
+                }
+            },
+        };
+        self.catch_up()?;
+        self.output.end_turn(session.id(), &outcome)?;
+        Ok(match outcome {
+            Err(error) => Err(explain(error, args)),
+            Ok(_) if cancelled => Ok(Exit::Interrupted),
+            Ok(PromptResponse { stop_reason: StopReason::EndTurn, .. }) => Ok(Exit::Ok),
+            Ok(_) => Ok(Exit::Found),
+        })
+    }
+
+    /// Waits for something that is not to be interrupted but by leaving.
+    async fn through<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        match self.attend(work, false).await? {
+            Step::Done(done) => Ok(done),
+            Step::Line(_) | Step::Interrupt => Err(Stop::Left),
+        }
+    }
+
+    /// Waits for `work`, and meanwhile asks the agent's questions and draws what is due. With `reading`
+    /// it also waits for a line.
+    ///
+    /// What the agent does comes before what it asks, as on the wire.
+    async fn attend<T>(&mut self, work: impl Future<Output = T>, reading: bool) -> Result<Step<T>, Stop> {
+        let mut work = pin!(work);
+        loop {
+            let asking = self.asked.is_some();
+            let due = self.output.due();
+            if let Some(input) = &mut self.input {
+                input.listen(asking || reading);
+            }
+            tokio::select! {
+                biased;
+                signal = self.signals.recv() => match signal {
+                    Some(Signal::Interrupt) => return Ok(Step::Interrupt),
+                    Some(Signal::Terminate) | None => return Err(Stop::Left),
+                },
+                done = &mut work => return Ok(Step::Done(done)),
+                Some(event) = self.events.recv() => self.event(event)?,
+                () = withdrawn(&mut self.asked), if asking => {
+                    self.asked = None;
+                    self.output.withdraw()?;
+                    self.next_question()?;
+                }
+                line = line(&mut self.input, asking), if asking || reading => match (line, self.asked.take()) {
+                    (Some(line), Some(question)) => {
+                        self.output.answered(&line)?;
+                        question.answer(line);
+                        self.next_question()?;
+                    }
+                    // Nobody is there any more to answer this or any other question.
+                    (None, Some(_)) => return Err(Stop::Left),
+                    (line, None) => return Ok(Step::Line(line)),
+                },
+                () = sleep_until(due), if due.is_some() => self.output.paint()?,
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), Stop> {
+        match event {
+            Event::Question(question) => {
+                self.waiting.push_back(question);
+                self.next_question()?;
+            }
+            Event::Note(note) => self.output.note(note)?,
+            Event::Stderr(line) => self.output.stderr(&line)?,
+        }
+        Ok(())
+    }
+
+    /// Puts the next question, if none is open.
+    fn next_question(&mut self) -> Result<(), Stop> {
+        if self.asked.is_some() {
+            return Ok(());
+        }
+        let Some(mut question) = self.waiting.pop_front() else { return Ok(()) };
+        if let Some(call) = question.about.take() {
+            self.output.asked_about(call)?;
+        }
+        if let Some(input) = &mut self.input {
+            input.begin_answer();
+        }
+        self.output.ask(question.text.clone())?;
+        self.asked = Some(question);
+        Ok(())
+    }
+
+    /// Shows what is left to be said.
+    fn catch_up(&mut self) -> Result<()> {
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                Event::Question(_) => {}
+                Event::Note(note) => self.output.note(note)?,
+                Event::Stderr(line) => self.output.stderr(&line)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn withdrawn(asked: &mut Option<Question>) {
+    match asked {
+        Some(question) => question.withdrawn().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn line(input: &mut Option<Input>, is_answer: bool) -> Option<String> {
+    let input = input.as_mut()?;
+    if is_answer { input.answer().await } else { input.prompt().await }
+}
+
+async fn sleep_until(due: Option<tokio::time::Instant>) {
+    if let Some(due) = due {
+        tokio::time::sleep_until(due).await;
+    }
+}
+
+/// Listens for Ctrl-C and for the system's wish.
+fn signals() -> UnboundedReceiver<Signal> {
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let signal = tokio::select! {
+                _ = tokio::signal::ctrl_c() => Signal::Interrupt,
+                () = terminated() => Signal::Terminate,
+            };
+            if sender.send(signal).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(unix)]
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            terminate.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminated() {
+    std::future::pending().await
+}
+
+/// Says what to do about a login.
+fn explain(error: ClientError, args: &Args) -> Error {
+    let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
+    let mut text = format!("the agent wants a login: {message}");
+    if methods.is_empty() {
+        text.push_str("\nit offers no way to log in from here");
+    } else {
+        text.push_str("\ntry again with:");
+    }
+    for method in methods {
+        let (what, name, description) = match (method, method.as_agent()) {
+            (AuthMethod::Terminal(terminal), _) => {
+                let words = args.agent.words().into_iter().chain(terminal.args.iter().cloned());
+                let line = format!("(first, in a terminal) {}", words.collect::<Vec<_>>().join(" "));
+                (line, terminal.name.clone(), terminal.description.clone())
+            }
+            (_, Some(agent)) => (format!("--login {}", agent.id), agent.name, agent.description),
+            _ => continue,
+        };
+        let about = description.map(|text| format!(" ({text})")).unwrap_or_default();
+        text.push_str(&format!("\n  {what}  {name}{about}"));
+    }
+    Error::Login(text)
+}
