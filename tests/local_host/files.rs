@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_client::LocalHost;
+use duologue_client::schema::ReadTextFileRequest;
 use rustix::fs::{FileType, Mode};
 use serde_json::json;
 
@@ -54,6 +55,10 @@ async fn lines_are_counted_from_one_and_kept_as_they_are() {
             desk.put("file.txt", text);
             let read = lines(&mut agent, &path, line, limit).await;
             assert_eq!(read.as_deref(), Ok(expect), "{text:?} {line:?} {limit:?}");
+            // An editor's own buffers are cut the same way.
+            let mut request = ReadTextFileRequest::new("s0", &path);
+            (request.line, request.limit) = (line, limit);
+            assert_eq!(request.lines_of(text), expect, "{text:?} {line:?} {limit:?}");
         }
     })
     .await;

@@ -92,7 +92,7 @@ const MAX_READ: u64 = 8 * 1024 * 1024;
 /// A program starts in a folder of the session, with this program's environment and no input. **It is
 /// not confined**: it can do what you can do. Its stdout and stderr are kept in the order they come, at
 /// most the last 1 MiB or what the agent asks for up to 2 MiB, escape sequences included. When it ends,
-/// what is left of its process group is killed.
+/// what is left of its process group is killed, and output of what left the group is not waited for.
 ///
 /// A `command` with arguments is run as it is. One without, that has spaces or signs of the shell in it
 /// and is no file, is a command line for `/bin/sh`, since many agents send those.
