@@ -8,10 +8,13 @@ use regex::bytes::{Regex, RegexSet};
 /// What stands in place of a secret.
 pub(crate) const SECRET: &str = "[secret]";
 
+/// Whether what looks like a secret is one.
+type Holds = fn(&[u8]) -> bool;
+
 /// Something that looks like a secret: its first group, and whether what it holds is one indeed.
 struct Shape {
     pattern: &'static str,
-    holds: fn(&[u8]) -> bool,
+    holds: Holds,
 }
 
 /// What may stand before a key: nothing that belongs to a word. Escapes of JSON inside a string of
@@ -41,7 +44,9 @@ const PREFIXED: &[Shape] = &[
     Shape { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
     Shape { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
     Shape { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
-    // Hugging Face, npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
+    // Hugging Face, whose keys are of letters alone.
+    Shape { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
+    // npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
     Shape {
         pattern: r"((?:hf|npm|gsk|r8|ntn|lin_api|dckr_pat|shp(?:at|ca|pa|ss))_[A-Za-z0-9_-]{16,})",
         holds: has_digit,
@@ -111,7 +116,7 @@ const SURROUNDED: &[Shape] = &[
 /// The shapes, compiled once.
 struct Compiled {
     set: RegexSet,
-    each: Vec<(Regex, fn(&[u8]) -> bool)>,
+    each: Vec<(Regex, Holds)>,
 }
 
 static SHAPES: LazyLock<Compiled> = LazyLock::new(|| {
@@ -211,15 +216,15 @@ pub(crate) fn value(text: &[u8]) -> bool {
         "hidden",
     ];
     let text = text.trim_ascii();
-    let reference = text.strip_prefix(b"$").is_some_and(|name| {
+    let variable = text.strip_prefix(b"$").is_some_and(|name| {
         name.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'{' | b'}'))
     });
+    let in_brackets = text.starts_with(b"<") && text.ends_with(b">");
+    let reference =
+        variable || in_brackets || text.starts_with(b"process.env") || text.starts_with(b"os.environ");
     text.iter().any(u8::is_ascii_alphanumeric)
         && text != SECRET.as_bytes()
         && !reference
-        && !text.starts_with(b"process.env")
-        && !text.starts_with(b"os.environ")
-        && !(text.starts_with(b"<") && text.ends_with(b">"))
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
 }
 
