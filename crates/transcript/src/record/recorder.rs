@@ -54,7 +54,7 @@ const QUEUE: usize = 8 << 20;
 /// // `Client::tap` and `Server::tap` take the same.
 /// let client = Connection::new(ours).tap(recorder.tap(Side::Client)).start(|_| Silent);
 /// # let _agent = Connection::new(theirs).start(|_| Silent);
-/// client.notify("session/cancel", &serde_json::json!({"sessionId": "s"})).await?;
+/// client.notify_raw("session/cancel", &serde_json::json!({"sessionId": "s"})).await?;
 /// recorder.finish().await?;
 ///
 /// let transcript = Transcript::load(&path)?;
@@ -339,4 +339,25 @@ fn without_secrets(secrets: &Secrets, words: &[String]) -> Vec<String> {
         }
     };
     before.zip(words).map(clean).collect()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_fills_up_ends_the_recording_and_nothing_else() {
+        let full = Target::replace(Path::new("/dev/full")).expect("it opens");
+        let recorder =
+            Recorder::start(Queue::new(1000, false, Duration::ZERO), full, None).expect("a thread");
+        recorder.stderr(b"one line");
+        assert!(matches!(recorder.flush().await, Err(Error::DiskFull { .. })));
+        // Nobody waits for a disk that takes nothing.
+        for _ in 0..1000 {
+            recorder.stderr(b"one more line");
+            recorder.room().await;
+        }
+        assert!(matches!(recorder.stopped().await, Some(Error::DiskFull { .. })));
+        assert!(matches!(recorder.finish().await, Err(Error::DiskFull { .. })));
+    }
 }

@@ -34,11 +34,14 @@ impl Drop for Leaving<'_> {
 
 impl Writer {
     /// Writes until the queue is closed and empty, or the file takes no more.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
         let queue = self.queue.clone();
         let panicked = Error::from(std::io::Error::other("the thread that writes it panicked"));
         let mut leaving = Leaving { queue: &queue, error: Some(panicked) };
-        let done = self.write_all();
+        // The file is closed before anybody is told.
+        let mut writer = self;
+        let done = writer.write_all();
+        drop(writer);
         if let Err(error) = &done {
             tracing::error!(%error, "recording stops here, the conversation goes on");
         }

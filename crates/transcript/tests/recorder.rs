@@ -1,0 +1,495 @@
+//! The recorder against crashes, full and slow disks, and whatever bytes come.
+#![cfg(unix)]
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use duologue_rpc::Transport;
+use duologue_transcript::{Error, Event, Exit, LineEnd, Recorder, Redacted, Side, Transcript, proxy};
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+/// Whatever takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough to see that something waits.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("talk.jsonl");
+    (folder, path)
+}
+
+/// Passes what the client says to an agent that says nothing, and returns what the agent got.
+async fn pass(recorder: &Recorder, said: &[u8]) -> Vec<u8> {
+    let (mut agent, agent_end) = tokio::io::duplex(1 << 16);
+    let (from_agent, to_agent) = tokio::io::split(agent_end);
+    let client = Transport::new(std::io::Cursor::new(said.to_vec()), tokio::io::sink());
+    let mut got = Vec::new();
+    let reads = async {
+        agent.read_to_end(&mut got).await.expect("bytes");
+        drop(agent);
+    };
+    let (passed, ()) = tokio::join!(proxy(client, Transport::new(from_agent, to_agent), recorder), reads);
+    passed.expect("passes");
+    got
+}
+
+/// What a side wrote, put together again from its records.
+fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for line in
+        transcript.records().iter().filter_map(|record| record.line()).filter(|line| line.from == side)
+    {
+        bytes.extend_from_slice(&line.bytes);
+        bytes.extend_from_slice(line.end.as_str().as_bytes());
+    }
+    bytes
+}
+
+fn load(path: &Path) -> Transcript {
+    Transcript::load(path).expect("a transcript")
+}
+
+#[tokio::test]
+async fn a_recording_cut_at_every_byte_is_read_and_gone_on_with() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::builder().program(["agent"]).create(&path).expect("a file");
+    pass(&recorder, b"{\"id\":1}\nnpm WARN\n\xff\xfe\r\n{\"id\":2}").await;
+    recorder.stderr(b"oh");
+    recorder.exit(Exit::default());
+    recorder.finish().await.expect("written");
+    let whole = fs::read(&path).expect("bytes");
+    let records = load(&path).records().to_vec();
+    assert_eq!(records.len(), 8);
+
+    let cut_path = path.with_file_name("cut.jsonl");
+    for cut in 0..=whole.len() {
+        let left = whole.get(..cut).expect("a beginning");
+        let lines = left.iter().filter(|byte| **byte == b'\n').count();
+        fs::write(&cut_path, left).expect("cut");
+        if lines > 0 {
+            let read = load(&cut_path);
+            assert_eq!(read.records(), records.get(..lines - 1).expect("records"), "cut at {cut}");
+            assert_eq!(read.is_cut(), !left.ends_with(b"\n"), "cut at {cut}");
+        }
+        let recorder = Recorder::builder().append(&cut_path).expect("goes on");
+        recorder.stderr(b"again");
+        recorder.finish().await.expect("written");
+        let read = load(&cut_path);
+        let (last, before) = read.records().split_last().expect("records");
+        assert_eq!(before, records.get(..lines.saturating_sub(1)).expect("records"), "cut at {cut}");
+        assert_eq!(last.event, Event::Stderr("again".into()));
+        assert!(before.last().is_none_or(|before| before.at <= last.at), "time goes on");
+        assert!(!read.is_cut());
+    }
+}
+
+#[tokio::test]
+async fn the_file_is_its_owners_and_nothing_is_overwritten_or_followed() {
+    let (folder, path) = folder();
+    let open = |path: &Path| Recorder::create(path).map(drop);
+    let refused = |result: Result<Recorder, Error>| assert!(matches!(result, Err(Error::File { .. })));
+    open(&path).expect("a new file");
+    assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+    assert!(matches!(open(&path), Err(Error::File { .. })), "it exists");
+
+    // What others may read, or have open, is not written into.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open to all");
+    let mut opened = fs::File::open(&path).expect("open");
+    let recorder = Recorder::builder().replace(&path).expect("replaced");
+    recorder.stderr(b"secret plans");
+    recorder.finish().await.expect("written");
+    let metadata = fs::metadata(&path).expect("a file");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_ne!(metadata.ino(), opened.metadata().expect("the old file").ino());
+    let mut old = String::new();
+    opened.read_to_string(&mut old).expect("the old file");
+    assert!(!old.contains("secret plans"));
+
+    let (link, victim) = (folder.path().join("link"), folder.path().join("victim"));
+    fs::write(&victim, "mine").expect("a file");
+    symlink(&victim, &link).expect("a link");
+    refused(Recorder::create(&link));
+    refused(Recorder::builder().replace(&link));
+    refused(Recorder::builder().append(&link));
+    assert_eq!(fs::read_to_string(&victim).expect("a file"), "mine");
+    // Nor is a file that is no transcript.
+    assert!(matches!(Recorder::builder().append(&victim), Err(Error::NoHeader { .. })));
+    fs::write(&victim, "mine\nall mine\n").expect("a file");
+    assert!(matches!(Recorder::builder().append(&victim), Err(Error::NoHeader { .. })));
+    assert_eq!(fs::read_to_string(&victim).expect("a file"), "mine\nall mine\n");
+
+    let first = Recorder::builder().append(&path).expect("goes on");
+    refused(Recorder::builder().append(&path));
+    drop(first);
+    Recorder::builder().append(&path).expect("nobody else writes it");
+    // The header says that secrets are taken out.
+    refused(Recorder::builder().keep_secrets().append(&path));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_of_its_own() {
+    let full = Recorder::builder().replace("/dev/full");
+    assert!(matches!(full, Err(Error::DiskFull { path }) if path == Path::new("/dev/full")));
+}
+
+/// A file whose reader has stopped: a pipe that somebody opened and does not read.
+fn stopped_disk(folder: &TempDir) -> (PathBuf, fs::File) {
+    let path = folder.path().join("slow");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+    assert!(made.success());
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&path).expect("a reader");
+    (path, reader)
+}
+
+/// Reads a transcript from a pipe that stays open, up to the record that says how the agent ended.
+fn read_until_exit(mut disk: fs::File) -> Transcript {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\"exit\":{\"code\":0}}\n") {
+        let mut piece = [0; 4096];
+        let count = disk.read(&mut piece).expect("bytes");
+        bytes.extend_from_slice(piece.get(..count).expect("a piece"));
+    }
+    Transcript::read(bytes.as_slice()).expect("a transcript")
+}
+
+fn well() -> Exit {
+    let mut exit = Exit::default();
+    exit.code = Some(0);
+    exit
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_slow_disk_the_wire_waits_and_nothing_is_lost() {
+    let (folder, _) = folder();
+    let (path, disk) = stopped_disk(&folder);
+    let recorder = Recorder::builder().queue_bytes(64 * 1024).replace(path).expect("a file");
+    let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1000));
+    let talk = line.repeat(2000).into_bytes();
+    let (mut client, client_end) = tokio::io::duplex(1 << 12);
+    let passing = tokio::spawn({
+        let (recorder, (from_client, to_client)) = (recorder.clone(), tokio::io::split(client_end));
+        let agent = Transport::new(tokio::io::empty(), tokio::io::sink());
+        async move { proxy(Transport::new(from_client, to_client), agent, &recorder).await }
+    });
+    // The pipe takes 64 KiB, and what was read before it was full is on its way.
+    let mut rest = talk.as_slice();
+    while let Ok(count) = timeout(A_WHILE, client.write(rest)).await {
+        rest = rest.get(count.expect("a proxy")..).expect("the rest");
+    }
+    let sent = talk.len() - rest.len();
+    assert!((20_000..400_000).contains(&sent), "{sent} bytes went through");
+
+    let reading = tokio::task::spawn_blocking(move || read_until_exit(disk));
+    timeout(PATIENCE, client.write_all(rest)).await.expect("the wire goes on").expect("a proxy");
+    drop(client);
+    timeout(PATIENCE, passing).await.expect("the end").expect("no panic").expect("passes");
+    recorder.exit(well());
+    recorder.finish().await.expect("written");
+    let transcript = timeout(PATIENCE, reading).await.expect("read").expect("no panic");
+    assert!(said(&transcript, Side::Client) == talk, "all of it is recorded");
+    assert!(!transcript.records().iter().any(|record| matches!(record.event, Event::Dropped { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lossy_recorder_leaves_lines_out_and_says_how_many() {
+    let (folder, _) = folder();
+    let (path, disk) = stopped_disk(&folder);
+    let recorder = Recorder::builder().lossy().queue_bytes(64 * 1024).replace(path).expect("a file");
+    let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1000));
+    let talk = line.repeat(2000).into_bytes();
+    let got = timeout(PATIENCE, pass(&recorder, &talk)).await.expect("the wire does not wait");
+    assert!(got == talk, "no byte is changed");
+
+    let reading = tokio::task::spawn_blocking(move || read_until_exit(disk));
+    recorder.exit(well());
+    recorder.finish().await.expect("written");
+    let transcript = timeout(PATIENCE, reading).await.expect("read").expect("no panic");
+    let recorded = said(&transcript, Side::Client).len() / line.len();
+    let dropped: u64 = transcript
+        .records()
+        .iter()
+        .map(|record| match record.event {
+            Event::Dropped { lines, bytes } => {
+                assert_eq!(bytes, lines * (line.len() as u64 - 1));
+                lines
+            }
+            _ => 0,
+        })
+        .sum();
+    assert!(dropped > 1000, "{dropped} lines were dropped");
+    assert_eq!(recorded as u64 + dropped, 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_last_handle_waits_for_the_queue_but_not_for_ever() {
+    let (folder, path) = folder();
+    let recorder = Recorder::create(&path).expect("a file");
+    let tap = recorder.tap(Side::Agent);
+    for _ in 0..10_000 {
+        recorder.stderr(b"a line");
+    }
+    drop(recorder);
+    drop(tap);
+    assert_eq!(load(&path).records().len(), 10_000);
+
+    let (path, _disk) = stopped_disk(&folder);
+    let recorder = Recorder::builder().replace(path).expect("a file");
+    recorder.stderr(&[b'x'; 200_000]);
+    let start = std::time::Instant::now();
+    drop(recorder);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn what_comes_after_the_end_is_ignored() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::create(&path).expect("a file");
+    let other = recorder.clone();
+    recorder.stderr(b"before");
+    recorder.sync().await.expect("on the disk");
+    assert_eq!(load(&path).records().len(), 1);
+    recorder.finish().await.expect("written");
+    other.stderr(b"after");
+    other.flush().await.expect("nothing went wrong");
+    assert!(other.error().is_none() && other.stopped().await.is_none());
+    assert_eq!(load(&path).records().len(), 1);
+}
+
+#[tokio::test]
+async fn a_line_over_the_limit_is_passed_on_and_counted() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::create(&path).expect("a file");
+    let long = [b"{\"id\":1}\n\"".to_vec(), vec![b'x'; 20 << 20], b"\"\r\n{}\n".to_vec()].concat();
+    assert!(pass(&recorder, &long).await == long, "no byte is changed");
+    recorder.finish().await.expect("written");
+    let transcript = load(&path);
+    let events: Vec<_> = transcript.records().iter().map(|record| &record.event).collect();
+    assert!(matches!(
+        events.as_slice(),
+        [Event::Line(first), Event::Dropped { lines: 1, bytes }, Event::Line(last), ..]
+            if &*first.bytes == b"{\"id\":1}" && *bytes == (20 << 20) + 3 && &*last.bytes == b"{}"
+    ));
+}
+
+#[tokio::test]
+async fn bytes_without_the_end_of_a_line_are_passed_on_at_once() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::create(&path).expect("a file");
+    let (mut client, client_end) = tokio::io::duplex(64);
+    let (mut agent, agent_end) = tokio::io::duplex(64);
+    let (a, b) = tokio::io::split(client_end);
+    let (c, d) = tokio::io::split(agent_end);
+    let talk = async {
+        let mut piece = [0; 64];
+        agent.write_all(b"name? ").await.expect("a proxy");
+        let count = client.read(&mut piece).await.expect("a proxy");
+        assert_eq!(piece.get(..count), Some(&b"name? "[..]));
+        // The half is passed on, and the other one still works.
+        client.shutdown().await.expect("a proxy");
+        assert_eq!(agent.read(&mut piece).await.expect("a proxy"), 0);
+        agent.write_all(b"bye\n").await.expect("a proxy");
+        let count = client.read(&mut piece).await.expect("a proxy");
+        assert_eq!(piece.get(..count), Some(&b"bye\n"[..]));
+        // What has arrived is in the file.
+        assert_eq!(said(&load(&path), Side::Agent), b"name? bye\n");
+        drop(agent);
+    };
+    let (passed, ()) = timeout(PATIENCE, async {
+        tokio::join!(proxy(Transport::new(a, b), Transport::new(c, d), &recorder), talk)
+    })
+    .await
+    .expect("no waiting");
+    passed.expect("passes");
+}
+
+/// Bytes with all that is special, in lines of any length.
+fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..40),
+        prop::collection::vec(prop_oneof![Just(0u8), Just(b'\r'), Just(b'{'), Just(b'}'), Just(0xff)], 0..10),
+        Just(br#"{"jsonrpc":"2.0","method":"x" , "params":{}}"#.to_vec()),
+        Just(b"\xEF\xBB\xBF{}".to_vec()),
+        (1000..70_000usize).prop_map(|length| vec![b'y'; length]),
+    ];
+    let end = prop_oneof![Just("\n"), Just("\r\n"), Just("\n\n"), Just("")];
+    prop::collection::vec((line, end), 0..12)
+        .prop_map(|lines| lines.into_iter().flat_map(|(line, end)| [line, end.into()].concat()).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn the_proxy_changes_no_byte_and_the_file_has_them_all(
+        from_client in wire_bytes(),
+        from_agent in wire_bytes(),
+        steps in prop::collection::vec(1..5000usize, 1..8),
+        capacity in 1..4096usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (_folder, path) = folder();
+        let (to_agent, to_client) = runtime.block_on(async {
+            let recorder = Recorder::builder().keep_secrets().create(&path).expect("a file");
+            let (client, client_end) = tokio::io::duplex(capacity);
+            let (agent, agent_end) = tokio::io::duplex(capacity);
+            let (a, b) = tokio::io::split(client_end);
+            let (c, d) = tokio::io::split(agent_end);
+            let speak = async |end: tokio::io::DuplexStream, said: &[u8]| {
+                let (mut reader, mut writer) = tokio::io::split(end);
+                let writes = async {
+                    let mut rest = said;
+                    for step in steps.iter().cycle() {
+                        if rest.is_empty() {
+                            break;
+                        }
+                        let (piece, after) = rest.split_at((*step).min(rest.len()));
+                        writer.write_all(piece).await.expect("a proxy");
+                        rest = after;
+                    }
+                    writer.shutdown().await.expect("a proxy");
+                };
+                let mut got = Vec::new();
+                let (read, ()) = tokio::join!(reader.read_to_end(&mut got), writes);
+                read.expect("a proxy");
+                got
+            };
+            let (passed, to_client, to_agent) = tokio::join!(
+                proxy(Transport::new(a, b), Transport::new(c, d), &recorder),
+                speak(client, &from_client),
+                speak(agent, &from_agent),
+            );
+            passed.expect("passes");
+            recorder.finish().await.expect("written");
+            (to_agent, to_client)
+        });
+        prop_assert!(to_agent == from_client && to_client == from_agent, "a byte was changed");
+        let transcript = load(&path);
+        prop_assert_eq!(transcript.header().redacted, Redacted::Nothing);
+        prop_assert!(said(&transcript, Side::Client) == from_client);
+        prop_assert!(said(&transcript, Side::Agent) == from_agent);
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_planted_secrets_leave_none_in_the_file() {
+    let (_folder, path) = folder();
+    let random = |seed: u64, letters: &str, length: usize| -> String {
+        let letters: Vec<char> = letters.chars().collect();
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let next = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            letters.get((state >> 33) as usize % letters.len()).copied().unwrap_or('x')
+        };
+        (0..length).map(next).collect()
+    };
+    let alphanumeric = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+    // Twenty shapes: what is secret, and the line around it.
+    let shape = |kind: u64, seed: u64| -> (String, String) {
+        let text = random(seed, alphanumeric, 36);
+        let update = |said: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":{}}}}}}}}}"#,
+                serde_json::Value::from(said)
+            )
+        };
+        let prefixed = |prefix: &str| {
+            let secret = format!("{prefix}{text}");
+            (secret.clone(), update(&format!("the key is {secret}, keep it")))
+        };
+        match kind {
+            0 => prefixed("sk-"),
+            1 => prefixed("sk-ant-api03-"),
+            2 => prefixed("ghp_"),
+            3 => prefixed("github_pat_"),
+            4 => prefixed("glpat-"),
+            5 => prefixed("AIza"),
+            6 => prefixed("hf_"),
+            7 => prefixed("xoxb-1"),
+            8 => prefixed("sk_live_"),
+            9 => {
+                let secret = format!("AKIA{}", random(seed, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 16));
+                (secret.clone(), update(&secret))
+            }
+            10 => {
+                let secret = format!("eyJhbGciOiJIUzI1NiJ9.{text}.{text}");
+                (secret.clone(), update(&secret))
+            }
+            11 => (text.clone(), update(&format!("curl -H 'Authorization: Bearer {text}' x"))),
+            12 => (
+                text.clone(),
+                update(&format!(
+                    "export SERVICE_API_KEY={text}
+next"
+                )),
+            ),
+            13 => (text.clone(), update(&format!("postgres://me:{text}@host/db"))),
+            14 => (text.clone(), update(&format!(r#"{{"client_secret": "{text}"}}"#))),
+            15 => (
+                text.clone(),
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":1,"method":"session/new","params":{{"cwd":"/w","mcpServers":[{{"name":"m","command":"m","args":[],"env":[{{"name":"PLAIN","value":"{text}"}}]}}]}}}}"#
+                ),
+            ),
+            16 => (
+                text.clone(),
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":1,"method":"session/new","params":{{"cwd":"/w","mcpServers":[{{"type":"http","name":"m","url":"https://h/","headers":[{{"name":"X-Mine","value":"{text}"}}]}}]}}}}"#
+                ),
+            ),
+            17 => (
+                text.clone(),
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":"a","method":"authenticate","params":{{"methodId":"m","_meta":{{"pin":"{text}"}}}}}}"#
+                ),
+            ),
+            18 => (text.clone(), format!("npm ERR! //registry/:_authToken={text}")),
+            _ => (text.clone(), format!("GET /?access_token={text} 200")),
+        }
+    };
+    let planted: Vec<_> = (0..200).map(|seed| shape(seed % 20, seed + 1)).collect();
+    let words = ["agent", "--api-key", "0p9o8i7u6y5t4r3e", "--header=Authorization: Bearer q1w2e3r4t5y6u7i8"];
+    let recorder = Recorder::builder().program(words).create(&path).expect("a file");
+    for (_, line) in &planted {
+        pass(
+            &recorder,
+            format!(
+                "{line}
+"
+            )
+            .as_bytes(),
+        )
+        .await;
+        recorder.stderr(line.as_bytes());
+    }
+    let tap = recorder.tap(Side::Client);
+    let (ours, theirs) = Transport::memory();
+    let peer = duologue_rpc::Connection::new(ours).tap(tap).start(|_| Silent);
+    drop(theirs);
+    for (secret, _) in &planted {
+        let params =
+            serde_json::json!({"sessionId": "s", "headers": {"Authorization": format!("Bearer {secret}")}});
+        let _ = peer.notify_raw("session/cancel", &params).await;
+    }
+    recorder.finish().await.expect("written");
+
+    let written = fs::read_to_string(&path).expect("text");
+    let left: Vec<_> = planted.iter().filter(|(secret, _)| written.contains(secret)).collect();
+    assert!(left.is_empty(), "{} are left, such as {:?}", left.len(), left.first());
+    assert!(!written.contains("0p9o8i7u6y5t4r3e") && !written.contains("q1w2e3r4t5y6u7i8"), "the header");
+    let transcript = load(&path);
+    assert_eq!(transcript.header().redacted, Redacted::Secrets);
+    assert!(transcript.records().len() > 600, "what is no secret is there");
+    assert!(transcript.records().iter().filter_map(|it| it.line()).all(|line| line.end == LineEnd::Lf));
+}
+
+struct Silent;
+impl duologue_rpc::Service for Silent {
+    fn request(&self, _: duologue_rpc::Incoming<'_>, _: duologue_rpc::Responder) {}
+    fn notification(&self, _: duologue_rpc::Incoming<'_>) {}
+}
