@@ -7,6 +7,7 @@ mod error;
 mod exit;
 mod mock;
 mod run;
+mod show;
 mod source;
 mod ui;
 mod validate;

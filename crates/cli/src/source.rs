@@ -109,12 +109,16 @@ impl Gathered {
 }
 
 impl Source {
+    /// What could not be read, a sentence each.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let cut = self.transcript.is_cut().then(|| "the file ends within a line, which is left out".into());
+        self.damage.iter().map(ToString::to_string).chain(cut).collect()
+    }
+
     /// Says what could not be read, and whether that was anything.
     pub(crate) fn complain(&self) -> bool {
-        self.damage.iter().for_each(|error| ui::complain(error));
-        if self.transcript.is_cut() {
-            ui::complain(&"the file ends within a line, which is left out");
-        }
-        self.transcript.is_cut() || !self.damage.is_empty()
+        let faults = self.faults();
+        faults.iter().for_each(|fault| ui::complain(fault));
+        !faults.is_empty()
     }
 }

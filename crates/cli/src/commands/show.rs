@@ -1,12 +1,78 @@
 //! `duologue show`.
 
-use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use duologue_transcript::Render;
+
+use crate::error::Result;
 use crate::exit::Exit;
+use crate::show::page;
+use crate::source::SourceArgs;
+use crate::ui::{self, printable};
 
-/// Show a transcript
+/// Show a transcript: as text, as JSON, or as a page for a browser
+///
+/// Logs of other programs are shown too. Of a file that is cut or damaged what can be read is shown, and the exit
+/// code is 4.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Show what the sessions came to, instead of what happened
+    #[arg(long, group = "form")]
+    fold: bool,
+    /// Print the events as JSON
+    #[arg(long, group = "form")]
+    json: bool,
+    /// Make a page for a browser: one file that needs nothing else
+    #[arg(long, group = "form")]
+    html: bool,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Take out secrets, ids, paths and times first
+    #[arg(long)]
+    redact: bool,
+    /// Show each chunk of a message by itself
+    #[arg(long, conflicts_with_all = ["fold", "html"])]
+    chunks: bool,
+    /// Show when each event was, in seconds since the start
+    #[arg(long, conflicts_with_all = ["fold", "html"])]
+    times: bool,
+}
 
-pub(crate) fn run(_: Args) -> Result<Exit> {
-    Err(Error::Usage("not here yet".into()))
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    let mut source = args.source.read()?;
+    if args.redact {
+        source.transcript = source.transcript.redacted();
+    }
+    match &args.output {
+        None => print(&args, &source, &mut ui::stdout().lock())?,
+        Some(path) => {
+            let named = |error: std::io::Error| {
+                std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            let mut file = BufWriter::new(File::create(path).map_err(named)?);
+            print(&args, &source, &mut file)?;
+            file.flush().map_err(named)?;
+        }
+    }
+    Ok(if source.complain() { Exit::File } else { Exit::Ok })
+}
+
+fn print(args: &Args, source: &crate::source::Source, out: &mut impl Write) -> Result<()> {
+    let transcript = &source.transcript;
+    if args.html {
+        return Ok(page(transcript, &source.faults(), out)?);
+    }
+    if args.fold {
+        return Ok(out.write_all(printable(&transcript.fold()).as_bytes())?);
+    }
+    let script = Render::new().single_chunks(args.chunks).times(args.times).script(transcript);
+    if args.json {
+        return Ok(ui::json_line(out, &script)?);
+    }
+    Ok(out.write_all(printable(&script.to_string()).as_bytes())?)
 }
