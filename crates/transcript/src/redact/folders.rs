@@ -23,7 +23,8 @@ impl Folder {
         let path = path.trim_end_matches(['/', '\\']);
         let bytes = path.as_bytes();
         let windows = matches!(bytes, [drive, b':', b'/' | b'\\', _, ..] if drive.is_ascii_alphabetic());
-        if !windows && !(path.len() > 1 && path.starts_with('/')) {
+        let unix = path.len() > 1 && path.starts_with('/');
+        if !windows && !unix {
             return None;
         }
         let mut spellings = vec![path.to_owned(), percent_encoded(path)];
@@ -154,8 +155,8 @@ fn begins(text: &[u8], at: usize) -> bool {
         // JSON inside a string.
         [.., b'\\', b'n' | b't' | b'r'] => true,
         [.., last] => {
-            !(last.is_ascii_alphanumeric() || *last >= 0x80)
-                && !matches!(last, b'/' | b'\\' | b'_' | b'-' | b'.' | b'~' | b'*' | b']' | b'}' | b')')
+            let joined = matches!(last, b'/' | b'\\' | b'_' | b'-' | b'.' | b'~' | b'*' | b']' | b'}' | b')');
+            !joined && !is_letter(*last)
         }
     }
 }
@@ -163,13 +164,15 @@ fn begins(text: &[u8], at: usize) -> bool {
 /// Whether a component of a path ends here.
 fn ends(text: &[u8], at: usize) -> bool {
     match text.get(at..).unwrap_or_default() {
-        [b'.', next, ..] => !(next.is_ascii_alphanumeric() || matches!(next, b'_' | b'.' | b'-')),
-        [next, ..] => {
-            !(next.is_ascii_alphanumeric() || *next >= 0x80)
-                && !matches!(next, b'_' | b'-' | b'@' | b'+' | b'~' | b'%')
-        }
+        [b'.', next, ..] => !is_letter(*next) && !matches!(next, b'_' | b'.' | b'-'),
+        [next, ..] => !is_letter(*next) && !matches!(next, b'_' | b'-' | b'@' | b'+' | b'~' | b'%'),
         [] => true,
     }
+}
+
+/// Letters of all scripts, and digits.
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte >= 0x80
 }
 
 #[cfg(test)]

@@ -84,6 +84,7 @@ impl Redactor {
                 from: line.from,
                 places,
                 begun: Vec::new(),
+                spare,
                 edits: &mut edits,
             };
             scan(text, &mut places)
@@ -259,6 +260,8 @@ struct Places<'r> {
     places: HashMap<String, String>,
     /// Objects and arrays that are replaced whole: where they begin, and by what.
     begun: Vec<Option<(usize, String)>>,
+    /// Is looked at together with what comes before and after it.
+    spare: Option<&'r Range<usize>>,
     edits: &'r mut Edits,
 }
 
@@ -319,6 +322,9 @@ impl<'a> Visitor<'a> for Places<'_> {
         let token = string.token();
         let string = string.read();
         let whole = string.whole();
+        if self.spare == Some(&whole) {
+            return;
+        }
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(whole.start - 1..whole.end + 1, with);
             return;

@@ -257,6 +257,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::string_slice)]
 mod tests {
     use super::*;
 

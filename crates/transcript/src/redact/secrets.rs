@@ -164,6 +164,12 @@ impl<'a> Visitor<'a> for Search<'_> {
         let string = string.read();
         let text = string.text.as_ref();
         self.secrets.find(text.as_bytes(), |part| self.edits.replace(string.span(part), SECRET));
+        // JSON inside a string has names too. Each level doubles the backslashes, so there are few.
+        if text.starts_with(['{', '[']) && shapes::suspicious(text.as_bytes()) {
+            let mut inner = Edits::default();
+            self.secrets.search(text.as_bytes(), &mut inner);
+            inner.merged().into_iter().for_each(|(part, with)| self.edits.replace(string.span(part), with));
+        }
         // The value of `name`, or an element of the list that is.
         let member = frames.iter().rev().take(2).find_map(|frame| frame.member.as_deref());
         let element = frames.last().is_some_and(|frame| frame.member.is_none());

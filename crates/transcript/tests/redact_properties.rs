@@ -1,0 +1,244 @@
+//! What holds of every transcript that is redacted.
+#![allow(clippy::string_slice)]
+
+use std::time::Duration;
+
+use duologue_transcript::{Event, Header, Line, Record, Redaction, Said, Secrets, Side, Transcript};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn transcript(events: Vec<Event>) -> Transcript {
+    let records = events.into_iter().enumerate();
+    let records = records.map(|(at, event)| Record::new(Duration::from_millis(at as u64), event)).collect();
+    Transcript::new(Header::new("test"), records)
+}
+
+/// Words of which some are to be found, alone or together with the next.
+fn text() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("sk-"),
+        Just("abcdefghijklmnop0123"),
+        Just("ghp_abcdefghijklmnopqrst01"),
+        Just("Bearer "),
+        Just("token="),
+        Just("password: "),
+        Just("\"api_key\": \""),
+        Just("\""),
+        Just("\n"),
+        Just("\\"),
+        Just("/home/me"),
+        Just("/w/one"),
+        Just("/tmp/x"),
+        Just("file://"),
+        Just("[cwd]"),
+        Just("[secret]"),
+        Just("[session-1]"),
+        Just("[message-2]"),
+        Just("2026-11-21T10:11:12Z"),
+        Just("8724c388-e3c6-4303-927d-e8674b0d4afa"),
+        Just("0b7a1f2e-e3c6-4303-927d-e8674b0d4afb"),
+        Just("-----BEGIN PRIVATE KEY-----"),
+        Just("-----END PRIVATE KEY-----"),
+        Just("https://me:"),
+        Just("@host"),
+        Just(" "),
+        Just("é😀"),
+        Just("."),
+        Just("eyJhbGciOi.eyJzdWIi.x"),
+        Just("AKIAABCDEFGHIJKLMNOP"),
+        Just("m1"),
+        Just("{\"token\":\"abc123\"}"),
+        Just("Cookie: a=b"),
+        Just("--token "),
+        Just("\u{1}"),
+    ];
+    prop_oneof![4 => prop::collection::vec(word, 0..7).prop_map(|words| words.concat()), 1 => ".{0,12}"]
+}
+
+/// JSON with names that mean something.
+fn json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        text().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (1e9..1e13).prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+        Just(Value::Null),
+    ];
+    leaf.prop_recursive(3, 24, 5, |inner| {
+        let name = prop_oneof![
+            Just("token".to_owned()),
+            Just("env".to_owned()),
+            Just("headers".to_owned()),
+            Just("name".to_owned()),
+            Just("value".to_owned()),
+            Just("authorization".to_owned()),
+            Just("sessionId".to_owned()),
+            Just("messageId".to_owned()),
+            Just("toolCallId".to_owned()),
+            Just("requestId".to_owned()),
+            Just("id".to_owned()),
+            Just("createdAt".to_owned()),
+            Just("durationMs".to_owned()),
+            Just("mcpServers".to_owned()),
+            Just("cwd".to_owned()),
+            text(),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((name, inner), 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+fn id() -> impl Strategy<Value = Value> {
+    prop_oneof![(0..4i64).prop_map(Value::from), text().prop_map(Value::from), Just(Value::Null)]
+}
+
+fn session() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("8724c388-e3c6-4303-927d-e8674b0d4afa"), Just("s"), Just("[session-2]"), Just("")]
+}
+
+fn message() -> impl Strategy<Value = Value> {
+    let method = prop_oneof![
+        Just("session/new"),
+        Just("session/load"),
+        Just("session/fork"),
+        Just("session/prompt"),
+        Just("authenticate"),
+        Just("initialize"),
+        Just("terminal/create"),
+        Just("_x/y"),
+    ];
+    let kind = prop_oneof![
+        Just("agent_message_chunk"),
+        Just("agent_thought_chunk"),
+        Just("agent_message_clear"),
+        Just("tool_call"),
+    ];
+    let message_id = prop_oneof![
+        Just(Value::Null),
+        Just(json!("m1")),
+        Just(json!("0b7a1f2e-e3c6-4303-927d-e8674b0d4afb"))
+    ];
+    prop_oneof![
+        2 => (id(), method, session(), text(), json()).prop_map(|(id, method, session, cwd, more)| {
+            let params = match method {
+                "session/new" => json!({"cwd": format!("/w/{cwd}"), "mcpServers": [], "_meta": more}),
+                _ => json!({"sessionId": session, "cwd": "/w/one", "more": more}),
+            };
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        }),
+        1 => (id(), session(), json()).prop_map(|(id, session, more)| {
+            json!({"jsonrpc": "2.0", "id": id, "result": {"sessionId": session, "more": more}})
+        }),
+        1 => (id(), json()).prop_map(|(id, data)| {
+            json!({"jsonrpc": "2.0", "id": id, "error": {"code": -1, "message": "no", "data": data}})
+        }),
+        1 => id().prop_map(|id| json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}})),
+        4 => (session(), kind, message_id, text()).prop_map(|(session, kind, id, text)| {
+            let update = json!({"sessionUpdate": kind, "messageId": id, "toolCallId": "t", "title": "x", "content": {"type": "text", "text": text}});
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": session, "update": update}})
+        }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let side = prop_oneof![Just(Side::Client), Just(Side::Agent)];
+    let line = |text: String| text.replace('\n', "\\n").into_bytes();
+    prop_oneof![
+        8 => (side.clone(), message()).prop_map(move |(from, json)| Event::Line(Line::new(from, line(json.to_string())))),
+        1 => (side.clone(), json()).prop_map(move |(from, json)| Event::Line(Line::new(from, line(json.to_string())))),
+        1 => (side.clone(), text()).prop_map(move |(from, text)| Event::Line(Line::new(from, line(text)))),
+        1 => (side, prop::collection::vec(any::<u8>(), 0..30)).prop_map(|(from, bytes)| {
+            Event::Line(Line::new(from, bytes.into_iter().filter(|byte| *byte != b'\n').collect::<Vec<_>>()))
+        }),
+        1 => text().prop_map(|text| Event::Stderr(text.replace('\n', " "))),
+    ]
+}
+
+/// What a line is, without what it says.
+fn kind(said: &Said<'_>) -> String {
+    match said {
+        Said::Request { method, answer, .. } => format!("request {method} {answer:?}"),
+        Said::Notification { method, .. } => format!("notification {method}"),
+        Said::Response { method, request, .. } => format!("response {method:?} {request:?}"),
+        Said::Noise(_) => "noise".into(),
+        Said::Blank => "blank".into(),
+        _ => "other".into(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn redacting_twice_is_redacting_once(events in prop::collection::vec(event(), 0..12)) {
+        let once = transcript(events).redacted();
+        prop_assert_eq!(once.redacted(), once);
+    }
+
+    #[test]
+    fn every_line_stays_what_it_is(events in prop::collection::vec(event(), 0..12)) {
+        let given = transcript(events);
+        let redacted = given.redacted();
+        let before: Vec<_> = given.entries().iter().map(|entry| kind(&entry.said)).collect();
+        let after: Vec<_> = redacted.entries().iter().map(|entry| kind(&entry.said)).collect();
+        prop_assert_eq!(before, after);
+        for (given, redacted) in given.records().iter().zip(redacted.records()) {
+            if let (Some(given), Some(redacted)) = (given.line(), redacted.line()) {
+                let json = |line: &Line| serde_json::from_slice::<serde::de::IgnoredAny>(&line.bytes).is_ok();
+                prop_assert_eq!(json(given), json(redacted));
+            }
+        }
+        let mut file = Vec::new();
+        redacted.write(&mut file).unwrap();
+        prop_assert_eq!(Transcript::read(file.as_slice()).unwrap(), redacted);
+    }
+
+    #[test]
+    fn a_line_without_secrets_is_not_touched(json in json()) {
+        let line = json.to_string();
+        let redacted = Secrets::default().redact(line.as_bytes()).into_owned();
+        let redacted = String::from_utf8(redacted).unwrap();
+        if !line.contains("[secret]") && !redacted.contains("[secret]") {
+            prop_assert_eq!(&redacted, &line);
+        }
+        // Names, order and all that is no string stay.
+        let before: Value = serde_json::from_str(&line).unwrap();
+        let after: Value = serde_json::from_str(&redacted).unwrap();
+        prop_assert_eq!(shape(&before), shape(&after));
+        prop_assert_eq!(Secrets::default().redact(redacted.as_bytes()).into_owned(), redacted.as_bytes());
+    }
+
+    /// How a message was cut into chunks does not change what is left of it.
+    #[test]
+    fn chunks_do_not_matter(text in text(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5)) {
+        let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&ends)).chain([0, text.len()]).collect();
+        cuts.sort_unstable();
+        let pieces: Vec<&str> = cuts.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect();
+        let said = |pieces: &[&str]| {
+            let chunks = pieces.iter().map(|text| {
+                let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+                let message = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
+                Event::Line(Line::new(Side::Agent, message.to_string().into_bytes()))
+            });
+            let redacted = transcript(chunks.collect()).redact(&Redaction::default());
+            let lines = redacted.records().iter().filter_map(Record::line);
+            let json = lines.map(|line| serde_json::from_slice::<Value>(&line.bytes).unwrap());
+            json.map(|json| json["params"]["update"]["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
+        };
+        prop_assert_eq!(said(&pieces), said(&[&text]));
+    }
+}
+
+/// JSON without what its strings say.
+fn shape(json: &Value) -> Value {
+    match json {
+        Value::String(_) => Value::from("…"),
+        Value::Array(elements) => elements.iter().map(shape).collect(),
+        Value::Object(members) => members.values().map(shape).collect(),
+        other => other.clone(),
+    }
+}
