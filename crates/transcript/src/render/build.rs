@@ -207,7 +207,7 @@ impl Build {
 }
 
 /// As which a request is known in its section.
-pub(super) fn numbered(method: &str, number: u32) -> String {
+fn numbered(method: &str, number: u32) -> String {
     if number == 1 { method.to_owned() } else { format!("{method} #{number}") }
 }
 

@@ -106,12 +106,12 @@ pub(super) fn block(line: &mut Line, mut block: Fields) {
 pub(super) fn tool_call(line: &mut Line, call: &mut Fields, below: &mut Vec<Line>) {
     item(line, call, &["toolCallId", "kind", "status"], &["title"]);
     list(line, call, below, "locations", |line, place| {
-        let (path, number) = (place.string("path"), place.number("line"));
+        let path = place.string("path").unwrap_or_default();
         place.forget("line", &Value::Null);
-        if let Some(path) = path {
-            let place = number.map_or_else(|| path.clone(), |number| format!("{path}:{number}"));
-            line.add("at").word(&place);
-        }
+        match place.number("line") {
+            Some(number) => line.add("at").word(&format!("{path}:{number}")),
+            None => line.add("at").word(&path),
+        };
     });
     raw(line, call, below, "rawInput");
     list(line, call, below, "content", tool_content);
@@ -132,9 +132,8 @@ fn tool_content(line: &mut Line, content: &mut Fields) {
             let old = content.string("oldText");
             line.add(if old.is_some() { "diff" } else { "new file" });
             item(line, content, &["path"], &[]);
-            if let Some(new) = content.string("newText") {
-                line.change(old.as_deref().unwrap_or_default(), &new);
-            }
+            let new = content.string("newText").unwrap_or_default();
+            line.change(old.as_deref().unwrap_or_default(), &new);
         }
         Some("terminal") => item(line, content, &["type", "terminalId"], &[]),
         _ => {}

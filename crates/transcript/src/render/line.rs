@@ -88,8 +88,11 @@ impl Line {
         self.add(gutter("|", &short))
     }
 
-    /// Adds base64, which nobody reads.
+    /// Adds base64, which nobody reads when it is long.
     pub(super) fn data(&mut self, data: &str) -> &mut Self {
+        if data.len() <= 64 {
+            return self.word(data);
+        }
         self.add(format_args!("[{}]", size(data)))
     }
 
@@ -111,6 +114,10 @@ impl Line {
 
     /// Puts a line below this one.
     pub(super) fn below(&mut self, line: Line) -> &mut Self {
+        if line.head.is_empty() {
+            self.below.extend(line.below);
+            return self;
+        }
         self.below.push(line.head);
         self.below.extend(line.below.into_iter().map(|line| format!("  {line}")));
         self

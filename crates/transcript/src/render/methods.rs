@@ -5,7 +5,6 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Render;
-use super::build::numbered;
 use super::content::{self, item};
 use super::fields::Fields;
 use super::line::Line;
@@ -46,10 +45,7 @@ fn line(step: &Step, options: Render) -> Line {
     };
     match &step.what {
         What::Request { method, number, params, answered, more } => {
-            line.word(method);
-            if *number > 1 {
-                line.add(format_args!("#{number}"));
-            }
+            name(&mut line, method, *number);
             request(&mut line, method, params.clone());
             if !answered {
                 line.add("(no answer)");
@@ -71,7 +67,7 @@ fn line(step: &Step, options: Render) -> Line {
         What::Response { to, result, error, more } => {
             let method = match to {
                 Answered::Request { method, number } => {
-                    line.word(&numbered(method, *number));
+                    name(&mut line, method, *number);
                     method.as_str()
                 }
                 Answered::Nothing { id } => {
@@ -88,7 +84,13 @@ fn line(step: &Step, options: Render) -> Line {
             extra(&mut line, more);
         }
         What::Noise { text, reason } => {
-            line.add("noise").quoted(text).add(format_args!("({reason})"));
+            line.add("noise");
+            // JSON is easier to read as it is.
+            match serde_json::from_str(text) {
+                Ok(json @ (Value::Object(_) | Value::Array(_))) => line.json(json),
+                _ => line.quoted(text),
+            };
+            line.add(format_args!("({reason})"));
         }
         What::Stderr { text } => {
             line.output(text);
@@ -116,6 +118,13 @@ fn line(step: &Step, options: Render) -> Line {
         }
     }
     line
+}
+
+fn name(line: &mut Line, method: &str, number: u32) {
+    line.word(method);
+    if number > 1 {
+        line.add(format_args!("#{number}"));
+    }
 }
 
 /// What the envelope holds besides.
@@ -208,7 +217,8 @@ fn request(line: &mut Line, method: &str, params: Option<Value>) {
                 below.push(line.another().add("in").word(&folder).take());
             }
             content::list(line, &mut params, &mut below, "env", |line, variable| {
-                item(line.add("with"), variable, &["name", "value"], &[]);
+                let (name, value) = (variable.string("name"), variable.string("value"));
+                line.add("with").word(&format!("{}={}", name.unwrap_or_default(), value.unwrap_or_default()));
             });
         }
         "elicitation/create" => {

@@ -15,7 +15,7 @@ pub trait Snapshot {
 
 impl Snapshot for Transcript {
     fn snapshot(&self) -> String {
-        self.render()
+        self.redacted().render()
     }
 }
 
@@ -46,8 +46,8 @@ impl Snapshot for Result<Transcript> {
 /// [redacted](crate::Transcript::redacted), [rendered](crate::Transcript::render) and compared with a
 /// snapshot of [insta](https://insta.rs).
 ///
-/// Nothing but this crate is needed in `Cargo.toml`; `cargo insta review` (from `cargo-insta`) shows and
-/// accepts new snapshots, and without it `INSTA_UPDATE=always cargo test` does.
+/// Nothing but this crate is needed in `Cargo.toml`. `cargo insta review` (from `cargo-insta`) shows new
+/// snapshots and accepts them; without it `INSTA_UPDATE=always cargo test` accepts those in files.
 ///
 /// ```toml
 /// [dev-dependencies]
@@ -72,9 +72,9 @@ impl Snapshot for Result<Transcript> {
 /// {"at":9,"from":"agent","frame":{"jsonrpc":"2.0","id":1,"result":{"sessionId":"9b1deb4d"}}}
 /// "#;
 /// assert_transcript!(Transcript::read(&file[..]), @r"
-/// ## session 9b1deb4d
+/// ## session [session-1]
 ///
-/// → session/new /home/me/project
+/// → session/new [cwd]
 /// ← session/new ok
 /// ");
 /// ```
