@@ -1,12 +1,207 @@
 //! `duologue replay`.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use duologue_client::{AgentProcess, Command};
+use duologue_rpc::{Stdio, Transport};
+use duologue_transcript::{
+    Error as TranscriptError, Event, Exit as AgentExit, Record, Replay, Report, Timing, Transcript, printable,
+};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::source::SourceArgs;
+use crate::ui::{self, BAD, BOLD, DIM, GOOD};
 
 /// Be the agent of a transcript, or its client
+///
+/// Without an agent this is one, on stdin and stdout: an editor's tests run without the real agent. With an
+/// agent's command it is the client of the transcript, and what the agent does now is compared with what it
+/// did then. Differences go to stderr.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// `fast`, `recorded`, or the recorded pauses times a number: `0.5x`
+    #[arg(long, value_name = "HOW", default_value = "fast", value_parser = timing)]
+    timing: Timing,
+    /// Do not compare this place of params: `mcpServers.0.env`, or a JSONPath like `$..timeout`
+    #[arg(long, value_name = "PATH")]
+    ignore: Vec<String>,
+    /// What the client had said and does not say this time is a difference too
+    #[arg(long)]
+    strict: bool,
+    /// Write this conversation to a file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// The folder an agent is given instead of the first recorded one; by default the current one if the
+    /// recorded one is not there
+    #[arg(long, value_name = "DIR", requires = "agent")]
+    cwd: Option<PathBuf>,
+    /// How many seconds an agent may be silent while it owes something
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    patience: u32,
+    /// Do not repeat what the recorded agent wrote to stderr
+    #[arg(long)]
+    no_stderr: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
 
-pub(crate) fn run(_: Args) -> Result<Exit> {
-    Err(Error::Usage("not here yet".into()))
+fn timing(text: &str) -> std::result::Result<Timing, String> {
+    match text {
+        "fast" => Ok(Timing::Fast),
+        "recorded" => Ok(Timing::Recorded),
+        text => text
+            .strip_suffix(['x', '×'])
+            .and_then(|number| number.parse().ok())
+            .filter(|factor: &f64| factor.is_finite() && *factor >= 0.0)
+            .map(Timing::Scaled)
+            .ok_or_else(|| "`fast`, `recorded` or a number with an x: `0.5x`".into()),
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    let source = args.source.read()?;
+    source.complain();
+    let transcript = source.transcript;
+    let cwd = args.live_cwd(&transcript)?;
+    let mut replay =
+        Replay::new(transcript).timing(args.timing).patience(Duration::from_secs(args.patience.into()));
+    for path in &args.ignore {
+        replay = replay.ignore(path).map_err(|error| match error {
+            TranscriptError::BadPath { .. } => Error::Usage(error.to_string()),
+            error => error.into(),
+        })?;
+    }
+    if let Some(cwd) = cwd {
+        replay = replay.cwd(cwd);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let exit = match args.agent.given() {
+        None => runtime.block_on(serve(&args, replay)),
+        Some(command) => runtime.block_on(drive(&args, replay, command)),
+    };
+    // A terminal that nobody types into cannot be waited for.
+    runtime.shutdown_background();
+    exit
+}
+
+/// Is the agent.
+async fn serve(args: &Args, mut replay: Replay) -> Result<Exit> {
+    let stdio = Stdio::take()?;
+    if !args.no_stderr {
+        replay = replay.on_stderr(|line| {
+            // Nobody listens when this fails.
+            let _ = writeln!(std::io::stderr(), "{}", printable(line));
+        });
+    }
+    let report = replay.serve(stdio.transport).await?;
+    args.save(&report.live)?;
+    let found = args.tell(&report, None)?;
+    Ok(match report.exit.and_then(code) {
+        _ if found => Exit::Found,
+        Some(code) => Exit::AsTheAgent(code),
+        None => Exit::Ok,
+    })
+}
+
+/// Is the client.
+async fn drive(args: &Args, replay: Replay, command: Command) -> Result<Exit> {
+    let (process, pipes) = AgentProcess::start(command)?;
+    let grumbling = tokio::spawn(show_stderr(pipes.stderr));
+    let mut report = replay.drive(Transport::new(pipes.stdout, pipes.stdin)).await?;
+    let status = process.end().await;
+    // What it started may hold it open.
+    let _ = tokio::time::timeout(Duration::from_millis(500), grumbling).await;
+    if let Some(status) = status {
+        let mut records = report.live.records().to_vec();
+        let at = records.last().map(|record| record.at).unwrap_or_default();
+        records.push(Record::new(at, Event::Exit(status.into())));
+        report.live = Transcript::new(report.live.header().clone(), records);
+    }
+    args.save(&report.live)?;
+    let diff = report.diff();
+    let found = args.tell(&report, diff.as_deref())?;
+    Ok(if found { Exit::Found } else { Exit::Ok })
+}
+
+async fn show_stderr(stderr: impl AsyncRead + Unpin) {
+    let mut lines = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
+        line.clear();
+    }
+}
+
+/// The code of a shell for how an agent ended.
+fn code(exit: AgentExit) -> Option<u8> {
+    u8::try_from(exit.code.or_else(|| Some(128 + exit.signal?))?).ok()
+}
+
+impl Args {
+    /// The folder that an agent is given instead of the recorded one.
+    fn live_cwd(&self, transcript: &Transcript) -> Result<Option<PathBuf>> {
+        if self.agent.given().is_none() {
+            return Ok(None);
+        }
+        if let Some(cwd) = &self.cwd {
+            return Ok(Some(std::path::absolute(cwd)?));
+        }
+        let is_there = Replay::recorded_cwd(transcript).is_none_or(|recorded| Path::new(&recorded).is_dir());
+        if is_there { Ok(None) } else { Ok(Some(std::env::current_dir()?)) }
+    }
+
+    fn save(&self, live: &Transcript) -> Result<()> {
+        let Some(path) = &self.save else { return Ok(()) };
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        // Prompts and files are in it.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file =
+            options.open(path).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+        Ok(live.write(BufWriter::new(file))?)
+    }
+
+    /// Says what was found; true if something was.
+    fn tell(&self, report: &Report, diff: Option<&str>) -> Result<bool> {
+        let mut out = ui::stderr();
+        for difference in &report.differences {
+            let text = difference.to_string();
+            let (title, detail) = text.split_once('\n').unwrap_or((&text, ""));
+            writeln!(out, "{BAD}difference{BAD:#}: {}", printable(title))?;
+            write_diff(&mut out, detail)?;
+        }
+        if self.strict {
+            for unused in &report.unused {
+                writeln!(out, "{BAD}difference{BAD:#}: never came: {}", printable(unused))?;
+            }
+        }
+        if let Some(diff) = diff {
+            writeln!(out, "{BAD}difference{BAD:#}: {BOLD}the conversations, ids and times aside{BOLD:#}")?;
+            write_diff(&mut out, diff)?;
+        }
+        let strict = self.strict && !report.unused.is_empty();
+        Ok(!report.differences.is_empty() || strict || diff.is_some())
+    }
+}
+
+fn write_diff(out: &mut impl Write, diff: &str) -> Result<()> {
+    for line in diff.lines() {
+        let style = match line.trim_start().chars().next() {
+            Some('-') => BAD,
+            Some('+') => GOOD,
+            _ => DIM,
+        };
+        writeln!(out, "{style}{}{style:#}", printable(line))?;
+    }
+    Ok(())
 }

@@ -91,8 +91,11 @@ pub enum Timing {
 pub struct Replay {
     transcript: Transcript,
     settings: Settings,
-    stderr: Option<Box<dyn FnMut(&str) + Send>>,
+    stderr: Option<OnStderr>,
 }
+
+/// Who hears the lines of stderr.
+type OnStderr = Box<dyn FnMut(&str) + Send>;
 
 #[derive(Clone, Debug)]
 struct Settings {
@@ -151,6 +154,12 @@ impl Replay {
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.settings.cwd = Some(cwd.into());
         self
+    }
+
+    /// The folder of the first session in a recording, for [`cwd`](Self::cwd) to replace.
+    #[must_use]
+    pub fn recorded_cwd(transcript: &Transcript) -> Option<String> {
+        player::recorded_folder(transcript)
     }
 
     /// Who is told the lines that the recorded agent wrote to stderr; nobody by default.

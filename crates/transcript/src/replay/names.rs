@@ -187,10 +187,9 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
         }
         let member = frames.last().and_then(|frame| frame.member.as_deref()).unwrap_or_default();
         if is_id(member) {
-            if let Some(live) = self.names.id(self.lane, member, &spelled.text) {
-                if live != spelled.text {
-                    self.edits.replace(whole, escaped(live));
-                }
+            let live = self.names.id(self.lane, member, &spelled.text);
+            if let Some(live) = live.filter(|live| *live != spelled.text) {
+                self.edits.replace(whole, escaped(live));
             }
             return;
         }

@@ -261,7 +261,7 @@ impl Player {
 }
 
 /// The folder of the first session.
-fn recorded_folder(transcript: &Transcript) -> Option<String> {
+pub(super) fn recorded_folder(transcript: &Transcript) -> Option<String> {
     transcript
         .records()
         .iter()

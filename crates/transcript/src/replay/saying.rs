@@ -151,10 +151,9 @@ impl Player {
         let cue = self.cues.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
         let anywhere = || (0..self.lanes.len()).filter_map(before).min();
-        if self.plays == Side::Agent && !self.ended {
-            if let Some(closed) = self.cues.client_closed.filter(|closed| *closed <= at) {
-                return Some(closed);
-            }
+        let hears_of_close = self.plays == Side::Agent && !self.ended;
+        if let Some(closed) = self.cues.client_closed.filter(|closed| hears_of_close && *closed <= at) {
+            return Some(closed);
         }
         if matches!(cue.kind, Kind::Eof | Kind::Exit(_)) {
             // The end comes after everything else.

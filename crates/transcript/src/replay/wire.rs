@@ -19,7 +19,7 @@ pub(super) async fn play(
     player: &mut Player,
     plays: Side,
     transport: Transport,
-    mut stderr: Option<Box<dyn FnMut(&str) + Send>>,
+    mut stderr: Option<super::OnStderr>,
 ) -> io::Result<Vec<Record>> {
     let started = Instant::now();
     let (mut reader, writer) = transport.into_split();
@@ -63,11 +63,10 @@ pub(super) async fn play(
             }
         }
         if output.is_empty() {
-            if close || done {
-                if let Some(mut writer) = writer.take() {
-                    // Whoever has left needs no farewell.
-                    let _ = writer.shutdown().await;
-                }
+            let leaving = if close || done { writer.take() } else { None };
+            if let Some(mut writer) = leaving {
+                // Whoever has left needs no farewell.
+                let _ = writer.shutdown().await;
             }
             if done {
                 return Ok(live);
