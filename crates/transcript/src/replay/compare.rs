@@ -81,10 +81,8 @@ pub(super) struct Comparison<'a> {
     freedom: Freedom,
     /// Placeholders of a redacted recording stand for any text.
     holes: bool,
-    /// How many places differ.
-    pub(super) differences: usize,
-    /// The first place that differs.
-    pub(super) first: Option<String>,
+    /// The places that differ, and what was recorded there.
+    places: Vec<(Vec<String>, Value)>,
     /// The names that would make the rest equal.
     pub(super) pairs: Vec<Pair>,
     path: Vec<String>,
@@ -92,16 +90,7 @@ pub(super) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(names: &'a Names, lane: usize, freedom: Freedom, holes: bool) -> Self {
-        Comparison {
-            names,
-            lane,
-            freedom,
-            holes,
-            differences: 0,
-            first: None,
-            pairs: Vec::new(),
-            path: Vec::new(),
-        }
+        Comparison { names, lane, freedom, holes, places: Vec::new(), pairs: Vec::new(), path: Vec::new() }
     }
 
     /// Compares; the ignored places are left out.
@@ -114,7 +103,28 @@ impl<'a> Comparison<'a> {
     }
 
     pub(super) fn is_equal(&self) -> bool {
-        self.differences == 0
+        self.places.is_empty()
+    }
+
+    /// How many places differ.
+    pub(super) fn differences(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The first place that differs.
+    pub(super) fn first(&self) -> Option<String> {
+        self.places.first().map(|(path, _)| path.join("."))
+    }
+
+    /// Shows where `live` differs, line by line of its JSON: what is equal but for its name is no
+    /// difference.
+    pub(super) fn diff(&self, live: &Value) -> String {
+        let mut expected = live.clone();
+        // From the end, since what a longer list has too much is removed.
+        for (path, recorded) in self.places.iter().rev() {
+            put(&mut expected, path, translated(self.names, self.lane, recorded));
+        }
+        text_diff(&format!("{expected:#}\n"), &format!("{live:#}\n"))
     }
 
     fn values(&mut self, recorded: &Value, live: &Value) {
@@ -139,7 +149,7 @@ impl<'a> Comparison<'a> {
             (Value::String(recorded), Value::String(live)) => self.texts(recorded, live),
             (Value::String(recorded), _) if self.holes && is_hole(recorded) => {}
             (recorded, live) if recorded == live || (is_empty(recorded) && is_empty(live)) => {}
-            _ => self.differ(),
+            (recorded, _) => self.differ(recorded),
         }
     }
 
@@ -153,7 +163,7 @@ impl<'a> Comparison<'a> {
                     self.pairs.push(Pair::Id { member, recorded: recorded.into(), live: live.into() });
                 }
                 None if recorded == live => {}
-                _ => self.differ(),
+                _ => self.differ(&recorded.into()),
             }
             return;
         }
@@ -172,7 +182,7 @@ impl<'a> Comparison<'a> {
             Pair::Id { .. } => text,
         });
         if expected != live && !(self.holes && fits(&expected, live)) {
-            self.differ();
+            self.differ(&recorded.into());
         }
     }
 
@@ -204,11 +214,26 @@ impl<'a> Comparison<'a> {
         self.pairs.iter().filter(renames).count()
     }
 
-    fn differ(&mut self) {
-        self.differences += 1;
-        if self.first.is_none() {
-            self.first = Some(self.path.join("."));
-        }
+    fn differ(&mut self, recorded: &Value) {
+        self.places.push((self.path.clone(), recorded.clone()));
+    }
+}
+
+/// Puts a value at a place; null is left out.
+fn put(root: &mut Value, path: &[String], value: Value) {
+    let Some((name, rest)) = path.split_first() else {
+        *root = value;
+        return;
+    };
+    match root {
+        Value::Object(map) if rest.is_empty() && value.is_null() => drop(map.remove(name)),
+        Value::Object(map) => put(map.entry(name.clone()).or_insert(Value::Null), rest, value),
+        Value::Array(list) => match name.parse::<usize>().unwrap_or(usize::MAX) {
+            at if at >= list.len() => list.push(value),
+            at if rest.is_empty() && value.is_null() => drop(list.remove(at)),
+            at => list.get_mut(at).into_iter().for_each(|element| put(element, rest, value.clone())),
+        },
+        root => *root = value,
     }
 }
 
@@ -249,7 +274,7 @@ fn fits(pattern: &str, live: &str) -> bool {
 }
 
 /// A recorded value in live words, for people to compare.
-pub(super) fn translated(names: &Names, lane: usize, value: &Value) -> Value {
+fn translated(names: &Names, lane: usize, value: &Value) -> Value {
     fn walk(names: &Names, lane: usize, member: &str, value: &mut Value) {
         match value {
             Value::String(text) if is_id(member) => {
@@ -266,12 +291,6 @@ pub(super) fn translated(names: &Names, lane: usize, value: &Value) -> Value {
     let mut value = value.clone();
     walk(names, lane, "", &mut value);
     value
-}
-
-/// The difference of two values, line by line of their JSON.
-pub(super) fn json_diff(recorded: &Value, live: &Value) -> String {
-    let pretty = |value: &Value| format!("{value:#}\n");
-    text_diff(&pretty(recorded), &pretty(live))
 }
 
 /// The difference of two texts: `-` is recorded, `+` is live.
@@ -291,8 +310,7 @@ mod tests {
     fn compare(freedom: Freedom, holes: bool, recorded: &Value, live: &Value) -> (Option<String>, Vec<Pair>) {
         let names = Names::default();
         let result = Comparison::new(&names, 1, freedom, holes).run(&Ignored::default(), recorded, live);
-        assert_eq!(result.is_equal(), result.first.is_none());
-        (result.first, result.pairs)
+        (result.first(), result.pairs)
     }
 
     #[test]
@@ -319,6 +337,31 @@ mod tests {
             &json!({"prompt": [{"text": "bye"}]}),
         );
         assert_eq!(first.as_deref(), Some("prompt.0.text"));
+    }
+
+    #[test]
+    fn a_diff_shows_what_differs_and_nothing_else() {
+        let recorded = json!({"cwd": "/a", "_meta": {}, "list": [1, 2], "gone": true});
+        let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
+        let names = Names::default();
+        let comparison = Comparison::new(&names, 1, Freedom::Client, false);
+        let diff = comparison.run(&Ignored::default(), &recorded, &live).diff(&live);
+        insta::assert_snapshot!(diff, @r#"
+        --- recorded
+        +++ live
+        @@ -1,8 +1,9 @@
+         {
+           "cwd": "/b",
+        -  "gone": true,
+        +  "extra": 1,
+           "list": [
+             1,
+        -    2
+        +    3,
+        +    4
+           ],
+           "more": {}
+        "#);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use duologue_schema::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::compare::{json_diff, translated};
 use super::cues::{CONNECTION, Kind, State, named_request, outcome_value};
 use super::names::SESSION;
 use super::player::Player;
@@ -54,7 +53,7 @@ impl Player {
                 continue;
             }
             let comparison = self.compare(at, lane, &live);
-            let distance = (comparison.differences, comparison.renamed());
+            let distance = (comparison.differences(), comparison.renamed());
             if nearest.is_none_or(|(_, least)| distance < least) {
                 nearest = Some((at, distance));
             }
@@ -89,10 +88,9 @@ impl Player {
     fn unexpected(&mut self, id: &RequestId, method: &str, live: &Value, nearest: Option<usize>) {
         let (mut diff, mut place) = (String::new(), String::new());
         if let Some(at) = nearest {
-            let lane = self.lane_of(at);
-            let recorded = translated(&self.names, lane, &self.content(at));
-            diff = json_diff(&recorded, live);
-            place = self.compare(at, lane, live).first.unwrap_or_default();
+            let comparison = self.compare(at, self.lane_of(at), live);
+            diff = comparison.diff(live);
+            place = comparison.first().unwrap_or_default();
         }
         let was_recorded = self.cues.cues.iter().any(
             |cue| matches!(&cue.kind, Kind::Request { method: other, .. } if !cue.ours && other == method),
@@ -194,8 +192,7 @@ impl Player {
         if let Some(at) = waiting.iter().find(equal).copied() {
             self.came(at, now);
         } else if let Some(at) = waiting.first().copied() {
-            let recorded = translated(&self.names, lane, &self.content(at));
-            let diff = json_diff(&recorded, &live);
+            let diff = self.compare(at, lane, &live).diff(&live);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
             self.came(at, now);
         } else if !(cancels && alike.iter().any(|at| self.cues.state(*at) == State::Done)) {
@@ -223,12 +220,11 @@ impl Player {
         };
         let live = outcome_value(outcome);
         let comparison = self.compare(at, lane, &live);
-        let (equal, pairs) = (comparison.is_equal(), comparison.pairs);
+        let (equal, diff, pairs) = (comparison.is_equal(), comparison.diff(&live), comparison.pairs);
         let recorded = self.content(at);
         let same_kind = recorded.get("error").is_some() == live.get("error").is_some();
         // What an agent answers is compared with all the rest, in the end.
         if !(equal || self.plays == Side::Client && same_kind) {
-            let diff = json_diff(&translated(&self.names, lane, &recorded), &live);
             let what = format!("the answer to {}", self.describe(request));
             self.differences.push(Difference::Other { what, diff });
         }

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 
 use duologue_rpc::{Limits, Transport};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::player::{Player, Step};
@@ -27,6 +27,8 @@ pub(super) async fn play(
     let mut live = Vec::new();
     let mut input = Input::default();
     let mut output: Vec<u8> = Vec::new();
+    // Whether there is output, or some that is written and not flushed.
+    let mut unflushed = false;
     let (mut ended, mut close) = (false, false);
     loop {
         let now = started.elapsed();
@@ -39,6 +41,7 @@ pub(super) async fn play(
                     if writer.is_some() && !close {
                         live.push(Record::new(now, Event::Line(line(plays, &bytes))));
                         output.extend_from_slice(&bytes);
+                        unflushed = true;
                     }
                 }
                 Step::Stderr(text) => {
@@ -62,7 +65,7 @@ pub(super) async fn play(
                 }
             }
         }
-        if output.is_empty() {
+        if !unflushed {
             let leaving = if close || done { writer.take() } else { None };
             if let Some(mut writer) = leaving {
                 // Whoever has left needs no farewell.
@@ -73,11 +76,15 @@ pub(super) async fn play(
             }
         }
         tokio::select! {
-            written = write(&mut writer, &output), if !output.is_empty() => match written {
-                Ok(count) => drop(output.drain(..count)),
+            written = write(&mut writer, &output), if unflushed => match written {
+                Ok(count) if count > 0 || output.is_empty() => {
+                    unflushed = !output.is_empty();
+                    output.drain(..count);
+                }
                 // It does not listen any more, but may have said something.
-                Err(_) => {
+                Ok(_) | Err(_) => {
                     output.clear();
+                    unflushed = false;
                     writer = None;
                 }
             },
@@ -108,16 +115,14 @@ pub(super) async fn play(
     }
 }
 
-async fn write(
-    writer: &mut Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
-    output: &[u8],
-) -> io::Result<usize> {
+type Writer = Option<Box<dyn AsyncWrite + Send + Unpin>>;
+
+/// Writes a part, or flushes when all is written: one or the other, since this may be dropped in
+/// between and must not forget what it has written.
+async fn write(writer: &mut Writer, output: &[u8]) -> io::Result<usize> {
     match writer {
-        Some(writer) => {
-            let count = writer.write(output).await?;
-            writer.flush().await?;
-            Ok(count)
-        }
+        Some(writer) if output.is_empty() => writer.flush().await.map(|()| 0),
+        Some(writer) => writer.write(output).await,
         None => Ok(output.len()),
     }
 }
