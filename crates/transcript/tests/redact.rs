@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use duologue_transcript::{Event, Exit, Header, Line, Record, Redacted, Redaction, Side, Transcript};
+use duologue_transcript::schema::{AgentNotification, AgentRequest, ClientRequest};
+use duologue_transcript::{Event, Exit, Header, Line, Record, Redacted, Redaction, Said, Side, Transcript};
 
 /// A transcript from a script: `> ` what the client says, `< ` what the agent says, `! ` stderr.
 fn transcript(script: &str) -> Transcript {
@@ -40,6 +41,32 @@ fn check(given: &str, expect: &str) {
         .collect();
     assert_eq!(script(&redacted), trimmed);
     assert_eq!(redacted.redacted(), redacted);
+    for (given, redacted) in transcript(given).entries().iter().zip(redacted.entries()) {
+        assert_eq!(typed(&given.said), typed(&redacted.said));
+    }
+}
+
+/// Which typed message a line is.
+fn typed(said: &Said<'_>) -> String {
+    match said {
+        Said::Request { method, params, .. } => match ClientRequest::decode(method, *params) {
+            Some(request) => request.unwrap().method().to_owned(),
+            None => AgentRequest::decode(method, *params)
+                .map_or("extension", |request| request.unwrap().method())
+                .into(),
+        },
+        Said::Notification { method, params } if method == "session/update" => {
+            let Some(Ok(AgentNotification::SessionUpdate(told))) =
+                AgentNotification::decode(method, *params)
+            else {
+                panic!("no update")
+            };
+            format!("{:?}", std::mem::discriminant(&told.update))
+        }
+        Said::Notification { method, .. } => method.to_string(),
+        Said::Response { method, .. } => format!("answer to {method:?}"),
+        _ => String::new(),
+    }
 }
 
 #[test]
@@ -178,6 +205,19 @@ fn the_header_and_the_pace() {
     let mut file = Vec::new();
     redacted.write(&mut file).unwrap();
     assert_eq!(Transcript::read(file.as_slice()).unwrap(), redacted);
+}
+
+#[test]
+fn a_record_that_nothing_is_known_of() {
+    let file = concat!(
+        r#"{"format":"acp-transcript","version":1,"recorder":"x","protocolVersion":1,"started":"2026-11-21T14:49:50Z"}"#,
+        "\n",
+        r#"{"at":0,"mood":"sk-abcdefghijklmnop0123","in":"/home/me/x"}"#,
+        "\n",
+    );
+    let redacted = Transcript::read(file.as_bytes()).unwrap().redacted();
+    let Event::Unknown(json) = &redacted.records()[0].event else { panic!("{redacted:?}") };
+    assert_eq!(json.get(), r#"{"at":0,"mood":"[secret]","in":"[home]/x"}"#);
 }
 
 #[test]

@@ -73,31 +73,34 @@ impl Redactor {
         makes: Option<&str>,
         spare: Option<&Range<usize>>,
     ) -> (Scope, Edits) {
-        let mut edits = Edits::default();
         let heard = self.hear(line, makes);
         let scope = heard.scope;
-        let json = line.text().is_some_and(|text| {
+        (scope, self.change(heard, line.from, &line.bytes, spare))
+    }
+
+    /// What to change in a record of which nothing is known.
+    pub(crate) fn unknown(&mut self, record: &str) -> Edits {
+        self.change(Heard::default(), Side::Agent, record.as_bytes(), None)
+    }
+
+    fn change(&mut self, heard: Heard, from: Side, line: &[u8], spare: Option<&Range<usize>>) -> Edits {
+        let mut edits = Edits::default();
+        let scope = heard.scope;
+        let json = std::str::from_utf8(line).is_ok_and(|text| {
             let places = self.places(text);
-            let mut places = Places {
-                redactor: self,
-                heard,
-                from: line.from,
-                places,
-                begun: Vec::new(),
-                spare,
-                edits: &mut edits,
-            };
+            let mut places =
+                Places { redactor: self, heard, from, places, begun: Vec::new(), spare, edits: &mut edits };
             scan(text, &mut places)
         });
         if json {
-            self.redaction.secrets.search(&line.bytes, &mut edits);
+            self.redaction.secrets.search(line, &mut edits);
         } else {
-            self.rules(scope, &line.bytes, |span, with| edits.replace(span, with));
+            self.rules(scope, line, |span, with| edits.replace(span, with));
         }
         if let Some(spare) = spare {
             edits.spare(spare);
         }
-        (scope, edits)
+        edits
     }
 
     /// Shows what to change in any text of a session.

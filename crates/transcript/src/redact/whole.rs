@@ -137,6 +137,14 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             record.event = Event::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
         }
     }
+    for record in &mut redacted {
+        if let Event::Unknown(json) = &mut record.event
+            && let Ok(changed) =
+                serde_json::from_slice(&redactor.unknown(json.get()).apply(json.get().as_bytes()))
+        {
+            *json = changed;
+        }
+    }
     if !redaction.keep_pace {
         for record in &mut redacted {
             record.at = Duration::ZERO;
