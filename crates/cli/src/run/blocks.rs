@@ -162,7 +162,8 @@ fn diff(diff: &Diff) -> Vec<Span> {
                 ChangeTag::Delete => (BAD, '-'),
                 ChangeTag::Equal => (NORMAL, ' '),
             };
-            lines.push(Span::line(style, &format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
+            lines
+                .push(Span::line(style, &format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
         }
     }
     let rest = lines.len().saturating_sub(DIFF_LINES);
@@ -217,7 +218,8 @@ pub(super) fn notes(before: &Conversation, update: &SessionUpdate) -> Vec<Vec<Sp
         SessionUpdate::CurrentModeUpdate(update) => vec![dim(format!("· mode: {}", update.current_mode_id))],
         SessionUpdate::ConfigOptionUpdate(update) => {
             let was = |id| before.config_options().iter().find(|option| option.id == id).map(value);
-            let changed = update.config_options.iter().filter(|option| was(option.id.clone()) != Some(value(option)));
+            let changed =
+                update.config_options.iter().filter(|option| was(option.id.clone()) != Some(value(option)));
             changed.map(|option| dim(format!("· {}: {}", option.name, value(option)))).collect()
         }
         SessionUpdate::SessionInfoUpdate(info) => {
@@ -228,7 +230,9 @@ pub(super) fn notes(before: &Conversation, update: &SessionUpdate) -> Vec<Vec<Sp
             let names: Vec<_> = new.map(|command| format!("/{}", command.name)).collect();
             if names.is_empty() { Vec::new() } else { vec![dim(format!("· commands: {}", names.join(" ")))] }
         }
-        SessionUpdate::Unknown(unknown) if !unknown.tag().ends_with("_message") && unknown.tag() != "agent_thought" => {
+        SessionUpdate::Unknown(unknown)
+            if !unknown.tag().ends_with("_message") && unknown.tag() != "agent_thought" =>
+        {
             vec![dim(format!("· an update of the unknown kind {}", unknown.tag()))]
         }
         _ => Vec::new(),
@@ -259,6 +263,7 @@ fn notice(notice: &Notice) -> Vec<Span> {
 /// Tokens and money used so far, if the agent told.
 pub(super) fn usage(conversation: &Conversation) -> Option<Vec<Span>> {
     let usage = conversation.usage()?;
-    let cost = usage.cost.as_ref().map(|cost| format!(", {} {}", cost.amount, cost.currency)).unwrap_or_default();
+    let cost =
+        usage.cost.as_ref().map(|cost| format!(", {} {}", cost.amount, cost.currency)).unwrap_or_default();
     Some(vec![Span::line(DIM, &format!("· {} of {} tokens{cost}", usage.used, usage.size))])
 }

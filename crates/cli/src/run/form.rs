@@ -15,11 +15,7 @@ use crate::ui::{BAD, BOLD, DIM, MARK};
 
 /// Asks the user. What cannot be asked is declined.
 pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> CreateElicitationResponse {
-    let head = vec![
-        Span::new(MARK, "? "),
-        Span::new(BOLD, &request.message),
-        Span::plain("\n"),
-    ];
+    let head = vec![Span::new(MARK, "? "), Span::new(BOLD, &request.message), Span::plain("\n")];
     match request.mode {
         ElicitationMode::Form(form) => fill_in(&form.requested_schema, head, desk).await,
         ElicitationMode::Url(link) => {
@@ -33,7 +29,9 @@ pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> Cr
             loop {
                 match desk.ask(None, text.clone()).await.as_deref().map(str::trim) {
                     None => return CreateElicitationResponse::cancel(),
-                    Some("y" | "yes") => return CreateElicitationResponse::new(ElicitationAcceptAction::new()),
+                    Some("y" | "yes") => {
+                        return CreateElicitationResponse::new(ElicitationAcceptAction::new());
+                    }
                     Some("n" | "no") => return CreateElicitationResponse::decline(),
                     Some(_) => {}
                 }
@@ -174,13 +172,19 @@ fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
         }
         Field::Integer(field) => {
             let number: i64 = line.parse().map_err(|_| "that is no whole number")?;
-            let fits = field.minimum.is_none_or(|min| number >= min) && field.maximum.is_none_or(|max| number <= max);
+            let fits = field.minimum.is_none_or(|min| number >= min)
+                && field.maximum.is_none_or(|max| number <= max);
             if fits { Ok(number.into()) } else { Err(range(field.minimum, field.maximum)) }
         }
         Field::Number(field) => {
             let number: f64 = line.parse().map_err(|_| "that is no number")?;
-            let fits = field.minimum.is_none_or(|min| number >= min) && field.maximum.is_none_or(|max| number <= max);
-            if fits && number.is_finite() { Ok(number.into()) } else { Err(range(field.minimum, field.maximum)) }
+            let fits = field.minimum.is_none_or(|min| number >= min)
+                && field.maximum.is_none_or(|max| number <= max);
+            if fits && number.is_finite() {
+                Ok(number.into())
+            } else {
+                Err(range(field.minimum, field.maximum))
+            }
         }
         Field::Boolean(_) => match line.to_lowercase().as_str() {
             "y" | "yes" | "true" => Ok(true.into()),
@@ -190,7 +194,8 @@ fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
         Field::Array(field) => {
             let chosen = line.split(',').map(|text| choice(text.trim())).collect::<Result<Vec<_>, _>>()?;
             let count = chosen.len() as u64;
-            let fits = field.min_items.is_none_or(|min| count >= min) && field.max_items.is_none_or(|max| count <= max);
+            let fits = field.min_items.is_none_or(|min| count >= min)
+                && field.max_items.is_none_or(|max| count <= max);
             if fits { Ok(chosen.into()) } else { Err(range(field.min_items, field.max_items)) }
         }
         _ => Err("this field is of an unknown kind".into()),

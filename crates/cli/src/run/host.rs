@@ -27,8 +27,7 @@ pub(super) struct RunHost {
 
 impl Host for RunHost {
     fn capabilities(&self) -> ClientCapabilities {
-        let options =
-            SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
+        let options = SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
         let session = ClientSessionCapabilities::new()
             .notices(NoticeCapabilities::new())
             .compaction(CompactionCapabilities::new())
@@ -50,7 +49,10 @@ impl Host for RunHost {
         self.local.session_started(session, folders);
     }
 
-    async fn request_permission(&self, request: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         self.local.request_permission(request).await
     }
 
@@ -88,7 +90,10 @@ impl Host for RunHost {
         self.local.release_terminal(request).await
     }
 
-    async fn create_elicitation(&self, request: CreateElicitationRequest) -> HostResult<CreateElicitationResponse> {
+    async fn create_elicitation(
+        &self,
+        request: CreateElicitationRequest,
+    ) -> HostResult<CreateElicitationResponse> {
         if !self.asks {
             return Ok(CreateElicitationResponse::cancel());
         }

@@ -112,7 +112,11 @@ impl Output {
     }
 
     /// The turn is over.
-    pub(super) fn end_turn(&mut self, session: &SessionId, outcome: &Result<PromptResponse, Error>) -> io::Result<()> {
+    pub(super) fn end_turn(
+        &mut self,
+        session: &SessionId,
+        outcome: &Result<PromptResponse, Error>,
+    ) -> io::Result<()> {
         let stopped = match outcome {
             Ok(PromptResponse { stop_reason: StopReason::EndTurn, .. }) | Err(_) => None,
             Ok(response) => Some(vec![Span::line(BAD, &format!("· stopped: {}", response.stop_reason))]),

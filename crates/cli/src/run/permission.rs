@@ -20,7 +20,8 @@ pub(super) enum Otherwise {
 
 /// The answers to questions for permission.
 pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) -> Permissions {
-    let rules = allowed.iter().map(|kind| ToolKind::from(kind.as_str())).fold(Permissions::new(), Permissions::allow);
+    let rules =
+        allowed.iter().map(|kind| ToolKind::from(kind.as_str())).fold(Permissions::new(), Permissions::allow);
     rules.ask(move |request| {
         let desk = desk.clone();
         async move {
@@ -30,7 +31,8 @@ pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) 
                 Otherwise::Refuse => {
                     let title = request.tool_call.title.as_deref().unwrap_or("a tool call");
                     let kind = request.tool_call.kind.as_ref().map_or("…", ToolKind::as_str);
-                    let text = format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
+                    let text =
+                        format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
                     desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]);
                     choose(&request.options, false)
                 }
@@ -49,7 +51,11 @@ async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissio
         Span::plain("\n"),
     ];
     for (number, option) in (1..).zip(&options) {
-        text.extend([Span::new(MARK, &format!("  {number}  ")), Span::line(Style::new(), &option.name), Span::plain("\n")]);
+        text.extend([
+            Span::new(MARK, &format!("  {number}  ")),
+            Span::line(Style::new(), &option.name),
+            Span::plain("\n"),
+        ]);
     }
     text.push(Span::new(DIM, &format!("[1-{}, y, n] ", options.len())));
     let mut about = Some(tool_call);

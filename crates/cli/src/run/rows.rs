@@ -176,7 +176,12 @@ mod tests {
     /// What scrolled away is left out without a change to what follows, wherever that is.
     #[test]
     fn goes_on_where_a_row_began() {
-        for text in ["one two three four", "aa\nbb\n\ncc dd ee ff gg", "終端機の幅 は二つ分 です", "abcdefghijklmnop qrs"] {
+        for text in [
+            "one two three four",
+            "aa\nbb\n\ncc dd ee ff gg",
+            "終端機の幅 は二つ分 です",
+            "abcdefghijklmnop qrs",
+        ] {
             for width in 2..12 {
                 let spans = [Span::plain(text)];
                 let all = wrap(&spans, 0, width, false);

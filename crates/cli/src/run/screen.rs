@@ -269,7 +269,10 @@ impl Screen {
             (None, _) | (Some(Block { what: What::Note(_), .. }), What::Note(_)) => false,
             (Some(Block { what: What::Entry(last), .. }), What::Entry(new)) => {
                 let is_call = |index: &usize| {
-                    self.conversation.entries().get(*index).is_some_and(|entry| entry.as_tool_call().is_some())
+                    self.conversation
+                        .entries()
+                        .get(*index)
+                        .is_some_and(|entry| entry.as_tool_call().is_some())
                 };
                 !(is_call(last) && is_call(new))
             }

@@ -103,7 +103,13 @@ struct Talk {
 }
 
 impl Talk {
-    async fn run(&mut self, args: &Args, prompt: Option<String>, desk: Desk, asks: bool) -> Result<Exit, Stop> {
+    async fn run(
+        &mut self,
+        args: &Args,
+        prompt: Option<String>,
+        desk: Desk,
+        asks: bool,
+    ) -> Result<Exit, Stop> {
         let agent = self.connect(args, desk, asks).await?;
         let outcome = self.converse(args, prompt, &agent).await;
         self.output.leave()?;
@@ -146,7 +152,12 @@ impl Talk {
         Ok(agent)
     }
 
-    async fn converse(&mut self, args: &Args, prompt: Option<String>, agent: &Connection) -> Result<Exit, Stop> {
+    async fn converse(
+        &mut self,
+        args: &Args,
+        prompt: Option<String>,
+        agent: &Connection,
+    ) -> Result<Exit, Stop> {
         if args.list {
             let listing = agent.list_sessions(None)?;
             let sessions = self.through(listing.all()).await?.map_err(|error| explain(error, args))?;
@@ -191,9 +202,9 @@ impl Talk {
             self.through(session.set_mode(mode.as_str())).await??;
         }
         for option in &args.option {
-            let (id, value) = option.split_once('=').ok_or_else(|| {
-                Error::Usage(format!("--option takes NAME=VALUE, not {option}"))
-            })?;
+            let (id, value) = option
+                .split_once('=')
+                .ok_or_else(|| Error::Usage(format!("--option takes NAME=VALUE, not {option}")))?;
             let known = options.iter().find(|known| known.id == *id);
             let value = match known.map(|known| &known.kind) {
                 Some(SessionConfigKind::Boolean(_)) => matches!(value, "on" | "true" | "yes" | "1").into(),
@@ -208,7 +219,8 @@ impl Talk {
     /// Prompts until the user leaves.
     async fn interact(&mut self, session: &Session, args: &Args, agent: &Connection) -> Result<Exit, Stop> {
         if self.output.is_live() {
-            let name = agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));
+            let name =
+                agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));
             let text = format!("· {name}{} · /exit or Ctrl-D leaves", session.id());
             self.output.note(vec![Span::line(DIM, &text)])?;
         }
@@ -223,7 +235,8 @@ impl Talk {
                         if agent.peer().is_closed() {
                             return Err(error.into());
                         }
-                        self.output.note(vec![Span::new(BAD, "error"), Span::plain(&format!(": {error}"))])?;
+                        self.output
+                            .note(vec![Span::new(BAD, "error"), Span::plain(&format!(": {error}"))])?;
                     }
                 }
             }
@@ -231,7 +244,11 @@ impl Talk {
     }
 
     /// Waits for a prompt and shows what the agent does meanwhile. `None` when the user leaves.
-    async fn read_prompt(&mut self, session: &Session, updates: &mut Updates) -> Result<Option<String>, Stop> {
+    async fn read_prompt(
+        &mut self,
+        session: &Session,
+        updates: &mut Updates,
+    ) -> Result<Option<String>, Stop> {
         self.output.ask_prompt()?;
         loop {
             match self.attend(updates.next(), true).await? {
