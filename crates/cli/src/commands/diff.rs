@@ -1,12 +1,165 @@
 //! `duologue diff`.
 
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use duologue_transcript::{Error as TranscriptError, Transcript};
+use serde::Serialize;
+use similar::{ChangeTag, TextDiff, TextDiffConfig};
+
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::ui::{self, BAD, BOLD, GOOD, MARK, printable};
 
-/// Compare two transcripts, ids and times aside
+/// Compare two transcripts, ids, times, paths and chunk boundaries aside
+///
+/// Both are redacted and rendered as `show` renders them, and compared line by line. Ends with 0 when
+/// they are equal and with 1 when they differ.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// A transcript; `-` is standard input
+    a: PathBuf,
+    /// Another
+    b: PathBuf,
+    /// Compare what the sessions came to, not how they got there
+    #[arg(long)]
+    fold: bool,
+    /// Lines to show around a difference
+    #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
+    unified: usize,
+    /// Print the differences as one JSON object
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_: Args) -> Result<Exit> {
-    Err(Error::Usage("not here yet".into()))
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    if is_stdin(&args.a) && is_stdin(&args.b) {
+        return Err(Error::Usage("only one of the two can be standard input".into()));
+    }
+    let text = |path: &Path| -> Result<String> {
+        let transcript = read(path)?.redacted();
+        Ok(if args.fold { transcript.fold() } else { transcript.render() })
+    };
+    let (a, b) = (text(&args.a)?, text(&args.b)?);
+    let hunks = hunks(&a, &b, args.unified);
+    let mut out = ui::stdout();
+    if args.json {
+        let report = Report { equal: hunks.is_empty(), hunks: &hunks };
+        serde_json::to_writer(&mut out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else if !hunks.is_empty() {
+        let name = |path: &Path| printable(&path.display().to_string()).into_owned();
+        writeln!(out, "{BOLD}--- {}{BOLD:#}\n{BOLD}+++ {}{BOLD:#}", name(&args.a), name(&args.b))?;
+        hunks.iter().try_for_each(|hunk| hunk.write(&mut out))?;
+    }
+    out.flush()?;
+    Ok(if hunks.is_empty() { Exit::Ok } else { Exit::Found })
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads a transcript, or the log of another program.
+fn read(path: &Path) -> Result<Transcript> {
+    let mut bytes = Vec::new();
+    if is_stdin(path) {
+        std::io::stdin().lock().read_to_end(&mut bytes)?;
+    } else {
+        match Transcript::load(path) {
+            Err(TranscriptError::NoHeader { .. }) => {}
+            loaded => return Ok(loaded?),
+        }
+        BufReader::new(File::open(path)?).read_to_end(&mut bytes)?;
+    }
+    match Transcript::read(bytes.as_slice()) {
+        Err(TranscriptError::NoHeader { .. }) => Transcript::import(bytes.as_slice()).map_err(|_| {
+            let reason = format!("{}: neither a transcript nor a log of JSON-RPC lines", path.display());
+            std::io::Error::new(std::io::ErrorKind::InvalidData, reason).into()
+        }),
+        read => Ok(read?),
+    }
+}
+
+/// A difference and the lines around it.
+#[derive(Serialize)]
+struct Hunk {
+    /// The heading it stands under.
+    section: Option<String>,
+    /// Where it begins in each, counted from 1.
+    line: Pair,
+    /// How many lines of each it has.
+    lines: Pair,
+    changes: Vec<Change>,
+}
+
+#[derive(Serialize)]
+struct Pair {
+    a: usize,
+    b: usize,
+}
+
+#[derive(Serialize)]
+struct Change {
+    only: Option<char>,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    equal: bool,
+    hunks: &'a [Hunk],
+}
+
+fn hunks(a: &str, b: &str, context: usize) -> Vec<Hunk> {
+    // Texts that have little in common are compared less exactly, but in time.
+    let diff: TextDiff<'_, '_, '_, str> =
+        TextDiffConfig::default().timeout(Duration::from_secs(5)).diff_lines(a, b);
+    let mut hunks = Vec::new();
+    for group in diff.grouped_ops(context) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let (starts, ends) = (
+            (first.old_range().start, first.new_range().start),
+            (last.old_range().end, last.new_range().end),
+        );
+        let above = diff.old_slices().get(..=starts.0).unwrap_or_default();
+        let section = above.iter().rev().find_map(|line| line.strip_prefix("## "));
+        let changes = group.iter().flat_map(|op| diff.iter_changes(op)).map(|change| Change {
+            only: match change.tag() {
+                ChangeTag::Equal => None,
+                ChangeTag::Delete => Some('a'),
+                ChangeTag::Insert => Some('b'),
+            },
+            text: change.value().trim_end_matches('\n').to_owned(),
+        });
+        hunks.push(Hunk {
+            section: section.map(|line| line.trim_end().to_owned()),
+            line: Pair { a: starts.0 + 1, b: starts.1 + 1 },
+            lines: Pair { a: ends.0 - starts.0, b: ends.1 - starts.1 },
+            changes: changes.collect(),
+        });
+    }
+    hunks
+}
+
+impl Hunk {
+    fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let Hunk { section, line, lines, changes } = self;
+        write!(out, "{MARK}@@ -{},{} +{},{} @@{MARK:#}", line.a, lines.a, line.b, lines.b)?;
+        match section {
+            Some(section) => writeln!(out, " {section}")?,
+            None => writeln!(out)?,
+        }
+        for Change { only, text } in changes {
+            match only {
+                Some('a') => writeln!(out, "{BAD}-{text}{BAD:#}")?,
+                Some(_) => writeln!(out, "{GOOD}+{text}{GOOD:#}")?,
+                None if text.is_empty() => writeln!(out)?,
+                None => writeln!(out, " {text}")?,
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,0 +1,164 @@
+//! `duologue diff`, the real binary.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A transcript in which the agent says these chunks, with ids and times of its own.
+fn transcript(id: &str, start: u32, chunks: &[&str], stop: &str) -> String {
+    let mut lines = vec![
+        r#"{"format":"acp-transcript","version":1,"recorder":"test","protocolVersion":1,"started":"2026-11-21T15:00:00Z"}"#.to_owned(),
+        format!(r#"{{"at":1,"from":"client","frame":{{"jsonrpc":"2.0","id":{start},"method":"session/new","params":{{"cwd":"/home/{id}/project","mcpServers":[]}}}}}}"#),
+        format!(r#"{{"at":2,"from":"agent","frame":{{"jsonrpc":"2.0","id":{start},"result":{{"sessionId":"ses_{id}"}}}}}}"#),
+        format!(r#"{{"at":3,"from":"client","frame":{{"jsonrpc":"2.0","id":"p","method":"session/prompt","params":{{"sessionId":"ses_{id}","prompt":[{{"type":"text","text":"Hello"}}]}}}}}}"#),
+    ];
+    for chunk in chunks {
+        lines.push(format!(r#"{{"at":{start},"from":"agent","frame":{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"ses_{id}","update":{{"sessionUpdate":"agent_message_chunk","messageId":"msg_{id}","content":{{"type":"text","text":"{chunk}"}}}}}}}}}}"#));
+    }
+    lines.push(format!(r#"{{"at":9999,"from":"agent","frame":{{"jsonrpc":"2.0","id":"p","result":{{"stopReason":"{stop}"}}}}}}"#));
+    lines.join("\n") + "\n"
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [
+        ("a.jsonl", transcript("one", 7, &["Good ", "day."], "end_turn")),
+        ("same.jsonl", transcript("two", 900, &["Go", "o", "d d", "ay."], "end_turn")),
+        ("other.jsonl", transcript("three", 7, &["Good\\n", "night.\u{202e}"], "cancelled")),
+        ("stops.jsonl", transcript("four", 7, &["Good day."], "cancelled")),
+        ("log.jsonl", r#"{"dir":"a2c","line":{"jsonrpc":"2.0","method":"_x/y"}}"#.into()),
+        ("no.jsonl", "# a readme\n".into()),
+    ] {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    folder
+}
+
+/// What it prints, and how it ends.
+fn diff(folder: &Path, args: &[&str], input: &str) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
+        .arg("diff")
+        .args(args)
+        .current_dir(folder)
+        .env_remove("CLICOLOR_FORCE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    // Whoever is asked for files does not read it.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().expect("a code"))
+}
+
+#[test]
+fn ids_times_folders_and_chunks_are_no_difference() {
+    let folder = folder();
+    assert_eq!(diff(folder.path(), &["a.jsonl", "same.jsonl"], ""), "exit 0");
+    let input = transcript("three", 1, &["Good day."], "end_turn");
+    assert_eq!(diff(folder.path(), &["a.jsonl", "-"], &input), "exit 0");
+    assert_eq!(
+        diff(folder.path(), &["--json", "-", "same.jsonl"], &input),
+        "{\"equal\":true,\"hunks\":[]}\nexit 0"
+    );
+}
+
+#[test]
+fn a_difference_is_shown_under_its_session() {
+    let folder = folder();
+    insta::assert_snapshot!(diff(folder.path(), &["a.jsonl", "other.jsonl"], ""), @r#"
+    --- a.jsonl
+    +++ other.jsonl
+    @@ -3,5 +3,7 @@ session [session-1]
+     → session/new [cwd]
+     ← session/new ok
+     → session/prompt "Hello"
+    -← agent_message [message-1] "Good day."
+    -← session/prompt end_turn
+    +← agent_message [message-1]
+    +  | Good
+    +  | night.\u{202e}
+    +← session/prompt cancelled
+    exit 1
+    "#);
+    insta::assert_snapshot!(diff(folder.path(), &["-U0", "a.jsonl", "stops.jsonl"], ""), @r"
+    --- a.jsonl
+    +++ stops.jsonl
+    @@ -7,1 +7,1 @@ session [session-1]
+    -← session/prompt end_turn
+    +← session/prompt cancelled
+    exit 1
+    ");
+    insta::assert_snapshot!(diff(folder.path(), &["--json", "-U", "1", "a.jsonl", "stops.jsonl"], ""), @r#"
+    {"equal":false,"hunks":[{"section":"session [session-1]","line":{"a":6,"b":6},"lines":{"a":2,"b":2},"changes":[{"only":null,"text":"← agent_message [message-1] \"Good day.\""},{"only":"a","text":"← session/prompt end_turn"},{"only":"b","text":"← session/prompt cancelled"}]}]}
+    exit 1
+    "#);
+}
+
+#[test]
+fn folded_only_what_it_came_to_counts() {
+    let folder = folder();
+    assert_eq!(diff(folder.path(), &["--fold", "a.jsonl", "stops.jsonl"], ""), "exit 0");
+    insta::assert_snapshot!(diff(folder.path(), &["--fold", "a.jsonl", "other.jsonl"], ""), @r#"
+    --- a.jsonl
+    +++ other.jsonl
+    @@ -1,4 +1,6 @@ session [session-1]
+     ## session [session-1]
+
+     user "Hello"
+    -agent [message-1] "Good day."
+    +agent [message-1]
+    +  | Good
+    +  | night.\u{202e}
+    exit 1
+    "#);
+}
+
+#[test]
+fn logs_of_other_programs_are_read_too() {
+    let folder = folder();
+    insta::assert_snapshot!(diff(folder.path(), &["log.jsonl", "a.jsonl", "-U0"], "").lines().take(4).collect::<Vec<_>>().join("\n"), @r"
+    --- log.jsonl
+    +++ a.jsonl
+    @@ -1,1 +1,1 @@ connection
+    -## connection
+    ");
+}
+
+#[test]
+fn what_cannot_be_compared() {
+    let folder = folder();
+    insta::assert_snapshot!(diff(folder.path(), &["-", "-"], ""), @r"
+    error: only one of the two can be standard input
+    exit 2
+    ");
+    insta::assert_snapshot!(diff(folder.path(), &["a.jsonl", "gone.jsonl"], ""), @r"
+    error: gone.jsonl: No such file or directory (os error 2)
+    exit 4
+    ");
+    insta::assert_snapshot!(diff(folder.path(), &["a.jsonl", "no.jsonl"], ""), @r"
+    error: no.jsonl: neither a transcript nor a log of JSON-RPC lines
+    exit 4
+    ");
+}
+
+#[test]
+fn colours_where_they_are_asked_for() {
+    let folder = folder();
+    let coloured = |variable: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_duologue"))
+            .args(["diff", "a.jsonl", "stops.jsonl"])
+            .current_dir(folder.path())
+            .env_remove("NO_COLOR")
+            .env(variable, "1")
+            .output()
+            .expect("it runs");
+        output.stdout.contains(&b'\x1b')
+    };
+    assert!(coloured("CLICOLOR_FORCE"));
+    assert!(!coloured("NO_COLOR"));
+}
