@@ -255,6 +255,7 @@ mod tests {
             r#"{"text":"let token = parser.next_token(); password: String, secret = os.environ['X'] commit 9fceb02d0ae598e95dc970b74767f19372d61af8"}"#,
             r#"{"authMethods":[{"id":"gemini-api-key","name":"Gemini API key","_meta":{"api-key":{"provider":"google"}}}]}"#,
             r#"{"nextPageToken":"abcdef0123456789","progressToken":"7","command":"echo $OPENAI_API_KEY","OPENAI_API_KEY":"${OPENAI_API_KEY}"}"#,
+            r#"{"text":"never pass `--openai-api-key=sk-...` on a command line, nor Authorization: Basic <credentials>"}"#,
             r#"{"options":[{"value":"api-key","name":"Use an API key"}],"url":"https://example.com:8080/@scope/pkg?key=home"}"#,
         ] {
             assert!(
