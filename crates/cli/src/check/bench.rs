@@ -111,10 +111,6 @@ impl Bench {
         }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     pub(crate) fn tapes(&self) -> &[Tape] {
         &self.tapes
     }
@@ -128,6 +124,11 @@ impl Bench {
     pub(crate) fn since(&self, marks: &[usize]) -> Vec<Record> {
         let starts = marks.iter().copied().chain(std::iter::repeat(0));
         self.tapes.iter().zip(starts).flat_map(|(tape, start)| tape.since(start)).collect()
+    }
+
+    /// Whether no agent could be greeted, so that nothing could be checked.
+    pub(crate) fn has_no_agent(&self) -> bool {
+        self.missing.agent.is_some()
     }
 
     /// A process to whom nothing has been said.

@@ -111,7 +111,6 @@ pub(crate) mod page {
     pub(crate) const JSON_RPC: &str = "https://www.jsonrpc.org/specification";
     pub(crate) const JSON: &str = "https://www.rfc-editor.org/rfc/rfc8259";
     pub(crate) const INITIALIZATION: &str = "https://agentclientprotocol.com/protocol/v1/initialization";
-    pub(crate) const OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v1/overview";
     pub(crate) const TRANSPORTS: &str = "https://agentclientprotocol.com/protocol/v1/transports";
     pub(crate) const SESSION_SETUP: &str = "https://agentclientprotocol.com/protocol/v1/session-setup";
     pub(crate) const SESSION_LIST: &str = "https://agentclientprotocol.com/protocol/v1/session-list";

@@ -23,6 +23,7 @@ use finding::{Check, Severity, Verdict};
 use report::{Report, Summary};
 
 use crate::error::{Error, Result};
+use crate::exit::Exit;
 
 /// All checks, by group, in the order they run. Those of the stream look at what the others caused.
 const GROUPS: &[(&str, &[Check])] = &[
@@ -63,8 +64,8 @@ impl Chosen {
         self.0.iter().try_for_each(|(group, check)| report.describe(group, check))
     }
 
-    /// Runs the checks, one after the other; whether none failed.
-    pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<bool> {
+    /// Runs the checks, one after the other, and says what the command ends with.
+    pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<Exit> {
         let (mut report, mut summary) = (Report::new(json), Summary::default());
         for (group, check) in &self.0 {
             let marks = bench.marks();
@@ -84,8 +85,13 @@ impl Chosen {
             summary.add(finding.verdict);
             report.finding(group, check, &finding)?;
         }
+        let no_agent = bench.has_no_agent();
         bench.finish().await;
         report.summary(summary)?;
-        Ok(!summary.failed())
+        Ok(match (summary.failed(), no_agent) {
+            (true, _) => Exit::Found,
+            (false, true) => Exit::Agent,
+            (false, false) => Exit::Ok,
+        })
     }
 }

@@ -65,7 +65,6 @@ pub(crate) struct Asked {
 
 /// What the agent tells.
 pub(crate) struct Told {
-    pub(crate) method: String,
     pub(crate) params: Value,
 }
 
@@ -272,6 +271,11 @@ impl Wire {
         self.answers.iter().any(|answer| same_id(&answer.id, id))
     }
 
+    /// Leaves out what was answered so far and nobody waited for.
+    pub(crate) fn forget_answers(&mut self) {
+        self.answers.clear();
+    }
+
     pub(crate) fn keep(&mut self, answer: Answer) {
         self.answers.push(answer);
     }
@@ -392,9 +396,7 @@ fn seen(line: &Line) -> Seen {
             method: method.into_owned(),
             params: value(params),
         }),
-        Some(Ok(Message::Notification { method, params })) => {
-            Seen::Notification(Told { method: method.into_owned(), params: value(params) })
-        }
+        Some(Ok(Message::Notification { params, .. })) => Seen::Notification(Told { params: value(params) }),
         Some(Ok(Message::Response { id, outcome })) => Seen::Answer(Answer {
             id: id.get().to_owned(),
             outcome: match outcome {

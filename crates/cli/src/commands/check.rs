@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         tokio::select! {
-            good = chosen.run(bench, args.json) => Ok(if good? { Exit::Ok } else { Exit::Found }),
+            exit = chosen.run(bench, args.json) => exit,
             // Dropping the bench ends the agents.
             _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
         }

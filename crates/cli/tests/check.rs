@@ -1,0 +1,198 @@
+//! `duologue check` on the command line: what it prints, what it ends with, and that our own examples
+//! pass.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::Once;
+
+use serde_json::Value;
+
+fn duologue(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_duologue")).args(args).output().expect("it starts")
+}
+
+fn check(args: &[&str]) -> (Option<i32>, String) {
+    let output = duologue(&[&["check"], args].concat());
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text)
+}
+
+/// An example of ours, built if it is not.
+fn example(name: &str) -> String {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let built =
+            Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "duologue-examples"]).status();
+        assert!(built.is_ok_and(|status| status.success()), "the examples build");
+    });
+    let here = PathBuf::from(env!("CARGO_BIN_EXE_duologue"));
+    here.with_file_name(name).to_str().expect("a path").to_owned()
+}
+
+/// Every check passes, or does not concern the agent; `skipped` are the latter.
+fn all_pass(args: &[&str], skipped: &[&str]) {
+    let output = duologue(&[&["check", "--json"], args].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |verdict: &str| -> Vec<&str> {
+        let rows = rows.iter().filter(|row| row["verdict"] == verdict);
+        rows.filter_map(|row| row["check"].as_str()).collect()
+    };
+    let found: Vec<&Value> =
+        rows.iter().filter(|row| row["verdict"] == "fail" || row["verdict"] == "warn").collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(of("skipped"), skipped);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+const NO_SESSIONS: [&str; 10] = [
+    "load-replays",
+    "load-unknown",
+    "resume-is-silent",
+    "list-answers",
+    "list-includes",
+    "list-bad-cursor",
+    "close-ends",
+    "delete-removes",
+    "set-mode",
+    "set-config-option",
+];
+
+#[test]
+fn the_drafting_agent_passes() {
+    let skipped = [&["terminal-login-withheld", "permission-cancelled"], &NO_SESSIONS[..]].concat();
+    all_pass(&["--", &example("drafting-agent")], &skipped);
+}
+
+#[test]
+fn the_echo_agent_passes() {
+    // A turn that is over at once may be cancelled in time or not.
+    let output = duologue(&["check", "--", &example("echo-agent")]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(", 0 failed, 0 with a warning, "), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn the_tool_agent_passes_and_is_asked_for_its_permission() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("notes.txt"), "quiet words\n").expect("a file");
+    let cwd = dir.path().to_str().expect("a path");
+    let output = duologue(&["check", "--cwd", cwd, "--prompt", "notes.txt", "--", &example("tool-agent")]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("✓ permission-cancelled       cancelled\n"), "{text}");
+    assert!(text.contains(", 0 failed, 0 with a warning, "), "{text}");
+    let file = std::fs::read_to_string(dir.path().join("notes.txt")).expect("a file");
+    assert_eq!(file, "QUIET WORDS\n");
+}
+
+#[test]
+fn the_notebook_agent_passes_once_it_is_asked_nicely() {
+    let output = duologue(&["check", "--auth", "just-ask", "--", &example("notebook-agent")]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("✓ load-replays "), "{text}");
+    assert!(text.contains(", 0 failed, 0 with a warning, "), "{text}");
+
+    let (code, text) = check(&["--only", "session-new", "prompt-answered", "--", &example("notebook-agent")]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!(text, @r"
+    turns
+      – session-new                it asks for a login; choose one with --auth (just-ask)
+      – prompt-answered            there is no session: it asks for a login; choose one with --auth (just-ask)
+
+    0 passed, 0 failed, 0 with a warning, 2 skipped
+    ");
+}
+
+#[test]
+fn a_program_that_says_everything_back_is_no_agent() {
+    let (code, text) =
+        check(&["--timeout", "1", "--only", "initialize-answers", "unknown-method", "--", "cat"]);
+    assert_eq!(code, Some(1));
+    insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"), @r#"
+    handshake
+      ✗ initialize-answers         answered with error -32601 (method not found)
+          must: `initialize` for version 1 is answered with the version to speak. https://agentclientprotocol.com/protocol/v1/initialization
+          → {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":…42…e":"duologue-check","version":"[version]"},"protocolVersion":1}}
+          ← {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":…42…e":"duologue-check","version":"[version]"},"protocolVersion":1}}
+          → {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}
+          ← {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}
+
+    requests
+      – unknown-method             initialize did not work: error -32601 (method not found)
+
+    0 passed, 1 failed, 0 with a warning, 1 skipped
+    "#);
+}
+
+#[test]
+fn programs_read_one_object_a_line() {
+    let (code, text) =
+        check(&["--json", "--timeout", "1", "--only", "unknown-method", "--", "sh", "-c", "cat >/dev/null"]);
+    assert_eq!(code, Some(3), "nothing could be checked");
+    insta::assert_snapshot!(text, @r#"
+    {"check":"unknown-method","group":"requests","severity":"must","rule":"A request for a method nobody has is answered with -32601.","page":"https://www.jsonrpc.org/specification","verdict":"skipped","saw":"initialize did not work: no answer to initialize within 3 s"}
+    {"summary":{"pass":0,"fail":0,"warn":0,"skipped":1}}
+    "#);
+}
+
+#[test]
+fn escapes_of_an_agent_are_not_printed() {
+    let banner = "printf '\\033[2J\\n'; cat >/dev/null";
+    let (_, text) = check(&["--timeout", "1", "--only", "stdout-only-messages", "--", "sh", "-c", banner]);
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    insta::assert_snapshot!(text, @r"
+    stream
+      ✗ stdout-only-messages       a line that is no message: the line is not JSON
+          must: Every line on stdout is one JSON-RPC message, and nothing else is there. https://agentclientprotocol.com/protocol/v1/transports
+          ← \u{1b}[2J
+
+    0 passed, 1 failed, 0 with a warning, 0 skipped
+    ");
+}
+
+#[test]
+fn what_is_not_there() {
+    let (code, text) = check(&["--", "/no/such/agent"]);
+    assert_eq!(code, Some(3));
+    insta::assert_snapshot!(text, @"error: cannot start /no/such/agent: No such file or directory (os error 2); is it installed and on the PATH?");
+
+    let (code, text) = check(&["--only", "no-such-check", "--", "true"]);
+    assert_eq!(code, Some(2));
+    insta::assert_snapshot!(text, @"error: there is no check and no group named no-such-check; see `duologue check --list`");
+
+    let (code, _) = check(&[]);
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn the_list_says_what_is_checked() {
+    let (code, text) = check(&["--list", "--only", "ids", "cancel-ends-turn"]);
+    assert_eq!(code, Some(0));
+    insta::assert_snapshot!(text, @r"
+    ids
+      id-string                  must   An id may be a string.
+                                        https://www.jsonrpc.org/specification
+      id-zero                    must   An id may be 0.
+                                        https://www.jsonrpc.org/specification
+      id-negative                must   An id may be a negative number.
+                                        https://agentclientprotocol.com/protocol/v1/schema
+      id-large                   should An id may be any integer of 64 bits, and comes back digit by digit.
+                                        https://agentclientprotocol.com/protocol/v1/schema
+      id-null                    should A request whose id is null is a request, and its answer has the id null.
+                                        https://www.jsonrpc.org/specification
+
+    cancel
+      cancel-ends-turn           must   After `session/cancel` the prompt is answered with the stop reason `cancelled`.
+                                        https://agentclientprotocol.com/protocol/v1/prompt-turn#cancellation
+    ");
+
+    let (_, all) = check(&["--list", "--json"]);
+    for line in all.lines() {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        let rule = row["rule"].as_str().unwrap_or_default();
+        assert!(rule.ends_with('.') && !rule.contains("\n"), "{rule:?} is a sentence");
+        assert!(row["page"].as_str().is_some_and(|page| page.starts_with("https://")), "{line}");
+    }
+}
