@@ -75,7 +75,10 @@ impl Agent for Notebook {
         self.set_up(session, notes).await
     }
 
-    async fn list_sessions(&self, _: ListSessionsRequest) -> Result<ListSessionsResponse> {
+    async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
+        if request.cursor.is_some() {
+            return Err(Error::invalid_params("there is one page only"));
+        }
         let sessions = locked(&self.sessions);
         let infos = sessions.iter().map(|(id, (cwd, _))| SessionInfo::new(id.clone(), cwd.clone()));
         Ok(ListSessionsResponse::new(infos.collect::<Vec<_>>()))
