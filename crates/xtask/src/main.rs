@@ -1,5 +1,6 @@
-//! Chores of this repository: schema export and interop.
+//! Chores of this repository: schema export, interop, and the page in a browser.
 
+mod browser;
 mod interop;
 mod schema;
 
@@ -8,11 +9,12 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.first().map(String::as_str) {
+        Some("browser") => browser::run(),
         Some("interop") => interop::run(&args[1..]),
         Some("interop-agent") => interop::agent::main().map_err(Into::into),
         Some("interop-client") => interop::client::drive(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
-        _ => Err("cargo xtask interop [--peers | --real] | schema [--check]".into()),
+        _ => Err("cargo xtask interop [--peers | --real] | schema [--check] | browser".into()),
     };
     outcome.map_or_else(fail, |()| ExitCode::SUCCESS)
 }

@@ -18,7 +18,9 @@ const GROUPS = [
 const NAMES = { user: 'User', agent: 'Agent', thought: 'Thought', permission: 'Permission', plan: 'Plan' };
 const STEPS = { completed: '✓', in_progress: '▸', pending: '·' };
 /** Items put on the page at a time. */
-const BATCH = 150;
+const BATCH = 200;
+/** Words marked at most. */
+const MARKS = 5000;
 
 /** What is chosen: the address holds all of it. `open` has places of items, with a `d` for their drafts. */
 const state = { session: null, hide: new Set(), q: '', open: new Set() };
@@ -114,28 +116,28 @@ function draw() {
     const fragment = document.createDocumentFragment();
     for (const place of places.slice(next, next + size)) fragment.append(row(place));
     next += size;
+    highlight(fragment);
     $('items').append(fragment);
-    highlight();
   };
+  window.CSS?.highlights?.delete('found');
   batch(Math.max(BATCH, wanted + 1));
-  const later = window.requestIdleCallback || ((call) => setTimeout(call, 16));
+  // A timer and no idle callback: those wait for ever on a page that is not in sight.
   const more = () => {
     if (turn !== drawing || next >= places.length) return;
     batch(BATCH);
-    later(more);
+    setTimeout(more);
   };
-  later(more);
+  setTimeout(more);
 }
 
-/** Marks what was searched for, without changing the page. */
-function highlight() {
-  if (!window.Highlight || !CSS.highlights) return;
-  CSS.highlights.delete('found');
+/** Marks what was searched for in a part of the page, without changing it. */
+function highlight(root) {
   const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-  if (!words.length) return;
-  const ranges = [];
-  const walker = document.createTreeWalker($('items'), NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node && ranges.length < 5000; node = walker.nextNode()) {
+  if (!words.length || !window.Highlight || !CSS.highlights) return;
+  const found = CSS.highlights.get('found') || new Highlight();
+  CSS.highlights.set('found', found);
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node && found.size < MARKS; node = walker.nextNode()) {
     const text = node.data.toLowerCase();
     // Some letters grow when they become small; their places cannot be told.
     if (text.length !== node.data.length) continue;
@@ -144,11 +146,10 @@ function highlight() {
         const range = new Range();
         range.setStart(node, at);
         range.setEnd(node, at + word.length);
-        ranges.push(range);
+        found.add(range);
       }
     }
   }
-  CSS.highlights.set('found', new Highlight(...ranges));
 }
 
 function row(place) {
@@ -217,7 +218,7 @@ function toggle(item, place, element) {
     const isOpen = button.getAttribute('aria-expanded') !== 'true';
     set(isOpen);
     remember(key, isOpen);
-    highlight();
+    highlight(element);
   });
   // The text it goes above is not there yet.
   queueMicrotask(() => set(state.open.has(key)));
@@ -242,9 +243,13 @@ function parts(item, place, element) {
     }
     return;
   }
-  const hasDiff = item.parts.some((part) => part.diff);
-  const label = item.parts.map((part) => (part.diff ? `change to ${part.diff.path}` : part.field ? part.field.name : 'output'));
-  element.append(disclose(`${place}p`, [...new Set(label)].join(', '), () => item.parts.map(part), hasDiff));
+  // Changes are what one looks for; what went in and came out is there when asked for.
+  const changes = item.parts.filter((it) => it.diff);
+  const rest = item.parts.filter((it) => !it.diff);
+  element.append(...changes.map(part));
+  if (!rest.length) return;
+  const names = rest.map((it) => (it.field ? it.field.name : 'content'));
+  element.append(disclose(`${place}p`, [...new Set(names)].join(', '), () => rest.map(part)));
 }
 
 function part(it) {
@@ -287,23 +292,24 @@ function frames(item, place) {
 }
 
 /** Something to open, made when it is opened first. */
-function disclose(key, label, contents, isOpen) {
+function disclose(key, label, contents) {
   const details = make('details');
   details.append(make('summary', '', label));
   let made = false;
   const fill = () => {
     if (made) return;
     made = true;
-    details.append(...contents());
+    const inside = contents();
+    inside.forEach(highlight);
+    details.append(...inside);
   };
-  if (state.open.has(key) || isOpen) {
+  if (state.open.has(key)) {
     fill();
     details.open = true;
   }
   details.addEventListener('toggle', () => {
     if (details.open) fill();
-    if (!isOpen && details.open !== state.open.has(key)) remember(key, details.open);
-    if (state.q) highlight();
+    if (details.open !== state.open.has(key)) remember(key, details.open);
   });
   return details;
 }
