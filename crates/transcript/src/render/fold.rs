@@ -95,7 +95,7 @@ impl Transcript {
             }
             let mut heading = Line::new(Render::default().text_bytes);
             // Writing to a string does not fail.
-            let _ = write!(text, "{}\n", heading.add("## session").word(folded.session.as_str()));
+            let _ = writeln!(text, "{}", heading.add("## session").word(folded.session.as_str()));
             for line in lines(&folded.conversation) {
                 let _ = write!(text, "{line}");
             }

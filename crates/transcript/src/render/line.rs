@@ -186,7 +186,7 @@ fn short(text: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     if text.len() <= bytes {
         return text.into();
     }
-    let start = text.get(..text.floor_char_boundary(bytes / 2)).unwrap_or_default();
+    let start = (0..=bytes / 2).rev().find_map(|end| text.get(..end)).unwrap_or_default();
     format!("{start}… [{}]", size(text)).into()
 }
 

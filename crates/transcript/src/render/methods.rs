@@ -21,7 +21,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Rend
         About::Stderr => heading.add("## stderr"),
         About::End => heading.add("## end"),
     };
-    write!(f, "{heading}\n")?;
+    writeln!(f, "{heading}")?;
     let mut turn_ended = false;
     for step in &section.steps {
         if turn_ended {

@@ -72,7 +72,7 @@ impl Snapshot for Result<Transcript> {
 /// {"at":9,"from":"agent","frame":{"jsonrpc":"2.0","id":1,"result":{"sessionId":"9b1deb4d"}}}
 /// "#;
 /// assert_transcript!(Transcript::read(&file[..]), @r"
-/// ## session [session-1]
+/// ### session [session-1]
 ///
 /// → session/new [cwd]
 /// ← session/new ok
