@@ -2,7 +2,7 @@
 
 use duologue_schema::{
     AgentNotification, AgentRequest, AgentResponse, CancelRequestNotification, ClientNotification,
-    ClientRequest, ClientResponse, Error,
+    ClientRequest, ClientResponse, Error, SessionUpdate,
 };
 use duologue_transcript::Side;
 use serde::{Deserialize as _, Serialize, Serializer};
@@ -27,6 +27,7 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
             through(params, path, problems, |json| AgentRequest::read(method, json))
         }
         (duologue_schema::Side::Client, false) => {
+            unknown_update(params, problems);
             through(params, path, problems, |json| AgentNotification::read(method, json))
         }
         (duologue_schema::Side::Protocol, _) => {
@@ -40,6 +41,15 @@ pub(super) fn result(method: &str, asker: Side, result: &Value, problems: &mut V
     match asker {
         Side::Client => through(result, "$.result", problems, |json| AgentResponse::read(method, json)),
         Side::Agent => through(result, "$.result", problems, |json| ClientResponse::read(method, json)),
+    }
+}
+
+/// Warns of an update of a kind nobody here knows, which is kept as it is.
+fn unknown_update(params: &Value, problems: &mut Vec<Problem>) {
+    let update = params.get("update").and_then(|update| serde_json::from_value(update.clone()).ok());
+    if let Some(SessionUpdate::Unknown(unknown)) = update {
+        let problem = format!("is {:?}, which is unknown and kept as it is", unknown.tag());
+        problems.push(Problem::warning("$.params.update.sessionUpdate", problem));
     }
 }
 

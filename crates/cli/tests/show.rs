@@ -1,0 +1,175 @@
+//! `duologue show`, the real binary.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TRANSCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
+
+fn show(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_duologue"))
+        .arg("show")
+        .args(args)
+        .current_dir(TRANSCRIPTS)
+        .output()
+        .expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// What it printed, and how it ended.
+fn said(output: &Output) -> String {
+    let code = output.status.code().expect("a code");
+    format!("{}{}exit {code}", text(&output.stdout), text(&output.stderr))
+}
+
+/// The data in a page.
+fn data(page: &str) -> serde_json::Value {
+    let (_, data) = page.split_once(r#"<script type="application/json" id="data">"#).expect("data");
+    serde_json::from_str(data.split_once("</script>").expect("an end").0).expect("JSON")
+}
+
+#[test]
+fn a_transcript_is_shown_as_text() {
+    insta::assert_snapshot!(said(&show(&["hello.jsonl"])), @r#"
+    ## connection
+
+    → initialize v1
+    ← initialize v1
+
+    ## session sess-1
+
+    → session/new /home/me/project
+    ← session/new ok
+    → session/prompt "How far is the moon?"
+    ← agent_message "About 300,000 miles."
+    ← agent_message_clear
+    ← agent_message "384,400 km."
+    ← session/prompt end_turn
+
+    ## stderr
+
+    | sketcher 0.3 is ready
+
+    ## end
+
+    → end of output
+    the agent's process ended with code 0
+    exit 0
+    "#);
+    insta::assert_snapshot!(said(&show(&["--fold", "hello.jsonl"])), @r#"
+    ## session sess-1
+
+    user "How far is the moon?"
+    agent "384,400 km."
+    exit 0
+    "#);
+    insta::assert_snapshot!(said(&show(&["--chunks", "--times", "hello.jsonl"])), @r#"
+    ## connection
+
+           0.000 → initialize v1
+           0.001 ← initialize v1
+
+    ## session sess-1
+
+           0.001 → session/new /home/me/project
+           0.002 ← session/new ok
+           0.003 → session/prompt "How far is the moon?"
+           0.250 ← agent_message_chunk "About "
+           0.300 ← agent_message_chunk "300,000 miles."
+           0.400 ← agent_message_clear
+           0.450 ← agent_message_chunk "384,400 km."
+           0.500 ← session/prompt end_turn
+
+    ## stderr
+
+           0.000 | sketcher 0.3 is ready
+
+    ## end
+
+           0.510 → end of output
+           0.520 the agent's process ended with code 0
+    exit 0
+    "#);
+}
+
+#[test]
+fn it_is_json_too() {
+    let output = show(&["--json", "hello.jsonl"]);
+    let script: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(script["sections"].as_array().is_some_and(|sections| sections.len() == 4), "{script}");
+}
+
+#[test]
+fn ids_and_paths_can_be_taken_out() {
+    let shown = said(&show(&["--redact", "hello.jsonl"]));
+    assert!(shown.contains("[session-1]") && !shown.contains("/home/me"), "{shown}");
+}
+
+#[test]
+fn the_log_of_another_program_is_shown_and_nothing_in_it_moves_the_cursor() {
+    insta::assert_snapshot!(said(&show(&["--times", "editor.log"])), @r#"
+    ## connection
+
+           0.000 → initialize v1
+           0.250 ← initialize v1
+           3.000 ← noise "\u{1b}[2Jnoise \u{202e}gpj.exe" (the line is not JSON (-32700))
+
+    ## session s
+
+           1.000 → session/new /home/me/project
+           1.500 ← session/new ok
+
+    ## stderr
+
+           2.000 | \u001b[2Jwarming up
+    exit 0
+    "#);
+}
+
+#[test]
+fn of_a_damaged_file_the_rest_is_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read_to_string(Path::new(TRANSCRIPTS).join("hello.jsonl")).expect("a file");
+    let file = folder.path().join("cut.jsonl");
+    let damaged = whole.replacen(r#"{"at":900,"stderr""#, r#"{"at":900,"std"#, 1);
+    std::fs::write(&file, damaged.trim_end().trim_end_matches('}')).expect("written");
+    let output = show(&["--html", file.to_str().expect("UTF-8")]);
+    insta::assert_snapshot!(text(&output.stderr), @r#"
+    error: line 3 is no record: expected `:` at line 1 column 17
+    error: the file ends within a line, which is left out
+    "#);
+    assert_eq!(output.status.code(), Some(4));
+    let page = data(&text(&output.stdout));
+    assert_eq!(page["faults"].as_array().map(Vec::len), Some(2));
+    assert_eq!(page["frames"].as_array().map(Vec::len), Some(10));
+}
+
+#[test]
+fn the_page_has_both_states_of_a_message_and_asks_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let output = show(&["--html", "-o", file.to_str().expect("UTF-8"), "hello.jsonl"]);
+    assert_eq!(said(&output), "exit 0");
+    let page = std::fs::read_to_string(&file).expect("a page");
+    assert!(page.contains("default-src 'none'; script-src 'sha256-"));
+    assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src=\""));
+    let items = data(&page)["items"].clone();
+    let message =
+        items.as_array().expect("items").iter().find(|item| item["kind"] == "agent").expect("a message");
+    insta::assert_snapshot!(message, @r#"{"at":250000,"drafts":[{"at":400000,"text":"About 300,000 miles."}],"frames":[5,6,7,8],"from":"agent","kind":"agent","name":"","session":0,"text":"384,400 km.","until":450000}"#);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    insta::assert_snapshot!(said(&show(&["nothing.jsonl"])), @r#"
+    error: nothing.jsonl: No such file or directory (os error 2)
+    exit 4
+    "#);
+    insta::assert_snapshot!(said(&show(&["-o", "/nowhere/page.html", "--html", "hello.jsonl"])), @r#"
+    error: /nowhere/page.html: No such file or directory (os error 2)
+    exit 4
+    "#);
+    assert_eq!(show(&["--html", "--json", "hello.jsonl"]).status.code(), Some(2));
+}
