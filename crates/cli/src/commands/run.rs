@@ -24,6 +24,10 @@ const KINDS: [&str; 10] =
 /// The agent may read and write files in the folder, and run programs, which nothing confines. What it
 /// asks permission for is put to you, or refused where nobody can be asked.
 ///
+/// With --json each line is an object with `sessionId` and one of: `update`, a session update as the protocol
+/// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
+/// failed.
+///
 /// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal).
 #[derive(clap::Args)]
 pub(crate) struct Args {

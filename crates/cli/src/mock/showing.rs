@@ -86,7 +86,9 @@ pub(super) async fn tools(scene: &Scene<'_>) -> Result<()> {
     }
 
     // Some agents only ever update.
-    let late = ToolCallUpdate::new("call-first-heard-of-by-an-update").status(ToolCallStatus::Completed);
+    let late = ToolCallUpdate::new("call-first-heard-of-by-an-update")
+        .kind(ToolKind::Other)
+        .status(ToolCallStatus::Completed);
     scene.update(SessionUpdate::from(late)).await?;
     scene.say("Those were all tools.").await
 }

@@ -79,7 +79,9 @@ fn name(block: &ContentBlock) -> String {
         ContentBlock::Audio(audio) => format!("[{}, {} bytes]", audio.mime_type, bytes(&audio.data)),
         ContentBlock::ResourceLink(link) => format!("[{}: {}]", link.name, link.uri),
         ContentBlock::Resource(resource) => match &resource.resource {
-            EmbeddedResourceResource::TextResourceContents(text) => format!("[{}]\n{}", text.uri, text.text),
+            EmbeddedResourceResource::TextResourceContents(text) => {
+                format!("[{}]\n{}", text.uri, text.text.trim_end())
+            }
             EmbeddedResourceResource::BlobResourceContents(blob) => {
                 format!("[{}, {} bytes]", blob.uri, bytes(&blob.blob))
             }

@@ -65,34 +65,27 @@ impl Input {
         }
     }
 
-    /// The next line, `None` at the end.
+    /// The next line, `None` at the end. An answer is not taken from what was typed before.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn answer(&mut self) -> Option<String> {
+    pub(super) async fn line(&mut self, is_answer: bool) -> Option<String> {
+        if !is_answer && let Some(line) = self.ahead.pop_front() {
+            return Some(line);
+        }
         self.lines.recv().await
     }
 
-    /// The next line, or the lines that were pasted with it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing.
-    pub(super) async fn prompt(&mut self) -> Option<String> {
-        if self.ahead.is_empty() {
-            let line = self.lines.recv().await?;
-            self.ahead.push_back(line);
-        }
+    /// The lines that were pasted with the one that was just taken.
+    pub(super) async fn pasted(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
         while self.terminal.is_some()
             && let Ok(Some(line)) = tokio::time::timeout(PASTE, self.lines.recv()).await
         {
-            self.ahead.push_back(line);
+            lines.push(line);
         }
-        if self.terminal.is_none() {
-            return self.ahead.pop_front();
-        }
-        Some(self.ahead.drain(..).collect::<Vec<_>>().join("\n"))
+        lines
     }
 }
 

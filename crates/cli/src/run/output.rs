@@ -55,6 +55,13 @@ impl Output {
         matches!(self, Output::Live(_))
     }
 
+    /// The user types prompts, and may use the agent's commands.
+    pub(super) fn tell_commands(&mut self) {
+        if let Output::Live(live) = self {
+            live.screen.tells_commands = true;
+        }
+    }
+
     /// The user said something; what follows is the agent's answer.
     pub(super) fn begin_turn(&mut self, prompt: &str) {
         if let Output::Text(conversation) = self {

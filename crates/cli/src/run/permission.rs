@@ -57,14 +57,18 @@ async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissio
             Span::plain("\n"),
         ]);
     }
-    text.push(Span::new(DIM, &format!("[1-{}, y, n] ", options.len())));
-    let mut about = Some(tool_call);
-    while let Some(line) = desk.ask(about.take(), text.clone()).await {
+    let keys = Span::new(DIM, &format!("[1-{}, y, n] ", options.len()));
+    let (mut about, mut complaint) = (Some(tool_call), None);
+    loop {
+        let question = text.iter().cloned().chain(complaint).chain([keys.clone()]).collect();
+        let Some(line) = desk.ask(about.take(), question).await else {
+            return RequestPermissionOutcome::Cancelled;
+        };
         if let Some(outcome) = chosen(&options, line.trim()) {
             return outcome;
         }
+        complaint = Some(Span::new(BAD, &format!("  there is no answer {}\n", line.trim())));
     }
-    RequestPermissionOutcome::Cancelled
 }
 
 /// The option a line means, by its number or by yes and no.

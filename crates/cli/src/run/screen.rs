@@ -29,6 +29,8 @@ pub(super) struct Screen {
     conversation: Conversation,
     blocks: Vec<Block>,
     changed: HashSet<usize>,
+    /// Whether slash commands are of use here, and told.
+    pub(super) tells_commands: bool,
     /// Whether tokens were counted in this turn.
     used: bool,
     next: usize,
@@ -81,6 +83,7 @@ impl Screen {
             conversation: Conversation::default(),
             blocks: Vec::new(),
             changed: HashSet::new(),
+            tells_commands: false,
             used: false,
             next: 0,
             drawn: Vec::new(),
@@ -90,7 +93,8 @@ impl Screen {
 
     /// Takes in an update. What it is about besides the conversation is noted.
     pub(super) fn update(&mut self, update: &SessionUpdate) {
-        let notes = blocks::notes(&self.conversation, update);
+        let told = self.tells_commands || !matches!(update, SessionUpdate::AvailableCommandsUpdate(_));
+        let notes = if told { blocks::notes(&self.conversation, update) } else { Vec::new() };
         let entry = self.conversation.apply(update);
         if let Some(entry) = entry {
             self.touch(What::Entry(entry));
@@ -158,11 +162,16 @@ impl Screen {
             return String::new();
         }
         self.size = size;
-        self.leave()
+        self.go_below()
     }
 
-    /// Lets what is drawn stay for good, and goes on below it.
+    /// Lets what is drawn stay for good, and goes on below it. Nothing is asked any more.
     pub(super) fn leave(&mut self) -> String {
+        self.question.clear();
+        self.go_below()
+    }
+
+    fn go_below(&mut self) -> String {
         let below = if self.drawn.is_empty() { "" } else { "\r\n" };
         self.let_go();
         below.into()

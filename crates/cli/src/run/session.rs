@@ -172,7 +172,13 @@ impl Talk {
         }
         let session = self.begin(args, agent).await?;
         match prompt {
-            Some(prompt) => self.turn(&session, prompt, args).await?.map_err(Stop::from),
+            Some(prompt) => {
+                let mut updates = session.updates();
+                self.take_waiting(&session, &mut updates).await?;
+                let exit = self.turn(&session, prompt, args).await?;
+                self.take_waiting(&session, &mut updates).await?;
+                exit.map_err(Stop::from)
+            }
             None => self.interact(&session, args, agent).await,
         }
     }
@@ -218,6 +224,7 @@ impl Talk {
 
     /// Prompts until the user leaves.
     async fn interact(&mut self, session: &Session, args: &Args, agent: &Connection) -> Result<Exit, Stop> {
+        self.output.tell_commands();
         if self.output.is_live() {
             let name =
                 agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));
@@ -254,15 +261,28 @@ impl Talk {
             match self.attend(updates.next(), true).await? {
                 Step::Done(Some(update)) => self.output.update(session.id(), &update?)?,
                 Step::Done(None) => return Err(session.connection().closed().await.into()),
-                Step::Line(line) => {
-                    if line.is_some() {
-                        self.output.prompted();
+                Step::Line(Some(mut line)) => {
+                    self.output.prompted();
+                    if let Some(input) = &mut self.input {
+                        for pasted in input.pasted().await {
+                            line.push('\n');
+                            line.push_str(&pasted);
+                        }
                     }
-                    return Ok(line);
+                    return Ok(Some(line));
                 }
+                Step::Line(None) => return Ok(None),
                 Step::Interrupt => return Err(Stop::Left),
             }
         }
+    }
+
+    /// Shows what has happened outside of turns.
+    async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<()> {
+        while let Ok(Some(Ok(update))) = tokio::time::timeout(Duration::ZERO, updates.next()).await {
+            self.output.update(session.id(), &update)?;
+        }
+        Ok(())
     }
 
     /// Runs one turn. What the agent answers it with is in the inner result.
@@ -286,6 +306,10 @@ impl Talk {
                 }
             },
         };
+        // Questions end with their turn.
+        self.asked = None;
+        self.waiting.clear();
+        self.output.withdraw()?;
         self.catch_up()?;
         self.output.end_turn(session.id(), &outcome)?;
         Ok(match outcome {
@@ -394,8 +418,7 @@ async fn withdrawn(asked: &mut Option<Question>) {
 }
 
 async fn line(input: &mut Option<Input>, is_answer: bool) -> Option<String> {
-    let input = input.as_mut()?;
-    if is_answer { input.answer().await } else { input.prompt().await }
+    input.as_mut()?.line(is_answer).await
 }
 
 async fn sleep_until(due: Option<tokio::time::Instant>) {

@@ -1,0 +1,159 @@
+//! A program in a pseudo terminal, and what its user sees.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Terminal {
+    child: Child,
+    master: File,
+    /// Kept open, so that what was written last can be read.
+    slave: File,
+    output: Receiver<Vec<u8>>,
+    parser: vt100::Parser,
+    bytes: Vec<u8>,
+}
+
+impl Terminal {
+    /// Starts the command with a terminal of its own, in a folder that is called the same everywhere.
+    pub(crate) fn start(rows: u16, columns: u16, args: &[&str], env: &[(&str, &str)]) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = File::from(rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap());
+        let master = File::from(master);
+        tcsetwinsize(&master, size(rows, columns)).unwrap();
+
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        // A session of its own, with this terminal: there is no safe way to ask the standard library.
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_duologue")).args(args);
+        command.stdin(stdio()).stdout(stdio()).stderr(stdio());
+        command.env("TERM", "xterm-256color").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        command.envs(env.iter().copied()).current_dir("/");
+        let child = command.spawn().unwrap();
+
+        let (sender, output) = channel();
+        let mut reader = master.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let [rows, columns] = [rows, columns].map(|count| NonZeroU16::new(count).unwrap());
+        let parser = vt100::Parser::new(rows, columns, 0);
+        Terminal { child, master, slave, output, parser, bytes: Vec::new() }
+    }
+
+    /// Waits until the text is seen.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.screen_with_cursor().contains(text) {
+            assert!(Instant::now() < deadline, "{text:?} is not to be seen:\n{}", self.screen());
+            self.take(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits for the end of the program, and gives its exit code.
+    pub(crate) fn end(&mut self) -> i32 {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            self.take(Duration::from_millis(20));
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.screen());
+        };
+        while self.take(Duration::from_millis(50)) {}
+        status.code().unwrap()
+    }
+
+    fn take(&mut self, wait: Duration) -> bool {
+        let Ok(bytes) = self.output.recv_timeout(wait) else { return false };
+        self.parser.process(&bytes);
+        self.bytes.extend(bytes);
+        true
+    }
+
+    /// The rows, without what is empty at their ends.
+    pub(crate) fn screen(&self) -> String {
+        let text = self.parser.screen().contents();
+        text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+    }
+
+    /// The rows up to the cursor.
+    fn screen_with_cursor(&self) -> String {
+        let screen = self.parser.screen();
+        let (row, column) = screen.cursor_position();
+        let (_, columns) = screen.size();
+        let rows: Vec<String> = screen.rows(0, columns.get()).take(usize::from(row)).collect();
+        let last = screen.rows(0, column.max(1)).nth(usize::from(row)).unwrap_or_default();
+        let last = format!("{last:width$}", width = usize::from(column));
+        let below: Vec<String> = screen.rows(0, columns.get()).skip(usize::from(row)).collect();
+        format!(
+            "{}\n{last}\n{}",
+            rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n"),
+            below.join("\n")
+        )
+    }
+
+    pub(crate) fn bytes(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    /// Whether anything is bold, dim or coloured.
+    pub(crate) fn has_styles(&self) -> bool {
+        let bytes = self.bytes();
+        bytes.split('\u{1b}').skip(1).any(|sequence| {
+            sequence.split_once('m').is_some_and(|(codes, _)| {
+                codes.starts_with('[') && !codes.contains(['A', 'K', 'J', 'l', 'h'])
+            })
+        })
+    }
+
+    pub(crate) fn type_keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn type_line(&mut self, line: &str) {
+        self.type_keys(&format!("{line}\n"));
+    }
+
+    /// The window gets another size.
+    pub(crate) fn resize(&mut self, rows: u16, columns: u16) {
+        tcsetwinsize(&self.master, size(rows, columns)).unwrap();
+        let [rows, columns] = [rows, columns].map(|count| NonZeroU16::new(count).unwrap());
+        self.parser.screen_mut().set_size(rows, columns);
+    }
+
+    /// Whether the terminal shows what is typed.
+    pub(crate) fn echoes(&self) -> bool {
+        tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
