@@ -1,0 +1,213 @@
+//! `duologue replay`, driven by raw lines and against real agents.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use duologue_transcript::Transcript;
+use insta::assert_snapshot;
+
+const HEADER: &str = r#"{"format":"acp-transcript","version":1,"recorder":"by hand","protocolVersion":1,"started":"2026-01-01T00:00:00Z"}"#;
+
+/// A recording: `> line` is the client's, `< line` the agent's, any other a record as it is.
+fn write(path: &Path, script: &str) {
+    let mut text = format!("{HEADER}\n");
+    for (at, line) in script.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {
+        let said = |from, line: &str| match line.starts_with('{') {
+            true => format!(r#"{{"at":{at},"from":"{from}","frame":{line}}}"#),
+            false => format!(r#"{{"at":{at},"from":"{from}","text":"{line}"}}"#),
+        };
+        let record = match line.split_once(' ') {
+            Some((">", line)) => said("client", line),
+            Some(("<", line)) => said("agent", line),
+            _ => line.to_owned(),
+        };
+        text.push_str(&record);
+        text.push('\n');
+    }
+    fs::write(path, text).expect("a file");
+}
+
+/// Runs the command in a folder, with these lines as its input.
+fn run(folder: &Path, args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
+        .args(args)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let lines: String = input
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect();
+    // Not every agent takes all of it.
+    let _ = stdin.write_all(lines.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// All that one sees of a run.
+fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}---\n{}exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+fn replay(script: &str, options: &[&str], input: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("a.jsonl"), script);
+    run(folder.path(), &[&["replay", "a.jsonl"], options].concat(), input)
+}
+
+const TURN: &str = r#"
+    < npm WARN
+    {"at":1,"stderr":"loading \u001b[2J"}
+    > {"jsonrpc":"2.0","id":0,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
+    < {"jsonrpc":"2.0","id":0,"result":{"sessionId":"s"}}
+    > {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}
+    < { "jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","path":"/home/me/p/a"}}
+    < {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}
+    {"at":9,"eof":"client"}
+    {"at":9,"exit":{"code":7}}
+"#;
+
+const NEW: &str =
+    r#"{"jsonrpc":"2.0","id":"a","method":"session/new","params":{"cwd":"/x","mcpServers":[]}}"#;
+
+fn prompt(text: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":"b","method":"session/prompt","params":{{"sessionId":"s","prompt":[{{"type":"text","text":"{text}"}}]}}}}"#
+    )
+}
+
+#[test]
+fn a_recording_is_an_agent() {
+    let output = replay(TURN, &[], &format!("{NEW}\n{}", prompt("hello")));
+    assert_snapshot!(shown(&output), @r#"
+    npm WARN
+    {"jsonrpc":"2.0","id":"a","result":{"sessionId":"s"}}
+    { "jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","path":"/x/a"}}
+    {"jsonrpc":"2.0","id":"b","result":{"stopReason":"end_turn"}}
+    ---
+    loading \u{1b}[2J
+    exit Some(0)
+    "#);
+}
+
+#[test]
+fn another_prompt_is_an_error() {
+    let output = replay(TURN, &["--no-stderr"], &format!("{NEW}\n{}", prompt("bye \\u001b[2J")));
+    assert_snapshot!(shown(&output), @r#"
+    npm WARN
+    {"jsonrpc":"2.0","id":"a","result":{"sessionId":"s"}}
+    {"jsonrpc":"2.0","id":"b","error":{"code":-32602,"message":"not in the recording: session/prompt; the nearest, the session/prompt in s of line 6, differs at `prompt.0.text`","data":{"difference":"--- recorded\n+++ live\n@@ -2,5 +2,5 @@\n   \"prompt\": [\n     {\n-      \"text\": \"hello\",\n+      \"text\": \"bye \\u001b[2J\",\n       \"type\": \"text\"\n     }\n"}}}
+    ---
+    difference: not in the recording: session/prompt; the nearest, the session/prompt in s of line 6, differs at `prompt.0.text`
+        --- recorded
+        +++ live
+        @@ -2,5 +2,5 @@
+           "prompt": [
+             {
+        -      "text": "hello",
+        +      "text": "bye \u001b[2J",
+               "type": "text"
+             }
+    exit Some(1)
+    "#);
+}
+
+#[test]
+fn what_is_ignored_may_differ() {
+    let output =
+        replay(TURN, &["--no-stderr", "--ignore", "prompt.*.text"], &format!("{NEW}\n{}", prompt("bye")));
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+}
+
+#[test]
+fn leaving_early_matters_if_asked_for() {
+    assert_eq!(replay(TURN, &[], NEW).status.code(), Some(0));
+    assert_snapshot!(shown(&replay(TURN, &["--strict", "--no-stderr"], NEW)), @r#"
+    npm WARN
+    {"jsonrpc":"2.0","id":"a","result":{"sessionId":"s"}}
+    ---
+    difference: never came: the session/prompt in s of line 6
+    exit Some(1)
+    "#);
+}
+
+#[test]
+fn an_agent_that_died_dies_with_its_code() {
+    let died = TURN.replace(r#"{"at":9,"eof":"client"}"#, "");
+    let output = replay(&died, &["--no-stderr"], &format!("{NEW}\n{}", prompt("hello")));
+    assert_eq!(output.status.code(), Some(7), "{}", shown(&output));
+    let killed = died.replace(r#""code":7"#, r#""signal":9"#);
+    let output = replay(&killed, &["--no-stderr"], &format!("{NEW}\n{}", prompt("hello")));
+    assert_eq!(output.status.code(), Some(137), "{}", shown(&output));
+}
+
+#[test]
+fn wrong_options_are_told_of() {
+    assert_snapshot!(shown(&replay(TURN, &["--ignore", "$["], "")), @r"
+    ---
+    error: $[ is no path: at position 1, parser error
+    exit Some(2)
+    ");
+    assert_eq!(replay(TURN, &["--timing", "quick"], "").status.code(), Some(2));
+    assert_eq!(replay(TURN, &["--timing", "0.5x"], "").status.code(), Some(0));
+}
+
+/// Everything the mock does, as a client would ask for it; the answers come from a record of it.
+fn recorded_mock(folder: &Path) {
+    let input = r#"
+        {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}
+        {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}
+        {"jsonrpc":"2.0","id":2,"method":"session/list","params":{}}
+    "#;
+    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let output = run(folder, &["record", "-o", "mock.jsonl", "--", duologue, "mock", "--pace", "0"], input);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let replayed = run(folder, &["replay", "mock.jsonl"], input);
+    assert_eq!(replayed.status.code(), Some(0), "{}", shown(&replayed));
+    let lines = |output: &Output| {
+        let mut lines: Vec<_> = output.stdout.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        // Which of two answers comes first is up to the agent's threads.
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&replayed), lines(&output));
+}
+
+#[test]
+fn an_agent_is_compared_with_what_it_did() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    recorded_mock(folder);
+    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let mock = ["--", duologue, "mock", "--pace", "0"];
+    let output = run(folder, &[&["replay", "mock.jsonl", "--save", "again.jsonl"][..], &mock].concat(), "");
+    assert_eq!(shown(&output), "---\nexit Some(0)");
+    let recorded = Transcript::load(folder.join("mock.jsonl")).expect("a transcript");
+    let again = Transcript::load(folder.join("again.jsonl")).expect("a transcript");
+    assert_eq!(again.redacted().render(), recorded.redacted().render());
+
+    // Another agent: the first recording, which is an agent too, with another name.
+    let text = fs::read_to_string(folder.join("mock.jsonl")).expect("text");
+    fs::write(folder.join("other.jsonl"), text.replace("duologue-mock", "another-mock")).expect("a file");
+    let other = ["--", duologue, "replay", "other.jsonl"];
+    let output = run(folder, &[&["replay", "mock.jsonl"][..], &other].concat(), "");
+    let text = shown(&output);
+    assert!(text.contains("duologue-mock") && text.contains("another-mock"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_no_difference() {
+    let output = replay(TURN, &["--", "/no/such/agent"], "");
+    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+}
