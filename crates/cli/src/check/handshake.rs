@@ -61,6 +61,8 @@ async fn initialize_answers(bench: &mut Bench) -> Outcome {
 }
 
 async fn version_negotiated(bench: &mut Bench) -> Outcome {
+    // One that cannot be greeted at all has been told so.
+    bench.agent().await?;
     let mut wire = bench.raw()?;
     let answer = greet(&mut wire, &Client::Files.hello(ABSURD)).await?;
     bench.retire(wire);
@@ -97,6 +99,7 @@ async fn terminal_login_withheld(bench: &mut Bench) -> Outcome {
 }
 
 async fn unknown_fields(bench: &mut Bench) -> Outcome {
+    bench.agent().await?;
     let mut wire = bench.raw()?;
     let mut hello = Client::Files.hello(1);
     hello["clientCapabilities"]["tomorrow"] = json!({"much": true});

@@ -12,6 +12,8 @@ use crate::ui::{self, BAD, BOLD, DIM, GOOD, MARK, printable};
 
 /// How many lines are shown for one finding.
 const FRAMES: usize = 12;
+/// How many of them may be of stderr, which likes to talk.
+const STDERR_FRAMES: usize = 5;
 /// How long a line is when people read it, and when programs do, in characters.
 const FOR_PEOPLE: usize = 180;
 const FOR_PROGRAMS: usize = 4_000;
@@ -188,7 +190,14 @@ fn mark(verdict: Verdict) -> (&'static str, Style) {
 
 /// The last lines, and how many came before them.
 fn frames(records: &[Record], longest: usize) -> (usize, Vec<Frame>) {
-    let all: Vec<Frame> = records.iter().filter_map(|record| frame(record, longest)).collect();
+    let is_stderr = |record: &&Record| matches!(record.event, Event::Stderr(_));
+    let mut surplus = records.iter().filter(is_stderr).count().saturating_sub(STDERR_FRAMES);
+    let kept = records.iter().filter(|record| {
+        let dropped = is_stderr(record) && surplus > 0;
+        surplus -= usize::from(dropped);
+        !dropped
+    });
+    let all: Vec<Frame> = kept.filter_map(|record| frame(record, longest)).collect();
     let left_out = all.len().saturating_sub(FRAMES);
     (left_out, all.into_iter().skip(left_out).collect())
 }
