@@ -59,11 +59,11 @@ fn build(root: &Path) -> Result<PathBuf> {
         .stderr(std::process::Stdio::inherit())
         .output()?;
     let messages = String::from_utf8(output.stdout)?;
-    let program = messages.lines().filter_map(|line| {
+    let program = messages.lines().rev().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
-    program.last().ok_or_else(|| "duologue-cli does not build".into())
+    program.ok_or_else(|| "duologue-cli does not build".into())
 }
 
 fn same(what: &str, found: Value, expected: Value) -> Result<()> {

@@ -11,6 +11,8 @@ use serde::Serialize;
 pub(super) struct Page {
     /// The agent's command, or what stands for it.
     pub(super) title: Shown,
+    /// Whether it is known when things happened.
+    pub(super) timed: bool,
     /// What is known of the recording, as names and values.
     pub(super) about: Vec<(&'static str, Shown)>,
     /// What is missing or damaged.

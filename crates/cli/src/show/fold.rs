@@ -7,8 +7,8 @@ use std::time::Duration;
 use duologue_rpc::Outcome;
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientRequest, ContentBlock, Conversation, EmbeddedResourceResource,
-    Entry as Folded, MessageKind, RequestPermissionOutcome, RequestPermissionResponse, SessionId,
-    SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
+    Entry as Folded, MessageKind, PromptResponse, RequestPermissionOutcome, RequestPermissionResponse,
+    SessionId, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
 };
 use duologue_transcript::{Entry, Event, Exit, Record, Said, Transcript};
 use serde_json::value::RawValue;
@@ -25,6 +25,7 @@ const CONTEXT: usize = 3;
 pub(super) fn fold(transcript: &Transcript) -> Page {
     let entries = transcript.entries();
     let mut fold = Fold::default();
+    fold.page.timed = transcript.records().iter().any(|record| !record.at.is_zero());
     let mut next = entries.iter().peekable();
     for (place, record) in transcript.records().iter().enumerate() {
         match next.next_if(|entry| entry.record == place) {
@@ -156,8 +157,13 @@ impl Fold {
         let asked = asked.and_then(|place| self.page.items.get_mut(place));
         let took = asked.as_ref().map(|asked| Duration::from_micros(item.at.saturating_sub(asked.at)));
         item.kind = Kind::Answer;
-        item.outcome = took.map(|took| format!("after {}", duration(took)).into());
+        item.outcome =
+            took.filter(|_| self.page.timed).map(|took| format!("after {}", duration(took)).into());
         match outcome {
+            Outcome::Result(result) if item.name.as_str() == "session/prompt" => {
+                let answer = serde_json::from_str::<PromptResponse>(result.get());
+                item.text = answer.map_or(summary(Some(result)), |answer| answer.stop_reason.as_str().into());
+            }
             Outcome::Result(result) => item.text = summary(Some(result)),
             Outcome::Error(error) => {
                 item.text = error.to_string().into();

@@ -24,12 +24,14 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
         words => words.join(" ").into(),
     };
     let length = transcript.records().last().map(|record| record.at).unwrap_or_default();
-    page.about = vec![
-        ("recorded", humantime::format_rfc3339_seconds(header.started).to_string().into()),
-        ("length", duration(length).into()),
-        ("lines", plural(page.frames.len(), "frame").into()),
-        ("by", header.recorder.as_str().into()),
-    ];
+    if page.timed {
+        page.about = vec![
+            ("recorded", humantime::format_rfc3339_seconds(header.started).to_string().into()),
+            ("length", duration(length).into()),
+        ];
+    }
+    page.about.push(("lines", plural(page.frames.len(), "frame").into()));
+    page.about.push(("by", header.recorder.as_str().into()));
     page.about.push((
         "redacted",
         match header.redacted {

@@ -33,7 +33,9 @@ function make(tag, className, text) {
   return element;
 }
 
+/** A time since the start; nothing where the log has none. */
 function clock(micros) {
+  if (!data.timed) return '';
   const seconds = micros / 1e6;
   if (seconds < 60) return seconds.toFixed(3);
   const minutes = Math.floor(seconds / 60);
@@ -158,7 +160,7 @@ function row(place) {
   element.dataset.kind = item.kind;
   element.dataset.place = place;
   element.tabIndex = -1;
-  const time = make('span', 'time', clock(item.at));
+  const time = make('span', 'time', data.timed ? clock(item.at) : place + 1);
   if (item.until > item.at) time.title = `until ${clock(item.until)}`;
   const way = make('span', 'way', item.from === 'client' ? '→' : item.from === 'agent' ? '←' : '·');
   way.title = item.from ? `from the ${item.from}` : '';
@@ -209,7 +211,7 @@ function toggle(item, place, element) {
     const text = element.querySelector(':scope > .text');
     for (const draft of item.drafts) {
       const box = make('div', 'draft');
-      box.append(make('small', '', `cleared at ${clock(draft.at)}`), make('del', 'text', draft.text));
+      box.append(make('small', '', data.timed ? `cleared at ${clock(draft.at)}` : 'cleared'), make('del', 'text', draft.text));
       text.before(box);
     }
     text.before(make('small', 'final', 'in the end'));
@@ -275,7 +277,7 @@ function frames(item, place) {
       const frame = data.frames[at];
       const figure = make('figure', 'frame');
       const caption = figure.appendChild(make('figcaption'));
-      caption.append(make('span', '', `${clock(frame.at)} s`), make('span', '', `from the ${frame.from}`));
+      caption.append(make('span', '', data.timed ? `${clock(frame.at)} s` : ''), make('span', '', `from the ${frame.from}`));
       const pre = make('pre', '', indented(frame.text));
       const button = make('button', 'toggle', 'as it was sent');
       button.type = 'button';
