@@ -8,6 +8,7 @@ mod extension;
 mod fence;
 mod install;
 mod real;
+mod recorded;
 #[path = "../interop/rust/src/surface.rs"]
 #[allow(
     unreachable_pub,
@@ -60,11 +61,13 @@ struct Report {
 }
 
 /// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
-/// `--real` those with real agents and clients.
+/// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new();
-    if args.first().is_some_and(|arg| arg == "--real") {
-        return real::run(&paths);
+    match args.first().map(String::as_str) {
+        Some("--real") => return real::run(&paths),
+        Some("--recorded") => return recorded::run(&paths),
+        _ => {}
     }
     let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
     install::peers(&paths)?;

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Some("interop-agent") => interop::agent::main().map_err(Into::into),
         Some("interop-client") => interop::client::drive(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
-        _ => Err("cargo xtask interop [--peers | --real] | schema [--check] | browser".into()),
+        _ => Err("cargo xtask interop [--peers | --real | --recorded] | schema [--check] | browser".into()),
     };
     outcome.map_or_else(fail, |()| ExitCode::SUCCESS)
 }

@@ -74,6 +74,33 @@ fn python(source: &Path, target: &Path) -> Result<()> {
     })
 }
 
+/// The command that starts the example agent in the sources of the official Python SDK.
+pub(super) fn python_example(paths: &Paths) -> Result<String> {
+    let dir = std::path::absolute(paths.target.join("python"))?;
+    python(&paths.sources.join("python"), &dir)?;
+    let examples = dir.join("sources");
+    once(&paths.sources.join("python/requirements.txt"), &examples.join("requirements.txt"), || {
+        let mut pip = Command::new(dir.join("venv/bin/pip"));
+        pip.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]);
+        pip.arg("--dest").arg(&examples).arg("-r").arg(dir.join("requirements.txt"));
+        finish(&mut pip, LIMIT)?;
+        let archive = fs::read_dir(&examples)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let archive = archive.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "gz"));
+        let mut tar = Command::new("tar");
+        tar.args(["--extract", "--gzip", "--strip-components=1", "--directory"]).arg(&examples);
+        finish(tar.arg("--file").arg(archive.ok_or("pip downloaded no archive")?), LIMIT)
+    })?;
+    Ok(format!("{} {}", dir.join("venv/bin/python").display(), examples.join("examples/agent.py").display()))
+}
+
+/// Builds the `duologue` command and says where it is.
+pub(super) fn duologue() -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    finish(cargo.args(["build", "--quiet", "--package", "duologue-cli"]), LIMIT)?;
+    // Beside this program, whatever the target folder is called.
+    Ok(std::env::current_exe()?.with_file_name("duologue"))
+}
+
 /// Copies a manifest and runs `install`; a copy already there means that it was done.
 fn once(manifest: &Path, copy: &Path, install: impl FnOnce() -> Result<()>) -> Result<()> {
     if fs::read(copy).ok() == Some(fs::read(manifest)?) && copy.with_extension("done").exists() {

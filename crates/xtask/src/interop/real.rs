@@ -55,13 +55,13 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
 }
 
 /// The mock model server, ended when it is dropped.
-struct Model {
+pub(super) struct Model {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
 }
 
 impl Model {
-    fn start(program: &Path) -> Result<Self> {
+    pub(super) fn start(program: &Path) -> Result<Self> {
         let mut child = std::process::Command::new("python3").arg(program).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no stdout")?).read_line(&mut line)?;
@@ -77,14 +77,14 @@ impl Drop for Model {
 }
 
 /// A fresh home and project for one peer, with its program first in the path.
-struct Place {
-    home: PathBuf,
-    project: PathBuf,
-    path: String,
+pub(super) struct Place {
+    pub(super) home: PathBuf,
+    pub(super) project: PathBuf,
+    pub(super) path: String,
 }
 
 impl Place {
-    fn new(paths: &Paths, name: &str, bin: &Path) -> Result<Self> {
+    pub(super) fn new(paths: &Paths, name: &str, bin: &Path) -> Result<Self> {
         let dir = std::path::absolute(paths.target.join("runs/real").join(name))?;
         let _ = fs::remove_dir_all(&dir);
         let (home, project) = (dir.join("home"), dir.join("project"));
@@ -96,7 +96,7 @@ impl Place {
 }
 
 /// What each agent needs to find the mock model.
-fn environment(name: &str, port: u16) -> Vec<(&'static str, String)> {
+pub(super) fn environment(name: &str, port: u16) -> Vec<(&'static str, String)> {
     let host = format!("http://127.0.0.1:{port}");
     let openai = format!("{host}/v1");
     let key = || "mock".to_owned();
