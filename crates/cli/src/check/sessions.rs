@@ -139,7 +139,7 @@ async fn resume_is_silent(bench: &mut Bench) -> Outcome {
 async fn list_answers(bench: &mut Bench) -> Outcome {
     let (agent, _) = bench.session().await?;
     offered(agent, "list")?;
-    let sessions = list(agent).await?;
+    let sessions = list(agent, json!({})).await?;
     let odd = sessions.iter().find(|session| {
         let cwd = session["cwd"].as_str().unwrap_or_default();
         !session["sessionId"].is_string() || !std::path::Path::new(cwd).is_absolute()
@@ -310,11 +310,11 @@ fn around<'a>(records: &'a [Record], method: &str) -> (Vec<Entry<'a>>, Vec<Entry
 }
 
 /// All pages of the list.
-async fn list(agent: &mut Agent) -> Result<Vec<Value>, Finding> {
+async fn list(agent: &mut Agent, mut params: Value) -> Result<Vec<Value>, Finding> {
     const PAGES: usize = 100;
-    let (mut sessions, mut params) = (Vec::new(), json!({}));
+    let mut sessions = Vec::new();
     for _ in 0..PAGES {
-        let page = match agent.ask("session/list", params).await?.outcome {
+        let page = match agent.ask("session/list", params.clone()).await?.outcome {
             Ok(page) => page,
             Err(refusal) => return Err(fail(format!("session/list is answered with {refusal}"))),
         };
@@ -323,7 +323,7 @@ async fn list(agent: &mut Agent) -> Result<Vec<Value>, Finding> {
         };
         sessions.extend(items.iter().cloned());
         match page["nextCursor"].as_str() {
-            Some(cursor) => params = json!({"cursor": cursor}),
+            Some(cursor) => params["cursor"] = json!(cursor),
             None => return Ok(sessions),
         }
     }
@@ -331,5 +331,8 @@ async fn list(agent: &mut Agent) -> Result<Vec<Value>, Finding> {
 }
 
 async fn lists(agent: &mut Agent, session: &str) -> Result<bool, Finding> {
-    Ok(list(agent).await?.iter().any(|item| item["sessionId"] == session))
+    // Without a directory some agents list only the sessions of the one they were started in.
+    let here = json!({"cwd": agent.folder()["cwd"]});
+    let sessions = [list(agent, here).await?, list(agent, json!({})).await?].concat();
+    Ok(sessions.iter().any(|item| item["sessionId"] == session))
 }

@@ -51,7 +51,7 @@ async fn prompt_answered(bench: &mut Bench) -> Outcome {
     let (agent, opened) = bench.session().await?;
     match agent.turn(&opened.id).await?.answer.outcome {
         Ok(result) if result["stopReason"].is_string() => {
-            Ok(pass(format!("{}", result["stopReason"].as_str().unwrap_or_default())))
+            Ok(pass(result["stopReason"].as_str().unwrap_or_default()))
         }
         Ok(result) => Ok(fail(format!("the answer has no stop reason: {result}"))),
         Err(refusal) => {

@@ -252,7 +252,8 @@ impl Agent {
         }
         let cwd = params["cwd"].as_str();
         let fits = cwd.is_some_and(|cwd| cwd.starts_with('/') || self.has("relative-cwd"));
-        if !fits && !(self.has("bad-params") && cwd.is_none()) {
+        let taken = fits || (self.has("bad-params") && cwd.is_none());
+        if !taken {
             return self.refuse(id, -32602, "Invalid params");
         }
         if self.has("requests-in-flight") {
@@ -375,12 +376,9 @@ impl Agent {
     fn notification(&mut self, method: &str, params: &Value) {
         match method {
             "session/cancel" => self.cancel(params["sessionId"].as_str().unwrap_or_default(), false),
-            "$/cancel_request" => {
-                if self.has("cancel-request") {
-                    self.refuse(&Value::Null, -32601, "Method not found");
-                }
-            }
-            _ if self.has("unknown-notification") => self.refuse(&Value::Null, -32601, "Method not found"),
+            "$/cancel_request" if self.has("cancel-request") => self.refuse(&Value::Null, -32601, method),
+            "$/cancel_request" => {}
+            _ if self.has("unknown-notification") => self.refuse(&Value::Null, -32601, method),
             _ => {}
         }
     }
