@@ -236,6 +236,22 @@ fn leaves_no_escape_sequence_in_a_pipe() {
     }
 }
 
+/// What is recorded can be shown; the end of the process is in it.
+#[test]
+fn records_what_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.jsonl");
+    let (code, _, stderr) = run(&["stderr", "--record", file.to_str().unwrap()], "");
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let transcript = std::fs::read_to_string(&file).unwrap();
+    for sign in ["session/prompt", "end_turn", "mock: a line on stderr", r#""exit""#] {
+        assert!(transcript.contains(sign), "{sign} is not in\n{transcript}");
+    }
+    // An old one is not lost.
+    let (code, _, _) = run(&["hello", "--record", file.to_str().unwrap()], "");
+    assert_eq!(code, 4);
+}
+
 #[test]
 fn shows_stderr_when_asked() {
     insta::assert_snapshot!(show(run(&["stderr"], "")), @"

@@ -76,6 +76,7 @@ fn helps() {
           --resume <ID>          Go on with a session
           --mode <MODE>          Switch to a mode first
           --option <NAME=VALUE>  Set an option of the session first
+          --record <FILE>        Record the conversation into a new file
       -v, --stderr               Show what the agent writes to stderr
       -h, --help                 Print help (see more with '--help')
     ");

@@ -71,6 +71,9 @@ pub(crate) struct Args {
     /// Set an option of the session first
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) option: Vec<String>,
+    /// Record the conversation into a new file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// Show what the agent writes to stderr
     #[arg(short = 'v', long)]
     pub(crate) stderr: bool,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use duologue_agent::rpc::jsonrpsee::RpcModule;
-use duologue_agent::rpc::jsonrpsee::types::ErrorObjectOwned;
 use duologue_agent::schema::{
     AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand,
     Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities,
@@ -58,9 +57,7 @@ impl Mock {
     pub(crate) fn server(self) -> Result<Server<Mock>> {
         let mut module = RpcModule::new(());
         module
-            .register_method("_duologue.dev/echo", |params, _, _| {
-                params.parse::<serde_json::Value>().map_err(ErrorObjectOwned::from)
-            })
+            .register_method("_duologue.dev/echo", |params, _, _| params.parse::<serde_json::Value>())
             .map_err(Error::other)?;
         Ok(Server::new(self).extensions(Extensions::new().merge(module)?))
     }

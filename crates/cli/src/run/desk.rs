@@ -2,6 +2,7 @@
 //! after the other.
 
 use duologue_schema::ToolCallUpdate;
+use duologue_transcript::Recorder;
 use tokio::sync::{mpsc, oneshot};
 
 use super::rows::Span;
@@ -9,7 +10,7 @@ use super::rows::Span;
 /// What somebody beside the session wants the user to see.
 pub(super) enum Event {
     /// A question to be answered with a line.
-    Question(Question),
+    Question(Box<Question>),
     /// Something to say.
     Note(Vec<Span>),
     /// A line of the agent's stderr.
@@ -50,7 +51,7 @@ impl Desk {
     /// Asks the user. `None` when no answer comes: the user has left.
     pub(super) async fn ask(&self, about: Option<ToolCallUpdate>, text: Vec<Span>) -> Option<String> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Event::Question(Question { about, text, answer })).ok()?;
+        self.0.send(Event::Question(Box::new(Question { about, text, answer }))).ok()?;
         answered.await.ok()
     }
 
@@ -61,16 +62,33 @@ impl Desk {
 
 /// The agent's stderr, line by line.
 pub(super) struct StderrLines {
-    desk: Desk,
+    /// Where it is shown, if it is.
+    desk: Option<Desk>,
+    /// Where it is recorded, if it is.
+    recorder: Option<Recorder>,
     line: Vec<u8>,
+    /// Dropped at the end, which somebody waits for.
+    _end: oneshot::Sender<()>,
 }
 
 /// A longer line is shown in pieces.
 const LONGEST_LINE: usize = 8 * 1024;
 
 impl StderrLines {
-    pub(super) fn new(desk: Desk) -> Self {
-        StderrLines { desk, line: Vec::new() }
+    /// The lines, and what is ready at their end.
+    pub(super) fn new(desk: Option<Desk>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
+        let (end, ended) = oneshot::channel();
+        (StderrLines { desk, recorder, line: Vec::new(), _end: end }, ended)
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if let Some(recorder) = &self.recorder {
+            recorder.stderr(&line);
+        }
+        if let Some(desk) = &self.desk {
+            let _ = desk.0.send(Event::Stderr(String::from_utf8_lossy(&line).into_owned()));
+        }
     }
 }
 
@@ -81,8 +99,7 @@ impl std::io::Write for StderrLines {
                 self.line.push(*byte);
             }
             if *byte == b'\n' || self.line.len() == LONGEST_LINE {
-                let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
-                let _ = self.desk.0.send(Event::Stderr(line));
+                self.end_line();
             }
         }
         Ok(bytes.len())
@@ -90,5 +107,13 @@ impl std::io::Write for StderrLines {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+impl Drop for StderrLines {
+    fn drop(&mut self) {
+        if !self.line.is_empty() {
+            self.end_line();
+        }
     }
 }

@@ -10,7 +10,9 @@ use duologue_schema::{
     AuthMethod, ConfigOptionUpdate, CurrentModeUpdate, Implementation, PromptResponse, SessionConfigKind,
     SessionConfigOptionValue, StopReason,
 };
+use duologue_transcript::{Recorder, Side};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
 
 use super::desk::{Desk, Event, Question, StderrLines};
 use super::host::RunHost;
@@ -40,8 +42,14 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
     let asks = output.is_live() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list);
     let (desk, events) = Desk::new();
+    let recorder = match &args.record {
+        Some(path) => Some(Recorder::builder().program(args.agent.words()).create(path)?),
+        None => None,
+    };
     let mut talk = Talk {
         output,
+        recorder,
+        stderr_end: None,
         input: reads.then(Input::start),
         events,
         signals: signals(),
@@ -51,6 +59,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
     let outcome = talk.run(&args, prompt, desk, asks).await;
     talk.catch_up()?;
     talk.output.leave()?;
+    if let Some(recorder) = talk.recorder.take() {
+        recorder.finish().await?;
+    }
     match outcome {
         Err(Stop::Left) => Ok(Exit::Interrupted),
         Err(Stop::Failed(error)) => Err(error),
@@ -93,6 +104,9 @@ enum Signal {
 /// A conversation between a user and an agent.
 struct Talk {
     output: Output,
+    recorder: Option<Recorder>,
+    /// Ready when all of the agent's stderr was read.
+    stderr_end: Option<oneshot::Receiver<()>>,
     input: Option<Input>,
     events: UnboundedReceiver<Event>,
     signals: UnboundedReceiver<Signal>,
@@ -113,13 +127,22 @@ impl Talk {
         let agent = self.connect(args, desk, asks).await?;
         let outcome = self.converse(args, prompt, &agent).await;
         self.output.leave()?;
-        let closed = match outcome {
-            Err(Stop::Left) => tokio::time::timeout(LEAVING, agent.close()).await.is_ok(),
+        let ended = match outcome {
+            Err(Stop::Left) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
             // An agent that takes its time is waited for, unless the user has enough.
-            _ => matches!(self.attend(agent.close(), false).await, Ok(Step::Done(_))),
+            _ => match self.attend(agent.close(), false).await {
+                Ok(Step::Done(status)) => Some(status),
+                _ => None,
+            },
         };
-        if !closed {
-            agent.kill();
+        if let Some(end) = self.stderr_end.take() {
+            // What it wrote last is on its way; a helper it left behind may hold on to the pipe.
+            let _ = tokio::time::timeout(LEAVING, end).await;
+        }
+        match (ended, &self.recorder) {
+            (Some(Some(status)), Some(recorder)) => recorder.exit(status),
+            (Some(_), _) => {}
+            (None, _) => agent.kill(),
         }
         outcome
     }
@@ -130,8 +153,11 @@ impl Talk {
             Some(command) => command,
             None => Command::new(std::env::current_exe()?).arg("mock"),
         };
-        if args.stderr {
-            command = command.stderr_to(StderrLines::new(desk.clone()));
+        let recorder = self.recorder.clone();
+        if args.stderr || recorder.is_some() {
+            let (lines, end) = StderrLines::new(args.stderr.then(|| desk.clone()), recorder);
+            command = command.stderr_to(lines);
+            self.stderr_end = Some(end);
         }
         let otherwise = match (args.yes, asks) {
             (true, _) => Otherwise::Allow,
@@ -145,7 +171,11 @@ impl Talk {
         }
         let host = RunHost { local, desk, tools: !args.no_tools, asks };
         let info = Implementation::new("duologue", env!("CARGO_PKG_VERSION"));
-        let agent = self.through(Client::new(host).info(info).spawn(command)).await??;
+        let mut client = Client::new(host).info(info);
+        if let Some(recorder) = &self.recorder {
+            client = client.tap(recorder.tap(Side::Client));
+        }
+        let agent = self.through(client.spawn(command)).await??;
         if let Some(method) = &args.login {
             self.through(agent.authenticate(method.as_str())).await?.map_err(|error| explain(error, args))?;
         }
@@ -371,7 +401,7 @@ impl Talk {
     fn event(&mut self, event: Event) -> Result<(), Stop> {
         match event {
             Event::Question(question) => {
-                self.waiting.push_back(question);
+                self.waiting.push_back(*question);
                 self.next_question()?;
             }
             Event::Note(note) => self.output.note(note)?,
