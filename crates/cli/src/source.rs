@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Record, Side, Transcript};
@@ -38,47 +38,58 @@ pub(crate) struct Source {
 }
 
 impl SourceArgs {
-    /// Reads everything there is. A damaged line costs that line.
+    /// Reads everything there is.
     pub(crate) fn read(&self) -> Result<Source> {
-        let bytes = self.bytes()?;
-        match Reader::new(bytes.as_slice()) {
-            Ok(mut reader) => {
-                let mut source = Gathered::default();
-                while let Some(record) = reader.next() {
-                    source.add(reader.line(), record)?;
-                }
-                Ok(source.finish(reader.header().clone(), reader.is_cut()))
-            }
-            Err(no_transcript @ TranscriptError::NoHeader { .. }) => {
-                let side = match self.seen_by {
-                    SeenBy::Client => Side::Client,
-                    SeenBy::Agent => Side::Agent,
-                };
-                let mut importer = Importer::new(bytes.as_slice()).seen_by(side);
-                let mut source = Gathered::default();
-                while let Some(record) = importer.next() {
-                    source.add(importer.line(), record)?;
-                }
-                // Neither a transcript nor a log.
-                if source.records.is_empty() {
-                    return Err(source.damage.into_iter().next().unwrap_or(no_transcript).into());
-                }
-                Ok(source.finish(importer.header(), importer.is_cut()))
-            }
-            Err(error) => Err(error.into()),
-        }
+        let side = match self.seen_by {
+            SeenBy::Client => Side::Client,
+            SeenBy::Agent => Side::Agent,
+        };
+        read(&self.file, side)
     }
+}
 
-    fn bytes(&self) -> Result<Vec<u8>> {
-        if self.file.as_os_str() == "-" {
-            let mut bytes = Vec::new();
-            io::stdin().lock().read_to_end(&mut bytes)?;
-            return Ok(bytes);
+/// Whether a file is standard input.
+pub(crate) fn is_stdin(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// Reads everything there is. A damaged line costs that line. `side` wrote the log, where it tells
+/// only incoming from outgoing.
+pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
+    let bytes = bytes(file)?;
+    match Reader::new(bytes.as_slice()) {
+        Ok(mut reader) => {
+            let mut source = Gathered::default();
+            while let Some(record) = reader.next() {
+                source.add(reader.line(), record)?;
+            }
+            Ok(source.finish(reader.header().clone(), reader.is_cut()))
         }
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.file.display()));
-        Ok(fs::read(&self.file).map_err(named)?)
+        Err(TranscriptError::NoHeader { .. }) => {
+            let mut importer = Importer::new(bytes.as_slice()).seen_by(side);
+            let mut source = Gathered::default();
+            while let Some(record) = importer.next() {
+                source.add(importer.line(), record)?;
+            }
+            if source.records.is_empty() {
+                let name = if is_stdin(file) { "standard input".into() } else { file.to_string_lossy() };
+                let reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason).into());
+            }
+            Ok(source.finish(importer.header(), importer.is_cut()))
+        }
+        Err(error) => Err(error.into()),
     }
+}
+
+fn bytes(file: &Path) -> Result<Vec<u8>> {
+    if is_stdin(file) {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+    Ok(fs::read(file).map_err(named)?)
 }
 
 #[derive(Default)]

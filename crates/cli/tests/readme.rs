@@ -20,7 +20,8 @@ fn run(lines: &[String]) -> Vec<String> {
     let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap_or_default());
     let run = |line: &String| {
         let mut shell = Command::new("sh");
-        let output = shell.args(["-c", line]).current_dir(folder.path()).env("PATH", &path).output().expect("sh");
+        let output =
+            shell.args(["-c", line]).current_dir(folder.path()).env("PATH", &path).output().expect("sh");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{line}: {}\n{said}{complaints}", output.status);

@@ -109,7 +109,7 @@ fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
     exit 4
     "#);
     insta::assert_snapshot!(said(&validate(&["-"], "")), @r#"
-    error: not a transcript: the first line should be its header (EOF while parsing a value at line 1 column 0); for other logs see Transcript::import
+    error: standard input: neither a transcript nor a log of JSON-RPC lines
     exit 4
     "#);
     insta::assert_snapshot!(said(&validate(&["-"], "hello\n")), @r#"

@@ -56,8 +56,7 @@ fn typed(said: &Said<'_>) -> String {
                 .into(),
         },
         Said::Notification { method, params } if method == "session/update" => {
-            let Some(Ok(AgentNotification::SessionUpdate(told))) =
-                AgentNotification::decode(method, *params)
+            let Some(Ok(AgentNotification::SessionUpdate(told))) = AgentNotification::decode(method, *params)
             else {
                 panic!("no update")
             };

@@ -1,16 +1,16 @@
 //! `duologue diff`.
 
-use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duologue_transcript::{Error as TranscriptError, Transcript};
+use duologue_transcript::{Render, Side};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff, TextDiffConfig};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::source::{self, is_stdin};
 use crate::ui::{self, BAD, BOLD, GOOD, MARK, printable};
 
 /// Compare two transcripts, ids, times, paths and chunk boundaries aside
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Compare what the sessions came to, not how they got there
     #[arg(long)]
     fold: bool,
+    /// Compare only what was said on the wire: not stderr, nor how the process ended
+    #[arg(long)]
+    wire: bool,
     /// Lines to show around a difference
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
     unified: usize,
@@ -38,9 +41,15 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     if is_stdin(&args.a) && is_stdin(&args.b) {
         return Err(Error::Usage("only one of the two can be standard input".into()));
     }
-    let text = |path: &Path| -> Result<String> {
-        let transcript = read(path)?.redacted();
-        Ok(if args.fold { transcript.fold() } else { transcript.render() })
+    let mut damaged = false;
+    let mut text = |path: &Path| -> Result<String> {
+        let source = source::read(path, Side::Client)?;
+        damaged |= source.complain();
+        let transcript = source.transcript.redacted();
+        Ok(match args.fold {
+            true => transcript.fold(),
+            false => Render::new().process(!args.wire).script(&transcript).to_string(),
+        })
     };
     let (a, b) = (text(&args.a)?, text(&args.b)?);
     let hunks = hunks(&a, &b, args.unified);
@@ -55,32 +64,11 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         hunks.iter().try_for_each(|hunk| hunk.write(&mut out))?;
     }
     out.flush()?;
-    Ok(if hunks.is_empty() { Exit::Ok } else { Exit::Found })
-}
-
-fn is_stdin(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-/// Reads a transcript, or the log of another program.
-fn read(path: &Path) -> Result<Transcript> {
-    let mut bytes = Vec::new();
-    if is_stdin(path) {
-        std::io::stdin().lock().read_to_end(&mut bytes)?;
-    } else {
-        match Transcript::load(path) {
-            Err(TranscriptError::NoHeader { .. }) => {}
-            loaded => return Ok(loaded?),
-        }
-        BufReader::new(File::open(path)?).read_to_end(&mut bytes)?;
-    }
-    match Transcript::read(bytes.as_slice()) {
-        Err(TranscriptError::NoHeader { .. }) => Transcript::import(bytes.as_slice()).map_err(|_| {
-            let reason = format!("{}: neither a transcript nor a log of JSON-RPC lines", path.display());
-            std::io::Error::new(std::io::ErrorKind::InvalidData, reason).into()
-        }),
-        read => Ok(read?),
-    }
+    Ok(match (damaged, hunks.is_empty()) {
+        (true, _) => Exit::File,
+        (false, true) => Exit::Ok,
+        (false, false) => Exit::Found,
+    })
 }
 
 /// A difference and the lines around it.

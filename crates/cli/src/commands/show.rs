@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Show each chunk of a message by itself
     #[arg(long, conflicts_with_all = ["fold", "html"])]
     chunks: bool,
+    /// Show only what was said on the wire: not stderr, nor how the process ended
+    #[arg(long, conflicts_with_all = ["fold", "html"])]
+    wire: bool,
     /// Show when each event was, in seconds since the start
     #[arg(long, conflicts_with_all = ["fold", "html"])]
     times: bool,
@@ -70,7 +73,8 @@ fn print(args: &Args, source: &crate::source::Source, out: &mut impl Write) -> R
     if args.fold {
         return Ok(out.write_all(printable(&transcript.fold()).as_bytes())?);
     }
-    let script = Render::new().single_chunks(args.chunks).times(args.times).script(transcript);
+    let render = Render::new().single_chunks(args.chunks).times(args.times).process(!args.wire);
+    let script = render.script(transcript);
     if args.json {
         return Ok(ui::json_line(out, &script)?);
     }

@@ -37,7 +37,8 @@ impl Transcript {
             }
             records = next;
         }
-        Transcript::new(header(self.header(), redaction, &redactor), records)
+        let redacted = Transcript::new(header(self.header(), redaction, &redactor), records);
+        if self.is_cut() { redacted.cut_short() } else { redacted }
     }
 }
 

@@ -71,7 +71,10 @@ impl Build {
 
     fn finish(mut self) -> Script {
         // Sessions stand in the order in which they were met, and sorting keeps it.
-        self.sections.retain(|section| !section.steps.is_empty());
+        let process = self.options.process;
+        self.sections.retain(|section| {
+            !section.steps.is_empty() && (process || !matches!(section.about, About::Stderr | About::End))
+        });
         self.sections.sort_by_key(|section| match section.about {
             About::Connection => 0,
             About::Session(_) => 1,

@@ -31,12 +31,13 @@ use crate::Transcript;
 pub struct Render {
     single_chunks: bool,
     times: bool,
+    process: bool,
     text_bytes: usize,
 }
 
 impl Default for Render {
     fn default() -> Self {
-        Render { single_chunks: false, times: false, text_bytes: 4096 }
+        Render { single_chunks: false, times: false, process: true, text_bytes: 4096 }
     }
 }
 
@@ -59,6 +60,14 @@ impl Render {
     #[must_use]
     pub fn times(mut self, yes: bool) -> Self {
         self.times = yes;
+        self
+    }
+
+    /// Whether what is not said on the wire is shown: stderr, and how the process ended. Real agents
+    /// log there what is never twice the same. Shown unless told otherwise.
+    #[must_use]
+    pub fn process(mut self, yes: bool) -> Self {
+        self.process = yes;
         self
     }
 

@@ -76,12 +76,13 @@ impl Tour<'_> {
         if !text.contains("[session-1]") || text.contains(&self.place.project.display().to_string()) {
             return Err(format!("the redacted text names what it should not:\n{text}").into());
         }
-        // The same conversation twice is the same snapshot.
-        self.duologue(&["diff".as_ref(), first.as_os_str(), second.as_os_str()], &[0])?;
+        // The same conversation twice is the same snapshot. What agents log, and whether acpx has the
+        // patience to let them end by themselves, is not.
+        self.duologue(&["diff".as_ref(), "--wire".as_ref(), first.as_os_str(), second.as_os_str()], &[0])?;
 
         let replay = format!("{} replay {}", self.duologue.display(), first.display());
         self.acpx(&self.recording(&again, &replay))?;
-        self.duologue(&["diff".as_ref(), first.as_os_str(), again.as_os_str()], &[0])?;
+        self.duologue(&["diff".as_ref(), "--wire".as_ref(), first.as_os_str(), again.as_os_str()], &[0])?;
 
         let recording = self.recording(&ours, &replay);
         let mut run = vec![
