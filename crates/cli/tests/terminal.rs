@@ -155,7 +155,7 @@ fn asks_for_permission() {
 #[test]
 fn fills_in_forms_and_shows_links() {
     let mut terminal = start(30, 70, &["elicitation"], "0");
-    terminal.wait_for("Budget");
+    terminal.wait_for("declines] ");
     insta::assert_snapshot!(terminal.screen(), @"
     ? Tell me about your project.
       Budget: a number
@@ -229,6 +229,38 @@ fn talks_until_told_to_leave() {
     terminal.wait_for("/crash\n> ");
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.end(), 0);
+}
+
+/// What is typed while the agent is at work does not get into its words, and is the next prompt.
+#[test]
+fn prompts_can_be_typed_ahead() {
+    let mut terminal = start(40, 60, &[], "30");
+    terminal.wait_for("/crash\n> ");
+    terminal.type_line("thoughts");
+    terminal.wait_for("First");
+    terminal.type_line("refusal");
+    terminal.type_line("/exit");
+    assert_eq!(terminal.end(), 0);
+    let screen = terminal.screen();
+    let (_, turns) = screen.split_once("/crash\n").unwrap();
+    insta::assert_snapshot!(turns, @"
+    > thoughts
+
+    thinking: First I think.
+
+    Then I speak.
+
+    thinking: I think again,
+    in two lines.
+
+    And speak again.
+    > refusal
+
+    I would rather not.
+
+    · stopped: refusal
+    > /exit
+    ");
 }
 
 /// The first cancels the turn, and the second leaves.

@@ -11,6 +11,12 @@ const PASTE: Duration = Duration::from_millis(30);
 /// A line that is longer is no line.
 const LONGEST_LINE: u64 = 16 * 1024 * 1024;
 
+/// A line, and whether the terminal showed it while it was typed.
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) shown: bool,
+}
+
 /// The lines of stdin.
 pub(super) struct Input {
     lines: mpsc::Receiver<String>,
@@ -55,11 +61,22 @@ impl Input {
         self.listening = listen;
     }
 
+    /// From here on a prompt is typed. Call it before the user can see that.
+    pub(super) fn begin_prompt(&mut self) {
+        self.listen(true);
+        self.set_aside();
+    }
+
     /// From here on an answer is typed: what was typed before did not know of the question.
     pub(super) fn begin_answer(&mut self) {
+        self.listen(true);
         if let Some(terminal) = &self.terminal {
             terminal.discard();
         }
+        self.set_aside();
+    }
+
+    fn set_aside(&mut self) {
         while let Ok(line) = self.lines.try_recv() {
             self.ahead.push_back(line);
         }
@@ -70,11 +87,12 @@ impl Input {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn line(&mut self, is_answer: bool) -> Option<String> {
-        if !is_answer && let Some(line) = self.ahead.pop_front() {
-            return Some(line);
+    pub(super) async fn line(&mut self, is_answer: bool) -> Option<Line> {
+        if !is_answer && let Some(text) = self.ahead.pop_front() {
+            return Some(Line { text, shown: false });
         }
-        self.lines.recv().await
+        let text = self.lines.recv().await?;
+        Some(Line { text, shown: self.terminal.is_some() })
     }
 
     /// The lines that were pasted with the one that was just taken.

@@ -188,10 +188,18 @@ impl Output {
         }
     }
 
-    /// A prompt was typed. It stays to be read.
-    pub(super) fn prompted(&mut self) {
-        if let Output::Live(live) = self {
-            live.screen.typed();
+    /// A prompt was typed, and maybe shown by the terminal. It stays to be read.
+    pub(super) fn prompted(&mut self, prompt: &str, shown: bool) -> io::Result<()> {
+        match self {
+            Output::Live(live) if shown => {
+                live.screen.typed();
+                Ok(())
+            }
+            Output::Live(live) => {
+                live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)]);
+                live.leave()
+            }
+            _ => Ok(()),
         }
     }
 

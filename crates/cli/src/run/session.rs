@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::desk::{Desk, Event, Question, StderrLines};
 use super::host::RunHost;
-use super::input::{self, Input};
+use super::input::{self, Input, Line};
 use super::output::Output;
 use super::permission::{self, Otherwise};
 use super::rows::Span;
@@ -88,7 +88,7 @@ enum Step<T> {
     /// What was waited for.
     Done(T),
     /// A line, or the end of the input.
-    Line(Option<String>),
+    Line(Option<Line>),
     /// Ctrl-C.
     Interrupt,
 }
@@ -286,20 +286,23 @@ impl Talk {
         session: &Session,
         updates: &mut Updates,
     ) -> Result<Option<String>, Stop> {
+        if let Some(input) = &mut self.input {
+            input.begin_prompt();
+        }
         self.output.ask_prompt()?;
         loop {
             match self.attend(updates.next(), true).await? {
                 Step::Done(Some(update)) => self.output.update(session.id(), &update?)?,
                 Step::Done(None) => return Err(session.connection().closed().await.into()),
-                Step::Line(Some(mut line)) => {
-                    self.output.prompted();
-                    if let Some(input) = &mut self.input {
+                Step::Line(Some(Line { mut text, shown })) => {
+                    self.output.prompted(&text, shown)?;
+                    if let Some(input) = self.input.as_mut().filter(|_| shown) {
                         for pasted in input.pasted().await {
-                            line.push('\n');
-                            line.push_str(&pasted);
+                            text.push('\n');
+                            text.push_str(&pasted);
                         }
                     }
-                    return Ok(Some(line));
+                    return Ok(Some(text));
                 }
                 Step::Line(None) => return Ok(None),
                 Step::Interrupt => return Err(Stop::Left),
@@ -385,8 +388,8 @@ impl Talk {
                 }
                 line = line(&mut self.input, asking), if asking || reading => match (line, self.asked.take()) {
                     (Some(line), Some(question)) => {
-                        self.output.answered(&line)?;
-                        question.answer(line);
+                        self.output.answered(&line.text)?;
+                        question.answer(line.text);
                         self.next_question()?;
                     }
                     // Nobody is there any more to answer this or any other question.
@@ -447,7 +450,7 @@ async fn withdrawn(asked: &mut Option<Question>) {
     }
 }
 
-async fn line(input: &mut Option<Input>, is_answer: bool) -> Option<String> {
+async fn line(input: &mut Option<Input>, is_answer: bool) -> Option<Line> {
     input.as_mut()?.line(is_answer).await
 }
 

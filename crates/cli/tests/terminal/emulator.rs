@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Terminal {
     child: Child,
     master: File,
-    /// Kept open, so that what was written last can be read.
-    slave: File,
+    /// Kept open while the program runs: the terminal ends with the last one who has it open.
+    slave: Option<File>,
     output: Receiver<Vec<u8>>,
     parser: vt100::Parser,
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Terminal {
         });
         let [rows, columns] = [rows, columns].map(|count| NonZeroU16::new(count).unwrap());
         let parser = vt100::Parser::new(rows, columns, 0);
-        Terminal { child, master, slave, output, parser, bytes: Vec::new() }
+        Terminal { child, master, slave: Some(slave), output, parser, bytes: Vec::new() }
     }
 
     /// Waits until the text is seen.
@@ -79,15 +79,23 @@ impl Terminal {
             }
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.screen());
         };
-        while self.take(Duration::from_millis(50)) {}
+        // Now all of its output can be read, and then there is an end.
+        self.slave = None;
+        while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
+            self.process(bytes);
+        }
         status.code().unwrap()
     }
 
-    fn take(&mut self, wait: Duration) -> bool {
-        let Ok(bytes) = self.output.recv_timeout(wait) else { return false };
+    fn take(&mut self, wait: Duration) {
+        if let Ok(bytes) = self.output.recv_timeout(wait) {
+            self.process(bytes);
+        }
+    }
+
+    fn process(&mut self, bytes: Vec<u8>) {
         self.parser.process(&bytes);
         self.bytes.extend(bytes);
-        true
     }
 
     /// The rows, without what is empty at their ends.
@@ -143,7 +151,7 @@ impl Terminal {
 
     /// Whether the terminal shows what is typed.
     pub(crate) fn echoes(&self) -> bool {
-        tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO)
+        tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 }
 
