@@ -113,14 +113,14 @@ fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
     exit 4
     "#);
     insta::assert_snapshot!(said(&validate(&["-"], "hello\n")), @r#"
-    error: line 1 is no record: neither an object nor a direction and a frame
+    error: standard input: neither a transcript nor a log of JSON-RPC lines
     exit 4
     "#);
     let log = "nonsense\n> {\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{\"requestId\":1}}\n{\"dir\":";
     insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
     {"line":2,"from":"client","ok":true,"method":"$/cancel_request","kind":"notification","lossless":true,"problems":[]}
     1 frame: 0 not ok, 0 more with warnings, 0 not lossless
-    error: line 1 is no record: neither an object nor a direction and a frame
+    error: standard input: neither a transcript nor a log of JSON-RPC lines
     error: the file ends within a line, which is left out
     exit 4
     "#);
