@@ -74,7 +74,7 @@ async fn talk(wire: Wire, client_tap: Arc<dyn Tap>, agent_tap: Arc<dyn Tap>) {
 
 fn recorded(transcript: &Transcript, side: Side) -> Vec<Vec<u8>> {
     let lines = transcript.records().iter().filter_map(|record| record.line());
-    lines.filter(|line| line.from == side).map(|line| line.bytes.to_vec()).collect()
+    lines.filter(|line| line.from == side).map(|line| line.bytes().to_vec()).collect()
 }
 
 async fn what_either_side_records_is_what_the_other_side_saw(wire: Wire) {

@@ -43,7 +43,7 @@ fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
     let lines = transcript.records().iter().filter_map(|record| record.line());
     lines
         .filter(|line| line.from == side)
-        .flat_map(|line| [&line.bytes, line.end.as_str().as_bytes()].concat())
+        .flat_map(|line| [line.bytes(), line.end.as_str().as_bytes()].concat())
         .collect()
 }
 
@@ -177,7 +177,7 @@ fn when_the_file_takes_no_more_the_conversation_goes_on() {
             .records()
             .iter()
             .filter_map(|record| record.line())
-            .all(|line| *line.bytes == *b"{\"a line\":1}")
+            .all(|line| line.bytes() == b"{\"a line\":1}")
     );
 
     let output = run(limited("cat; exit 9"), lines.as_bytes());

@@ -430,8 +430,7 @@ impl<S: Service> Reader<S> {
     }
 
     fn line(&mut self, line: &[u8]) {
-        let repaired =
-            if message::has_surrogate_escape(line) { message::repair_surrogates(line) } else { None };
+        let repaired = Message::repair(line);
         if repaired.is_some() {
             self.shared.counters.repaired.add();
         }

@@ -60,6 +60,13 @@ impl<'a> Message<'a> {
     pub fn read(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
         decode(line, limits)
     }
+
+    /// The line as a connection reads it, if that is not how it stands: half of a surrogate pair, as
+    /// programs write it that cut text in the middle of a character, is read as `\ufffd`.
+    #[must_use]
+    pub fn repair(line: &'a [u8]) -> Option<Vec<u8>> {
+        if has_surrogate_escape(line) { repair_surrogates(line) } else { None }
+    }
 }
 
 /// What a response says.
@@ -326,7 +333,7 @@ fn too_deep(line: &[u8], limit: usize) -> bool {
 ///
 /// JavaScript peers cut emoji in two when they stream; no Rust string can hold the halves. The
 /// replacement has the length of what it replaces, and no other byte changes.
-pub(crate) fn repair_surrogates(line: &[u8]) -> Option<Vec<u8>> {
+fn repair_surrogates(line: &[u8]) -> Option<Vec<u8>> {
     let mut repaired: Option<Vec<u8>> = None;
     let mut at = 0;
     while let Some(offset) = memchr::memchr(b'\\', line.get(at..)?) {
@@ -358,7 +365,7 @@ fn escaped_unit(line: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Whether a line may hold half a surrogate pair: the cheap question in front of the repair.
-pub(crate) fn has_surrogate_escape(line: &[u8]) -> bool {
+fn has_surrogate_escape(line: &[u8]) -> bool {
     memchr::memchr_iter(b'\\', line).any(|at| matches!(line.get(at + 1..at + 3), Some(b"ud" | b"uD")))
 }
 

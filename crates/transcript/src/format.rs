@@ -204,8 +204,9 @@ impl LineEnd {
 pub struct Line {
     /// Who wrote it.
     pub from: Side,
-    /// The line without its end; not always UTF-8.
-    pub bytes: Box<[u8]>,
+    bytes: Box<[u8]>,
+    /// What is read instead, where that is not what stands there.
+    repaired: Option<Box<[u8]>>,
     /// Its end.
     pub end: LineEnd,
 }
@@ -214,7 +215,27 @@ impl Line {
     /// A line that ends with a line feed. `bytes` holds none.
     #[must_use]
     pub fn new(from: Side, bytes: impl Into<Box<[u8]>>) -> Self {
-        Line { from, bytes: bytes.into(), end: LineEnd::Lf }
+        let bytes = bytes.into();
+        let repaired = Message::repair(&bytes).map(Into::into);
+        Line { from, bytes, repaired, end: LineEnd::Lf }
+    }
+
+    /// The same with another end.
+    #[must_use]
+    pub fn ending(self, end: LineEnd) -> Self {
+        Line { end, ..self }
+    }
+
+    /// The line without its end; not always UTF-8.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The line as the SDKs read it: as it stands, but for halves of characters.
+    #[must_use]
+    pub fn readable(&self) -> &[u8] {
+        self.repaired.as_deref().unwrap_or(&self.bytes)
     }
 
     /// The line as text, if it is UTF-8.
@@ -226,7 +247,7 @@ impl Line {
     /// The line as the SDKs read it: a message, or why it is none. A blank line is `None`.
     #[must_use]
     pub fn message(&self) -> Option<Result<Message<'_>, Malformed>> {
-        Message::read(&self.bytes, &Limits::default())
+        Message::read(self.readable(), &Limits::default())
     }
 }
 
@@ -324,7 +345,7 @@ impl Record {
                 out.push(b'\n');
                 return;
             }
-            Event::Line(line) => return write_line(out, self.at, line.from, &line.bytes, line.end),
+            Event::Line(line) => return write_line(out, self.at, line.from, line.bytes(), line.end),
             _ => begin(out, self.at),
         }
         match &self.event {
@@ -363,7 +384,7 @@ impl Record {
                 return Err("a line holds the end of a line".into());
             }
             let from = wire.from.ok_or("a line without `from`")?;
-            events.push(Event::Line(Line { from, bytes, end }));
+            events.push(Event::Line(Line::new(from, bytes).ending(end)));
         }
         events.extend(wire.stderr.map(Event::Stderr));
         events.extend(wire.eof.map(Event::Eof));
@@ -417,7 +438,7 @@ mod tests {
             (line(br#" {"id":1}"#), r#"{"at":7,"from":"agent","text":" {\"id\":1}"}"#),
             (line(b"{\xff}"), r#"{"at":7,"from":"agent","b64":"e/99"}"#),
             (
-                Event::Line(Line { end: LineEnd::CrLf, ..Line::new(Side::Client, *b"") }),
+                Event::Line(Line::new(Side::Client, *b"").ending(LineEnd::CrLf)),
                 r#"{"at":7,"from":"client","text":"","end":"\r\n"}"#,
             ),
             (Event::Stderr("oh".into()), r#"{"at":7,"stderr":"oh"}"#),

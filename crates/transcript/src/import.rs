@@ -160,7 +160,7 @@ impl<R: BufRead> Importer<R> {
         if bytes.contains(&b'\n') {
             return Err("the frame holds the end of a line".into());
         }
-        let line = |from| Event::Line(Line { end, ..Line::new(from, bytes.as_slice()) });
+        let line = |from| Event::Line(Line::new(from, bytes.as_slice()).ending(end));
         let event = match who {
             Who::Side(side) => line(side),
             Who::Sender => line(self.seen_by),

@@ -169,8 +169,8 @@ fn all_of(transcript: &Transcript) -> String {
     }
     for record in transcript.records() {
         if let Some(line) = record.line() {
-            text.push_str(&String::from_utf8_lossy(&line.bytes));
-            if let Ok(json) = serde_json::from_slice::<Value>(&line.bytes) {
+            text.push_str(&String::from_utf8_lossy(line.bytes()));
+            if let Ok(json) = serde_json::from_slice::<Value>(line.bytes()) {
                 strings(&json, &mut text);
             }
         }
@@ -333,7 +333,7 @@ fn cut_into_chunks_at_every_place() {
     };
     let said = |transcript: &Transcript| -> String {
         let lines = transcript.records().iter().filter_map(|record| record.line());
-        let json = lines.map(|line| serde_json::from_slice::<Value>(&line.bytes).unwrap());
+        let json = lines.map(|line| serde_json::from_slice::<Value>(line.bytes()).unwrap());
         json.map(|json| json["params"]["update"]["content"]["text"].as_str().unwrap().to_owned()).collect()
     };
     for (text, secret) in shapes(&mut seed) {

@@ -46,7 +46,7 @@ fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
     for line in
         transcript.records().iter().filter_map(|record| record.line()).filter(|line| line.from == side)
     {
-        bytes.extend_from_slice(&line.bytes);
+        bytes.extend_from_slice(line.bytes());
         bytes.extend_from_slice(line.end.as_str().as_bytes());
     }
     bytes
@@ -274,7 +274,7 @@ async fn a_line_over_the_limit_is_passed_on_and_counted() {
     assert!(matches!(
         events.as_slice(),
         [Event::Line(first), Event::Dropped { lines: 1, bytes }, Event::Line(last), ..]
-            if &*first.bytes == b"{\"id\":1}" && *bytes == (20 << 20) + 3 && &*last.bytes == b"{}"
+            if &first.bytes() == b"{\"id\":1}" && *bytes == (20 << 20) + 3 && &last.bytes() == b"{}"
     ));
 }
 

@@ -23,7 +23,7 @@ fn script(transcript: &Transcript) -> String {
     let lines = transcript.records().iter().map(|record| match &record.event {
         Event::Line(line) => {
             let who = if line.from == Side::Client { "> " } else { "< " };
-            format!("{who}{}\n", String::from_utf8_lossy(&line.bytes))
+            format!("{who}{}\n", String::from_utf8_lossy(line.bytes()))
         }
         Event::Stderr(text) => format!("! {text}\n"),
         other => format!("{other:?}\n"),

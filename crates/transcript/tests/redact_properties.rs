@@ -187,7 +187,7 @@ proptest! {
         prop_assert_eq!(before, after);
         for (given, redacted) in given.records().iter().zip(redacted.records()) {
             if let (Some(given), Some(redacted)) = (given.line(), redacted.line()) {
-                let json = |line: &Line| serde_json::from_slice::<serde::de::IgnoredAny>(&line.bytes).is_ok();
+                let json = |line: &Line| serde_json::from_slice::<serde::de::IgnoredAny>(line.bytes()).is_ok();
                 prop_assert_eq!(json(given), json(redacted));
             }
         }
@@ -226,7 +226,7 @@ proptest! {
             });
             let redacted = transcript(chunks.collect()).redact(&Redaction::default());
             let lines = redacted.records().iter().filter_map(Record::line);
-            let json = lines.map(|line| serde_json::from_slice::<Value>(&line.bytes).unwrap());
+            let json = lines.map(|line| serde_json::from_slice::<Value>(line.bytes()).unwrap());
             json.map(|json| json["params"]["update"]["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
         };
         prop_assert_eq!(said(&pieces), said(&[&text]));

@@ -613,3 +613,15 @@ fn leaves(value: &serde_json::Value) -> Vec<String> {
         _ => Vec::new(),
     }
 }
+
+/// JavaScript cuts text in the middle of a character; and some numbers are too large for anybody.
+#[test]
+fn what_can_hardly_be_read_is_not_left_out() {
+    let transcript = updates(&[
+        r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"half \ud83d"}}"#,
+        r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\ude00 a smile"}}"#,
+        r#"{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"hm"},"_meta":{"x":1e999}}"#,
+    ]);
+    assert_transcript!(transcript, @r#""#);
+    assert_eq!(transcript.conversations()[0].conversation.agent_text(), "half \u{fffd}\u{fffd} a smile");
+}

@@ -177,7 +177,7 @@ async fn cancel_request(bench: &mut Bench) -> Outcome {
 fn unanswered(agent: &Agent, start: usize) -> Result<(), Finding> {
     let stray = agent.tape().since(start).into_iter().find(|record| {
         let value =
-            record.line().and_then(|line| serde_json::from_slice::<serde_json::Value>(&line.bytes).ok());
+            record.line().and_then(|line| serde_json::from_slice::<serde_json::Value>(line.bytes()).ok());
         value.is_some_and(|line| line.get("error").is_some() && line["id"].is_null())
     });
     match stray {

@@ -204,7 +204,7 @@ fn frames(records: &[Record], longest: usize) -> (usize, Vec<Frame>) {
 
 fn frame(record: &Record, longest: usize) -> Option<Frame> {
     let (from, text) = match &record.event {
-        Event::Line(line) => (line.from.name(), String::from_utf8_lossy(&line.bytes).into_owned()),
+        Event::Line(line) => (line.from.name(), String::from_utf8_lossy(line.bytes()).into_owned()),
         Event::Stderr(text) => ("stderr", text.clone()),
         Event::Eof(Side::Client) => ("client", "(stdin closed)".into()),
         Event::Eof(Side::Agent) => ("agent", "(stdout closed)".into()),

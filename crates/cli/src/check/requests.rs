@@ -94,7 +94,7 @@ async fn unknown_notification(bench: &mut Bench) -> Outcome {
     let stray = agent.tape().since(marks).into_iter().find(|record| {
         record
             .line()
-            .and_then(|line| serde_json::from_slice::<serde_json::Value>(&line.bytes).ok())
+            .and_then(|line| serde_json::from_slice::<serde_json::Value>(line.bytes()).ok())
             .is_some_and(|line| {
                 line.get("method").is_none() && line.get("error").is_some() && line["id"].is_null()
             })

@@ -141,7 +141,7 @@ async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
             Said::Response { .. } if !has_version(entry) => {
                 Some(Fault::new(entry, "a message without \"jsonrpc\":\"2.0\""))
             }
-            Said::Blank if !entry.line.bytes.is_empty() => Some(Fault::new(entry, "white space")),
+            Said::Blank if !entry.line.bytes().is_empty() => Some(Fault::new(entry, "white space")),
             Said::Blank => Some(Fault::new(entry, "a blank line")),
             _ => None,
         })
@@ -150,7 +150,7 @@ async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
 }
 
 fn has_version(entry: &Entry<'_>) -> bool {
-    serde_json::from_slice::<Value>(&entry.line.bytes).is_ok_and(|line| line["jsonrpc"] == "2.0")
+    serde_json::from_slice::<Value>(entry.line.bytes()).is_ok_and(|line| line["jsonrpc"] == "2.0")
 }
 
 async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {

@@ -60,7 +60,7 @@ impl Fold {
         self.entries += 1;
         let text = match entry.line.text() {
             Some(text) => Shown::from(text),
-            None => Shown::from(entry.line.bytes.escape_ascii().to_string()),
+            None => Shown::from(entry.line.bytes().escape_ascii().to_string()),
         };
         let at = micros(entry.at);
         self.page.frames.push(Frame { at, from: entry.from(), text: text.clone() });

@@ -52,8 +52,8 @@ impl Redactor {
     #[must_use]
     pub fn line(&mut self, line: &Line) -> Line {
         let (_, edits) = self.edits(line, None, None);
-        let bytes = edits.apply(&line.bytes);
-        Line { bytes: self.redaction.secrets.redact(&bytes).into_owned().into(), ..line.clone() }
+        let bytes = edits.apply(line.bytes());
+        Line::new(line.from, self.redaction.secrets.redact(&bytes).into_owned()).ending(line.end)
     }
 
     /// A line of stderr, or any other text, redacted.
@@ -75,7 +75,7 @@ impl Redactor {
     ) -> (Scope, Edits) {
         let heard = self.hear(line, makes);
         let scope = heard.scope;
-        (scope, self.change(heard, line.from, &line.bytes, spare))
+        (scope, self.change(heard, line.from, line.bytes(), spare))
     }
 
     /// What to change in a record of which nothing is known.

@@ -129,8 +129,8 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         if let Some(record) = redacted.get_mut(entry.record)
             && !edits.is_empty()
         {
-            let bytes = edits.apply(&entry.line.bytes).into();
-            record.event = Event::Line(Line { bytes, ..entry.line.clone() });
+            let bytes = edits.apply(entry.line.bytes());
+            record.event = Event::Line(Line::new(entry.line.from, bytes).ending(entry.line.end));
         }
     }
     for ((place, text), edits) in said.into_iter().zip(errors) {

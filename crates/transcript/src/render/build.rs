@@ -114,7 +114,7 @@ impl Build {
     }
 
     fn entry(&mut self, entry: &Entry<'_>) {
-        let Some(mut line) = object(&entry.line.bytes) else { return self.noise(entry) };
+        let Some(mut line) = object(entry.line.readable()) else { return self.noise(entry) };
         let about = entry.session.clone().map_or(About::Connection, About::Session);
         let section = self.section(about.clone());
         let mut body = |key: &str| line.take(key).map(|value| self.body(value, entry.session.as_ref()));
@@ -145,13 +145,19 @@ impl Build {
     }
 
     fn noise(&mut self, entry: &Entry<'_>) {
-        let Said::Noise(malformed) = &entry.said else { return };
+        let (about, reason) = match &entry.said {
+            Said::Noise(malformed) => (About::Connection, malformed.to_string()),
+            // Such as a number that is too large for anybody.
+            _ => {
+                let about = entry.session.clone().map_or(About::Connection, About::Session);
+                (about, "a message whose JSON cannot be shown".into())
+            }
+        };
         let text = match entry.line.text() {
             Some(text) => text.to_owned(),
-            None => entry.line.bytes.escape_ascii().to_string(),
+            None => entry.line.bytes().escape_ascii().to_string(),
         };
-        let what = What::Noise { text, reason: malformed.to_string() };
-        self.add(About::Connection, entry.at, Some(entry.from()), what);
+        self.add(about, entry.at, Some(entry.from()), What::Noise { text, reason });
     }
 
     /// What a message says, without what its section says for it, and with its requests by name.

@@ -232,7 +232,7 @@ impl Player {
         let line = |at: usize| {
             let line = cues.get(at).and_then(|cue| records.get(cue.record)?.line());
             let live = line.and_then(|line| names.rewrite(lane, line.text()?, None));
-            live.or_else(|| line.map(|line| line.bytes.to_vec())).unwrap_or_default()
+            live.or_else(|| line.map(|line| line.bytes().to_vec())).unwrap_or_default()
         };
         self.lanes.get_mut(lane).is_none_or(|lane| lane.amounts.has_come(before, line))
     }
@@ -286,7 +286,7 @@ impl Player {
         let step = match &record.event {
             Event::Line(line) => {
                 let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));
-                let mut bytes = live.unwrap_or_else(|| line.bytes.to_vec());
+                let mut bytes = live.unwrap_or_else(|| line.bytes().to_vec());
                 bytes.extend_from_slice(line.end.as_str().as_bytes());
                 Step::Say(bytes)
             }

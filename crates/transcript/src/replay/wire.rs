@@ -98,7 +98,7 @@ pub(super) async fn play(
                     Err(_) => ended = true,
                 }
                 while let Some(line) = input.line(plays.other(), ended) {
-                    player.hear(&line.bytes, now);
+                    player.hear(line.readable(), now);
                     live.push(Record::new(now, Event::Line(line)));
                 }
                 if input.bytes.len() > Limits::default().frame_bytes {
@@ -166,5 +166,5 @@ fn line(from: Side, bytes: &[u8]) -> Line {
         [line @ .., b'\n'] => (line, LineEnd::Lf),
         line => (line, LineEnd::None),
     };
-    Line { from, bytes: bytes.into(), end }
+    Line::new(from, bytes).ending(end)
 }
