@@ -622,6 +622,11 @@ fn what_can_hardly_be_read_is_not_left_out() {
         r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\ude00 a smile"}}"#,
         r#"{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"hm"},"_meta":{"x":1e999}}"#,
     ]);
-    assert_transcript!(transcript, @r#""#);
+    assert_transcript!(transcript, @r##"
+    ## session [session-1]
+
+    ← agent_message "half �� a smile"
+    ← noise "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"sessionId\":\"[session-1]\",\"update\":{\"sessionUpdate\":\"agent_thought_chunk\",\"content\":{\"type\":\"text\",\"text\":\"hm\"},\"_meta\":{\"x\":1e999}}}}" (a message whose JSON cannot be shown)
+    "##);
     assert_eq!(transcript.conversations()[0].conversation.agent_text(), "half \u{fffd}\u{fffd} a smile");
 }
