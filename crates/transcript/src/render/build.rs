@@ -153,6 +153,9 @@ impl Build {
                 (about, "a message whose JSON cannot be shown".into())
             }
         };
+        if matches!(entry.said, Said::Blank) {
+            return;
+        }
         let text = match entry.line.text() {
             Some(text) => text.to_owned(),
             None => entry.line.bytes().escape_ascii().to_string(),
