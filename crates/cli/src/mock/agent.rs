@@ -1,9 +1,7 @@
 //! The mock as an agent: its sessions, settings and login. What it does in a turn are the scenarios.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
@@ -11,17 +9,17 @@ use duologue_agent::rpc::jsonrpsee::RpcModule;
 use duologue_agent::schema::{
     AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand,
     Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities,
-    McpCapabilities, Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus, PromptCapabilities,
-    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
-    SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionInfo, SessionListCapabilities,
-    SessionMode, SessionModeId, SessionModeState, SessionResumeCapabilities, SessionUpdate,
-    SetSessionConfigOptionRequest, ToolCall, ToolCallStatus, ToolKind,
+    McpCapabilities, PromptCapabilities, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+    SessionCloseCapabilities, SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue,
+    SessionConfigSelectGroup, SessionConfigSelectOption, SessionDeleteCapabilities, SessionId,
+    SessionListCapabilities, SessionMode, SessionModeId, SessionModeState, SessionResumeCapabilities,
+    SessionUpdate, SetSessionConfigOptionRequest,
 };
 use duologue_agent::{
     Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
 };
 
+use super::memory::Memory;
 use super::scenario::Scenario;
 use super::scene::Scene;
 use super::{asking, odd, showing, words};
@@ -32,24 +30,19 @@ pub(crate) struct Mock {
     pace: Duration,
     logged_in: AtomicBool,
     sessions: AtomicU32,
-    /// Sessions of a past that never was.
-    old: Mutex<BTreeSet<&'static str>>,
+    memory: Memory,
 }
-
-const OLD_SESSIONS: [(&str, &str); 2] =
-    [("session-old-1", "How hot is the sun?"), ("session-old-2", "Tidying up")];
 
 impl Mock {
     /// Plays one scenario in every turn, or the one the prompt names. Between two things it says it
     /// waits for `pace`.
     pub(crate) fn new(scenario: Option<Scenario>, pace: Duration) -> Self {
-        let old = OLD_SESSIONS.map(|(id, _)| id).into();
         Mock {
             scenario,
             pace,
             logged_in: AtomicBool::new(false),
             sessions: AtomicU32::new(0),
-            old: Mutex::new(old),
+            memory: Memory::default(),
         }
     }
 
@@ -60,10 +53,6 @@ impl Mock {
             .register_method("_duologue.dev/echo", |params, _, _| params.parse::<serde_json::Value>())
             .map_err(Error::other)?;
         Ok(Server::new(self).extensions(Extensions::new().merge(module)?))
-    }
-
-    fn old(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
-        self.old.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check_login(&self) -> Result<()> {
@@ -80,9 +69,8 @@ impl Mock {
         Ok(setup)
     }
 
-    fn known(&self, id: &SessionId) -> Result<&'static str> {
-        let known = OLD_SESSIONS.iter().find(|(old, _)| *id == **old && self.old().contains(old));
-        known.map(|(_, title)| *title).ok_or_else(|| Error::not_found("the mock knows no such session"))
+    fn story(&self, id: &SessionId) -> Result<Vec<SessionUpdate>> {
+        self.memory.story(id).ok_or_else(|| Error::not_found("the mock knows no such session"))
     }
 
     async fn play(&self, scenario: Scenario, scene: &Scene<'_>) -> Result<StopReason> {
@@ -112,8 +100,8 @@ impl Mock {
             Scenario::Slow => words::slow(scene).await?,
             Scenario::Long => words::long(scene).await?,
             Scenario::Sessions => {
-                let known: Vec<_> = self.old().iter().copied().collect();
-                let text = format!("Sessions to list, load, resume and delete: {}.", known.join(", "));
+                let known = self.memory.ids().join(", ");
+                let text = format!("Sessions to list, load, resume and delete: {known}.");
                 scene.say(&text).await?;
             }
             Scenario::Login => {
@@ -191,29 +179,19 @@ impl Agent for Mock {
         if self.scenario == Some(Scenario::Login) {
             self.check_login()?;
         }
+        self.memory.add(session.id(), session.cwd());
         self.set_up(session).await
     }
 
     async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
-        let title = self.known(session.id())?;
-        let call =
-            ToolCall::new("call-old-1", "Look it up").kind(ToolKind::Fetch).status(ToolCallStatus::Completed);
-        let steps = vec![PlanEntry::new("Answer", PlanEntryPriority::Medium, PlanEntryStatus::Completed)];
-        let story = [
-            SessionUpdate::user_message(title).with_message_id("message-old-1"),
-            SessionUpdate::agent_thought("I remember.").with_message_id("message-old-2"),
-            SessionUpdate::from(call),
-            SessionUpdate::Plan(Plan::new(steps)),
-            SessionUpdate::agent_message("That was long ago.").with_message_id("message-old-3"),
-        ];
-        for update in story {
+        for update in self.story(session.id())? {
             session.update(update).await?;
         }
         self.set_up(session).await
     }
 
     async fn resume_session(&self, session: &Session) -> Result<SessionSetup> {
-        self.known(session.id())?;
+        self.story(session.id())?;
         self.set_up(session).await
     }
 
@@ -224,11 +202,8 @@ impl Agent for Mock {
             Some(Ok(start)) => start,
             Some(Err(_)) => return Err(Error::invalid_params("that is no cursor of the mock's")),
         };
-        let cwd = request.cwd.unwrap_or_else(|| Path::new("/").to_owned());
-        let known: Vec<_> = OLD_SESSIONS.iter().filter(|(id, _)| self.old().contains(id)).collect();
-        let page = known
-            .get(start)
-            .map(|(id, title)| SessionInfo::new(*id, cwd).title(*title).updated_at("2026-01-02T03:04:05Z"));
+        let known = self.memory.list(request.cwd.as_deref());
+        let page = known.get(start).cloned();
         let mut response = ListSessionsResponse::new(page.into_iter().collect::<Vec<_>>());
         response.next_cursor = (start + 1 < known.len()).then(|| (start + 1).to_string());
         Ok(response)
@@ -239,7 +214,7 @@ impl Agent for Mock {
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<()> {
-        self.old().retain(|old| *id != **old);
+        self.memory.forget(id);
         Ok(())
     }
 
@@ -265,6 +240,7 @@ impl Agent for Mock {
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
         let scene = Scene { turn, pace: self.pace };
         let text = prompt.text();
+        self.memory.prompted(turn.id(), text.trim());
         match self.scenario.or_else(|| Scenario::of_prompt(&text)) {
             Some(scenario) => self.play(scenario, &scene).await,
             None => {

@@ -4,6 +4,7 @@
 
 mod agent;
 mod asking;
+mod memory;
 mod odd;
 mod scenario;
 mod scene;
