@@ -1,19 +1,16 @@
 //! The mock as an agent: its sessions, settings and login. What it does in a turn are the scenarios.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use duologue_agent::rpc::jsonrpsee::RpcModule;
 use duologue_agent::schema::{
-    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand,
-    Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities,
-    McpCapabilities, PromptCapabilities, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
-    SessionCloseCapabilities, SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue,
-    SessionConfigSelectGroup, SessionConfigSelectOption, SessionDeleteCapabilities, SessionId,
-    SessionListCapabilities, SessionMode, SessionModeId, SessionModeState, SessionResumeCapabilities,
-    SessionUpdate, SetSessionConfigOptionRequest,
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, Implementation,
+    InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities, McpCapabilities,
+    PromptCapabilities, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+    SessionCloseCapabilities, SessionConfigOption, SessionDeleteCapabilities, SessionId,
+    SessionListCapabilities, SessionModeId, SessionModeState, SessionResumeCapabilities, SessionUpdate,
+    SetSessionConfigOptionRequest,
 };
 use duologue_agent::{
     Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
@@ -22,6 +19,7 @@ use duologue_agent::{
 use super::memory::Memory;
 use super::scenario::Scenario;
 use super::scene::Scene;
+use super::settings::{Settings, modes};
 use super::{asking, odd, showing, words};
 
 /// The agent without a model.
@@ -61,7 +59,7 @@ impl Mock {
 
     /// What is told as soon as a session is there.
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
-        session.set_commands(commands()).await?;
+        session.set_commands(Scenario::commands()).await?;
         let setup = Settings::of(session).change(|settings| {
             let modes = SessionModeState::new(settings.mode.clone(), modes());
             SessionSetup::new().modes(modes).config_options(settings.options())
@@ -255,87 +253,4 @@ impl Agent for Mock {
             }
         }
     }
-}
-
-/// What can be chosen in a session.
-pub(super) struct Settings(Mutex<Chosen>);
-
-pub(super) struct Chosen {
-    pub(super) mode: SessionModeId,
-    pub(super) model: String,
-    pub(super) effort: String,
-    pub(super) verbose: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let (model, effort) = ("small".into(), "low".into());
-        Settings(Mutex::new(Chosen { mode: "ask".into(), model, effort, verbose: false }))
-    }
-}
-
-impl Settings {
-    pub(super) fn of(session: &Session) -> Arc<Self> {
-        session.state()
-    }
-
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Chosen) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("huge", "Huge")];
-const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
-
-impl Chosen {
-    /// All options: a list in groups, a plain list, a switch.
-    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
-        let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
-        let [small, large, huge] = MODELS.map(value);
-        let models = vec![
-            SessionConfigSelectGroup::new("fast", "Fast", vec![small]),
-            SessionConfigSelectGroup::new("clever", "Clever", vec![large, huge]),
-        ];
-        vec![
-            SessionConfigOption::select("model", "Model", self.model.as_str(), models)
-                .description("Which model pretends to think")
-                .category(SessionConfigOptionCategory::Model),
-            SessionConfigOption::select(
-                "effort",
-                "Effort",
-                self.effort.as_str(),
-                EFFORTS.map(value).to_vec(),
-            )
-            .category(SessionConfigOptionCategory::ThoughtLevel),
-            SessionConfigOption::boolean("verbose", "Verbose", self.verbose),
-        ]
-    }
-
-    fn set(&mut self, option: &str, value: &SessionConfigOptionValue) -> Result<()> {
-        let known = |values: &[(&str, &str)], id: &str| values.iter().any(|(value, _)| *value == id);
-        match (option, value) {
-            ("model", SessionConfigOptionValue::ValueId(id)) if known(&MODELS, id.as_str()) => {
-                self.model = id.as_str().into();
-            }
-            ("effort", SessionConfigOptionValue::ValueId(id)) if known(&EFFORTS, id.as_str()) => {
-                self.effort = id.as_str().into();
-            }
-            ("verbose", SessionConfigOptionValue::Boolean(verbose)) => self.verbose = *verbose,
-            _ => return Err(Error::invalid_params("there is no such option, or it has no such value")),
-        }
-        Ok(())
-    }
-}
-
-fn modes() -> Vec<SessionMode> {
-    let mode = |(id, name, about): (&str, &str, &str)| SessionMode::new(id, name).description(about);
-    [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")]
-        .map(mode)
-        .into()
-}
-
-/// Every scenario is a slash command.
-pub(super) fn commands() -> Vec<AvailableCommand> {
-    let command = |scenario: &Scenario| AvailableCommand::new(scenario.name(), scenario.about());
-    Scenario::value_variants().iter().map(command).collect()
 }

@@ -8,6 +8,7 @@ mod memory;
 mod odd;
 mod scenario;
 mod scene;
+mod settings;
 mod showing;
 mod words;
 

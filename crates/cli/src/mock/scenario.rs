@@ -1,6 +1,7 @@
 //! The names of what the mock can do.
 
 use clap::ValueEnum;
+use duologue_agent::schema::AvailableCommand;
 
 /// What the mock does in a turn. The comments are what `--list` and the slash commands say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,6 +75,12 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
+    /// Every scenario is a slash command.
+    pub(super) fn commands() -> Vec<AvailableCommand> {
+        let command = |scenario: &Scenario| AvailableCommand::new(scenario.name(), scenario.about());
+        Scenario::value_variants().iter().map(command).collect()
+    }
+
     /// Its name, as it is typed.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()

@@ -10,8 +10,9 @@ use duologue_agent::schema::{
 use duologue_agent::{Result, ToolKind};
 use serde_json::json;
 
+use super::scenario::Scenario;
 use super::scene::Scene;
-use crate::mock::agent;
+use super::settings::Settings;
 
 /// A red dot of one pixel.
 const PNG: &str =
@@ -128,7 +129,7 @@ fn blocks() -> Vec<ContentBlock> {
 
 pub(super) async fn modes(scene: &Scene<'_>) -> Result<()> {
     for mode in ["plan", "code"] {
-        agent::Settings::of(scene.turn).change(|settings| settings.mode = mode.into());
+        Settings::of(scene.turn).change(|settings| settings.mode = mode.into());
         scene.turn.mode_changed(mode).await?;
         scene.say(&format!("Now the mode is {mode}.")).await?;
     }
@@ -136,7 +137,7 @@ pub(super) async fn modes(scene: &Scene<'_>) -> Result<()> {
 }
 
 pub(super) async fn options(scene: &Scene<'_>) -> Result<()> {
-    let settings = agent::Settings::of(scene.turn);
+    let settings = Settings::of(scene.turn);
     let options = settings.change(|settings| {
         settings.model = "large".into();
         settings.effort = "high".into();
@@ -148,7 +149,7 @@ pub(super) async fn options(scene: &Scene<'_>) -> Result<()> {
 }
 
 pub(super) async fn commands(scene: &Scene<'_>) -> Result<()> {
-    let mut all = agent::commands();
+    let mut all = Scenario::commands();
     let input = UnstructuredCommandInput::new("what to test");
     all.insert(0, AvailableCommand::new("test", "Runs the tests, or would").input(input));
     scene.turn.set_commands(all).await?;

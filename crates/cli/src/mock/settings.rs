@@ -1,0 +1,86 @@
+//! What can be chosen in a session of the mock: a mode, and options of every kind.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use duologue_agent::schema::{
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
+    SessionConfigSelectOption, SessionMode, SessionModeId,
+};
+use duologue_agent::{Error, Result, Session};
+
+/// What can be chosen in a session.
+pub(super) struct Settings(Mutex<Chosen>);
+
+pub(super) struct Chosen {
+    pub(super) mode: SessionModeId,
+    pub(super) model: String,
+    pub(super) effort: String,
+    pub(super) verbose: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (model, effort) = ("small".into(), "low".into());
+        Settings(Mutex::new(Chosen { mode: "ask".into(), model, effort, verbose: false }))
+    }
+}
+
+impl Settings {
+    pub(super) fn of(session: &Session) -> Arc<Self> {
+        session.state()
+    }
+
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Chosen) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("huge", "Huge")];
+const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
+
+impl Chosen {
+    /// All options: a list in groups, a plain list, a switch.
+    pub(super) fn options(&self) -> Vec<SessionConfigOption> {
+        let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
+        let [small, large, huge] = MODELS.map(value);
+        let models = vec![
+            SessionConfigSelectGroup::new("fast", "Fast", vec![small]),
+            SessionConfigSelectGroup::new("clever", "Clever", vec![large, huge]),
+        ];
+        vec![
+            SessionConfigOption::select("model", "Model", self.model.as_str(), models)
+                .description("Which model pretends to think")
+                .category(SessionConfigOptionCategory::Model),
+            SessionConfigOption::select(
+                "effort",
+                "Effort",
+                self.effort.as_str(),
+                EFFORTS.map(value).to_vec(),
+            )
+            .category(SessionConfigOptionCategory::ThoughtLevel),
+            SessionConfigOption::boolean("verbose", "Verbose", self.verbose),
+        ]
+    }
+
+    pub(super) fn set(&mut self, option: &str, value: &SessionConfigOptionValue) -> Result<()> {
+        let known = |values: &[(&str, &str)], id: &str| values.iter().any(|(value, _)| *value == id);
+        match (option, value) {
+            ("model", SessionConfigOptionValue::ValueId(id)) if known(&MODELS, id.as_str()) => {
+                self.model = id.as_str().into();
+            }
+            ("effort", SessionConfigOptionValue::ValueId(id)) if known(&EFFORTS, id.as_str()) => {
+                self.effort = id.as_str().into();
+            }
+            ("verbose", SessionConfigOptionValue::Boolean(verbose)) => self.verbose = *verbose,
+            _ => return Err(Error::invalid_params("there is no such option, or it has no such value")),
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn modes() -> Vec<SessionMode> {
+    let mode = |(id, name, about): (&str, &str, &str)| SessionMode::new(id, name).description(about);
+    [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")]
+        .map(mode)
+        .into()
+}
