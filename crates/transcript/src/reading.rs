@@ -89,7 +89,7 @@ pub enum Said<'a> {
 #[must_use]
 pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
-    // Requests by who asked and the id as it stands; an id may be used again once it is answered.
+    // Requests by who asked and the id; an id may be used again once it is answered.
     let mut open: HashMap<(Side, String), usize> = HashMap::new();
     for (record, line) in records.iter().enumerate().filter_map(|(at, record)| Some((at, record.line()?))) {
         let place = entries.len();
@@ -97,7 +97,7 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
             None => (None, Said::Blank),
             Some(Err(malformed)) => (None, Said::Noise(malformed)),
             Some(Ok(Message::Request { id, method, params })) => {
-                open.insert((line.from, id.to_string()), place);
+                open.insert((line.from, id_key(id.token())), place);
                 (session_of(params), Said::Request { id, method, params, answer: None })
             }
             Some(Ok(Message::Notification { method, params })) => {
@@ -107,7 +107,7 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
                 (session_of(params).or(withdrawn), Said::Notification { method, params })
             }
             Some(Ok(Message::Response { id, outcome })) => {
-                let request = open.remove(&(line.from.other(), id.get().to_owned()));
+                let request = open.remove(&(line.from.other(), id_key(id.get())));
                 let asked = request.and_then(|request| entries.get_mut(request));
                 let (mut session, mut method) = (None, None);
                 if let Some(asked) = asked {
@@ -144,13 +144,45 @@ fn session_of(json: Option<&RawValue>) -> Option<SessionId> {
     serde_json::from_str::<Named>(json?.get()).ok().map(|named| named.session_id)
 }
 
-/// The request that `$/cancel_request` names, as its id stands in the text.
-fn request_of(params: Option<&RawValue>) -> Option<String> {
+/// The request that `$/cancel_request` names.
+pub(crate) fn request_of(params: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Named<'a> {
         #[serde(borrow)]
         request_id: &'a RawValue,
     }
-    serde_json::from_str::<Named<'_>>(params?.get()).ok().map(|named| named.request_id.get().to_owned())
+    serde_json::from_str::<Named<'_>>(params?.get()).ok().map(|named| id_key(named.request_id.get()))
+}
+
+/// What ids are compared by: one spelling for each, since `"a\/b"` and `"a/b"` are the same id.
+pub(crate) fn id_key(token: &str) -> String {
+    let text = token.starts_with('"').then(|| serde_json::from_str::<String>(token));
+    text.and_then(Result::ok)
+        .map_or_else(|| token.to_owned(), |text| serde_json::Value::from(text).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Event;
+
+    #[test]
+    fn an_id_is_the_same_however_it_is_spelled() {
+        let record =
+            |from, text: &str| Record::new(Duration::ZERO, Event::Line(Line::new(from, text.as_bytes())));
+        let records = [
+            record(Side::Client, r#"{"jsonrpc":"2.0","id":"a\/b","method":"_x","params":{"sessionId":"s"}}"#),
+            record(
+                Side::Client,
+                r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"a\u002fb"}}"#,
+            ),
+            record(Side::Agent, r#"{"jsonrpc":"2.0","id":"a/b","result":{}}"#),
+        ];
+        let entries = entries(&records);
+        let sessions: Vec<_> =
+            entries.iter().map(|entry| entry.session.as_ref().map(SessionId::as_str)).collect();
+        assert_eq!(sessions, [Some("s"); 3]);
+        assert_eq!(entries.last().and_then(Entry::method), Some("_x"));
+    }
 }

@@ -27,16 +27,19 @@ impl Folder {
         if !windows && !unix {
             return None;
         }
-        let mut spellings = vec![path.to_owned(), percent_encoded(path)];
-        if windows {
-            // As in a URI, and as in JSON inside a string.
-            spellings.push(path.replace('\\', "/"));
-            spellings.push(path.replace('\\', "\\\\"));
-        }
+        let mut spellings = spellings(path).to_vec();
         spellings.sort();
         spellings.dedup();
         Some(Folder { spellings, name: name.into() })
     }
+}
+
+/// The ways in which a folder may stand in a text: as it is, as in a URI, and for Windows with slashes
+/// and as in JSON inside a string. Some may be equal.
+pub(crate) fn spellings(path: &str) -> [String; 4] {
+    let windows = matches!(path.as_bytes(), [drive, b':', ..] if drive.is_ascii_alphabetic());
+    let slashes = |slash| if windows { path.replace('\\', slash) } else { path.to_owned() };
+    [path.to_owned(), percent_encoded(path), slashes("/"), slashes("\\\\")]
 }
 
 fn percent_encoded(path: &str) -> String {
@@ -126,7 +129,7 @@ impl Folders {
             for spelling in &folder.spellings {
                 for start in memchr::memmem::find_iter(text, spelling) {
                     let span = start..start + spelling.len();
-                    if begins(text, span.start) && ends(text, span.end) {
+                    if stands_alone(text, &span) {
                         found(span, &folder.name);
                     }
                 }
@@ -138,12 +141,17 @@ impl Folders {
                 let length =
                     path.as_bytes().iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
                 let span = path.start()..path.start() + length;
-                if begins(text, span.start) && ends(text, span.end) {
+                if stands_alone(text, &span) {
                     found(span, name);
                 }
             }
         }
     }
+}
+
+/// Whether a folder that stands here is one, and not a part of another name.
+pub(crate) fn stands_alone(text: &[u8], span: &Range<usize>) -> bool {
+    begins(text, span.start) && ends(text, span.end)
 }
 
 /// Whether an absolute path can begin here: not in the middle of another, nor behind a placeholder.

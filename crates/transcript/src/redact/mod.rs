@@ -1,7 +1,8 @@
 //! Taking out of a transcript what must not be in it, or differs from one run to the next.
 
-mod folders;
+pub(crate) mod folders;
 mod names;
+pub(crate) mod placeholders;
 mod redaction;
 mod redactor;
 pub(crate) mod scan;

@@ -20,6 +20,16 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 7] = [
+        Kind::Session,
+        Kind::Message,
+        Kind::ToolCall,
+        Kind::Terminal,
+        Kind::Elicitation,
+        Kind::Compaction,
+        Kind::Other,
+    ];
+
     /// What the member of this name holds: `parentToolCallId` names a tool call.
     pub(crate) fn of_member(name: &str) -> Option<Kind> {
         const ENDS: &[(&str, Kind)] = &[
@@ -39,7 +49,7 @@ impl Kind {
         ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Session => "session",
             Kind::Message => "message",

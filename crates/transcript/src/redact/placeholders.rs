@@ -1,0 +1,53 @@
+//! What redaction writes in place of what it takes out, for those who read it again.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::names::Kind;
+use super::shapes::SECRET;
+use crate::format::Redacted;
+
+/// What stands for home and for the folder for temporary files.
+pub(crate) const HOME: &str = "[home]";
+pub(crate) const TMP: &str = "[tmp]";
+
+static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&regex::escape(SECRET)).ok());
+
+static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let ids = Kind::ALL.map(Kind::name).join("|");
+    let words = [SECRET, HOME, TMP, "[cwd]", "[time]", "[version]"].map(regex::escape).join("|");
+    Regex::new(&format!(
+        r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?request-[0-9]+\]"
+    ))
+    .ok()
+});
+
+/// What matches the placeholders of a transcript from which this much was taken out. Any other word
+/// in brackets stands for itself.
+pub(crate) fn placeholders(redacted: Redacted) -> Option<&'static Regex> {
+    match redacted {
+        Redacted::Nothing => None,
+        Redacted::Secrets => SECRETS.as_ref(),
+        Redacted::Everything => EVERYTHING.as_ref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_redaction_writes_is_a_placeholder() {
+        let found = |redacted, text| {
+            let words = placeholders(redacted).into_iter().flat_map(move |it| it.find_iter(text));
+            words.map(|word| word.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        let text =
+            "a[i] [link] [x] [home] [tool-call-2] [session-1.request-3] [cwd-2] [secret] [id-9] [session]";
+        let all = ["[home]", "[tool-call-2]", "[session-1.request-3]", "[cwd-2]", "[secret]", "[id-9]"];
+        assert_eq!(found(Redacted::Everything, text), all);
+        assert_eq!(found(Redacted::Secrets, text), ["[secret]"]);
+        assert!(found(Redacted::Nothing, text).is_empty());
+    }
+}
