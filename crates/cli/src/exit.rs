@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+use duologue_transcript::Exit as AgentExit;
+
+use crate::signals::Signal;
+
 /// How a command ended. The numbers are documented in `duologue --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -17,6 +21,8 @@ pub(crate) enum Exit {
     File,
     /// Ended by Ctrl-C.
     Interrupted,
+    /// Ended by a signal.
+    Signal(Signal),
     /// Whatever the agent ended with.
     AsTheAgent(u8),
 }
@@ -25,7 +31,8 @@ pub(crate) enum Exit {
 pub(crate) const HELP: &str = "\
 Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame); \
 2 the command line is wrong; 3 the agent could not be started, died or broke the protocol; \
-4 a file cannot be read or written; 130 ended by Ctrl-C. `record` ends as the agent does, with its code or 128 and the number of its signal; \
+4 a file cannot be read or written; 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
+`record` ends as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete.";
 
 impl From<Exit> for ExitCode {
@@ -36,8 +43,14 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::Agent => 3,
             Exit::File => 4,
-            Exit::Interrupted => 130,
+            Exit::Interrupted => Signal::Interrupt.code(),
+            Exit::Signal(signal) => signal.code(),
             Exit::AsTheAgent(code) => code,
         })
     }
+}
+
+/// What a shell says of an agent that ended so: its code, or 128 and the number of its signal.
+pub(crate) fn agent_code(exit: &AgentExit) -> Option<u8> {
+    u8::try_from(exit.code.or_else(|| Some(128 + exit.signal?))?).ok()
 }

@@ -8,6 +8,7 @@ mod exit;
 mod mock;
 mod run;
 mod show;
+mod signals;
 mod source;
 mod ui;
 mod validate;

@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use duologue_client::AgentProcess;
 use duologue_rpc::Stdio;
-use duologue_transcript::{
-    Error as TranscriptError, Exit as AgentExit, Recorder, Side, forward, forward_stderr,
-};
+use duologue_transcript::{Error as TranscriptError, Recorder, Side, forward, forward_stderr};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::JoinHandle;
 
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
+use crate::signals::Signals;
 use crate::ui;
 
 /// An agent whose client has left may go on for as long as it says something at least this often.
@@ -73,7 +72,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 async fn record(args: &Args) -> Result<Exit> {
     let command = args.agent.required()?;
     let recorder = args.open()?;
-    let signals = Signals::new()?;
+    let signals = Signals::listen()?;
     let (process, pipes) = AgentProcess::start(command)?;
     let (from_client, to_client) = Stdio::take()?.transport.into_split();
     let complaint = tokio::spawn(complain(recorder.clone()));
@@ -102,7 +101,7 @@ async fn record(args: &Args) -> Result<Exit> {
             false
         }
     };
-    Ok(match exit_code(status) {
+    Ok(match status.and_then(|status| exit::agent_code(&status.into())) {
         Some(0) if !is_complete => Exit::File,
         Some(code) => Exit::AsTheAgent(code),
         None => Exit::Agent,
@@ -142,11 +141,6 @@ async fn complain(recorder: Recorder) {
     }
 }
 
-fn exit_code(status: Option<ExitStatus>) -> Option<u8> {
-    let AgentExit { code, signal, .. } = status?.into();
-    u8::try_from(code.or_else(|| Some(128 + signal?))?).ok()
-}
-
 /// What runs between the client and the agent.
 struct Middle {
     asked: JoinHandle<io::Result<()>>,
@@ -170,7 +164,7 @@ impl Middle {
         let by_itself = tokio::select! {
             _ = process.wait() => true,
             () = client_left => false,
-            () = self.signals.next() => {
+            _ = self.signals.next() => {
                 process.terminate();
                 false
             }
@@ -190,7 +184,7 @@ impl Middle {
         tokio::select! {
             status = the_end => status,
             // Somebody insists. Dropping the process kills it.
-            () = self.signals.next() => None,
+            _ = self.signals.next() => None,
         }
     }
 }
@@ -240,43 +234,5 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
         self.flow.waits.store(read.is_pending(), Relaxed);
         self.flow.reads.fetch_add(1, Relaxed);
         read
-    }
-}
-
-/// The signals that ask this process to end. They end the agent too, which has a process group of its own.
-struct Signals {
-    #[cfg(unix)]
-    each: [tokio::signal::unix::Signal; 3],
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let [hangup, interrupt, terminate] =
-            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-        Ok(Signals { each: [hangup?, interrupt?, terminate?] })
-    }
-
-    async fn next(&mut self) {
-        let [hangup, interrupt, terminate] = &mut self.each;
-        tokio::select! {
-            _ = hangup.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    }
-}
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> Result<Self> {
-        Ok(Signals {})
-    }
-
-    async fn next(&mut self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
-        }
     }
 }
