@@ -41,8 +41,14 @@ impl Conversation {
                 }))
             }
             SessionUpdate::Unknown(unknown) => self.unknown(unknown),
-            state => {
-                self.change_state(state);
+            SessionUpdate::Plan(_)
+            | SessionUpdate::AvailableCommandsUpdate(_)
+            | SessionUpdate::CurrentModeUpdate(_)
+            | SessionUpdate::ConfigOptionUpdate(_)
+            | SessionUpdate::SessionInfoUpdate(_)
+            | SessionUpdate::UsageUpdate(_)
+            | SessionUpdate::Notice(_) => {
+                self.change_state(update);
                 None
             }
         }
@@ -63,7 +69,17 @@ impl Conversation {
             }
             SessionUpdate::SessionInfoUpdate(update) => self.session_info(update.clone()),
             SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
-            _ => {}
+            SessionUpdate::Notice(_)
+            | SessionUpdate::UserMessageChunk(_)
+            | SessionUpdate::AgentMessageChunk(_)
+            | SessionUpdate::AgentThoughtChunk(_)
+            | SessionUpdate::AgentMessageClear(_)
+            | SessionUpdate::AgentThoughtClear(_)
+            | SessionUpdate::ToolCall(_)
+            | SessionUpdate::ToolCallUpdate(_)
+            | SessionUpdate::CompactionUpdate(_)
+            | SessionUpdate::CompactionSummaryChunk(_)
+            | SessionUpdate::Unknown(_) => {}
         }
     }
 
