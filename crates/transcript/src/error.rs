@@ -44,8 +44,8 @@ pub enum Error {
         /// The version that can be read.
         known: u32,
     },
-    /// A line in the middle is not a record. What comes after it can still be read with a
-    /// [`Reader`](crate::Reader).
+    /// A line in the middle is not a record. What comes after it can still be read, with a
+    /// [`Reader`](crate::Reader) or an [`Importer`](crate::Importer).
     #[error("line {line} is no record: {reason}")]
     Damaged {
         /// Which line, counted from 1.

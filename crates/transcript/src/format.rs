@@ -72,11 +72,11 @@ pub struct Header {
     pub program: Vec<String>,
     /// The version of the protocol the recorder knows; what was agreed on is in the first frames.
     pub protocol_version: ProtocolVersion,
-    /// When the time of the records was zero.
+    /// When the time of the records was zero. Written as the nearest time from 1970 to the year 9999.
     #[serde(serialize_with = "write_time", deserialize_with = "read_time")]
     pub started: SystemTime,
-    /// What was taken out.
-    #[serde(default)]
+    /// What was taken out. What a later version says here is read as nothing.
+    #[serde(default, deserialize_with = "read_redacted")]
     pub redacted: Redacted,
 }
 
@@ -106,13 +106,30 @@ impl Header {
     }
 }
 
+/// The last moment that a date of four digits a year can say, in seconds.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Whether the header can say a time: none before 1970, none after the year 9999.
+pub(crate) fn is_sayable(time: &SystemTime) -> bool {
+    time.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since.as_secs() <= LAST_SECOND)
+}
+
+/// Writes a time; one that no date can say becomes the nearest.
 fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&humantime::format_rfc3339_micros(*time))
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let nearest = SystemTime::UNIX_EPOCH + since.min(Duration::from_secs(LAST_SECOND));
+    serializer.collect_str(&humantime::format_rfc3339_micros(nearest))
 }
 
 fn read_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_rfc3339_weak(&text).map_err(serde::de::Error::custom)
+}
+
+/// What a later version may take out promises nothing to this one.
+fn read_redacted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Redacted, D::Error> {
+    let said = serde_json::Value::deserialize(deserializer)?;
+    Ok(Redacted::deserialize(said).unwrap_or_default())
 }
 
 /// One thing that happened.
@@ -137,7 +154,8 @@ pub enum Event {
     Eof(Side),
     /// The agent's process ended.
     Exit(Exit),
-    /// The disk was too slow for a recorder that may leave things out, or a line was longer than 16 MiB.
+    /// Lines the recorder left out: the disk was too slow for one that may do so, or a line that passed a
+    /// proxy was longer than 16 MiB.
     Dropped {
         /// How many lines are missing here.
         lines: u64,
@@ -307,10 +325,15 @@ pub(crate) fn write_line(out: &mut Vec<u8>, at: Duration, from: Side, bytes: &[u
     out.extend_from_slice(b"}\n");
 }
 
+/// A time as it is written; one that nothing can last, as the longest.
+pub(crate) fn micros(at: Duration) -> u64 {
+    u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn begin(out: &mut Vec<u8>, at: Duration) {
     use std::io::Write as _;
     // Writing to memory does not fail.
-    let _ = write!(out, "{{\"at\":{}", at.as_micros());
+    let _ = write!(out, "{{\"at\":{}", micros(at));
 }
 
 fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
@@ -454,6 +477,32 @@ mod tests {
         assert!(
             matches!(Record::read(unknown), Ok(Record { event: Event::Unknown(json), .. }) if json.get() == unknown)
         );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_written_as_the_nearest() {
+        let mut out = Vec::new();
+        Record::new(Duration::MAX, Event::Eof(Side::Agent)).write(&mut out);
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert!(Record::read(text.trim_end()).is_ok(), "{text}");
+
+        let far = Duration::from_secs(1 << 40);
+        for (time, expect) in [
+            (SystemTime::UNIX_EPOCH - far, "1970-01-01T00:00:00.000000Z"),
+            (SystemTime::UNIX_EPOCH + far, "9999-12-31T23:59:59.000000Z"),
+        ] {
+            let mut header = Header::new("a test");
+            header.started = time;
+            let text = serde_json::to_string(&header).expect("a header");
+            assert!(text.contains(expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_redacts_promises_nothing() {
+        let header = r#"{"format":"acp-transcript","version":1,"recorder":"x","protocolVersion":1,"started":"2026-01-01T00:00:00Z","redacted":"paths"}"#;
+        let header: Header = serde_json::from_str(header).expect("a header");
+        assert_eq!(header.redacted, Redacted::Nothing);
     }
 
     proptest::proptest! {

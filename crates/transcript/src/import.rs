@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use crate::error::{Error, Result};
-use crate::format::{Event, Header, Line, LineEnd, Record, Side};
+use crate::error::Result;
+use crate::format::{Event, Header, Line, LineEnd, Record, Side, is_sayable};
+use crate::lines::LineReader;
 
 /// A part of a line, or what is wrong with it.
 type Reading<T> = std::result::Result<T, String>;
@@ -41,10 +42,14 @@ type Reading<T> = std::result::Result<T, String>;
 /// see [`is_cut`](Self::is_cut).
 #[derive(Debug)]
 pub struct Importer<R> {
-    input: R,
+    lines: LineReader<R>,
+    told: Told,
+}
+
+/// What the log has told so far, and what was told of it.
+#[derive(Debug)]
+struct Told {
     seen_by: Side,
-    line: u64,
-    cut: bool,
     /// The first date of the log, and the time of the last line.
     started: Option<SystemTime>,
     last: Duration,
@@ -54,13 +59,14 @@ impl<R: BufRead> Importer<R> {
     /// Reads a log that says who wrote a line, or was written by the client.
     #[must_use]
     pub fn new(input: R) -> Self {
-        Importer { input, seen_by: Side::Client, line: 0, cut: false, started: None, last: Duration::ZERO }
+        let told = Told { seen_by: Side::Client, started: None, last: Duration::ZERO };
+        Importer { lines: LineReader::new(input), told }
     }
 
     /// The log was written by this side: what it calls outgoing comes from there.
     #[must_use]
     pub fn seen_by(mut self, side: Side) -> Self {
-        self.seen_by = side;
+        self.told.seen_by = side;
         self
     }
 
@@ -68,43 +74,26 @@ impl<R: BufRead> Importer<R> {
     #[must_use]
     pub fn header(&self) -> Header {
         let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION"), " (import)"));
-        header.started = self.started.unwrap_or(SystemTime::UNIX_EPOCH);
+        header.started = self.told.started.unwrap_or(SystemTime::UNIX_EPOCH);
         header
     }
 
     /// The line the last record or error comes from, counted from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.line
+        self.lines.line()
     }
 
     /// Whether the log ended in the middle of a line. Known at its end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.cut
+        self.lines.is_cut()
     }
+}
 
-    fn read(&mut self) -> Result<Option<Record>> {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if self.input.read_until(b'\n', &mut line)? == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            let text = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line).trim_ascii();
-            if text.is_empty() {
-                continue;
-            }
-            let read = std::str::from_utf8(text)
-                .map_err(|error| error.to_string())
-                .and_then(|text| if text.starts_with('{') { self.object(text) } else { self.text(text) });
-            if read.is_err() && !line.ends_with(b"\n") {
-                self.cut = true;
-                return Ok(None);
-            }
-            return read.map(Some).map_err(|reason| Error::Damaged { line: self.line, reason });
-        }
+impl Told {
+    fn record_of(&mut self, line: &str) -> Reading<Record> {
+        if line.starts_with('{') { self.object(line) } else { self.text(line) }
     }
 
     fn object(&mut self, text: &str) -> Reading<Record> {
@@ -189,7 +178,7 @@ impl<R: BufRead> Iterator for Importer<R> {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.read().transpose()
+        self.lines.next(|line| self.told.record_of(line)).transpose()
     }
 }
 
@@ -256,7 +245,7 @@ fn time(name: &str, raw: &RawValue) -> Option<Time> {
     let since = Duration::try_from_secs_f64(seconds).ok()?;
     // A float holds microseconds of today, and no more.
     let micros = Duration::from_micros(u64::try_from(since.as_micros()).ok()?);
-    SystemTime::UNIX_EPOCH.checked_add(micros).map(Time::Date)
+    SystemTime::UNIX_EPOCH.checked_add(micros).filter(is_sayable).map(Time::Date)
 }
 
 /// A date as RFC 3339 writes it, with any offset or none.
@@ -269,7 +258,9 @@ fn date(text: &str) -> Option<SystemTime> {
     let (hours, minutes) = offset.get(1..)?.split_once(':')?;
     let offset_by =
         Duration::from_secs(hours.parse::<u64>().ok()? * 3600 + minutes.parse::<u64>().ok()? * 60);
-    if offset.starts_with('+') { date.checked_sub(offset_by) } else { date.checked_add(offset_by) }
+    let date =
+        if offset.starts_with('+') { date.checked_sub(offset_by) } else { date.checked_add(offset_by) };
+    date.filter(is_sayable)
 }
 
 /// The date a line of text begins with, with or without brackets, and what follows.
@@ -397,10 +388,55 @@ hello
         "#);
     }
 
+    /// Lines with times of any age, in every spelling.
+    fn times() -> impl proptest::strategy::Strategy<Value = String> {
+        use proptest::prelude::*;
+        prop_oneof![
+            (
+                "(0001|1969|1970|2026|9999)-(01-01|12-31)T(00:00:00|23:59:59|23:59:60)",
+                "(Z|[+-][0-9]{2}:[0-9]{2}|)"
+            )
+                .prop_map(|(date, offset)| format!("[{date}{offset}] > {{}}\n")),
+            ("at|ts|time", "-?[0-9]{1,25}(\\.[0-9]{1,3})?(e[0-9]{1,3})?").prop_map(|(name, number)| {
+                format!("{{\"{name}\":{number},\"from\":\"client\",\"frame\":{{}}}}\n")
+            }),
+        ]
+    }
+
+    #[test]
+    fn times_that_no_date_can_say_are_no_times() {
+        for log in [
+            "[1970-01-01T00:00:00+01:00] > {}",
+            r#"{"ts":1e21,"from":"client","frame":{}}"#,
+            "[9999-12-31T23:59:59-10:00] > {}",
+        ] {
+            let mut written = Vec::new();
+            crate::Transcript::import(log.as_bytes())
+                .expect("a log")
+                .write(&mut written)
+                .expect("a transcript");
+            let started = String::from_utf8(written).expect("UTF-8");
+            assert!(started.contains(r#""started":"1970-01-01T00:00:00"#), "{started}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
-        fn no_log_is_too_strange(log in "[-\\[\\]{}:\"<>→ a-c0-9.+TZ\\n]{0,80}") {
+        fn no_log_is_too_strange(
+            text in "[-\\[\\]{}:\"<>→ a-c0-9.+TZ\\n]{0,80}",
+            times in proptest::collection::vec(times(), 0..4),
+        ) {
+            let log = times.concat() + &text;
             import(&log, Side::Agent);
+            // What was read can be written, and is read again.
+            let mut importer = Importer::new(log.as_bytes());
+            let records: Vec<_> = importer.by_ref().flatten().collect();
+            let mut written = Vec::new();
+            let header = importer.header();
+            crate::Transcript::new(header.clone(), records.clone()).write(&mut written).expect("a transcript");
+            let read = crate::Transcript::read(written.as_slice()).expect("the same");
+            proptest::prop_assert_eq!(read.header().started, header.started);
+            proptest::prop_assert_eq!(read.records(), records);
         }
     }
 }

@@ -8,6 +8,7 @@
 mod error;
 mod format;
 mod import;
+mod lines;
 mod printable;
 mod reader;
 mod reading;

@@ -45,10 +45,10 @@ impl Transcript {
     /// # Errors
     ///
     /// [`Error::NoHeader`] and [`Error::Version`] for what is none, [`Error::Damaged`] at the first
-    /// line that is no record, [`Error::Io`].
+    /// line that is no record (a [`Reader`] goes on behind it), [`Error::Io`].
     pub fn read(input: impl BufRead) -> Result<Self> {
         let mut reader = Reader::new(input)?;
-        let records = reader.by_ref().collect::<Result<_>>()?;
+        let records = reader.by_ref().collect::<Result<_>>().map_err(strictly)?;
         Ok(Transcript { header: reader.header().clone(), records, cut: reader.is_cut() })
     }
 
@@ -71,7 +71,7 @@ impl Transcript {
     /// [`Error::Io`].
     pub fn import(input: impl BufRead) -> Result<Self> {
         let mut importer = Importer::new(input);
-        let records = importer.by_ref().collect::<Result<_>>()?;
+        let records = importer.by_ref().collect::<Result<_>>().map_err(strictly)?;
         Ok(Transcript { header: importer.header(), records, cut: importer.is_cut() })
     }
 
@@ -124,5 +124,15 @@ impl Transcript {
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<'_>> {
         entries(&self.records)
+    }
+}
+
+/// Who wants all of it is told where the rest can be had.
+fn strictly(error: Error) -> Error {
+    match error {
+        Error::Damaged { line, reason } => {
+            Error::Damaged { line, reason: format!("{reason}; `duologue show` reads on behind it") }
+        }
+        error => error,
     }
 }

@@ -133,7 +133,7 @@ pub enum What {
     Eof,
     /// The agent's process ended.
     Exit(Exit),
-    /// Lines the recorder left out, because the disk was too slow.
+    /// Lines the recorder left out, see [`Event::Dropped`](crate::Event::Dropped).
     Dropped {
         /// How many.
         lines: u64,
@@ -176,7 +176,7 @@ fn is_one(number: &u32) -> bool {
 }
 
 fn micros<S: Serializer>(at: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    at.map(|at| at.as_micros() as u64).serialize(serializer)
+    at.map(crate::format::micros).serialize(serializer)
 }
 
 impl fmt::Display for Script {
