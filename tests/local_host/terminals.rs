@@ -53,6 +53,24 @@ impl Agent {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_from_outside_the_group_holds_nothing_up() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_terminals(1), desk.root()).await;
+        let terminal = agent.sh("setsid sh -c 'echo $$ >pid; exec yes' & sleep 0.2; exit 3").await;
+        let began = Instant::now();
+        assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 3}));
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // It has nobody to write to any more.
+        gone(&desk.get("pid")).await;
+        assert!(agent.output(&terminal).await["output"].as_str().expect("text").ends_with("y\n"));
+        agent.ask("terminal/release", terminal).await.expect("released");
+        agent.run(json!({"command": "true"})).await;
+    })
+    .await;
+}
+
 /// Waits until the processes are gone, or dead and not collected.
 async fn gone(pids: &str) {
     for pid in pids.split_whitespace() {

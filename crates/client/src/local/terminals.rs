@@ -30,6 +30,8 @@ const DEFAULT_OUTPUT: usize = 1024 * 1024;
 const MOST_OUTPUT: usize = 2 * 1024 * 1024;
 /// How long the output of an ended program may be silent before it counts as ended too.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
+/// How long it may last however much comes: longer than emptying a pipe does.
+const LAST_OUTPUTS: Duration = Duration::from_millis(600);
 /// How long a killed program may take to be gone.
 const REAP: Duration = Duration::from_secs(1);
 
@@ -167,10 +169,14 @@ impl Terminal {
         // Whatever the program left behind goes with it, as it would with a terminal on a screen.
         group.kill();
         group.forget();
-        // Who left the group can hold the pipe open for ever.
-        while more && let Ok(read) = tokio::time::timeout(LAST_OUTPUT, output.read(&mut chunk)).await {
-            more = self.take(read, &chunk);
-        }
+        // Who left the group can hold the pipe open for ever, or even go on writing.
+        let rest = async {
+            while more && let Ok(read) = tokio::time::timeout(LAST_OUTPUT, output.read(&mut chunk)).await {
+                more = self.take(read, &chunk);
+            }
+        };
+        let _ = tokio::time::timeout(LAST_OUTPUTS, rest).await;
+        drop(output);
         self.output().finish();
         self.exit.send_replace(Some(system::exit_status(status)));
     }
