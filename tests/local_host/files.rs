@@ -142,6 +142,12 @@ async fn writing_makes_what_is_missing_and_keeps_what_is_there() {
             agent.write(desk.at(way), "new\r\n\0é").await.expect(way);
             assert_eq!(desk.get(way), "new\r\n\0é");
         }
+        // What is refused leaves nothing behind.
+        for way in ["made/up/x/", "made/up/x/.", "made/up/.."] {
+            let refused = agent.write(format!("{}/{way}", desk.root().display()), "").await;
+            refused.expect_err("refused").says(INVALID, "folder");
+            assert!(!desk.at("made").exists());
+        }
         let umask = std::fs::metadata(desk.at("file.txt")).expect("a file").mode();
         assert_eq!(std::fs::metadata(desk.at("new.txt")).expect("a file").mode(), umask);
         // Permissions stay.

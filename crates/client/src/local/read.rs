@@ -29,10 +29,7 @@ pub(super) fn open_file(
         file if file.is_file() => Ok(()),
         _ => Err(Fault::about(path, "is no file but a pipe, a socket or a device")),
     };
-    // By its components it could be a file.
-    if ["/", "/."].iter().any(|end| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())) {
-        return Err(Fault::about(path, "names a folder"));
-    }
+    names_file(path)?;
     match dir.open_with(way, system::at_once(options)) {
         Ok(file) => {
             kind(file.metadata()?)?;
@@ -44,6 +41,12 @@ pub(super) fn open_file(
             Err(error.into())
         }
     }
+}
+
+/// Refuses a path that ends like that of a folder: by its components it could be a file.
+pub(super) fn names_file(path: &Path) -> Result<(), Fault> {
+    let path_ends = |end: &str| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes());
+    if path_ends("/") || path_ends("/.") { Err(Fault::about(path, "names a folder")) } else { Ok(()) }
 }
 
 /// Reads from line `line`, counted from 1, at most `limit` lines and at most `max` bytes. Stops when

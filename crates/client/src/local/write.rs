@@ -18,6 +18,8 @@ use super::{read, system};
 /// reached by a link, has several names or another owner, or its folder takes no new files.
 pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Result<(), Fault> {
     let Some(name) = way.file_name() else { return Err(Fault::about(path, "is a folder")) };
+    // Before a folder is made for it.
+    read::names_file(path)?;
     let parent = folder(dir, way.parent().unwrap_or(Path::new("")))?;
     // Not by the parent's handle: a link beside the file may lead to a place above it.
     let old = match read::open_file(dir, way, path, OpenOptions::new().write(true)) {
@@ -83,6 +85,8 @@ fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io
         file.set_permissions(old.permissions())?;
     }
     file.write_all(content)?;
+    // A rename can reach the disk before the text does.
+    file.sync_data()?;
     beside.rename(name)?;
     Ok(true)
 }
