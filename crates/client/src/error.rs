@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{0}")]
     AgentExited(AgentExited),
     /// The agent's program could not be started.
-    #[error("cannot start {program}: {error}; is it installed and on the PATH?")]
+    #[error("cannot start {program}: {error}{}", spawn_hint(error))]
     Spawn {
         /// The program.
         program: String,
@@ -108,6 +108,13 @@ impl std::fmt::Display for AgentExited {
 
 impl std::error::Error for AgentExited {}
 
+fn spawn_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "; is it installed and on the PATH?",
+        _ => "",
+    }
+}
+
 /// The last lines of stderr, or of stdout noise, to end an error message with.
 fn last_words(stderr: &str, noise: &[String]) -> String {
     let tail: Vec<&str> = stderr.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
@@ -143,5 +150,25 @@ impl Error {
             }
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::Error;
+
+    #[test]
+    fn only_a_program_that_is_not_there_may_have_to_be_installed() {
+        let text = |kind: ErrorKind| {
+            let error = std::io::Error::from(kind).into();
+            Error::Spawn { program: "agent".into(), error }.to_string()
+        };
+        assert_eq!(
+            text(ErrorKind::NotFound),
+            "cannot start agent: entity not found; is it installed and on the PATH?"
+        );
+        assert_eq!(text(ErrorKind::PermissionDenied), "cannot start agent: permission denied");
     }
 }
