@@ -109,9 +109,11 @@ impl Header {
 /// The last moment that a date of four digits a year can say, in seconds.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Whether the header can say a time: none before 1970, none after the year 9999.
-pub(crate) fn is_sayable(time: &SystemTime) -> bool {
-    time.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since.as_secs() <= LAST_SECOND)
+/// A time as the header can say it, in whole microseconds: none before 1970, none after the year 9999.
+pub(crate) fn sayable(time: SystemTime) -> Option<SystemTime> {
+    let since =
+        time.duration_since(SystemTime::UNIX_EPOCH).ok().filter(|since| since.as_secs() <= LAST_SECOND)?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_micros(micros(since)))
 }
 
 /// Writes a time; one that no date can say becomes the nearest.

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
 use crate::error::Result;
-use crate::format::{Event, Header, Line, LineEnd, Record, Side, is_sayable};
+use crate::format::{Event, Header, Line, LineEnd, Record, Side, micros, sayable};
 use crate::lines::LineReader;
 
 /// A part of a line, or what is wrong with it.
@@ -169,7 +169,8 @@ impl Told {
             }
             None => Duration::ZERO,
         };
-        self.last = self.last.max(at);
+        // Records count microseconds.
+        self.last = self.last.max(Duration::from_micros(micros(at)));
         self.last
     }
 }
@@ -243,9 +244,7 @@ fn time(name: &str, raw: &RawValue) -> Option<Time> {
         _ => number / 1e9,
     };
     let since = Duration::try_from_secs_f64(seconds).ok()?;
-    // A float holds microseconds of today, and no more.
-    let micros = Duration::from_micros(u64::try_from(since.as_micros()).ok()?);
-    SystemTime::UNIX_EPOCH.checked_add(micros).filter(is_sayable).map(Time::Date)
+    SystemTime::UNIX_EPOCH.checked_add(since).and_then(sayable).map(Time::Date)
 }
 
 /// A date as RFC 3339 writes it, with any offset or none.
@@ -260,7 +259,7 @@ fn date(text: &str) -> Option<SystemTime> {
         Duration::from_secs(hours.parse::<u64>().ok()? * 3600 + minutes.parse::<u64>().ok()? * 60);
     let date =
         if offset.starts_with('+') { date.checked_sub(offset_by) } else { date.checked_add(offset_by) };
-    date.filter(is_sayable)
+    date.and_then(sayable)
 }
 
 /// The date a line of text begins with, with or without brackets, and what follows.

@@ -3,6 +3,8 @@
 //!
 //! A [`Transcript`] is a file of JSON Lines (RFD 0003): a header, and one record for each line that
 //! either side wrote, byte for byte, with the time and the direction.
+//!
+//! The feature `insta` brings `assert_transcript!`, for snapshot tests.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -32,6 +34,11 @@ pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
-pub use render::{About, Answered, FoldedSession, Render, Script, Section, Step, What};
+pub use render::{FoldedSession, Render, Script};
 pub use replay::{Difference, Replay, Report, Timing};
 pub use transcript::Transcript;
+
+/// What a [`Script`] is made of, for those who take it apart.
+pub mod script {
+    pub use crate::render::{About, Answered, Section, Step, What};
+}

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use duologue_rpc::{Malformed, Message, Outcome};
-use duologue_schema::{RequestId, SessionId};
+use duologue_schema::{CancelRequestNotification, Notification as _, RequestId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -21,9 +21,12 @@ pub struct Entry<'a> {
     pub at: Duration,
     /// The line itself.
     pub line: &'a Line,
-    /// The session it belongs to; none for what concerns the whole connection. A `session/new` and
-    /// its like belong to the session they make.
+    /// The session it belongs to; none for what concerns the whole connection. A `session/new` or
+    /// `session/fork` belongs to the session it makes, a `$/cancel_request` to that of its request.
     pub session: Option<SessionId>,
+    /// The entry of the request that a `$/cancel_request` withdraws: the last one of its sender with that
+    /// id. It may have been answered before.
+    pub withdraws: Option<usize>,
     /// What it says.
     pub said: Said<'a>,
 }
@@ -44,6 +47,11 @@ impl Entry<'_> {
             Said::Noise(_) | Said::Blank => None,
         }
     }
+
+    /// Whether it is a request that has no answer yet.
+    fn is_open(&self) -> bool {
+        matches!(self.said, Said::Request { answer: None, .. })
+    }
 }
 
 /// What a line says.
@@ -51,6 +59,7 @@ impl Entry<'_> {
 #[non_exhaustive]
 pub enum Said<'a> {
     /// A question.
+    #[non_exhaustive]
     Request {
         /// Names it.
         id: RequestId,
@@ -62,6 +71,7 @@ pub enum Said<'a> {
         answer: Option<usize>,
     },
     /// Something told.
+    #[non_exhaustive]
     Notification {
         /// What is told.
         method: Cow<'a, str>,
@@ -69,6 +79,7 @@ pub enum Said<'a> {
         params: Option<&'a RawValue>,
     },
     /// An answer.
+    #[non_exhaustive]
     Response {
         /// The id it gives.
         id: &'a RawValue,
@@ -89,30 +100,33 @@ pub enum Said<'a> {
 #[must_use]
 pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
-    // Requests by who asked and the id; an id may be used again once it is answered.
-    let mut open: HashMap<(Side, String), usize> = HashMap::new();
+    // The last request by who asked and the id, which may be used again once it is answered.
+    let mut asked: HashMap<(Side, String), usize> = HashMap::new();
     for (record, line) in records.iter().enumerate().filter_map(|(at, record)| Some((at, record.line()?))) {
         let place = entries.len();
-        let (mut session, said) = match line.message() {
+        let mut withdraws = None;
+        let (session, said) = match line.message() {
             None => (None, Said::Blank),
             Some(Err(malformed)) => (None, Said::Noise(malformed)),
             Some(Ok(Message::Request { id, method, params })) => {
-                open.insert((line.from, id_key(id.token())), place);
+                asked.insert((line.from, id_key(id.token())), place);
                 (session_of(params), Said::Request { id, method, params, answer: None })
             }
             Some(Ok(Message::Notification { method, params })) => {
-                let withdrawn = request_of(params)
-                    .and_then(|id| open.get(&(line.from, id)))
-                    .and_then(|asked| entries.get(*asked)?.session.clone());
-                (session_of(params).or(withdrawn), Said::Notification { method, params })
+                if method == CancelRequestNotification::METHOD {
+                    withdraws = request_of(params).and_then(|id| asked.get(&(line.from, id)).copied());
+                }
+                (session_of(params), Said::Notification { method, params })
             }
             Some(Ok(Message::Response { id, outcome })) => {
-                let request = open.remove(&(line.from.other(), id_key(id.get())));
-                let asked = request.and_then(|request| entries.get_mut(request));
+                let request = asked.get(&(line.from.other(), id_key(id.get()))).copied();
+                let request = request.filter(|at| entries.get(*at).is_some_and(Entry::is_open));
                 let (mut session, mut method) = (None, None);
-                if let Some(asked) = asked {
-                    if let (None, Outcome::Result(result)) = (&asked.session, &outcome) {
-                        asked.session = session_of(Some(result));
+                if let Some(asked) = request.and_then(|request| entries.get_mut(request)) {
+                    if let Outcome::Result(result) = &outcome
+                        && (asked.session.is_none() || asked.method() == Some(FORK))
+                    {
+                        asked.session = session_of(Some(result)).or(asked.session.take());
                     }
                     session = asked.session.clone();
                     method = asked.method().map(str::to_owned);
@@ -125,14 +139,22 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
             // The message of a later version of the peer.
             Some(Ok(_)) => (None, Said::Blank),
         };
-        if session.as_ref().is_some_and(|id| id.as_str().is_empty()) {
-            session = None;
-        }
         let at = records.get(record).map(|record| record.at).unwrap_or_default();
-        entries.push(Entry { record, at, line, session, said });
+        entries.push(Entry { record, at, line, session, withdraws, said });
+    }
+    // Which session a request makes is known when it is answered.
+    for place in 0..entries.len() {
+        let Some(request) = entries.get(place).and_then(|entry| entry.withdraws) else { continue };
+        let session = entries.get(request).and_then(|request| request.session.clone());
+        if let Some(entry) = entries.get_mut(place) {
+            entry.session = session;
+        }
     }
     entries
 }
+
+/// The draft method whose params name a session, but not the one it makes.
+const FORK: &str = "session/fork";
 
 /// The session that params or a result name.
 fn session_of(json: Option<&RawValue>) -> Option<SessionId> {
@@ -141,7 +163,8 @@ fn session_of(json: Option<&RawValue>) -> Option<SessionId> {
     struct Named {
         session_id: SessionId,
     }
-    serde_json::from_str::<Named>(json?.get()).ok().map(|named| named.session_id)
+    let named = serde_json::from_str::<Named>(json?.get()).ok()?;
+    (!named.session_id.as_str().is_empty()).then_some(named.session_id)
 }
 
 /// The request that `$/cancel_request` names.
@@ -184,5 +207,47 @@ mod tests {
             entries.iter().map(|entry| entry.session.as_ref().map(SessionId::as_str)).collect();
         assert_eq!(sessions, [Some("s"); 3]);
         assert_eq!(entries.last().and_then(Entry::method), Some("_x"));
+    }
+
+    #[test]
+    fn what_belongs_to_a_session_is_known_before_it_has_a_name() {
+        use Side::{Agent, Client};
+        let records: Vec<_> = [
+            (Client, r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/a"}}"#),
+            (Agent, r#"{"jsonrpc":"2.0","id":1,"method":"_x","params":{"requestId":1}}"#),
+            (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}"#),
+            (Agent, r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}"#),
+            (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}"#),
+            (Agent, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}"#),
+            (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":7}}"#),
+            (
+                Client,
+                r#"{"jsonrpc":"2.0","id":1,"method":"session/fork","params":{"sessionId":"s","cwd":"/a"}}"#,
+            ),
+            (Agent, r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"t"}}"#),
+            (Agent, r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"t"}}"#),
+        ]
+        .into_iter()
+        .map(|(from, text)| Record::new(Duration::ZERO, Event::Line(Line::new(from, text.as_bytes()))))
+        .collect();
+        let entries = entries(&records);
+        let session = |entry: &Entry<'_>| entry.session.as_ref().map(|id| id.as_str().to_owned());
+        let belongs: Vec<_> = entries.iter().map(|entry| (session(entry), entry.withdraws)).collect();
+        let (s, t) = (Some("s".to_owned()), Some("t".to_owned()));
+        assert_eq!(
+            belongs,
+            [
+                (s.clone(), None),
+                (None, None),
+                (s.clone(), Some(0)),
+                (s.clone(), None),
+                (s, Some(0)),
+                (None, Some(1)),
+                (None, None),
+                (t.clone(), None),
+                (t, None),
+                (None, None),
+            ]
+        );
     }
 }

@@ -12,23 +12,64 @@ use serde_json::{Value, json};
 /// What is said, without what may differ.
 #[derive(Clone, Debug)]
 struct Conversation {
-    sessions: Vec<Vec<Vec<Act>>>,
+    sessions: Vec<Session>,
     stderr: Vec<String>,
     noise: Vec<String>,
+}
+
+/// A session: how it begins, its turns, and whether the last one has no end.
+#[derive(Clone, Debug)]
+struct Session {
+    loaded: bool,
+    turns: Vec<Vec<Act>>,
+    open: bool,
 }
 
 /// One thing an agent does in a turn. Numbers stand for ids.
 #[derive(Clone, Debug)]
 enum Act {
-    Say { kind: &'static str, id: Option<u8>, text: String, meta: bool },
-    Picture { id: Option<u8> },
-    Clear { kind: &'static str, id: Option<u8> },
-    Tool { id: u8, update: bool, text: String },
-    AskPermission { id: u8, allowed: bool },
-    Read { text: String },
+    Say {
+        kind: &'static str,
+        id: Option<u8>,
+        text: String,
+        meta: bool,
+    },
+    Picture {
+        id: Option<u8>,
+    },
+    Clear {
+        kind: &'static str,
+        id: Option<u8>,
+    },
+    Tool {
+        id: u8,
+        update: bool,
+        text: String,
+    },
+    AskPermission {
+        id: u8,
+        end: End,
+    },
+    Read {
+        text: String,
+    },
     Usage(u16),
     Cancel,
+    /// The client withdraws its prompt.
+    Withdraw,
     Unknown(String),
+}
+
+/// What becomes of a question.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Allowed,
+    Refused,
+    /// The agent withdraws it before or after the answer.
+    Withdrawn,
+    TooLate,
+    /// There is no answer.
+    Open,
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -61,17 +102,31 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (prop::sample::select(["agent_message", "agent_thought"].as_slice()), id())
             .prop_map(|(kind, id)| Act::Clear { kind, id }),
         2 => (0..3u8, any::<bool>(), text()).prop_map(|(id, update, text)| Act::Tool { id, update, text }),
-        1 => (0..3u8, any::<bool>()).prop_map(|(id, allowed)| Act::AskPermission { id, allowed }),
+        2 => (0..3u8, end()).prop_map(|(id, end)| Act::AskPermission { id, end }),
         1 => text().prop_map(|text| Act::Read { text }),
         1 => any::<u16>().prop_map(Act::Usage),
         1 => Just(Act::Cancel),
+        1 => Just(Act::Withdraw),
         1 => text().prop_map(Act::Unknown),
     ]
 }
 
+fn end() -> impl Strategy<Value = End> {
+    use End::{Allowed, Open, Refused, TooLate, Withdrawn};
+    prop::sample::select([Allowed, Refused, Withdrawn, TooLate, Open].as_slice())
+}
+
+fn session() -> impl Strategy<Value = Session> {
+    (any::<bool>(), vec(vec(act(), 0..7), 0..3), any::<bool>()).prop_map(|(loaded, turns, open)| Session {
+        loaded,
+        turns,
+        open,
+    })
+}
+
 fn conversation() -> impl Strategy<Value = Conversation> {
     (
-        vec(vec(vec(act(), 0..7), 0..3), 1..4),
+        vec(session(), 1..4),
         vec(text().prop_map(|text| text.replace('\n', " ")), 0..4),
         vec(prop::sample::select(["npm WARN old lockfile", "[1,2]", "{\"x\":1}", "{"].as_slice()), 0..3),
     )
@@ -85,7 +140,8 @@ fn conversation() -> impl Strategy<Value = Conversation> {
 /// What may differ, drawn from random bytes; without any, everything is plain.
 struct Chance {
     bytes: VecDeque<u8>,
-    requests: u64,
+    /// Each side counts its own: the ids of one are ids of the other.
+    requests: [u64; 2],
     salt: u64,
     at: Duration,
 }
@@ -93,20 +149,17 @@ struct Chance {
 impl Chance {
     fn new(bytes: Vec<u8>) -> Self {
         let salt = bytes.iter().fold(7, |salt: u64, byte| salt.wrapping_mul(31).wrapping_add((*byte).into()));
-        Chance { bytes: bytes.into(), requests: salt % 7, salt, at: Duration::ZERO }
+        Chance { bytes: bytes.into(), requests: [salt % 7; 2], salt, at: Duration::ZERO }
     }
 
     fn below(&mut self, limit: usize) -> usize {
         usize::from(self.bytes.pop_front().unwrap_or(0)) % limit.max(1)
     }
 
-    fn request(&mut self) -> Value {
-        self.requests += 1 + self.salt % 3;
-        if self.salt.is_multiple_of(2) {
-            json!(self.requests)
-        } else {
-            json!(format!("req-{}", self.requests))
-        }
+    fn request(&mut self, side: Side) -> Value {
+        let number = &mut self.requests[usize::from(side == Side::Agent)];
+        *number += 1 + self.salt % 3;
+        if self.salt.is_multiple_of(2) { json!(*number) } else { json!(format!("req-{number}")) }
     }
 
     fn id(&self, kind: &str, session: usize, number: u8) -> String {
@@ -130,7 +183,7 @@ impl Chance {
 
 type Said = (Option<Side>, String);
 
-fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<Said> {
+fn said_in(number: usize, session: &Session, chance: &mut Chance) -> VecDeque<Said> {
     let id = chance.id("ses", number, 0);
     let cwd = format!("/home/me/project-{number}");
     let mut said = VecDeque::new();
@@ -141,20 +194,32 @@ fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<S
             .replace("{message}", &chance.id("msg", number, 0))
     };
     let mut say = |side, message: Value| said.push_back((Some(side), message.to_string()));
-    let request = chance.request();
-    say(
-        Side::Client,
-        json!({"jsonrpc": "2.0", "id": request, "method": "session/new", "params": {"cwd": cwd, "mcpServers": []}}),
-    );
-    say(Side::Agent, json!({"jsonrpc": "2.0", "id": request, "result": {"sessionId": id}}));
+    let request = chance.request(Side::Client);
+    let mut params = json!({"cwd": cwd, "mcpServers": []});
+    let (method, result) = match session.loaded {
+        true => {
+            params["sessionId"] = id.as_str().into();
+            ("session/load", json!({}))
+        }
+        false => ("session/new", json!({"sessionId": id})),
+    };
+    say(Side::Client, json!({"jsonrpc": "2.0", "id": request, "method": method, "params": params}));
+    if session.loaded {
+        say(
+            Side::Agent,
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": id, "update":
+                {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "Before"}}}}),
+        );
+    }
+    say(Side::Agent, json!({"jsonrpc": "2.0", "id": request, "result": result}));
     // What texts mention has a name on the wire.
     let mentioned = [
         Act::Say { kind: "agent_message", id: Some(0), text: "First ".into(), meta: false },
         Act::Tool { id: 0, update: false, text: "{message}".into() },
     ];
-    for (turn, acts) in turns.iter().enumerate() {
+    for (turn, acts) in session.turns.iter().enumerate() {
         let acts = mentioned.iter().filter(|_| turn == 0).chain(acts);
-        let prompt = chance.request();
+        let prompt = chance.request(Side::Client);
         say(
             Side::Client,
             json!({"jsonrpc": "2.0", "id": prompt, "method": "session/prompt",
@@ -203,8 +268,8 @@ fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<S
                             {"type": "diff", "path": format!("{cwd}/a.rs"), "oldText": "a\nb\n", "newText": "a\nc\n"},
                         ]}));
                 }
-                Act::AskPermission { id: tool, allowed } => {
-                    let asked = chance.request();
+                Act::AskPermission { id: tool, end } => {
+                    let asked = chance.request(Side::Agent);
                     say(
                         Side::Agent,
                         json!({"jsonrpc": "2.0", "id": asked, "method": "session/request_permission",
@@ -212,14 +277,27 @@ fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<S
                                 "toolCall": {"toolCallId": chance.id("call", number, *tool)},
                                 "options": [{"optionId": "yes", "name": "Allow", "kind": "allow_once"}]}}),
                     );
-                    let outcome = match allowed {
-                        true => json!({"outcome": "selected", "optionId": "yes"}),
-                        false => json!({"outcome": "cancelled"}),
+                    let outcome = match end {
+                        End::Allowed => json!({"outcome": "selected", "optionId": "yes"}),
+                        _ => json!({"outcome": "cancelled"}),
                     };
-                    say(Side::Client, json!({"jsonrpc": "2.0", "id": asked, "result": {"outcome": outcome}}));
+                    let withdrawn = json!({"jsonrpc": "2.0", "method": "$/cancel_request",
+                        "params": {"requestId": asked}});
+                    if *end == End::Withdrawn {
+                        say(Side::Agent, withdrawn.clone());
+                    }
+                    if *end != End::Open {
+                        say(
+                            Side::Client,
+                            json!({"jsonrpc": "2.0", "id": asked, "result": {"outcome": outcome}}),
+                        );
+                    }
+                    if *end == End::TooLate {
+                        say(Side::Agent, withdrawn);
+                    }
                 }
                 Act::Read { text } => {
-                    let asked = chance.request();
+                    let asked = chance.request(Side::Agent);
                     say(
                         Side::Agent,
                         json!({"jsonrpc": "2.0", "id": asked, "method": "fs/read_text_file",
@@ -237,6 +315,10 @@ fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<S
                     Side::Client,
                     json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": id}}),
                 ),
+                Act::Withdraw => say(
+                    Side::Client,
+                    json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": prompt}}),
+                ),
                 Act::Unknown(text) => {
                     updates.push(json!({"sessionUpdate": "mood", "mood": fill(chance, text)}));
                 }
@@ -249,14 +331,16 @@ fn session(number: usize, turns: &[Vec<Act>], chance: &mut Chance) -> VecDeque<S
                 );
             }
         }
-        say(Side::Agent, json!({"jsonrpc": "2.0", "id": prompt, "result": {"stopReason": "end_turn"}}));
+        if !session.open || turn + 1 < session.turns.len() {
+            say(Side::Agent, json!({"jsonrpc": "2.0", "id": prompt, "result": {"stopReason": "end_turn"}}));
+        }
     }
     said
 }
 
 fn record(conversation: &Conversation, chance: Vec<u8>) -> Transcript {
     let mut chance = Chance::new(chance);
-    let first = chance.request();
+    let first = chance.request(Side::Client);
     let mut records = Vec::new();
     let mut write = |chance: &mut Chance, (side, text): Said| {
         chance.at += Duration::from_micros(1 + chance.salt % 1000);
@@ -278,8 +362,8 @@ fn record(conversation: &Conversation, chance: Vec<u8>) -> Transcript {
 
     let sessions = conversation.sessions.len();
     let mut streams: Vec<VecDeque<Said>> = Vec::new();
-    for (number, turns) in conversation.sessions.iter().enumerate() {
-        streams.push(session(number, turns, &mut chance));
+    for (number, session) in conversation.sessions.iter().enumerate() {
+        streams.push(said_in(number, session, &mut chance));
     }
     streams.push(conversation.stderr.iter().map(|text| (None, text.clone())).collect());
     streams.push(conversation.noise.iter().map(|text| (Some(Side::Agent), text.clone())).collect());

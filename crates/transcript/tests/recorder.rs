@@ -5,13 +5,17 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use duologue_rpc::Transport;
-use duologue_transcript::{Error, Event, Exit, LineEnd, Recorder, Redacted, Side, Transcript, proxy};
+use duologue_transcript::{
+    Error, Event, Exit, LineEnd, Recorder, Redacted, Side, Transcript, forward, proxy,
+};
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 /// Whatever takes longer hangs.
@@ -71,12 +75,14 @@ async fn a_recording_cut_at_every_byte_is_read_and_gone_on_with() {
     let cut_path = path.with_file_name("cut.jsonl");
     for cut in 0..=whole.len() {
         let left = whole.get(..cut).expect("a beginning");
-        let lines = left.iter().filter(|byte| **byte == b'\n').count();
+        // What lacks nothing but its end is whole.
+        let lacks_its_end = cut > 0 && whole.get(cut) == Some(&b'\n');
+        let lines = left.iter().filter(|byte| **byte == b'\n').count() + usize::from(lacks_its_end);
         fs::write(&cut_path, left).expect("cut");
         if lines > 0 {
             let read = load(&cut_path);
             assert_eq!(read.records(), records.get(..lines - 1).expect("records"), "cut at {cut}");
-            assert_eq!(read.is_cut(), !left.ends_with(b"\n"), "cut at {cut}");
+            assert_eq!(read.is_cut(), !left.ends_with(b"\n") && !lacks_its_end, "cut at {cut}");
         }
         let recorder = Recorder::builder().append(&cut_path).expect("goes on");
         recorder.stderr(b"again");
@@ -125,12 +131,69 @@ async fn the_file_is_its_owners_and_nothing_is_overwritten_or_followed() {
     assert!(matches!(Recorder::builder().append(&victim), Err(Error::NoHeader { .. })));
     assert_eq!(fs::read_to_string(&victim).expect("a file"), "mine\nall mine\n");
 
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open to all");
     let first = Recorder::builder().append(&path).expect("goes on");
+    assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     refused(Recorder::builder().append(&path));
-    drop(first);
+    refused(Recorder::builder().replace(&path));
+    first.stderr(b"still here");
+    first.finish().await.expect("written");
+    assert_eq!(load(&path).records().len(), 2, "nobody took its file away");
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3, "nothing is left beside it");
     Recorder::builder().append(&path).expect("nobody else writes it");
     // The header says that secrets are taken out.
     refused(Recorder::builder().keep_secrets().append(&path));
+}
+
+#[tokio::test]
+async fn nobody_goes_on_behind_a_time_that_no_recording_reaches() {
+    let (_folder, path) = folder();
+    drop(Recorder::create(&path).expect("a file"));
+    let mut file = fs::OpenOptions::new().append(true).open(&path).expect("a file");
+    std::io::Write::write_all(&mut file, b"{\"at\":18446744073709551615,\"stderr\":\"late\"}")
+        .expect("written");
+    let before = fs::read(&path).expect("bytes");
+    assert!(matches!(Recorder::builder().append(&path), Err(Error::File { .. })));
+    assert_eq!(fs::read(&path).expect("bytes"), before, "it is left as it is");
+}
+
+/// Takes one write, and no more.
+struct Broken(bool);
+
+impl tokio::io::AsyncWrite for Broken {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let broken = std::mem::replace(&mut self.0, true);
+        Poll::Ready(if broken { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn what_was_passed_on_of_a_line_is_recorded_however_it_ends() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::create(&path).expect("a file");
+    // Once nobody takes the rest, once nobody passes it on.
+    let pieces = AsyncReadExt::chain(&b"{\"delivered\":"[..], &b"1"[..]);
+    assert!(forward(Side::Client, pieces, Broken(false), &recorder).await.is_err());
+    let (mut agent, from) = tokio::io::duplex(64);
+    agent.write_all(b"half").await.expect("a proxy");
+    assert!(timeout(A_WHILE, forward(Side::Agent, from, tokio::io::sink(), &recorder)).await.is_err());
+    recorder.finish().await.expect("written");
+    let transcript = load(&path);
+    assert_eq!(said(&transcript, Side::Client), b"{\"delivered\":1");
+    assert_eq!(said(&transcript, Side::Agent), b"half");
+    assert_eq!(transcript.records().len(), 2, "neither side has ended");
 }
 
 #[tokio::test]
@@ -225,6 +288,26 @@ async fn a_lossy_recorder_leaves_lines_out_and_says_how_many() {
         .sum();
     assert!(dropped > 1000, "{dropped} lines were dropped");
     assert_eq!(recorded as u64 + dropped, 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_out_is_flushed_too() {
+    let (folder, _) = folder();
+    let (path, mut disk) = stopped_disk(&folder);
+    let recorder = Recorder::builder().lossy().queue_bytes(1).replace(path).expect("a file");
+    // The thread hangs on what the pipe does not take, so that the next line finds no room.
+    recorder.stderr(&[b'x'; 200_000]);
+    tokio::time::sleep(A_WHILE).await;
+    recorder.stderr(b"no room");
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut text, mut piece) = (String::new(), [0; 4096]);
+        while !text.ends_with("\"dropped\":{\"lines\":1,\"bytes\":7}}\n") {
+            let count = disk.read(&mut piece).expect("bytes");
+            text.push_str(&String::from_utf8_lossy(piece.get(..count).expect("a piece")));
+        }
+    });
+    recorder.flush().await.expect("written");
+    timeout(PATIENCE, reading).await.expect("the note is there").expect("no panic");
 }
 
 #[tokio::test(flavor = "multi_thread")]

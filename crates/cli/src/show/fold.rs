@@ -87,7 +87,7 @@ impl Fold {
                 self.asked.insert(place, self.page.items.len());
                 self.request(item, method, *params);
             }
-            Said::Notification { method, params } => self.notification(item, method, *params),
+            Said::Notification { method, params, .. } => self.notification(item, method, *params),
             Said::Response { request, outcome, .. } => self.response(item, *request, outcome),
             _ => {}
         }

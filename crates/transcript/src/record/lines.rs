@@ -3,7 +3,7 @@
 use crate::format::LineEnd;
 
 /// What the bytes of one side came to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// A line.
     Line(&'a [u8], LineEnd),
@@ -50,12 +50,14 @@ impl Lines {
     }
 
     /// The end: what is left is a line without an end.
-    pub(super) fn end(self, mut seen: impl FnMut(Piece<'_>)) {
+    pub(super) fn end(&mut self, mut seen: impl FnMut(Piece<'_>)) {
         match self.skipped {
             0 if self.partial.is_empty() => {}
             0 => seen(Piece::Line(&self.partial, LineEnd::None)),
             skipped => seen(Piece::TooLong(skipped)),
         }
+        self.partial.clear();
+        self.skipped = 0;
     }
 
     fn keep(&mut self, bytes: &[u8]) {

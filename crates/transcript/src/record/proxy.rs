@@ -16,7 +16,8 @@ const CHUNK: usize = 64 * 1024;
 /// Passes bytes between a client and an agent, in both directions and unchanged, and records their
 /// lines. Returns when both sides have ended; each half is passed on when it ends.
 ///
-/// Bytes are passed on as they come, a prompt without the end of its line included. What completes a line is
+/// Bytes are passed on as they come, a prompt without the end of its line included; those are recorded when
+/// their line or its direction ends, however it does. What completes a line is
 /// held back until its record is with the operating system: a line that the other side has received
 /// is in the file, whatever becomes of this process. So a slow disk makes the wire wait; a
 /// [`lossy`](crate::RecorderBuilder::lossy) recorder does not, and may lose the last records when it is killed.
@@ -47,7 +48,7 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Cancel safety
 ///
-/// Bytes that were read may not have been written when the future is dropped.
+/// Bytes that were read, and recorded, may not have been written when the future is dropped.
 pub async fn proxy(client: Transport, agent: Transport, recorder: &Recorder) -> io::Result<()> {
     let (from_client, to_client) = client.into_split();
     let (from_agent, to_agent) = agent.into_split();
@@ -74,8 +75,7 @@ pub async fn forward(
     to: impl AsyncWrite + Unpin,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    let line = |end| What::Line { from: side, end, object: false };
-    copy(from, to, recorder, line, Some(What::Eof(side))).await
+    Copy::new(recorder, Some(side)).run(from, to).await
 }
 
 /// Passes on what an agent writes to stderr, and records its lines.
@@ -92,42 +92,86 @@ pub async fn forward_stderr(
     to: impl AsyncWrite + Unpin,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    copy(from, to, recorder, |_| What::Stderr, None).await
+    Copy::new(recorder, None).run(from, to).await
 }
 
-async fn copy(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    recorder: &Recorder,
-    line: impl Fn(crate::format::LineEnd) -> What,
-    end: Option<What>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; CHUNK];
-    // A carriage return is no part of the line.
-    let mut lines = Lines::new(Limits::default().frame_bytes + 1);
-    let seen = |piece: Piece<'_>| match piece {
-        Piece::Line(bytes, end) => recorder.push(line(end), bytes),
-        Piece::TooLong(bytes) => recorder.push(What::Dropped { lines: 1, bytes }, &[]),
-    };
-    let read = loop {
-        let bytes = match from.read(&mut buffer).await {
-            Ok(0) => break Ok(()),
-            Ok(count) => buffer.get(..count).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => break Err(error),
-        };
-        if lines.feed(bytes, seen) {
-            recorder.ahead().await;
-        }
-        to.write_all(bytes).await?;
-        to.flush().await?;
-    };
-    lines.end(seen);
-    if let Some(end) = end {
-        recorder.push(end, &[]);
+/// One direction.
+struct Copy<'a> {
+    recorder: &'a Recorder,
+    lines: Lines,
+    /// Who writes; none for stderr.
+    side: Option<Side>,
+}
+
+/// However it ends, what was passed on of an unfinished line is recorded.
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        let (recorder, side) = (self.recorder, self.side);
+        self.lines.end(|piece| record(recorder, side, &piece));
     }
-    recorder.ahead().await;
-    // A reader that has left needs no end.
-    let _ = to.shutdown().await;
-    read
+}
+
+impl<'a> Copy<'a> {
+    fn new(recorder: &'a Recorder, side: Option<Side>) -> Self {
+        // A carriage return is no part of the line.
+        Copy { recorder, lines: Lines::new(Limits::default().frame_bytes + 1), side }
+    }
+
+    async fn run(
+        mut self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> io::Result<()> {
+        let recorder = self.recorder;
+        let read = self.pass(&mut from, &mut to).await;
+        let side = self.side;
+        drop(self);
+        if let (Some(side), Err(Stopped::Reading(_)) | Ok(())) = (side, &read) {
+            recorder.eof(side);
+        }
+        recorder.ahead().await;
+        // A reader that has left needs no end.
+        let _ = to.shutdown().await;
+        read.map_err(|(Stopped::Reading(error) | Stopped::Writing(error))| error)
+    }
+
+    async fn pass(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<(), Stopped> {
+        let (recorder, side) = (self.recorder, self.side);
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let bytes = match from.read(&mut buffer).await {
+                Ok(0) => return Ok(()),
+                Ok(count) => buffer.get(..count).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Stopped::Reading(error)),
+            };
+            if self.lines.feed(bytes, |piece| record(recorder, side, &piece)) {
+                recorder.ahead().await;
+            }
+            to.write_all(bytes).await.map_err(Stopped::Writing)?;
+            to.flush().await.map_err(Stopped::Writing)?;
+        }
+    }
+}
+
+/// Where a direction ended, other than by its end.
+enum Stopped {
+    /// The side that writes is broken.
+    Reading(io::Error),
+    /// Nobody takes it; the side that writes may go on.
+    Writing(io::Error),
+}
+
+fn record(recorder: &Recorder, side: Option<Side>, piece: &Piece<'_>) {
+    match (*piece, side) {
+        (Piece::Line(bytes, end), Some(from)) => {
+            recorder.push(What::Line { from, end, object: false }, bytes)
+        }
+        (Piece::Line(bytes, _), None) => recorder.push(What::Stderr, bytes),
+        (Piece::TooLong(bytes), _) => recorder.push(What::Dropped { lines: 1, bytes }, &[]),
+    }
 }

@@ -187,6 +187,10 @@ impl Queue {
     pub(super) async fn flush(&self, sync: bool) -> Result<()> {
         let mark = {
             let mut state = self.lock();
+            if !state.left {
+                // What was left out is part of what was recorded.
+                let _ = self.unwritten.fetch_add(state.note_missing(), Relaxed);
+            }
             state.sync |= sync;
             state.urgent = true;
             state.pushed

@@ -93,6 +93,9 @@ impl Recorder {
     ///
     /// Ends of lines are recorded as line feeds: a tap does not see them. What was recorded in the last
     /// milliseconds before the process is killed may be missing in the file; [`flush`](Self::flush) has it there.
+    ///
+    /// A connection that drops the last handle on the recorder, its tap, blocks its thread until the queue is
+    /// written, for a second at most. Whoever keeps a handle for [`finish`](Self::finish) does not.
     #[must_use]
     pub fn tap(&self, ours: Side) -> Arc<dyn Tap> {
         Arc::new(RecorderTap { recorder: self.clone(), ours })
@@ -276,24 +279,26 @@ impl RecorderBuilder {
         self.begin(Target::create(path.as_ref())?)
     }
 
-    /// Records into a new file in the place of an old one. A pipe or a device is written to; a symbolic
-    /// link is refused, since it may lead to anybody's file.
+    /// Records into a new file in the place of an old one, which stays until the new one is there. A pipe or
+    /// a device is written to; a symbolic link is refused, since it may lead to anybody's file.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] and [`Error::DiskFull`].
+    /// [`Error::File`], also when another recorder is writing the old file, and [`Error::DiskFull`].
     pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
         self.begin(Target::replace(path.as_ref())?)
     }
 
     /// Goes on with a transcript, or begins one where there is none. What a crash left of a record at its
-    /// end is cut off first. The header stays as it is, and times go on from its start.
+    /// end is cut off first; a whole record without the end of its line gets it. From then on only its owner
+    /// may read the file. The header stays as it is, and times go on from its start.
     ///
     /// # Errors
     ///
     /// [`Error::NoHeader`] and [`Error::Version`] when the file is something else, which stays as it is;
-    /// [`Error::File`], also when another recorder is writing it, when it is a symbolic link, and when
-    /// its header promises more redaction than this recorder does; [`Error::DiskFull`].
+    /// [`Error::File`], also when another recorder is writing it, when it is a symbolic link, when
+    /// its header promises more redaction than this recorder does, and when its last record claims to be
+    /// centuries after the first; [`Error::DiskFull`].
     pub fn append(self, path: impl AsRef<Path>) -> Result<Recorder> {
         let path = path.as_ref();
         let (target, resumed) = Target::resume(path)?;
@@ -322,6 +327,7 @@ impl RecorderBuilder {
         let mut line = serde_json::to_vec(&header).map_err(std::io::Error::from)?;
         line.push(b'\n');
         target.append(&line)?;
+        target.place()?;
         Recorder::start(Queue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
     }
 }

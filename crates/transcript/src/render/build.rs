@@ -4,7 +4,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use duologue_schema::SessionId;
 use serde_json::{Map, Value};
 
 use super::Render;
@@ -18,10 +17,10 @@ pub(super) fn build(transcript: &Transcript, options: Render) -> Script {
     let mut build = Build { options, ..Build::default() };
     build.section(About::Connection);
     let entries = transcript.entries();
-    let mut next = entries.iter().peekable();
+    let mut next = entries.iter().enumerate().peekable();
     for (place, record) in transcript.records().iter().enumerate() {
-        match next.next_if(|entry| entry.record == place) {
-            Some(entry) => build.entry(entry),
+        match next.next_if(|(_, entry)| entry.record == place) {
+            Some((place, entry)) => build.entry(place, entry),
             None => build.event(record),
         }
     }
@@ -44,8 +43,8 @@ struct Build {
     options: Render,
     sections: Vec<Section>,
     places: HashMap<About, usize>,
-    /// Open requests, by who asked and the id as it stands.
-    open: HashMap<(Side, String), Asked>,
+    /// Open requests, by their entries.
+    open: HashMap<usize, Asked>,
     /// The numbers in use.
     numbers: HashMap<(usize, Side, String), BTreeSet<u32>>,
 }
@@ -113,27 +112,28 @@ impl Build {
         self.add(about, record.at, from, what);
     }
 
-    fn entry(&mut self, entry: &Entry<'_>) {
+    fn entry(&mut self, place: usize, entry: &Entry<'_>) {
         let Some(mut line) = object(entry.line.readable()) else { return self.noise(entry) };
         let about = entry.session.clone().map_or(About::Connection, About::Session);
         let section = self.section(about.clone());
-        let mut body = |key: &str| line.take(key).map(|value| self.body(value, entry.session.as_ref()));
+        let mut body = |key: &str| line.take(key).map(|value| self.body(value, entry));
         let (params, result, error) = (body("params"), body("result"), body("error"));
         let what = match &entry.said {
             Said::Noise(_) => return self.noise(entry),
             Said::Blank => return,
-            Said::Request { id, method, answer, .. } => {
+            Said::Request { method, answer, .. } => {
                 let method = method.clone().into_owned();
-                let number = self.ask(section, entry.from(), &method, id.token());
+                let number = self.ask(place, section, entry.from(), &method);
                 What::Request { method, number, params, answered: answer.is_some(), more: rest(line) }
             }
             Said::Notification { method, .. } => {
                 let method = method.clone().into_owned();
                 What::Notification { method, params, more: rest(line) }
             }
-            Said::Response { id, .. } => {
-                let to = match self.answered(entry.from().other(), id.get()) {
-                    Some(Asked { method, number, .. }) => Answered::Request { method, number },
+            Said::Response { request, method, .. } => {
+                let number = request.and_then(|request| self.answered(request)).unwrap_or(1);
+                let to = match method.clone() {
+                    Some(method) => Answered::Request { method, number },
                     None => Answered::Nothing { id: line.take("id").unwrap_or_default() },
                 };
                 What::Response { to, result, error, more: rest(line) }
@@ -153,8 +153,10 @@ impl Build {
                 (about, "a message whose JSON cannot be shown".into())
             }
         };
-        if matches!(entry.said, Said::Blank) {
-            return;
+        match entry.said {
+            Said::Blank => return,
+            Said::Response { request: Some(request), .. } => _ = self.answered(request),
+            _ => {}
         }
         let text = match entry.line.text() {
             Some(text) => text.to_owned(),
@@ -164,41 +166,37 @@ impl Build {
     }
 
     /// What a message says, without what its section says for it, and with its requests by name.
-    fn body(&self, value: Value, session: Option<&SessionId>) -> Value {
+    fn body(&self, value: Value, entry: &Entry<'_>) -> Value {
         let mut fields = match Fields::try_from(value) {
             Ok(fields) => fields,
             Err(value) => return sorted(value),
         };
-        if let Some(session) = session {
+        if let Some(session) = &entry.session {
             fields.forget("sessionId", &session.as_str().into());
         }
-        if let Some(id) = fields.take("requestId") {
-            let token = id.to_string();
-            let named = [Side::Client, Side::Agent]
-                .into_iter()
-                .find_map(|side| self.open.get(&(side, token.clone())))
-                .map(|asked| numbered(&asked.method, asked.number).into());
-            fields.put("requestId", named.unwrap_or(id));
+        if let Some(asked) = entry.withdraws.and_then(|request| self.open.get(&request)) {
+            fields.put("requestId", numbered(&asked.method, asked.number).into());
         }
         sorted(Value::Object(fields.into_map()))
     }
 
     /// A request is open from now on; its number.
-    fn ask(&mut self, section: usize, from: Side, method: &str, id: &str) -> u32 {
+    fn ask(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
         let numbers = self.numbers.entry((section, from, method.to_owned())).or_default();
         let number = (1..).find(|number| !numbers.contains(number)).unwrap_or(1);
         numbers.insert(number);
         let asked = Asked { section, from, method: method.to_owned(), number };
-        self.open.insert((from, id.to_owned()), asked);
+        self.open.insert(entry, asked);
         number
     }
 
-    fn answered(&mut self, asker: Side, id: &str) -> Option<Asked> {
-        let asked = self.open.remove(&(asker, id.to_owned()))?;
-        if let Some(numbers) = self.numbers.get_mut(&(asked.section, asked.from, asked.method.clone())) {
+    /// The request of this entry is open no more; its number is free.
+    fn answered(&mut self, entry: usize) -> Option<u32> {
+        let asked = self.open.remove(&entry)?;
+        if let Some(numbers) = self.numbers.get_mut(&(asked.section, asked.from, asked.method)) {
             numbers.remove(&asked.number);
         }
-        Some(asked)
+        Some(asked.number)
     }
 
     /// Joins a chunk to the step before it, if they differ in nothing but their text.

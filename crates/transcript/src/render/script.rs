@@ -75,6 +75,7 @@ pub struct Step {
 #[non_exhaustive]
 pub enum What {
     /// A question.
+    #[non_exhaustive]
     Request {
         /// What is asked.
         method: String,
@@ -92,6 +93,7 @@ pub enum What {
         more: Value,
     },
     /// Something told. Chunks of one message that follow one another are one notification.
+    #[non_exhaustive]
     Notification {
         /// What is told.
         method: String,
@@ -103,6 +105,7 @@ pub enum What {
         more: Value,
     },
     /// An answer.
+    #[non_exhaustive]
     Response {
         /// The method of the request, or the id of a request that nobody made.
         #[serde(flatten)]
@@ -118,6 +121,7 @@ pub enum What {
         more: Value,
     },
     /// A line that is no message.
+    #[non_exhaustive]
     Noise {
         /// The line. What is not UTF-8 in it is escaped.
         text: String,
@@ -125,6 +129,7 @@ pub enum What {
         reason: String,
     },
     /// A line on stderr.
+    #[non_exhaustive]
     Stderr {
         /// The line.
         text: String,
@@ -134,6 +139,7 @@ pub enum What {
     /// The agent's process ended.
     Exit(Exit),
     /// Lines the recorder left out, see [`Event::Dropped`](crate::Event::Dropped).
+    #[non_exhaustive]
     Dropped {
         /// How many.
         lines: u64,
@@ -141,6 +147,7 @@ pub enum What {
         bytes: u64,
     },
     /// A record of a later version of the format.
+    #[non_exhaustive]
     Unknown {
         /// What it says, but for its time.
         record: Value,
@@ -156,6 +163,7 @@ pub enum What {
 #[non_exhaustive]
 pub enum Answered {
     /// A request.
+    #[non_exhaustive]
     Request {
         /// Its method.
         method: String,
@@ -164,6 +172,7 @@ pub enum Answered {
         number: u32,
     },
     /// Nothing that is known.
+    #[non_exhaustive]
     Nothing {
         /// The id it gives.
         id: Value,

@@ -46,12 +46,12 @@ impl Snapshot for Result<Transcript> {
 /// [redacted](crate::Transcript::redacted), [rendered](crate::Transcript::render) and compared with a
 /// snapshot of [insta](https://insta.rs).
 ///
-/// Nothing but this crate is needed in `Cargo.toml`. `cargo insta review` (from `cargo-insta`) shows new
+/// Needs the feature `insta`, and nothing but this crate in `Cargo.toml`. `cargo insta review` (from `cargo-insta`) shows new
 /// snapshots and accepts them; without it `INSTA_UPDATE=always cargo test` accepts those in files.
 ///
 /// ```toml
 /// [dev-dependencies]
-/// duologue-transcript = "0.1"
+/// duologue-transcript = { version = "0.1", features = ["insta"] }
 /// ```
 ///
 /// With a file beside the test's source:
