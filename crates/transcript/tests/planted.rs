@@ -295,8 +295,10 @@ fn environment_headers_and_logins() {
     for message in [
         json!({"method": "session/new", "params": {"cwd": "/a", "mcpServers": [{"name": "m", "command": "/m", "args": [], "env": [{"name": "MODE", "value": secret}]}]}}),
         json!({"method": "session/load", "params": {"cwd": "/a", "mcpServers": [{"type": "http", "name": "m", "url": "https://m", "headers": [{"name": "X-Mode", "value": secret}]}]}}),
-        json!({"method": "terminal/create", "params": {"command": "x", "env": [{"value": secret, "name": "MODE"}]}}),
+        json!({"method": "terminal/create", "params": {"command": "x", "env": [{"value": secret, "name": "DB_PASS"}]}}),
         json!({"params": {"mcpServers": {"m": {"env": {"MODE": secret}, "headers": {"X-Mode": secret}}}}}),
+        json!({"params": {"mcpServers": {"m": {"environment": {"MODE": secret}, "env": [format!("MODE={secret}")]}}}}),
+        json!({"params": {"mcpServers": [{"headers": [["X-Mode", secret]]}]}}),
         json!({"method": "authenticate", "params": {"methodId": "key", "_meta": {"answer": [secret, {"a": secret}]}}}),
     ] {
         let redacted = Secrets::default().redact(message.to_string().as_bytes()).into_owned();

@@ -55,7 +55,7 @@ fn typed(said: &Said<'_>) -> String {
                 .map_or("extension", |request| request.unwrap().method())
                 .into(),
         },
-        Said::Notification { method, params } if method == "session/update" => {
+        Said::Notification { method, params, .. } if method == "session/update" => {
             let Some(Ok(AgentNotification::SessionUpdate(told))) = AgentNotification::decode(method, *params)
             else {
                 panic!("no update")
@@ -150,10 +150,113 @@ fn a_secret_in_pieces_is_found() {
         < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""}}}}
         < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":", ok"}}}}
         ! [secret]
-        ! 
+        ! [secret]
         !  done
         "#,
     );
+}
+
+#[test]
+fn a_key_among_what_is_no_message_is_found() {
+    check(
+        r#"
+        < -----BEGIN PRIVATE KEY-----
+        > -----BEGIN PRIVATE KEY-----
+        < MIIEvQIBADANBgkqhkiG9w0BAQEFAASC
+        > no key at all!
+        < {"jsonrpc":"2.0","method":"_x"}
+        < AQ==
+        < -----END PRIVATE KEY----- done
+        ! {"accessToken":{"value":"hunter two"}}
+        "#,
+        r#"
+        < [secret]
+        > [secret]
+        < [secret]
+        > no key at all!
+        < {"jsonrpc":"2.0","method":"_x"}
+        < [secret]
+        <  done
+        ! {"accessToken":{"value":"[secret]"}}
+        "#,
+    );
+}
+
+#[test]
+fn the_same_uuid_is_another_id_in_another_session() {
+    let a = "8724c388-e3c6-4303-927d-e8674b0d4afa";
+    let b = "52cf57fc-09ac-4e2a-827d-f028687f4cb3";
+    let line = |session: &str, uuid: &str, text: &str| {
+        format!(
+            r#"< {{"jsonrpc":"2.0","method":"_x","params":{{"sessionId":"{session}","step":"{uuid}","text":"{text}"}}}}"#
+        )
+    };
+    check(
+        &[
+            line("s1", a, ""),
+            line("s2", b, &format!("of {a}")),
+            line("s2", a, &format!("of {a}")),
+            format!("! {b}"),
+        ]
+        .join("\n"),
+        &[
+            line("[session-1]", "[id-1]", ""),
+            line("[session-2]", "[id-1]", &format!("of {a}")),
+            line("[session-2]", "[id-2]", "of [id-2]"),
+            "! [id-1]".into(),
+        ]
+        .join("\n"),
+    );
+}
+
+#[test]
+fn a_rule_holds_where_it_cannot_be_looked_up() {
+    let redaction = Redaction::default().json_path("$.params.pin", "[pin]").unwrap();
+    let given = transcript(
+        r#"
+        < {"jsonrpc":"2.0","method":"_x","params":{"pin":"4711","text":"\ud83d"}}
+        < {"jsonrpc":"2.0","method":"_x","params":{"sessionId":"s","pin":"4711","n":1e400,"on":true}}
+        < {"jsonrpc":"2.0","id":1,"result":{"pin":4711,"n":[1e400]}}
+        < {"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"4711","data":1e400}}
+        "#,
+    );
+    let redacted = given.redact(&redaction);
+    assert_eq!(
+        script(&redacted),
+        r#"< {"jsonrpc":"2.0","method":"_x","params":{"pin":"[pin]","text":"\ud83d"}}
+< {"jsonrpc":"2.0","method":"_x","params":{"sessionId":"[session-1]","pin":"[secret]","n":0,"on":true}}
+< {"jsonrpc":"2.0","id":1,"result":{"pin":0,"n":[0]}}
+< {"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"[secret]","data":0}}
+"#
+    );
+    // What comes in pieces is no exception.
+    let redaction = Redaction::default().json_path("$..text", "[text]").unwrap();
+    let given = transcript(
+        r#"
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"pin 4711"}}}}
+        "#,
+    );
+    assert!(script(&given.redact(&redaction)).contains(r#""text":"[text]""#));
+}
+
+#[test]
+fn requests_are_forgotten_some_time_after_their_answer() {
+    let mut redactor = Redaction::default().start();
+    let mut say = |from, text: String| {
+        redactor.line(&Line::new(from, text.into_bytes())).text().unwrap_or_default().to_owned()
+    };
+    for id in 0..3000 {
+        say(Side::Client, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"_x"}}"#));
+        say(Side::Agent, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#));
+    }
+    let mut withdraw = |id: u32| {
+        say(
+            Side::Client,
+            format!(r#"{{"jsonrpc":"2.0","method":"$/cancel_request","params":{{"requestId":{id}}}}}"#),
+        )
+    };
+    assert!(withdraw(2999).contains("[request-3000]"));
+    assert!(withdraw(1).contains(r#""requestId":1}"#));
 }
 
 #[test]
@@ -187,7 +290,13 @@ fn rules_of_ones_own() {
 #[test]
 fn the_header_and_the_pace() {
     let mut header = Header::new("duologue test");
-    header.program = vec!["/home/me/bin/agent".into(), "--api-key=abcdef123456".into(), "/tmp/x".into()];
+    header.program = vec![
+        "/home/me/bin/agent".into(),
+        "--api-key=abcdef123456".into(),
+        "--token".into(),
+        "hunter two".into(),
+        "/tmp/x".into(),
+    ];
     let records = vec![
         Record::new(Duration::from_micros(5), Event::Stderr("x".into())),
         Record::new(Duration::from_micros(9), Event::Exit(Exit::default())),
@@ -197,7 +306,7 @@ fn the_header_and_the_pace() {
     let header = redacted.header();
     assert_eq!(header.redacted, Redacted::Everything);
     assert_eq!(header.started, std::time::SystemTime::UNIX_EPOCH);
-    assert_eq!(header.program, ["agent", "--api-key=[secret]", "[tmp]/x"]);
+    assert_eq!(header.program, ["agent", "--api-key=[secret]", "--token", "[secret]", "[tmp]/x"]);
     assert!(redacted.records().iter().all(|record| record.at.is_zero()));
     assert_eq!(given.redact(&Redaction::default().keep_pace(true)).records(), given.records());
 

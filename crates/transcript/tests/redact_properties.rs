@@ -91,6 +91,96 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
+/// JSON that looks like much, and in which nothing is secret.
+fn harmless() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "the token is checked",
+        "token: identifier42",
+        "a cookie recipe = flour",
+        "password: String",
+        "let password = \"changeme\";",
+        "Bearer authentication",
+        "basic understanding",
+        "$OPENAI_API_KEY",
+        "--api-key=sk-...",
+        "sk-learn-contrib",
+        "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+        "session 8724c388-e3c6-4303-927d-e8674b0d4afa",
+        "/home/me/keys/a1b2c3",
+        "https://example.com:8080/@scope/pkg?key=home",
+        "me@example.com",
+        "BEGIN PRIVATE KEY",
+        "PATH=/usr/bin",
+        "PWD=/home/me1/x2y3",
+        "keyboard, monkey, compass",
+        "full",
+        "1",
+        "é😀\n",
+    ]);
+    let leaf = prop_oneof![
+        prop::collection::vec(word, 0..4).prop_map(|words| Value::from(words.join(" "))),
+        any::<i64>().prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec![
+        "inputTokens",
+        "tokens_used",
+        "maxTokens",
+        "nextPageToken",
+        "env",
+        "args",
+        "content",
+        "sessionId",
+        "text",
+        "publicKey",
+        "key",
+        "keys",
+        "monkey",
+        "compass",
+        "description",
+        "PATH",
+        "headers",
+        "_meta",
+        "authMethods",
+    ]);
+    leaf.prop_recursive(3, 24, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((name.clone(), inner), 0..4).prop_map(|members| {
+                members
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into()
+            }),
+        ]
+    })
+}
+
+/// Patterns that match what stands for a secret, parts of it, and more than it.
+fn pattern() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "(?i)secret",
+        r"\[",
+        r"\]",
+        "[a-z]",
+        r"\b",
+        ".",
+        ".+",
+        "e",
+        "(?<secret>.)$",
+        r"\w+",
+        r"[^a]",
+        "pin",
+        r"\s",
+        "^",
+        r"\\",
+        "\"",
+        "(?:a|b)+",
+    ]);
+    prop_oneof![prop::collection::vec(part, 1..4).prop_map(|parts| parts.concat()), "[a-z\\[\\].+(){}|]{1,6}",]
+}
+
 fn id() -> impl Strategy<Value = Value> {
     prop_oneof![(0..4i64).prop_map(Value::from), text().prop_map(Value::from), Just(Value::Null)]
 }
@@ -197,14 +287,43 @@ proptest! {
     }
 
     #[test]
-    fn a_line_without_secrets_is_not_touched(json in json()) {
+    fn what_is_harmless_is_not_touched(json in harmless()) {
+        let line = json.to_string();
+        let redacted = Secrets::default().redact(line.as_bytes()).into_owned();
+        prop_assert_eq!(String::from_utf8(redacted).unwrap(), line);
+    }
+
+    /// Whatever is called a secret: it ends, and JSON stays JSON.
+    #[test]
+    fn any_pattern_of_ones_own(
+        patterns in prop::collection::vec(pattern(), 1..4),
+        json in json(),
+        events in prop::collection::vec(event(), 0..4),
+    ) {
+        let secrets = patterns.iter().fold(Secrets::default(), |secrets, pattern| {
+            secrets.clone().pattern(pattern).unwrap_or(secrets)
+        });
+        for line in [json.to_string(), text_of(&json)] {
+            let redacted = secrets.redact(line.as_bytes()).into_owned();
+            prop_assert!(redacted.len() <= 8 * line.len());
+            let is_json = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            prop_assert!(!is_json(line.as_bytes()) || is_json(&redacted));
+        }
+        let redacted = transcript(events).redact(&Redaction::default().secrets(secrets));
+        let mut file = Vec::new();
+        redacted.write(&mut file).unwrap();
+        prop_assert_eq!(Transcript::read(file.as_slice()).unwrap(), redacted);
+    }
+
+    #[test]
+    fn a_line_is_the_same_but_for_its_secrets(json in json()) {
         let line = json.to_string();
         let redacted = Secrets::default().redact(line.as_bytes()).into_owned();
         let redacted = String::from_utf8(redacted).unwrap();
         if !line.contains("[secret]") && !redacted.contains("[secret]") {
             prop_assert_eq!(&redacted, &line);
         }
-        // Names, order and all that is no string stay.
+        // Order and all that is neither string nor number stay.
         let before: Value = serde_json::from_str(&line).unwrap();
         let after: Value = serde_json::from_str(&redacted).unwrap();
         prop_assert_eq!(shape(&before), shape(&after));
@@ -233,10 +352,20 @@ proptest! {
     }
 }
 
-/// JSON without what its strings say.
+/// All strings of a message in one text.
+fn text_of(json: &Value) -> String {
+    match json {
+        Value::String(text) => text.clone(),
+        Value::Array(elements) => elements.iter().map(text_of).collect(),
+        Value::Object(members) => members.values().map(text_of).collect(),
+        _ => String::new(),
+    }
+}
+
+/// JSON without what its strings and numbers say.
 fn shape(json: &Value) -> Value {
     match json {
-        Value::String(_) => Value::from("…"),
+        Value::String(_) | Value::Number(_) => Value::from("…"),
         Value::Array(elements) => elements.iter().map(shape).collect(),
         Value::Object(members) => members.values().map(shape).collect(),
         other => other.clone(),

@@ -3,6 +3,7 @@
 pub(crate) mod folders;
 mod names;
 pub(crate) mod placeholders;
+mod private_key;
 mod redaction;
 mod redactor;
 pub(crate) mod scan;
@@ -11,6 +12,7 @@ mod shapes;
 mod streams;
 mod whole;
 
+pub(crate) use private_key::Lines as SecretLines;
 pub use redaction::Redaction;
 pub use redactor::Redactor;
 pub use secrets::Secrets;

@@ -84,7 +84,6 @@ impl Names {
     pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
         if !self.sessions.contains_key(id) {
             self.sessions.insert(id.into(), number);
-            self.known.entry(id.into()).or_default().insert(None, format!("[session-{number}]"));
         }
     }
 
@@ -116,14 +115,22 @@ impl Names {
     }
 
     /// The name of an id that stands anywhere, if it is one that cannot be anything else. A short id
-    /// (`1`, `default`) is often an ordinary word too.
-    pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<&str> {
+    /// (`1`, `default`) is often an ordinary word too. Of other sessions only the sessions themselves are
+    /// known here: what another has called `[id-1]` says nothing, and may be something else here.
+    pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<String> {
         if !is_distinctive(word) {
             return None;
         }
-        let names = self.known.get(word)?;
-        let name = names.get(&scope).or_else(|| names.values().next())?;
-        Some(name)
+        let own = self.known.get(word).and_then(|names| names.get(&scope));
+        own.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
+    }
+
+    /// The same for what was not said on the wire and speaks of all sessions.
+    pub(crate) fn of_any_session(&self, word: &str) -> Option<String> {
+        self.anywhere(None, word).or_else(|| {
+            let names = self.known.get(word).filter(|_| is_distinctive(word))?;
+            names.values().next().cloned()
+        })
     }
 }
 

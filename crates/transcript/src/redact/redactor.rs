@@ -1,6 +1,6 @@
 //! Redacting line by line, in the order of the wire.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use duologue_rpc::{Message, Outcome};
@@ -23,6 +23,8 @@ pub struct Redactor {
     redaction: Redaction,
     names: Names,
     requests: HashMap<(Side, String), Asked>,
+    /// Those of them that were answered, the last of them last: one may be withdrawn a moment later.
+    answered: VecDeque<(Side, String)>,
     counts: HashMap<(Side, Scope), u64>,
 }
 
@@ -33,7 +35,11 @@ struct Asked {
     scope: Scope,
     /// The number that is kept for the session it makes.
     makes: Option<u64>,
+    is_answered: bool,
 }
+
+/// So many requests that were answered are remembered.
+const ANSWERED: usize = 1024;
 
 /// What a line is, as far as its ids tell.
 #[derive(Debug, Default)]
@@ -45,7 +51,13 @@ struct Heard {
 
 impl Redactor {
     pub(crate) fn new(redaction: Redaction) -> Self {
-        Redactor { redaction, names: Names::default(), requests: HashMap::new(), counts: HashMap::new() }
+        Redactor {
+            redaction,
+            names: Names::default(),
+            requests: HashMap::new(),
+            answered: VecDeque::new(),
+            counts: HashMap::new(),
+        }
     }
 
     /// The next line of the conversation, redacted.
@@ -88,8 +100,11 @@ impl Redactor {
         let scope = heard.scope;
         let json = std::str::from_utf8(line).is_ok_and(|text| {
             let places = self.places(text);
+            let hidden = places.is_none();
+            let places = places.unwrap_or_default();
+            let begun = Vec::new();
             let mut places =
-                Places { redactor: self, heard, from, places, begun: Vec::new(), spare, edits: &mut edits };
+                Places { redactor: self, heard, from, places, hidden, begun, spare, edits: &mut edits };
             scan(text, &mut places)
         });
         if json {
@@ -103,14 +118,24 @@ impl Redactor {
         edits
     }
 
-    /// Shows what to change in any text of a session.
+    /// Shows what to change in any text of a session, or in one that belongs to none and may speak of all.
     pub(crate) fn rules(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
         self.redaction.secrets.find(text, |span| found(span, SECRET.into()));
-        self.plain_rules(scope, text, found);
+        let name = |word: &str| match scope {
+            Some(_) => self.names.anywhere(scope, word),
+            None => self.names.of_any_session(word),
+        };
+        self.plain_rules(scope, text, name, found);
     }
 
-    /// The same but for secrets, which are looked for in a whole line.
-    fn plain_rules(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
+    /// The same but for secrets, which are looked for in a whole line. `named` says which words are ids.
+    fn plain_rules(
+        &self,
+        scope: Scope,
+        text: &[u8],
+        named: impl Fn(&str) -> Option<String>,
+        mut found: impl FnMut(Range<usize>, String),
+    ) {
         let redaction = &self.redaction;
         redaction.find_patterns(text, &mut found);
         if redaction.paths {
@@ -122,9 +147,9 @@ impl Redactor {
         if redaction.ids {
             for word in words(text) {
                 if let Some(name) = text.get(word.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok())
-                    && let Some(name) = self.names.anywhere(scope, name)
+                    && let Some(name) = named(name)
                 {
-                    found(word, name.into());
+                    found(word, name);
                 }
             }
         }
@@ -149,7 +174,7 @@ impl Redactor {
                     Some(session) => format!("[session-{session}.request-{count}]"),
                     None => format!("[request-{count}]"),
                 };
-                let asked = Asked { name: name.clone(), scope, makes: made };
+                let asked = Asked { name: name.clone(), scope, makes: made, is_answered: false };
                 self.requests.insert((line.from, id.to_string()), asked);
                 Heard { scope, id: Some(name) }
             }
@@ -165,8 +190,7 @@ impl Redactor {
                 Heard { scope, id: None }
             }
             Some(Ok(Message::Response { id, outcome })) => {
-                let Some(asked) = self.requests.get(&(line.from.other(), id.get().to_owned())).cloned()
-                else {
+                let Some(asked) = self.answered(line.from.other(), id.get()) else {
                     return Heard::default();
                 };
                 let session = match outcome {
@@ -181,6 +205,24 @@ impl Redactor {
             }
             _ => Heard::default(),
         }
+    }
+
+    /// The request that is answered. Answered ones are forgotten in time.
+    fn answered(&mut self, side: Side, id: &str) -> Option<Asked> {
+        let request = (side, id.to_owned());
+        let asked = self.requests.get_mut(&request)?;
+        let found = asked.clone();
+        if !std::mem::replace(&mut asked.is_answered, true) {
+            self.answered.push_back(request);
+        }
+        if self.answered.len() > ANSWERED
+            && let Some(oldest) = self.answered.pop_front()
+            // Its id may have been used again.
+            && self.requests.get(&oldest).is_some_and(|asked| asked.is_answered)
+        {
+            self.requests.remove(&oldest);
+        }
+        Some(found)
     }
 
     fn reserve(&mut self, makes: Option<&str>) -> u64 {
@@ -205,20 +247,22 @@ impl Redactor {
         }
     }
 
-    /// What stands in the places that the rules by JSON path name, by JSON pointer.
-    fn places(&self, line: &str) -> HashMap<String, String> {
+    /// What stands in the places that the rules by JSON path name, by JSON pointer. None for JSON in which
+    /// they cannot be looked for: it holds a number beyond all limits, or is too deep.
+    fn places(&self, line: &str) -> Option<HashMap<String, String>> {
         if self.redaction.places.is_empty() {
-            return HashMap::new();
+            return Some(HashMap::new());
         }
-        let Ok(json) = serde_json::from_str::<serde_json::Value>(line) else { return HashMap::new() };
+        let repaired = Message::repair(line.as_bytes());
+        let readable = repaired.as_deref().unwrap_or(line.as_bytes());
+        let json = serde_json::from_slice::<serde_json::Value>(readable).ok()?;
         let rules = self.redaction.places.iter();
-        rules
-            .flat_map(|(path, with)| {
-                let located = path.query_located(&json);
-                let pointers: Vec<_> = located.locations().map(|place| place.to_json_pointer()).collect();
-                pointers.into_iter().map(|pointer| (pointer, with.to_string()))
-            })
-            .collect()
+        let places = rules.flat_map(|(path, with)| {
+            let located = path.query_located(&json);
+            let pointers: Vec<_> = located.locations().map(|place| place.to_json_pointer()).collect();
+            pointers.into_iter().map(|pointer| (pointer, with.to_string()))
+        });
+        Some(places.collect())
     }
 }
 
@@ -261,6 +305,8 @@ struct Places<'r> {
     from: Side,
     /// The rules by JSON path.
     places: HashMap<String, String>,
+    /// All that it says goes, since the rules cannot be applied.
+    hidden: bool,
     /// Objects and arrays that are replaced whole: where they begin, and by what.
     begun: Vec<Option<(usize, String)>>,
     /// Is looked at together with what comes before and after it.
@@ -283,6 +329,18 @@ impl Places<'_> {
             None => format!("/{}", frame.index),
         });
         self.places.get(&steps.collect::<String>())
+    }
+
+    /// Whether what stands here goes unseen: all but what makes the line the message it is.
+    fn hides(&self, frames: &[Frame<'_>]) -> bool {
+        self.hidden
+            && match frames {
+                [top] => !matches!(top.member.as_deref(), Some("jsonrpc" | "id" | "method")),
+                [top, inner] if top.member.as_deref() == Some("error") => {
+                    inner.member.as_deref() != Some("code")
+                }
+                _ => true,
+            }
     }
 
     /// The name of a request that is spoken of.
@@ -310,7 +368,8 @@ impl Places<'_> {
     fn rules(&mut self, string: &Spelled<'_>) {
         let scope = self.scope();
         let edits = &mut *self.edits;
-        self.redactor.plain_rules(scope, string.text.as_bytes(), |part, with| {
+        let named = |word: &str| self.redactor.names.anywhere(scope, word);
+        self.redactor.plain_rules(scope, string.text.as_bytes(), named, |part, with| {
             edits.replace(string.span(part), escaped(&with));
         });
     }
@@ -325,9 +384,6 @@ impl<'a> Visitor<'a> for Places<'_> {
         let token = string.token();
         let string = string.read();
         let whole = string.whole();
-        if self.spare == Some(&whole) {
-            return;
-        }
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(whole.start - 1..whole.end + 1, with);
             return;
@@ -342,9 +398,16 @@ impl<'a> Visitor<'a> for Places<'_> {
                 return;
             }
         }
+        if self.hides(frames) {
+            self.edits.replace(whole.start - 1..whole.end + 1, format!("\"{SECRET}\""));
+            return;
+        }
+        if self.spare == Some(&whole) {
+            return;
+        }
         if self.redactor.redaction.ids {
             let scope = self.scope();
-            let mut id = self.redactor.names.anywhere(scope, &string.text).map(str::to_owned);
+            let mut id = self.redactor.names.anywhere(scope, &string.text);
             if id.is_none() && is_uuid(&string.text) {
                 id = Some(self.redactor.names.name(scope, Kind::Other, &string.text));
             }
@@ -359,6 +422,11 @@ impl<'a> Visitor<'a> for Places<'_> {
     fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(span, with);
+            return;
+        }
+        let is_number = token.starts_with(|char: char| char == '-' || char.is_ascii_digit());
+        if is_number && self.hides(frames) {
+            self.edits.replace(span, "0");
             return;
         }
         let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) else { return };

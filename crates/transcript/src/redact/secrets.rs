@@ -7,15 +7,20 @@ use regex::bytes::Regex;
 use serde::Deserialize;
 
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, scan};
-use super::shapes::{self, SECRET};
+use super::shapes::{self, SECRET, Secrecy};
 use crate::error::{Error, Result};
 
-/// What is secret: keys by their shape, values by the name of their member or header, the environment
-/// and headers of MCP servers, the parameters of `authenticate`, and patterns of one's own.
+/// How often what is left of a line is looked at again, at most: twice is nearly always enough.
+const ROUNDS: usize = 16;
+
+/// What is secret: keys by their shape, values by the name of their member, variable or header (of
+/// objects and lists all that is in them), the environment and headers of MCP servers, the parameters
+/// of `authenticate`, and patterns of one's own.
 ///
 /// Each becomes `[secret]`, and all else stays byte for byte. Found are also secrets that JSON
-/// escapes (`\u0073k-…`), and in lines that are no JSON. Numbers, ids, hashes and images stay. What
-/// has neither a known shape nor a telling name is not found: name it with a [`pattern`](Self::pattern).
+/// escapes (`\u0073k-…`), and in lines that are no JSON. Ids, hashes, images and numbers that may
+/// count something stay. What has neither a known shape nor a telling name is not found: name it with
+/// a [`pattern`](Self::pattern).
 ///
 /// ```
 /// use duologue_transcript::Secrets;
@@ -35,7 +40,8 @@ pub struct Secrets {
 
 impl Secrets {
     /// What this pattern matches is secret too: its group `secret`, or all of it. It is matched
-    /// against what strings say and against each line of what is no JSON.
+    /// against what strings say and against each line of what is no JSON. What is left once its matches
+    /// are replaced should not match again.
     ///
     /// # Errors
     ///
@@ -55,7 +61,8 @@ impl Secrets {
     pub fn redact<'a>(&self, line: &'a [u8]) -> Cow<'a, [u8]> {
         // What is left can look like a secret once its neighbour is gone.
         let mut redacted = Cow::Borrowed(line);
-        while let Some(next) = self.once(&redacted) {
+        for _ in 0..ROUNDS {
+            let Some(next) = self.once(&redacted) else { break };
             redacted = Cow::Owned(next);
         }
         redacted
@@ -68,6 +75,19 @@ impl Secrets {
             Cow::Borrowed(_) => Cow::Borrowed(text),
             Cow::Owned(redacted) => Cow::Owned(String::from_utf8_lossy(&redacted).into_owned()),
         }
+    }
+
+    /// The words of a command without secrets. Some are known only by the option before them.
+    pub(crate) fn redact_words(&self, words: &[String]) -> Vec<String> {
+        let before = std::iter::once("").chain(words.iter().map(String::as_str));
+        let clean = |(before, word): (&str, &String)| {
+            let secret = takes_secret(before, || false).and_then(|secrecy| secret_part(word, secrecy));
+            match secret.and_then(|secret| word.get(..secret.start)) {
+                Some(scheme) => format!("{scheme}{SECRET}"),
+                None => self.redact_text(word).into_owned(),
+            }
+        };
+        before.zip(words).map(clean).collect()
     }
 
     fn once(&self, line: &[u8]) -> Option<Vec<u8>> {
@@ -91,12 +111,23 @@ impl Secrets {
     }
 
     /// Shows each secret in a text that is no JSON, or in what a string says. They may overlap.
+    ///
+    /// What stands in place of a secret is never looked into: a part of it is nothing, and what reaches
+    /// beyond it takes all of it. So there is less to find each time.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Range<usize>)) {
+        let known: Vec<_> = memchr::memmem::find_iter(text, SECRET).map(|at| at..at + SECRET.len()).collect();
+        let around = |at: usize| known.iter().find(|known| known.start < at && at < known.end);
+        let mut found = |span: Range<usize>| {
+            if !known.iter().any(|known| known.start <= span.start && span.end <= known.end) {
+                let start = around(span.start).map_or(span.start, |known| known.start);
+                let end = around(span.end).map_or(span.end, |known| known.end);
+                found(start..end);
+            }
+        };
         shapes::find(text, &mut found);
         for captures in self.custom.iter().flat_map(|pattern| pattern.captures_iter(text)) {
             if let Some(secret) = captures.name("secret").or_else(|| captures.get(0))
                 && !secret.is_empty()
-                && secret.as_bytes() != SECRET.as_bytes()
             {
                 found(secret.range());
             }
@@ -125,34 +156,83 @@ struct Search<'s> {
 /// An object or array that is open.
 #[derive(Default)]
 struct Open {
-    /// A list of variables or headers of a program that is to be started, or such a variable.
+    /// The variables or headers of an MCP server, or one of them: all values are secret.
     private: bool,
-    /// The last string was an option of a command that takes a secret.
-    option: bool,
-    /// `{name, value}`: the name says that the value is secret.
-    named: bool,
+    /// The headers of anything, or one of them.
+    headers: bool,
+    /// What a name further out says of all values in here.
+    secrecy: Option<Secrecy>,
+    /// What the string before, an option of a command or the name of a header, says of the next.
+    next: Option<Secrecy>,
+    /// `{name, value}`: what the name says of the value.
+    named: Option<Secrecy>,
     /// The value, until its name is known.
-    value: Option<Range<usize>>,
+    value: Option<Value>,
+}
+
+/// What would be secret of a value, by what its name may turn out to say.
+struct Value {
+    perhaps: Option<Range<usize>>,
+    surely: Option<Range<usize>>,
+}
+
+impl Search<'_> {
+    /// What the name of a member says of its value.
+    fn named(&self, frames: &[Frame<'_>], name: &str) -> Option<Secrecy> {
+        if self.login {
+            return login_secret(frames, name).then_some(Secrecy::Always);
+        }
+        let outer = self.open.last().and_then(|open| open.secrecy);
+        if outer.is_some() && describes(name) {
+            return None;
+        }
+        let in_meta =
+            || frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref()) == Some("_meta");
+        let own = match name {
+            "auth" if in_meta() => Some(Secrecy::Surely),
+            _ => self.header_or_other(name),
+        };
+        own.max(outer)
+    }
+
+    /// Among headers no token or cookie is a part of a text.
+    fn header_or_other(&self, name: &str) -> Option<Secrecy> {
+        let secrecy = shapes::names_secret(name);
+        let in_headers = self.open.last().is_some_and(|open| open.headers);
+        if in_headers { secrecy.max(secrecy.map(|_| Secrecy::Surely)) } else { secrecy }
+    }
 }
 
 impl<'a> Visitor<'a> for Search<'_> {
     fn open(&mut self, frames: &[Frame<'a>], _: usize) {
-        let parent = self.open.last();
-        let private = match frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref()) {
-            // Headers elsewhere are told from each other by their names.
-            Some("headers" | "httpHeaders" | "http_headers") => {
-                frames.iter().any(|frame| frame.member.as_deref() == Some("mcpServers"))
-            }
-            Some(name) => name == "env",
-            // The element of a list.
-            None => parent.is_some_and(|parent| parent.private),
+        let Some((_, frames)) = frames.split_last() else {
+            return self.open.push(Open::default());
         };
-        self.open.push(Open { private, ..Open::default() });
+        let open = match frames.last().and_then(|frame| frame.member.as_deref()) {
+            Some(name) => {
+                let headers = matches!(name, "headers" | "httpHeaders" | "http_headers");
+                let private = (headers || matches!(name, "env" | "environment")) && of_mcp_server(frames);
+                // What a schema says of a password is no password.
+                let in_schema = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
+                let secrecy = self.named(frames, name).filter(|_| in_schema != Some("properties"));
+                Open { private, headers, secrecy, ..Open::default() }
+            }
+            // The element of a list.
+            None => self.open.last().map_or_else(Open::default, |list| Open {
+                private: list.private,
+                headers: list.headers,
+                secrecy: list.secrecy.max(list.next),
+                ..Open::default()
+            }),
+        };
+        self.open.push(open);
     }
 
     fn close(&mut self, _: &[Frame<'a>], _: usize) {
-        if let Some(Open { named: true, value: Some(value), .. }) = self.open.pop() {
-            self.edits.replace(value, SECRET);
+        let Some(Open { named: Some(secrecy), value: Some(value), .. }) = self.open.pop() else { return };
+        let secret = if secrecy == Secrecy::Perhaps { value.perhaps } else { value.surely };
+        if let Some(secret) = secret {
+            self.edits.replace(secret, SECRET);
         }
     }
 
@@ -170,38 +250,117 @@ impl<'a> Visitor<'a> for Search<'_> {
             self.secrets.search(text.as_bytes(), &mut inner);
             inner.merged().into_iter().for_each(|(part, with)| self.edits.replace(string.span(part), with));
         }
-        // The value of `name`, or an element of the list that is.
-        let member = frames.iter().rev().take(2).find_map(|frame| frame.member.as_deref());
-        let element = frames.last().is_some_and(|frame| frame.member.is_none());
-        let place = match member {
-            Some(name) if self.login => login_secret(frames, name),
-            Some(name) => shapes::names_secret(name),
-            None => false,
-        };
-        let Some(open) = self.open.last_mut() else { return };
-        let given = std::mem::replace(&mut open.option, element && takes_secret(text));
-        let Some(secret) = secret_part(text).map(|part| string.span(part)) else { return };
-        match member {
-            _ if place || (given && element) => self.edits.replace(secret, SECRET),
-            Some("name" | "key" | "configId") if !element && !open.private => {
-                // What is written for people has spaces.
-                open.named = !text.contains(' ') && shapes::names_secret(text);
+        let secret = |secrecy| secret_part(text, secrecy).map(|part| string.span(part));
+        match frames.last().map(|frame| (frame, frame.member.as_deref())) {
+            Some((_, Some(name))) => {
+                let secrecy = self.named(frames, name);
+                let says = self.header_or_other(text).filter(|_| !text.contains(' '));
+                let Some(open) = self.open.last_mut() else { return };
+                let is_name = matches!(name, "name" | "key" | "header" | "configId");
+                if let Some(secret) = secrecy.and_then(secret) {
+                    self.edits.replace(secret, SECRET);
+                } else if is_name && !open.private {
+                    // What is written for people has spaces.
+                    open.named = says;
+                } else if open.private && !matches!(name, "name" | "header") {
+                    // {"name": "NAME", "value": "…"} or {"NAME": "…"}.
+                    if let Some(secret) = secret(Secrecy::Surely) {
+                        self.edits.replace(secret, SECRET);
+                    }
+                } else if name == "value" {
+                    open.value =
+                        Some(Value { perhaps: secret(Secrecy::Perhaps), surely: secret(Secrecy::Surely) });
+                }
             }
-            // {"name": "NAME", "value": "…"} or {"NAME": "…"}.
-            Some(name) if !element && open.private && name != "name" => self.edits.replace(secret, SECRET),
-            Some("value") if !element => open.value = Some(secret),
-            _ => {}
+            Some((frame, None)) => {
+                let mut next = takes_secret(text, || of_mcp_server(frames));
+                if self.open.last().is_some_and(|open| open.headers) && frame.index == 0 {
+                    // ["Authorization", "…"]
+                    next = self.header_or_other(text);
+                }
+                // A list in a list: ["NAME", "…"], else a list of "NAME=…" or "Name: …".
+                let is_pair = frames.len() > 1
+                    && frames.iter().rev().nth(1).is_some_and(|outer| outer.member.is_none());
+                let place = if self.login { login_secret(frames, "") } else { false };
+                let Some(open) = self.open.last_mut() else { return };
+                let mut secrecy = open.secrecy.max(std::mem::replace(&mut open.next, next));
+                if place || (open.private && is_pair && frame.index > 0) {
+                    secrecy = Some(Secrecy::Always);
+                }
+                if let Some(secret) = secrecy.and_then(secret) {
+                    self.edits.replace(secret, SECRET);
+                } else if open.private
+                    && !is_pair
+                    && let Some((name, value)) = text.split_once(['=', ':'])
+                    && let Some(secret) = secret_part(value, Secrecy::Surely)
+                {
+                    let start = name.len() + 1;
+                    self.edits.replace(string.span(start + secret.start..start + secret.end), SECRET);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
+        if !token.starts_with(|char: char| char == '-' || char.is_ascii_digit()) {
+            return;
+        }
+        let secrecy = match frames.last().and_then(|frame| frame.member.as_deref()) {
+            Some(name) => self.named(frames, name),
+            None if self.login => login_secret(frames, "").then_some(Secrecy::Always),
+            None => self.open.last().and_then(|open| open.secrecy.max(open.next)),
+        };
+        if secrecy == Some(Secrecy::Always) {
+            self.edits.replace(span, format!("\"{SECRET}\""));
         }
     }
 }
 
+/// Whether the place is in what is said of an MCP server.
+fn of_mcp_server(frames: &[Frame<'_>]) -> bool {
+    frames.iter().any(|frame| frame.member.as_deref() == Some("mcpServers"))
+}
+
+/// Whether this member of something secret says what it is rather than what must not be known.
+fn describes(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "type",
+        "kind",
+        "name",
+        "title",
+        "label",
+        "description",
+        "provider",
+        "format",
+        "scheme",
+        "method",
+        "methodId",
+        "algorithm",
+        "scope",
+        "scopes",
+        "source",
+        "status",
+        "url",
+        "uri",
+        "count",
+    ];
+    NAMES.contains(&name)
+        || ["expire", "created", "issued", "updated"].iter().any(|start| name.starts_with(start))
+}
+
 /// What is secret of a value that is: all of it, but for the scheme of a header.
-fn secret_part(text: &str) -> Option<Range<usize>> {
+fn secret_part(text: &str, secrecy: Secrecy) -> Option<Range<usize>> {
     let scheme = ["bearer ", "basic ", "token ", "digest ", "apikey "]
         .into_iter()
         .find(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
     let start = scheme.map_or(0, str::len);
-    shapes::value(text.get(start..)?.as_bytes()).then_some(start..text.len())
+    let value = text.get(start..)?.as_bytes();
+    let is_secret = match secrecy {
+        Secrecy::Perhaps => shapes::machine_made(value) || shapes::is_cookie(value),
+        Secrecy::Surely | Secrecy::Always => shapes::value(value),
+    };
+    is_secret.then_some(start..text.len())
 }
 
 /// Whether the place in a line that logs in is secret: all in `params` but the method of logging in.
@@ -210,9 +369,17 @@ fn login_secret(frames: &[Frame<'_>], name: &str) -> bool {
     in_params && !(frames.len() == 2 && name == "methodId")
 }
 
-/// Whether this argument of a command says that the next is a secret.
-fn takes_secret(argument: &str) -> bool {
-    argument.starts_with("--") && !argument.contains('=') && shapes::names_secret(argument)
+/// What this argument of a command says of the next.
+fn takes_secret(argument: &str, of_mcp_server: impl FnOnce() -> bool) -> Option<Secrecy> {
+    match argument {
+        "-k" | "-p" | "-t" => of_mcp_server().then_some(Secrecy::Perhaps),
+        _ if argument.starts_with("--") && !argument.contains('=') => {
+            let secrecy = shapes::names_secret(argument)?;
+            // A key may be a file.
+            Some(if argument.ends_with("key") { secrecy } else { secrecy.max(Secrecy::Surely) })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -232,8 +399,8 @@ mod tests {
         check(r#"{"url":"https:\/\/me:hunter2@host\/x"}"#, r#"{"url":"https:\/\/me:[secret]@host\/x"}"#);
         check(r#"{"Authorization":"Bearer abc"}"#, r#"{"Authorization":"Bearer [secret]"}"#);
         check(
-            r#"{"env":[{"name":"CI","value":"yes"}],"headers":[{"value":"v","name":"X-Api-Key"},{"name":"Accept","value":"all"}]}"#,
-            r#"{"env":[{"name":"CI","value":"[secret]"}],"headers":[{"value":"[secret]","name":"X-Api-Key"},{"name":"Accept","value":"all"}]}"#,
+            r#"{"env":[{"name":"CI","value":"yes"},{"name":"DB_PASS","value":"yes"}],"headers":[{"value":"v","name":"X-Api-Key"},{"name":"Accept","value":"all"}]}"#,
+            r#"{"env":[{"name":"CI","value":"yes"},{"name":"DB_PASS","value":"[secret]"}],"headers":[{"value":"[secret]","name":"X-Api-Key"},{"name":"Accept","value":"all"}]}"#,
         );
         check(
             r#"{"mcpServers":[{"headers":[{"name":"Accept","value":"all"}],"env":{"A":"b"},"args":["--token","xyzzy","--verbose","yes"]}]}"#,
@@ -247,6 +414,103 @@ mod tests {
     }
 
     #[test]
+    fn known_by_names_around_it() {
+        for line in [
+            r#"{"apiKeys":{"openai":"{}"}}"#,
+            r#"{"accessToken":{"value":"{}"}}"#,
+            r#"{"secrets":{"a":{"b":["{}"]}}}"#,
+            r#"{"passwords":["{}"],"n":1}"#,
+            r#"{"_meta":{"auth":"{}"}}"#,
+            r#"{"_meta":{"auth":{"type":"key","key":"{}"}}}"#,
+            r#"{"bearer":"{}"}"#,
+            r#"{"DB_PASS":"{}"}"#,
+            r#"{"env":[{"name":"REDIS_PASS","value":"{}"}]}"#,
+            r#"{"header":"Authorization","value":"{}"}"#,
+            r#"{"headers":[["Cookie","{}"],["Accept","all"]]}"#,
+            r#"{"headers":{"Cookie":"{}"}}"#,
+            r#"{"mcpServers":[{"env":["FOO={}"]}]}"#,
+            r#"{"mcpServers":{"m":{"environment":{"FOO":"{}"}}}}"#,
+            r#"{"mcpServers":[{"headers":[["X-Mode","{}"]]}]}"#,
+        ] {
+            let expect = line.replace("{}", SECRET);
+            assert_eq!(redact(&line.replace("{}", "hunter two")), expect);
+        }
+        for line in [
+            r#"{"tokens":["{}","the"]}"#,
+            r#"{"openaiKey":"{}"}"#,
+            r#"{"mcpServers":[{"args":["-k","{}","-v"]}]}"#,
+            r#"{"headers":[["Authorization","{}"]]}"#,
+        ] {
+            assert_eq!(redact(&line.replace("{}", "s3cr3tvalue123")), line.replace("{}", SECRET));
+        }
+        assert_eq!(redact(r#"{"password":12345678,"pin":-1}"#), r#"{"password":"[secret]","pin":-1}"#);
+        assert_eq!(
+            redact(r#"{"method":"authenticate","params":{"methodId":"m","code":4711,"list":[1]}}"#),
+            r#"{"method":"authenticate","params":{"methodId":"m","code":"[secret]","list":["[secret]"]}}"#
+        );
+    }
+
+    #[test]
+    fn known_by_the_text_around_it() {
+        for text in [
+            "docker run -e PGPASSWORD={} x",
+            "DB_PASS={}",
+            "REDIS_PASS={} PASS={}",
+            "MYAPIKEY={}",
+            "curl -s -u me:{} https://example.com",
+            "curl --user 'me:{}' https://example.com",
+            "sshpass -p {} ssh host",
+            "machine example.com login me password {}",
+            "machine example.com\nlogin me\npassword {}\n",
+            "password = {}",
+            "https://me%3A{}@example.com",
+        ] {
+            let line = serde_json::json!({ "a": text.replace("{}", "hunter2") }).to_string();
+            assert_eq!(redact(&line), serde_json::json!({ "a": text.replace("{}", SECRET) }).to_string());
+            let expect = text.lines().map(|line| line.replace("{}", SECRET));
+            if !text.contains('\n') {
+                assert_eq!(redact(&text.replace("{}", "hunter2")), expect.collect::<String>());
+            }
+        }
+        assert_eq!(redact("https://user:p@ss1word@host/x@y"), "https://user:[secret]@host/x@y");
+        assert_eq!(redact("a sk%2Dproj%2Dabcdef0123456789 b"), "a [secret] b");
+        assert_eq!(redact("CACHE_KEY=users SIGNING_KEY=a1b2c3d4"), "CACHE_KEY=users SIGNING_KEY=[secret]");
+    }
+
+    #[test]
+    fn what_was_a_secret_is_not_looked_into() {
+        let check = |pattern: &str, text: &str, expect: &str| {
+            let secrets = Secrets::default().pattern(pattern).unwrap();
+            assert_eq!(secrets.redact_text(text), expect);
+        };
+        check("(?i)secret", "a Secret in [secret]", "a [secret] in [secret]");
+        check("[a-z]", "[secret]", "[secret]");
+        check("cret] pin.*", "x [secret] pin 1234", "x [secret]");
+        check("pin.*", "pin [secret] 1234", "[secret]");
+        check(r"\[", "[[", "[secret][secret]");
+    }
+
+    #[test]
+    fn the_words_of_a_command() {
+        let words =
+            ["agent", "--api-key", "hunter2hunter2", "--verbose", "--token=abcdefgh1", "TOKEN=abcdefgh1"];
+        let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
+        assert_eq!(
+            Secrets::default().redact_words(&words),
+            ["agent", "--api-key", "[secret]", "--verbose", "--token=[secret]", "TOKEN=[secret]"]
+        );
+    }
+
+    #[test]
+    fn many_keys_that_never_end_take_no_time() {
+        let line = format!("{{\"a\":\"{}\"}}", "-----BEGIN PRIVATE KEY-----|".repeat(5000));
+        let start = std::time::Instant::now();
+        assert_eq!(redact(&line), format!("{{\"a\":\"{}\"}}", "[secret]|".repeat(5000)));
+        // Looking for the end of each takes half a minute.
+        assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    }
+
+    #[test]
     fn what_is_no_secret_stays_and_costs_no_copy() {
         for line in [
             r#"{"usage":{"inputTokens":1234567,"totalTokens":18,"token_count":{"input_tokens":20}}}"#,
@@ -256,6 +520,11 @@ mod tests {
             r#"{"authMethods":[{"id":"gemini-api-key","name":"Gemini API key","_meta":{"api-key":{"provider":"google"}}}]}"#,
             r#"{"nextPageToken":"abcdef0123456789","progressToken":"7","command":"echo $OPENAI_API_KEY","OPENAI_API_KEY":"${OPENAI_API_KEY}"}"#,
             r#"{"text":"never pass `--openai-api-key=sk-...` on a command line, nor Authorization: Basic <credentials>"}"#,
+            r#"{"usage":{"tokens_used":5,"inputTokens":6,"tokens":7,"token":8,"maxTokens":9,"tokens_":{"cached":10}},"tests":{"pass":11}}"#,
+            r#"{"text":"Cookie: a cookie recipe = flour","cookie":"chocolate chip","token":"punctuation","tokens":["the","word42"]}"#,
+            r#"{"text":"token: identifier42, password := "changeme" and PWD=/home/me/x1y2z3","sortKey":"a1b2c3d4e5f6","public_key":"a1b2c3d4e5f6"}"#,
+            r#"{"command":"cargo","env":[{"name":"PATH","value":"/usr/bin"},{"name":"CI","value":"1"},{"name":"RUST_BACKTRACE","value":"full"},{"name":"PWD","value":"/home/me1/x2"}]}"#,
+            r#"{"requestedSchema":{"properties":{"password":{"type":"string","title":"Password","minLength":8,"default":"none yet"}}}}"#,
             r#"{"options":[{"value":"api-key","name":"Use an API key"}],"url":"https://example.com:8080/@scope/pkg?key=home"}"#,
         ] {
             assert!(

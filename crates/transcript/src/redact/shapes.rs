@@ -25,6 +25,7 @@ const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f
 const PREFIXED: &[Shape] = &[
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     Shape { pattern: r"(sk-[A-Za-z0-9_-]{16,})", holds: not_words },
+    Shape { pattern: r"(sk%2[Dd](?:[A-Za-z0-9_-]|%2[Dd]|%5[Ff]){16,})", holds: has_digit },
     // Stripe.
     Shape { pattern: r"((?:[srp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})", holds: anything },
     // GitHub, GitLab.
@@ -64,14 +65,9 @@ const PREFIXED: &[Shape] = &[
 
 /// Secrets known by what stands around them.
 const SURROUNDED: &[Shape] = &[
-    // A private key, to its end or to where it is cut off.
+    // The password in a URL, up to the last `@` before the path, or a token in place of a user.
     Shape {
-        pattern: r"(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\:,-]*))",
-        holds: anything,
-    },
-    // The password in a URL, or a token in place of a user.
-    Shape {
-        pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@"'<>\\]*:([^\s/@"'<>\\]+)@"#,
+        pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@"'<>\\]*?(?::|%3[Aa])([^\s/"'<>\\]+)@"#,
         holds: anything,
     },
     Shape { pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/([^\s/:@"'<>\\]{16,})@"#, holds: has_digit },
@@ -88,27 +84,47 @@ const SURROUNDED: &[Shape] = &[
         holds: has_digit_or_length,
     },
     Shape {
-        pattern: r#"(?i)\b(?:set-)?cookie["'\\]*[ \t]*[:=][ \t]*["'\\]*([^\r\n"'\\]*=[^\r\n"'\\]*)"#,
+        pattern: r#"(?i)\b(?:set-)?cookie["'\\]*[ \t]*[:=][ \t]*["'\\]*([^\s=;"'\\]+=[^\s;"'\\]*(?:;[^\r\n;"'\\]*)*)"#,
         holds: anything,
     },
     // NAME_OF_A_KEY=value, as in a shell or an .env file.
     Shape {
-        pattern: r#"\b(?:[A-Z0-9_]*_)?(?:API_?KEY|TOKEN|SECRET|SECRET_?KEY|ACCESS_?KEY|PRIVATE_?KEY|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?)=["'\\]*([^\s"'\\;&|<>(){}$`]{4,})"#,
+        pattern: r#"\b(?:[A-Z0-9_]*(?:API_?KEY|SECRET|SECRET_?KEY|ACCESS_?KEY|PRIVATE_?KEY|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?:[A-Z0-9_]*_)?(?:TOKEN|PASS)|[A-Z0-9_]*_PWD)=["'\\]*([^\s"'\\;&|<>(){}$`]{4,})"#,
         holds: value,
     },
+    Shape { pattern: r#"\b[A-Z0-9_]*_KEY=["'\\]*([^\s"'\\;&|<>(){}$`]{8,})"#, holds: machine_made },
     // "api_key": "value", quoted: in code, configurations and JSON inside a string.
     Shape {
         pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|(?:auth|access|refresh|id|session|bearer)[_-]?token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*\\*["']([^\s"'\\]{4,})\\*["']"#,
         holds: value,
     },
-    // The same without quotes, and `token`, whose values are often none: only what looks made by a machine.
+    // The same without quotes: only what no word and no name is like.
     Shape {
-        pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|credential|token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
+        pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|credential)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
         holds: random,
+    },
+    Shape {
+        pattern: r#"(?i)(?:password|passwd|passphrase)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{6,})"#,
+        holds: random,
+    },
+    // Many a token is a part of a text.
+    Shape {
+        pattern: r#"(?i)token["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
+        holds: machine_made,
     },
     // --api-key value, as in a command.
     Shape {
         pattern: r#"(?i)--[a-z-]*(?:api-?key|token|secret|password)(?:=|[ \t]+)["'\\]*([^\s"'\\;&|<>(){}\[\]$`-][^\s"'\\;&|<>(){}\[\]$`]{5,})"#,
+        holds: value,
+    },
+    Shape {
+        pattern: r#"\bcurl[ \t][^\r\n|;&]{0,200}?(?:-u|--user)[ \t=]*["'\\]*[^\s:"'\\-][^\s:"'\\]*:([^\s"'\\]+)"#,
+        holds: value,
+    },
+    Shape { pattern: r#"\bsshpass[ \t]+-p[ \t]*["'\\]*([^\s"'\\]+)"#, holds: value },
+    // .netrc, on one line or several.
+    Shape {
+        pattern: r"\b(?:machine\s+[^\s\\]+|default)(?:\s|\\[nrt])+login\s+[^\s\\]+(?:\s|\\[nrt])+password\s+([^\s\\]+)",
         holds: value,
     },
 ];
@@ -133,9 +149,9 @@ static SHAPES: LazyLock<Compiled> = LazyLock::new(|| {
 /// What every line holds in which something can be found, and few others. An escaped letter may hide
 /// anything.
 static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
-    let names = r"(?i:key|token|secret|passw|passphrase|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
-    let places = r#""(?:env|headers|httpHeaders)"|"authenticate"|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
+    let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
+    let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
+    let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
     Regex::new(&format!(r"(?-u)\\u00[2-7]|{prefixes}|{names}|{places}")).ok()
 });
 
@@ -144,8 +160,92 @@ pub(crate) fn suspicious(line: &[u8]) -> bool {
     SUSPICIOUS.as_ref().is_none_or(|pattern| pattern.is_match(line))
 }
 
+/// Where a private key begins, and where one ends.
+static PRIVATE_KEY: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+    let label = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
+    let regex = |word| Regex::new(&format!("(?-u)-----{word} {label}")).ok();
+    Some([regex("BEGIN")?, regex("END")?])
+});
+
+/// A private key, and what is seen of it.
+pub(crate) struct PrivateKey {
+    begin: Range<usize>,
+    /// Where it ends, if it does.
+    pub(crate) end: Option<usize>,
+    /// Where it must have ended: the next one begins.
+    next: usize,
+}
+
+/// Shows each private key in a text.
+pub(crate) fn private_keys(text: &[u8], mut found: impl FnMut(PrivateKey)) {
+    let Some([begin, end]) = &*PRIVATE_KEY else { return };
+    if memchr::memmem::find(text, b"PRIVATE KEY").is_none() {
+        return;
+    }
+    let mut begins = begin.find_iter(text).peekable();
+    let mut ends = end.find_iter(text).map(|end| end.end()).peekable();
+    while let Some(begin) = begins.next() {
+        while ends.next_if(|end| *end <= begin.end()).is_some() {}
+        let next = begins.peek().map_or(text.len(), |next| next.start());
+        found(PrivateKey {
+            begin: begin.range(),
+            end: ends.peek().copied().filter(|end| *end <= next),
+            next,
+        });
+    }
+}
+
+impl PrivateKey {
+    /// All of it. One that is cut off goes as far as it can be one.
+    fn span(&self, text: &[u8]) -> Range<usize> {
+        let cut_off = || {
+            let body = |byte: &u8| {
+                byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || b"+/=\\:,-".contains(byte)
+            };
+            let rest = text.get(self.begin.end..self.next).unwrap_or_default();
+            let limit = rest.iter().position(|byte| !body(byte)).unwrap_or(rest.len());
+            let (mut last, mut start) = (0, 0);
+            for line in rest.split(|byte| *byte == b'\n') {
+                parts_of_key(line, |part| {
+                    if start + part.end <= limit {
+                        last = start + part.end;
+                    }
+                });
+                start += line.len() + 1;
+                if start > limit {
+                    break;
+                }
+            }
+            self.begin.end + last
+        };
+        self.begin.start..self.end.unwrap_or_else(cut_off)
+    }
+}
+
+/// Shows what of a line can be a part of a private key: letters and digits in a row, many of them or
+/// nothing else.
+pub(crate) fn parts_of_key(line: &[u8], mut found: impl FnMut(Range<usize>)) {
+    const MANY: usize = 16;
+    let whole = line.trim_ascii();
+    let in_key = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let mut at = 0;
+    for part in line.chunk_by(|a, b| in_key(a) == in_key(b)) {
+        let span = at..at + part.len();
+        at = span.end;
+        if part.first().is_some_and(in_key) && (part.len() >= MANY || part == whole) {
+            found(span);
+        }
+    }
+}
+
+/// Where the first private key of a text ends, which began before it.
+pub(crate) fn end_of_private_key(text: &[u8]) -> Option<usize> {
+    PRIVATE_KEY.as_ref().and_then(|[_, end]| Some(end.find(text)?.end()))
+}
+
 /// Shows each secret in a text. They may overlap.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
+    private_keys(text, |key| found(key.span(text)));
     let shapes = &*SHAPES;
     for (pattern, holds) in shapes.set.matches(text).into_iter().filter_map(|at| shapes.each.get(at)) {
         for captures in pattern.captures_iter(text) {
@@ -181,6 +281,32 @@ fn random(text: &[u8]) -> bool {
     has_digit(text) && text.iter().any(u8::is_ascii_alphabetic) && value(text)
 }
 
+/// What neither a person nor a grammar would call something: digits among letters.
+pub(crate) fn machine_made(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    let is_path = matches!(text, [b'/' | b'~' | b'.', ..]) || memchr::memmem::find(text, b"://").is_some();
+    let groups = text.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+    let mut groups = groups.filter(|group| has_digit(group));
+    // `identifier42` is a name.
+    let inner =
+        groups.next().is_some() && (groups.next().is_some() || (ends_in_word(text) && text.len() >= 12));
+    text.len() >= 8 && inner && !is_path && !text.contains(&b' ') && random(text)
+}
+
+/// `name=value; …`
+pub(crate) fn is_cookie(text: &[u8]) -> bool {
+    let first = text.split(|byte| *byte == b';').next().unwrap_or_default();
+    let mut halves = first.splitn(2, |byte| *byte == b'=');
+    let bare = |half: Option<&[u8]>| {
+        half.is_some_and(|half| !half.is_empty() && !half.iter().any(u8::is_ascii_whitespace))
+    };
+    bare(halves.next()) && bare(halves.next()) && value(text)
+}
+
+fn ends_in_word(text: &[u8]) -> bool {
+    text.last().is_some_and(|last| !last.is_ascii_digit())
+}
+
 /// The base64 of `user:password`.
 fn user_and_password(text: &[u8]) -> bool {
     use base64::Engine as _;
@@ -214,6 +340,11 @@ pub(crate) fn value(text: &[u8]) -> bool {
         "empty",
         "missing",
         "hidden",
+        "changeme",
+        "change_me",
+        "change-me",
+        "placeholder",
+        "example",
     ];
     let text = text.trim_ascii();
     let variable = text.strip_prefix(b"$").is_some_and(|name| {
@@ -230,9 +361,20 @@ pub(crate) fn value(text: &[u8]) -> bool {
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Whether the member, variable or header of this name holds a secret.
-pub(crate) fn names_secret(name: &str) -> bool {
-    const ENDS: &[&str] = &[
+/// How much the name of a member, variable or header says of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Secrecy {
+    /// What looks made by a machine is secret.
+    Perhaps,
+    /// Any value is secret, but a number may count something.
+    Surely,
+    /// Numbers too.
+    Always,
+}
+
+/// Whether the member, variable or header of this name holds a secret, or several.
+pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
+    const ALWAYS: &[&str] = &[
         "apikey",
         "secretkey",
         "accesskey",
@@ -245,13 +387,10 @@ pub(crate) fn names_secret(name: &str) -> bool {
         "secret",
         "authorization",
         "credential",
-        "credentials",
-        "cookie",
-        "token",
-        "jwt",
-        "apitoken",
     ];
-    // Tokens that anybody may see: places in a list, marks of progress, parts of a text.
+    const SURELY: &[&str] = &["token", "jwt", "pwd"];
+    // Tokens that anybody may see: places in a list, marks of progress, parts of a text. Keys that are
+    // none of a lock.
     const HARMLESS: &[&str] = &[
         "pagetoken",
         "nexttoken",
@@ -266,18 +405,67 @@ pub(crate) fn names_secret(name: &str) -> bool {
         "stoptoken",
         "maxtoken",
         "pertoken",
+        "publickey",
+        "primarykey",
+        "foreignkey",
+        "cachekey",
+        "sortkey",
+        "partitionkey",
+        "idempotencykey",
+        "oldpwd",
     ];
+    /// Several of which are no number of parts of a text.
+    const TOKENS: &[&str] = &["apitoken", "authtoken", "accesstoken", "refreshtoken", "bearertoken"];
     // Most names are shorter or longer than any of these, and none is worth a copy.
     if name.len() < 3 || name.len() > 128 {
-        return false;
+        return None;
     }
     let plain: String = name
         .bytes()
         .filter(u8::is_ascii_alphanumeric)
         .map(|byte| char::from(byte.to_ascii_lowercase()))
         .collect();
-    (ENDS.iter().any(|end| plain.ends_with(end)) || matches!(plain.as_str(), "pwd" | "pass" | "pgpassword"))
-        && !HARMLESS.iter().any(|end| plain.ends_with(end))
+    let (one, several) = match plain.strip_suffix('s') {
+        Some(one) if !one.ends_with('s') => (one, true),
+        _ => (plain.as_str(), false),
+    };
+    let ends = |list: &[&str]| list.iter().any(|end| one.ends_with(end));
+    let ends_in = |word: &str| ends_in(name.trim_end_matches(['s', 'S']), word) || ends_in(name, word);
+    if ends(HARMLESS) {
+        return None;
+    }
+    if ends(ALWAYS) {
+        return Some(Secrecy::Always);
+    }
+    match one {
+        "bearer" => Some(Secrecy::Surely),
+        "token" | "cookie" | "setcookie" | "pwd" | "pass" => Some(Secrecy::Perhaps),
+        _ if several && one.ends_with("token") && !ends(TOKENS) => Some(Secrecy::Perhaps),
+        _ if ends(SURELY) => Some(Secrecy::Surely),
+        _ if ends_in("PASS") => Some(Secrecy::Surely),
+        _ if one != "key" && ends_in("key") || ends_in("pass") || one.ends_with("cookie") => {
+            Some(Secrecy::Perhaps)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the last word of a name is this: of `openaiKey`, `OPENAI_KEY` and `openai-key`, but not of
+/// `monkey`. A word in capitals is only found in capitals.
+fn ends_in(name: &str, word: &str) -> bool {
+    let Some((before, last)) = name.len().checked_sub(word.len()).and_then(|at| name.split_at_checked(at))
+    else {
+        return false;
+    };
+    let alone = before.is_empty() || before.ends_with(['_', '-', '.', ' ']);
+    let capital = last.starts_with(|char: char| char.is_ascii_uppercase())
+        && before.ends_with(|char: char| char.is_ascii_lowercase() || char.is_ascii_digit());
+    let is_word = if word.starts_with(|char: char| char.is_ascii_uppercase()) {
+        last == word
+    } else {
+        last.eq_ignore_ascii_case(word)
+    };
+    is_word && (alone || capital)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, scan};
+use super::shapes::SECRET;
 use crate::reading::{Entry, Said};
 
 /// The text of the chunk that a line holds, in its place.
@@ -84,12 +85,12 @@ pub(crate) fn messages(entries: &[Entry<'_>]) -> Vec<Vec<usize>> {
 }
 
 /// The pieces, put together with `between` between them, are shown to `rules`, which says what to
-/// change. What is replaced stands in the piece where it begins; the other pieces lose their part.
+/// change. What replaces it is given with the piece where it begins; the other pieces lose their part.
 pub(crate) fn redact(
     pieces: &[&str],
     between: &str,
     rules: impl FnOnce(&[u8], &mut Edits),
-    mut change: impl FnMut(usize, Range<usize>, String),
+    mut change: impl FnMut(usize, Range<usize>, Option<String>),
 ) {
     let whole = pieces.join(between);
     let mut edits = Edits::default();
@@ -109,7 +110,7 @@ pub(crate) fn redact(
             let start = span.start.max(place.start);
             let end = span.end.min(place.end);
             if start < end {
-                change(*piece, start - place.start..end - place.start, with.take().unwrap_or_default());
+                change(*piece, start - place.start..end - place.start, with.take());
             }
             // The next change may begin in this piece, unless this one goes on.
             if span.end <= place.end {
@@ -118,4 +119,17 @@ pub(crate) fn redact(
             current = pieces.next();
         }
     }
+}
+
+/// The same for lines. One that is lost as a whole is still a line.
+pub(crate) fn redact_lines(
+    lines: &[&str],
+    rules: impl FnOnce(&[u8], &mut Edits),
+    mut change: impl FnMut(usize, Range<usize>, String),
+) {
+    redact(lines, "\n", rules, |piece, span, with| {
+        let is_lost = lines.get(piece).is_some_and(|line| span == (0..line.len()));
+        let rest = if is_lost { SECRET } else { "" };
+        change(piece, span, with.unwrap_or_else(|| rest.into()));
+    });
 }

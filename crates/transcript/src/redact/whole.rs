@@ -4,12 +4,13 @@
 use std::time::{Duration, SystemTime};
 
 use duologue_rpc::Outcome;
+use serde::de::IgnoredAny;
 
 use super::redaction::Redaction;
 use super::redactor::{Redactor, session_of};
 use super::scan::{Edits, escaped};
 use super::streams;
-use crate::format::{Event, Header, Line, Record, Redacted};
+use crate::format::{Event, Header, Line, Record, Redacted, Side};
 use crate::reading::{Entry, Said, entries};
 use crate::transcript::Transcript;
 
@@ -44,6 +45,7 @@ impl Transcript {
 
 fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header {
     let mut header = header.clone();
+    header.program = redaction.secrets.redact_words(&header.program);
     for text in header.program.iter_mut().chain([&mut header.recorder]) {
         *text = redactor.text(text);
     }
@@ -80,12 +82,15 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         chunks
     };
 
-    // First all lines in order, which tells all ids and folders; then what came in pieces, and stderr,
-    // which may speak of an id before the wire does.
+    // First all messages in order, which tells all ids and folders; then what came in pieces, and the
+    // lines of stderr and of noise, which may speak of an id before the wire does.
     let mut changes: Vec<_> = entries
         .iter()
         .zip(&chunks)
         .map(|(entry, chunk)| {
+            if noise(entry).is_some() {
+                return (None, Edits::default());
+            }
             let makes = made_by(&entries, entry);
             redactor.edits(entry.line, makes.as_deref(), chunk.as_ref().map(|chunk| chunk.whole()).as_ref())
         })
@@ -102,23 +107,37 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             if let Some((place, chunk)) = places.get(piece)
                 && let Some((_, edits)) = changes.get_mut(*place)
             {
-                edits.replace(chunk.span(span), escaped(&with));
+                edits.replace(chunk.span(span), escaped(&with.unwrap_or_default()));
             }
         });
     }
-    let said: Vec<_> = records
+    let rules = |text: &[u8], edits: &mut Edits| {
+        redactor.rules(None, text, |span, with| edits.replace(span, with));
+    };
+    for side in [Side::Client, Side::Agent] {
+        let of_side = entries.iter().enumerate().filter(|(_, entry)| entry.from() == side);
+        let (places, texts): (Vec<_>, Vec<_>) =
+            of_side.filter_map(|(place, entry)| Some((place, noise(entry)?))).unzip();
+        streams::redact_lines(&texts, rules, |piece, span, with| {
+            if let Some((_, edits)) = places.get(piece).and_then(|place| changes.get_mut(*place)) {
+                edits.replace(span, with);
+            }
+        });
+    }
+    let (said, texts): (Vec<_>, Vec<_>) = records
         .iter()
         .enumerate()
         .filter_map(|(place, record)| match &record.event {
             Event::Stderr(text) => Some((place, text.as_str())),
             _ => None,
         })
-        .collect();
-    let texts: Vec<_> = said.iter().map(|(_, text)| *text).collect();
+        .unzip();
     let mut errors: Vec<Edits> = texts.iter().map(|_| Edits::default()).collect();
-    let rules =
-        |text: &[u8], edits: &mut Edits| redactor.rules(None, text, |span, with| edits.replace(span, with));
-    streams::redact(&texts, "\n", rules, |piece, span, with| {
+    for (text, edits) in texts.iter().zip(&mut errors) {
+        // One may be JSON, as some logs are.
+        redaction.secrets.search(text.as_bytes(), edits);
+    }
+    streams::redact_lines(&texts, rules, |piece, span, with| {
         if let Some(edits) = errors.get_mut(piece) {
             edits.replace(span, with);
         }
@@ -133,7 +152,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             record.event = Event::Line(Line::new(entry.line.from, bytes).ending(entry.line.end));
         }
     }
-    for ((place, text), edits) in said.into_iter().zip(errors) {
+    for ((place, text), edits) in said.into_iter().zip(texts).zip(errors) {
         if let Some(record) = redacted.get_mut(place) {
             record.event = Event::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
         }
@@ -152,6 +171,13 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         }
     }
     (redacted, redactor)
+}
+
+/// What a line says that is no JSON.
+fn noise<'a>(entry: &Entry<'a>) -> Option<&'a str> {
+    let Said::Noise(_) = &entry.said else { return None };
+    let text = entry.line.text()?;
+    serde_json::from_str::<IgnoredAny>(text).is_err().then_some(text)
 }
 
 /// The session that the answer to a request names.
