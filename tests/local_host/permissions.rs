@@ -1,13 +1,15 @@
 //! Who answers for the user, and with which option.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
-use duologue_client::schema::{RequestPermissionOutcome, ToolKind};
-use duologue_client::{LocalHost, Permissions};
+use duologue_client::schema::{
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
+};
+use duologue_client::{Client, LocalHost, Permissions};
 use serde_json::{Value, json};
 
-use crate::desk::Agent;
+use crate::desk::{Agent, Desk};
 use crate::support::in_time;
 
 const ALL: [&str; 4] = ["allow_once", "allow_always", "reject_once", "reject_always"];
@@ -52,6 +54,7 @@ async fn rules_go_by_kind_and_by_file() {
         let edit =
             |path: &str| json!({"kind": "edit", "content": [{"type": "diff", "path": path, "newText": ""}]});
         let mut agent = agent(permissions()).await;
+        let long = "/a".repeat(100_000);
         for (call, allowed) in [
             (at("read", &[]), true),
             (at("read", &["/etc/passwd"]), true),
@@ -77,6 +80,10 @@ async fn rules_go_by_kind_and_by_file() {
             (at("unheard-of", &[]), false),
             (json!({}), false),
             (json!({"title": "read"}), false),
+            // Where is it?
+            (at("read", &["src/a"]), false),
+            (at("read", &["/p/src/a", ""]), false),
+            (at("read", &[&long]), false),
         ] {
             let expect = if allowed { "allow_once" } else { "reject_once" };
             assert_eq!(answer(&mut agent, "s0", &call, options(&ALL)).await, expect, "{call}");
@@ -109,11 +116,158 @@ async fn an_answer_is_one_of_those_that_fit() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_chooses_no_id_that_stands_twice() {
+    in_time(async {
+        let mut yes = agent(Permissions::new().allow(ToolKind::Read)).await;
+        let mut no = agent(Permissions::new()).await;
+        let option = |id: &str, kind: &str| json!({"optionId": id, "name": kind, "kind": kind});
+        let (same, call) =
+            (json!([option("x", "reject_once"), option("x", "allow_once")]), json!({"kind": "read"}));
+        assert_eq!(answer(&mut yes, "s0", &call, same.clone()).await, "cancelled");
+        assert_eq!(answer(&mut no, "s0", &call, same.clone()).await, "cancelled");
+        let mut more = same;
+        let options = more.as_array_mut().expect("a list");
+        options.extend([option("y", "allow_always"), option("n", "reject_always")]);
+        assert_eq!(answer(&mut yes, "s0", &call, more.clone()).await, "y");
+        assert_eq!(answer(&mut no, "s0", &call, more).await, "n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_in_a_folder_by_every_name_it_has() {
+    in_time(async {
+        let desk = Desk::new();
+        desk.link("out", "../outside");
+        desk.link("alias", "dir");
+        desk.link("new", "../outside/new.txt");
+        desk.link("nowhere", "nowhere");
+        let outside = desk.path("outside");
+        std::os::unix::fs::symlink(desk.root(), desk.path("name")).expect("a link");
+        let permissions = Permissions::new()
+            .allow_in(ToolKind::Edit, desk.root())
+            .deny_in(desk.path("name/dir"))
+            .deny_in(&outside);
+        let mut denied = agent(permissions).await;
+        let mut allowed = agent(Permissions::new().allow_in(ToolKind::Edit, desk.root())).await;
+        let mut anything = agent(Permissions::new().allow(ToolKind::Edit).deny_in(&outside)).await;
+        for (path, in_root, not_outside, passes) in [
+            ("project/file.txt", true, true, true),
+            ("project/to/be/made.txt", true, true, true),
+            ("project/dir/inner.txt", true, true, false),
+            ("project/alias/inner.txt", true, true, false),
+            ("project/alias/to/be/made.txt", true, true, false),
+            ("name/dir/inner.txt", false, true, false),
+            ("project/out/secret.txt", false, false, false),
+            ("project/out/to/be/made.txt", false, false, false),
+            ("project/out/../secret.txt", false, true, false),
+            ("project/out/dir/../secret.txt", false, false, false),
+            ("project/new", false, false, false),
+            ("project/nowhere", false, false, false),
+        ] {
+            let call = json!({"kind": "edit", "locations": [{"path": desk.path(path)}]});
+            for (agent, expect) in
+                [(&mut allowed, in_root), (&mut anything, not_outside), (&mut denied, passes)]
+            {
+                let expect = if expect { "allow_once" } else { "reject_once" };
+                assert_eq!(answer(agent, "s0", &call, options(&ALL)).await, expect, "{path}");
+            }
+        }
+    })
+    .await;
+}
+
+impl Agent {
+    /// Says something of a tool call in session `s0`.
+    async fn update(&mut self, kind: &str, call: Value) {
+        let mut update = call;
+        update["sessionUpdate"] = kind.into();
+        self.script.tell("session/update", json!({"sessionId": "s0", "update": update})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_about_all_that_was_said_of_the_call() {
+    in_time(async {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let permissions = Permissions::new()
+            .allow(ToolKind::Read)
+            .deny_in("/p/.git")
+            .ask(move |question| {
+                seen.lock().expect("no panic").push(serde_json::to_value(question.tool_call).expect("json"));
+                async { RequestPermissionOutcome::selected("allow_always") }
+            });
+        let mut agent = agent(permissions).await;
+        let only = json!({});
+        let read = json!({"toolCallId": "call", "title": "Read", "kind": "read", "locations": [{"path": "/p/a"}]});
+        agent.update("tool_call", read.clone()).await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_once");
+        // It goes by the last word, and by the question first of all.
+        agent.update("tool_call_update", json!({"toolCallId": "call", "locations": [{"path": "/p/.git/x"}]})).await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "reject_once");
+        let here = json!({"locations": [{"path": "/p/a"}]});
+        assert_eq!(answer(&mut agent, "s0", &here, options(&ALL)).await, "allow_once");
+        assert_eq!(asked.lock().expect("no panic").len(), 0);
+        // Another session knows nothing of it, and an ended call is forgotten.
+        agent.open("/tmp", &[]).await;
+        assert_eq!(answer(&mut agent, "s1", &only, options(&ALL)).await, "allow_always");
+        agent.update("tool_call_update", json!({"toolCallId": "call", "status": "completed"})).await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_always");
+        // What was always allowed was that command.
+        for (command, chosen) in [("ls", "allow_always"), ("ls", "allow_once"), ("rm -rf /", "allow_always")] {
+            let run = json!({"toolCallId": "call", "title": "Run", "kind": "execute"});
+            agent.update("tool_call", run).await;
+            let input = json!({"toolCallId": "call", "rawInput": {"command": command}, "rawOutput": "left out"});
+            agent.update("tool_call_update", input).await;
+            assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, chosen, "{command}");
+        }
+        let call = |command: &str| {
+            json!({"toolCallId": "call", "title": "Run", "kind": "execute", "rawInput": {"command": command}})
+        };
+        let nothing = json!({"toolCallId": "call"});
+        assert_eq!(*asked.lock().expect("no panic"), [nothing.clone(), nothing, call("ls"), call("rm -rf /")]);
+        // So many calls are known.
+        agent.update("tool_call", read.clone()).await;
+        for number in 0..255 {
+            agent.update("tool_call", json!({"toolCallId": format!("{number}"), "title": "Wait"})).await;
+        }
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_once");
+        agent.update("tool_call", json!({"toolCallId": "last", "title": "Wait"})).await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_always");
+        // With its turn it is over.
+        agent.update("tool_call", read).await;
+        let turn = agent.sessions[0].prompt("go on").await.expect("a turn");
+        let prompt = agent.script.expect("session/prompt").await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_once");
+        agent.script.end(&prompt, "end_turn").await;
+        assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_always");
+        drop(turn);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closure_is_asked_about_the_whole_call_too() {
+    in_time(async {
+        let client = Client::new(()).on(async |question: RequestPermissionRequest| {
+            let title = question.tool_call.title.unwrap_or_default();
+            Ok(RequestPermissionResponse::new(RequestPermissionOutcome::selected(title)))
+        });
+        let mut agent = Agent::with(client, "/tmp").await;
+        agent.update("tool_call", json!({"toolCallId": "call", "title": "Read"})).await;
+        assert_eq!(answer(&mut agent, "s0", &json!({}), json!([])).await, "Read");
+        assert_eq!(answer(&mut agent, "s0", &json!({"title": "Write"}), json!([])).await, "Write");
+    })
+    .await;
+}
+
 /// Asks, counts, and chooses this option.
 fn choosing(option: &'static str) -> (Permissions, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
-    let permissions = Permissions::new().deny(ToolKind::Delete).ask(move |_| {
+    let permissions = Permissions::new().deny(ToolKind::Fetch).ask(move |_| {
         count.fetch_add(1, SeqCst);
         async move { RequestPermissionOutcome::selected(option) }
     });
@@ -135,6 +289,12 @@ async fn always_is_remembered_for_what_it_was_said_about() {
                 json!({"kind": "edit", "title": format!("Edit {path}"),
                     "content": [{"type": "diff", "path": path, "newText": text}]})
             };
+            let delete = |path: &str| {
+                json!({"kind": "delete", "title": "Delete file", "locations": [{"path": path}]})
+            };
+            let rename = |from: &str, to: &str| {
+                json!({"kind": "move", "title": "Rename", "locations": [{"path": from}, {"path": to}]})
+            };
             let mut times = 0;
             for (session, call, new) in [
                 ("s0", run("git status"), true),
@@ -146,9 +306,21 @@ async fn always_is_remembered_for_what_it_was_said_about() {
                 ("s0", edit("/p/../p/a", "3"), false),
                 ("s0", edit("/p/b", "1"), true),
                 ("s0", json!({"kind": "read", "locations": [{"path": "/p/a"}]}), true),
+                ("s0", delete("/p/scratch.txt"), true),
+                ("s0", delete("/p/scratch.txt"), false),
+                ("s0", delete("/p/important.db"), true),
+                ("s0", rename("/p/a", "/p/b"), true),
+                ("s0", rename("/p/a", "/p/b"), false),
+                ("s0", rename("/p/a", "/p/c"), true),
+                // Too little to know it again.
                 ("s0", json!({"kind": "read"}), true),
+                ("s0", json!({"kind": "read"}), true),
+                ("s0", json!({"kind": "execute", "title": "Run", "rawInput": {}}), true),
+                ("s0", json!({"kind": "execute", "title": "Run", "rawInput": {}}), true),
+                ("s0", json!({"title": "Run", "rawInput": {"command": "ls"}}), true),
+                ("s0", json!({"title": "Run", "rawInput": {"command": "ls"}}), true),
                 ("s0", json!({}), true),
-                ("s0", json!({}), false),
+                ("s0", json!({}), true),
                 ("s1", run("git status"), true),
                 ("s1", edit("/p/a", "1"), true),
                 ("s1", edit("/p/a", "2"), false),
@@ -159,8 +331,8 @@ async fn always_is_remembered_for_what_it_was_said_about() {
                 assert_eq!(asked.load(SeqCst), times, "{call}");
             }
             // Rules come first.
-            let delete = json!({"kind": "delete"});
-            assert_eq!(answer(&mut agent, "s0", &delete, options(&ALL)).await, "reject_once");
+            let fetch = json!({"kind": "fetch"});
+            assert_eq!(answer(&mut agent, "s0", &fetch, options(&ALL)).await, "reject_once");
             assert_eq!(asked.load(SeqCst), times);
         }
     })

@@ -58,6 +58,10 @@ pub trait Host: Send + Sync + 'static {
     /// Lets the user decide whether a tool may run. The default chooses nothing, which the agent
     /// has to treat as a no.
     ///
+    /// What the request leaves out of the tool call is filled in from what the agent has said of that call
+    /// before in the same turn: title, name, kind, content, locations and input. It is known of the last 256
+    /// calls that have not ended, as long as it has less than 1 MiB.
+    ///
     /// When the turn is cancelled the question is answered `cancelled` for you, and this is dropped.
     fn request_permission(
         &self,

@@ -20,6 +20,7 @@
 //! agent gives a [`Connection`]; its [`Session`]s run [`Turn`]s, and a turn is a stream of updates.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod child;
 mod client;
 mod command;

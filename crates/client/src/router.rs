@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use duologue_rpc::{QueueSender, Responder};
 use duologue_schema::{
     AvailableCommand, Conversation, LoadSessionResponse, NewSessionResponse, Plan, PromptResponse,
-    SessionConfigOption, SessionId, SessionModeState, SessionUpdate, UsageUpdate,
+    SessionConfigOption, SessionId, SessionModeState, SessionUpdate, ToolCallUpdate, UsageUpdate,
 };
 
+use crate::calls::OpenCalls;
 use crate::error::Result;
 use crate::events::Event;
 
@@ -84,6 +85,7 @@ pub(crate) struct Route {
 struct Inner {
     state: SessionState,
     conversation: Option<Conversation>,
+    calls: OpenCalls,
     turn: Slot,
     replay: Option<Replaying>,
     between: Between,
@@ -139,6 +141,7 @@ impl Route {
             inner: Mutex::new(Inner {
                 state: SessionState::default(),
                 conversation: fold.then(Conversation::default),
+                calls: OpenCalls::default(),
                 turn: Slot::Free,
                 replay: None,
                 between: Between::nothing(),
@@ -173,6 +176,7 @@ impl Route {
     fn update(&self, update: SessionUpdate, bytes: usize) {
         let mut inner = self.lock();
         inner.state.apply(&update);
+        inner.calls.apply(&update);
         if let Some(conversation) = &mut inner.conversation {
             conversation.apply(&update);
         }
@@ -222,6 +226,7 @@ impl Route {
         if *running != number {
             return;
         }
+        inner.calls = OpenCalls::default();
         if let Some(conversation) = &mut inner.conversation {
             conversation.end_turn();
         }
@@ -318,6 +323,11 @@ impl Route {
             }
             Between::Sent(previous) => previous.finish(),
         }
+    }
+
+    /// Adds what the agent has said of a tool call before; `false` if there was nothing to add.
+    pub(crate) fn complete(&self, call: &mut ToolCallUpdate) -> bool {
+        self.lock().calls.complete(call)
     }
 
     /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled

@@ -136,6 +136,14 @@ impl<H: Host> ClientService<H> {
         }
     }
 
+    /// Tells a question about a tool call what the agent has said of the call before. What comes out are
+    /// the new params, if they have changed.
+    fn complete(&self, request: &mut AgentRequest) -> Option<Box<RawValue>> {
+        let AgentRequest::RequestPermission(question) = request else { return None };
+        let changed = self.router.route(&question.session_id)?.complete(&mut question.tool_call);
+        changed.then(|| serde_json::value::to_raw_value(question).ok()).flatten()
+    }
+
     fn dispatch(&self, request: AgentRequest, reply: Answer) {
         let host = self.host.clone();
         match request {
@@ -202,13 +210,14 @@ impl<H: Host> Service for ClientService<H> {
     fn request(&self, incoming: Incoming<'_>, responder: Responder) {
         let refuse = |responder: Responder, error| responder.respond::<()>(Err(error));
         match AgentRequest::decode(incoming.method, incoming.params) {
-            Some(Ok(request)) => {
+            Some(Ok(mut request)) => {
                 if let Some(fault) = self.fault(&request) {
                     return refuse(responder, fault);
                 }
+                let completed = self.complete(&mut request);
                 let reply = self.answer(&request, responder);
                 match self.closures.0.get(incoming.method) {
-                    Some(closure) => closure(incoming.params, reply),
+                    Some(closure) => closure(completed.as_deref().or(incoming.params), reply),
                     None => self.dispatch(request, reply),
                 }
             }

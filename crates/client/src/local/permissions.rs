@@ -7,12 +7,17 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 
 use duologue_schema::{
-    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
-    ToolCallContent, ToolCallUpdate, ToolKind,
+    PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionId, ToolCallContent,
+    ToolCallUpdate, ToolKind, path_fault,
 };
+
+use super::blocking;
 
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
 type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
+
+/// How many links to what is not there yet are followed.
+const LINKS: u32 = 40;
 
 /// Who answers an agent that asks for permission: rules, what the user said before, the user.
 ///
@@ -21,7 +26,8 @@ type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
 /// 1. What a [`deny`](Self::deny) or [`deny_in`](Self::deny_in) covers is rejected.
 /// 2. What an [`allow`](Self::allow) or [`allow_in`](Self::allow_in) covers is allowed.
 /// 3. What the user answered with an *always* is answered the same way again, in the same session: for
-///    the same files if the call reads or edits files, else for the same call, its title and input alike.
+///    the same files if the call reads or edits files, else for the same call, its files, title and input
+///    alike. A call that does not say its kind, and its files or its input, is asked about again.
 ///    An agent may mean more by its *always*; then it need not ask.
 /// 4. The closure of [`ask`](Self::ask) puts the question to the user.
 /// 5. It is rejected.
@@ -29,9 +35,14 @@ type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
 /// Rules answer *once*, or *always* if the agent offers nothing else, and `cancelled` if it offers no
 /// fitting option at all.
 ///
-/// All this goes by what the request says of the tool call; one that names no kind, as the call was
-/// announced before, is covered by no rule about kinds. It is help for the user of a well-meaning
-/// agent and no fence around another: an agent that means harm does not ask.
+/// All this goes by what the agent says of the tool call, in the request or
+/// [before](crate::Host::request_permission); a call without a kind is covered by no rule about kinds.
+/// It is help for the user of a well-meaning agent and no fence around another: an agent that means harm
+/// does not ask.
+///
+/// Folders are absolute paths. A file is in one by its name and by where its links lead now: both have to
+/// be for it to be allowed, one is enough for it to be denied. Of a relative path nobody knows where it
+/// is, so it is in no folder that is allowed and in every one that is denied.
 ///
 /// ```
 /// use duologue_client::Permissions;
@@ -58,6 +69,7 @@ pub struct Permissions {
     remembered: Mutex<HashMap<Subject, bool>>,
 }
 
+#[derive(Clone)]
 struct Rule {
     allow: bool,
     /// `None` is every kind.
@@ -70,15 +82,20 @@ struct Rule {
 #[derive(PartialEq, Eq, Hash)]
 struct Subject {
     session: SessionId,
-    kind: Option<ToolKind>,
+    kind: ToolKind,
     name: Option<String>,
-    what: What,
+    files: Vec<File>,
+    /// Title and input, unless the files say it all.
+    call: Option<(Option<String>, Option<String>)>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
-enum What {
-    Files(Vec<PathBuf>),
-    Call { title: Option<String>, input: Option<String> },
+/// A file or folder by all its names.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum File {
+    /// Its name without `..`, and where its links lead.
+    At(Vec<PathBuf>),
+    /// Nobody knows where it is.
+    Somewhere(PathBuf),
 }
 
 impl Permissions {
@@ -126,22 +143,29 @@ impl Permissions {
     }
 
     pub(super) async fn answer(&self, request: RequestPermissionRequest) -> RequestPermissionOutcome {
-        let options = request.options.clone();
-        if let Some(allow) = self.ruled(&request.tool_call) {
-            return choose(&options, allow);
+        let (rules, kind, paths) =
+            (self.rules.clone(), request.tool_call.kind.clone(), paths(&request.tool_call));
+        let looked_up = blocking(move || {
+            let mut files: Vec<_> = paths.iter().map(|path| File::of(path)).collect();
+            files.sort();
+            files.dedup();
+            Ok((ruled(&rules, kind.as_ref(), &files), files))
+        });
+        let Ok((ruled, files)) = looked_up.await else { return request.outcome(false) };
+        if let Some(allow) = ruled {
+            return request.outcome(allow);
         }
-        let subject = Subject::of(&request);
-        if let Some(&allow) = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).get(&subject) {
-            return choose(&options, allow);
+        let subject = Subject::of(&request, files);
+        let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
+            return request.outcome(allow);
         }
-        let Some(ask) = &self.ask else { return choose(&options, false) };
-        let outcome = ask(request).await;
+        let Some(ask) = &self.ask else { return request.outcome(false) };
+        let outcome = ask(request.clone()).await;
         let RequestPermissionOutcome::Selected(selected) = &outcome else {
             return RequestPermissionOutcome::Cancelled;
         };
-        let mut chosen = options.iter().filter(|option| option.option_id == selected.option_id);
-        // Of two options with one id, nobody knows which the agent will take it for.
-        let (Some(option), None) = (chosen.next(), chosen.next()) else {
+        let Some(option) = request.option(&selected.option_id) else {
             return RequestPermissionOutcome::Cancelled;
         };
         let always = match option.kind {
@@ -149,26 +173,26 @@ impl Permissions {
             PermissionOptionKind::RejectAlways => Some(false),
             _ => None,
         };
-        if let Some(allow) = always {
-            self.remembered.lock().unwrap_or_else(PoisonError::into_inner).insert(subject, allow);
+        if let (Some(subject), Some(allow)) = (subject, always) {
+            remembered().insert(subject, allow);
         }
         outcome
     }
+}
 
-    fn ruled(&self, call: &ToolCallUpdate) -> Option<bool> {
-        let files = files(call);
-        let covers = |rule: &&Rule| {
-            let kind = rule.kind.is_none() || rule.kind == call.kind;
-            let folder = rule.folder.as_deref().is_none_or(|folder| match rule.allow {
-                true => !files.is_empty() && files.iter().all(|file| is_in(file, folder)),
-                false => files.iter().any(|file| is_in(file, folder)),
-            });
-            kind && folder
-        };
-        let mut covering = self.rules.iter().filter(covers).map(|rule| rule.allow).peekable();
-        covering.peek()?;
-        Some(covering.all(|allow| allow))
-    }
+/// What the rules say, if they say anything.
+fn ruled(rules: &[Rule], kind: Option<&ToolKind>, files: &[File]) -> Option<bool> {
+    let covers = |rule: &&Rule| {
+        let folder = rule.folder.as_deref().map(File::of);
+        let folder = folder.is_none_or(|folder| match rule.allow {
+            true => !files.is_empty() && files.iter().all(|file| file.is_surely_in(&folder)),
+            false => files.iter().any(|file| file.may_be_in(&folder)),
+        });
+        folder && (rule.kind.is_none() || rule.kind.as_ref() == kind)
+    };
+    let mut covering = rules.iter().filter(covers).map(|rule| rule.allow).peekable();
+    covering.peek()?;
+    Some(covering.all(|allow| allow))
 }
 
 impl std::fmt::Debug for Permissions {
@@ -179,36 +203,65 @@ impl std::fmt::Debug for Permissions {
 }
 
 impl Subject {
-    fn of(request: &RequestPermissionRequest) -> Self {
+    /// `None` if the request says too little to know the same thing again.
+    fn of(request: &RequestPermissionRequest, files: Vec<File>) -> Option<Self> {
         let call = &request.tool_call;
-        let files = files(call);
-        let what = match call.kind {
-            Some(ToolKind::Read | ToolKind::Edit) if !files.is_empty() => What::Files(files),
-            _ => What::Call {
-                title: call.title.clone(),
-                input: call.raw_input.as_ref().map(|input| input.get().to_owned()),
-            },
-        };
-        let session = request.session_id.clone();
-        Subject { session, kind: call.kind.clone(), name: call.name.clone(), what }
+        let kind = call.kind.clone()?;
+        let input = call.raw_input.as_ref().map(|input| input.get().to_owned());
+        // Agents announce calls whose input they do not have yet with an empty one.
+        let empty = |input: &String| !input.contains(|c: char| !c.is_whitespace() && !"{}[]\"".contains(c));
+        if files.is_empty() && input.as_ref().is_none_or(empty) {
+            return None;
+        }
+        let files_say_it = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
+        let call_says = (!files_say_it).then(|| (call.title.clone(), input));
+        let (session, name) = (request.session_id.clone(), call.name.clone());
+        Some(Subject { session, kind, name, files, call: call_says })
     }
 }
 
-/// The files a tool call names, `..` resolved by name.
-fn files(call: &ToolCallUpdate) -> Vec<PathBuf> {
-    let locations = call.locations.iter().flatten().map(|location| &location.path);
+/// The paths a tool call names.
+fn paths(call: &ToolCallUpdate) -> Vec<PathBuf> {
+    let locations = call.locations.iter().flatten().map(|location| location.path.clone());
     let changes = call.content.iter().flatten().filter_map(|content| match content {
-        ToolCallContent::Diff(diff) => Some(&diff.path),
+        ToolCallContent::Diff(diff) => Some(diff.path.clone()),
         _ => None,
     });
-    let mut files: Vec<_> = locations.chain(changes).map(|path| plain(path)).collect();
-    files.sort();
-    files.dedup();
-    files
+    locations.chain(changes).collect()
 }
 
-fn is_in(file: &Path, folder: &Path) -> bool {
-    file.starts_with(plain(folder))
+impl File {
+    fn of(path: &Path) -> Self {
+        let plain = plain(path);
+        // `..` behind a link leads elsewhere for the system than by name.
+        match (path_fault(path), real(path, LINKS), real(&plain, LINKS)) {
+            (None, Some(real), Some(plainly_real)) => {
+                let mut names = vec![plain, real, plainly_real];
+                names.sort();
+                names.dedup();
+                File::At(names)
+            }
+            _ => File::Somewhere(path.to_owned()),
+        }
+    }
+
+    fn may_be_in(&self, folder: &File) -> bool {
+        match (self, folder) {
+            (File::At(names), File::At(folders)) => names.iter().any(|name| is_in(name, folders)),
+            _ => true,
+        }
+    }
+
+    fn is_surely_in(&self, folder: &File) -> bool {
+        match (self, folder) {
+            (File::At(names), File::At(folders)) => names.iter().all(|name| is_in(name, folders)),
+            _ => false,
+        }
+    }
+}
+
+fn is_in(name: &Path, folders: &[PathBuf]) -> bool {
+    folders.iter().any(|folder| name.starts_with(folder))
 }
 
 /// The path without `.` and `..`.
@@ -226,13 +279,17 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// The option that says this and no more, else the one that says it for always.
-fn choose(options: &[PermissionOption], allow: bool) -> RequestPermissionOutcome {
-    use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
-
-    let kinds = if allow { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
-    let fitting = kinds.iter().find_map(|kind| options.iter().find(|option| option.kind == *kind));
-    fitting.map_or(RequestPermissionOutcome::Cancelled, |option| {
-        RequestPermissionOutcome::selected(option.option_id.clone())
-    })
+/// Where the links of a path lead, as far as it exists.
+fn real(path: &Path, links: u32) -> Option<PathBuf> {
+    let ancestors: Vec<_> = path.ancestors().collect();
+    let there = *ancestors.get(ancestors.partition_point(|path| path.canonicalize().is_err()))?;
+    let real = there.canonicalize().ok()?;
+    let rest = path.strip_prefix(there).ok()?;
+    let mut parts = rest.components();
+    let Some(next) = parts.next() else { return Some(real) };
+    match real.join(next).read_link() {
+        // To something that is not there.
+        Ok(target) => self::real(&real.join(target).join(parts.as_path()), links.checked_sub(1)?),
+        Err(_) => Some(plain(&real.join(rest))),
+    }
 }

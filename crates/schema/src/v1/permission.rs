@@ -17,6 +17,44 @@ pub struct RequestPermissionRequest {
     pub options: Vec<PermissionOption>,
 }
 
+impl RequestPermissionRequest {
+    /// The option with this id, unless there is none, or several: nobody knows which of those the agent
+    /// will take it for.
+    #[must_use]
+    pub fn option(&self, id: &PermissionOptionId) -> Option<&PermissionOption> {
+        let mut options = self.options.iter().filter(|option| option.option_id == *id);
+        options.next().filter(|_| options.next().is_none())
+    }
+
+    /// Yes or no: the option that says it for this time, else the one that says it from now on, else
+    /// `cancelled`.
+    ///
+    /// ```
+    /// use duologue_schema::{
+    ///     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallUpdate,
+    /// };
+    ///
+    /// let yes = PermissionOption::new("y", "Yes", PermissionOptionKind::AllowOnce);
+    /// let request = RequestPermissionRequest::new("session", ToolCallUpdate::new("call"), vec![yes]);
+    /// assert_eq!(request.outcome(true), RequestPermissionOutcome::selected("y"));
+    /// assert_eq!(request.outcome(false), RequestPermissionOutcome::Cancelled);
+    /// ```
+    #[must_use]
+    pub fn outcome(&self, allow: bool) -> RequestPermissionOutcome {
+        use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
+
+        let kinds = if allow { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
+        let fits = |option: &&PermissionOption, kind| {
+            option.kind == kind && self.option(&option.option_id).is_some()
+        };
+        let fitting =
+            kinds.into_iter().find_map(|kind| self.options.iter().find(|option| fits(option, kind.clone())));
+        fitting.map_or(RequestPermissionOutcome::Cancelled, |option| {
+            RequestPermissionOutcome::selected(option.option_id.clone())
+        })
+    }
+}
+
 /// One of the answers to choose from.
 #[wire]
 pub struct PermissionOption {
