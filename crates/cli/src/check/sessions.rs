@@ -285,7 +285,7 @@ fn story(records: &[Record], session: &str) -> usize {
 fn story_of<'a>(all: &'a [Entry<'a>], session: &'a str) -> impl Iterator<Item = &'a Entry<'a>> {
     all.iter().filter(move |entry| {
         let update = match &entry.said {
-            Said::Notification { params: Some(params), method } if method == "session/update" => {
+            Said::Notification { params: Some(params), method, .. } if method == "session/update" => {
                 serde_json::from_str::<Value>(params.get()).unwrap_or_default()
             }
             _ => return false,

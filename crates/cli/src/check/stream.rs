@@ -281,7 +281,7 @@ fn result_fault(method: &str, result: &RawValue) -> Option<String> {
 }
 
 fn unknown_update(entry: &Entry<'_>) -> Option<String> {
-    let Said::Notification { method, params } = &entry.said else { return None };
+    let Said::Notification { method, params, .. } = &entry.said else { return None };
     match AgentNotification::decode(method, *params)?.ok()? {
         AgentNotification::SessionUpdate(told) => match told.update {
             SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
