@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::format::{Header, Record};
+use crate::format::{Header, Record, Side};
 use crate::import::Importer;
 use crate::reader::Reader;
-use crate::reading::{Entry, entries};
+use crate::reading::{Entry, Said, entries};
 
 /// A recorded conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +124,22 @@ impl Transcript {
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<'_>> {
         entries(&self.records)
+    }
+
+    /// The folder that the client gave its first session.
+    #[must_use]
+    pub fn cwd(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            cwd: String,
+        }
+        let asked = |entry: Entry<'_>| match entry.said {
+            Said::Request { params: Some(params), .. } if entry.line.from == Side::Client => {
+                serde_json::from_str::<Named>(params.get()).ok().map(|named| named.cwd)
+            }
+            _ => None,
+        };
+        self.entries().into_iter().filter_map(asked).find(|folder| !folder.is_empty())
     }
 }
 

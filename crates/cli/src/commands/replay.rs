@@ -155,7 +155,7 @@ impl Args {
         if let Some(cwd) = &self.cwd {
             return Ok(Some(std::path::absolute(cwd)?));
         }
-        let is_there = Replay::recorded_cwd(transcript).is_none_or(|recorded| Path::new(&recorded).is_dir());
+        let is_there = transcript.cwd().is_none_or(|recorded| Path::new(&recorded).is_dir());
         if is_there { Ok(None) } else { Ok(Some(std::env::current_dir()?)) }
     }
 

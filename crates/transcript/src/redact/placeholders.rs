@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::names::Kind;
-use super::shapes::SECRET;
+pub(crate) use super::shapes::SECRET;
 use crate::format::Redacted;
 
 /// What stands for home and for the folder for temporary files.

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use serde_json_path::{JsonPath, ParseError};
 
-use super::names::{Names, OPTION, Pair, SESSION, is_id};
+use super::names::{Folder, Names, OPTION, Pair, SESSION, is_id};
 
 /// The places that are not compared.
 #[derive(Clone, Debug)]
@@ -80,7 +80,9 @@ pub(super) struct Comparison<'a> {
     lane: usize,
     freedom: Freedom,
     /// Placeholders of a redacted recording stand for any text.
-    holes: bool,
+    holes: Option<&'static Regex>,
+    /// The folders that the message itself brings.
+    folders: Vec<Folder>,
     /// The places that differ, and what was recorded there.
     places: Vec<(Vec<String>, Value)>,
     /// The names that would make the rest equal.
@@ -89,8 +91,22 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(names: &'a Names, lane: usize, freedom: Freedom, holes: bool) -> Self {
-        Comparison { names, lane, freedom, holes, places: Vec::new(), pairs: Vec::new(), path: Vec::new() }
+    pub(super) fn new(
+        names: &'a Names,
+        lane: usize,
+        freedom: Freedom,
+        holes: Option<&'static Regex>,
+    ) -> Self {
+        Comparison {
+            names,
+            lane,
+            freedom,
+            holes,
+            folders: Vec::new(),
+            places: Vec::new(),
+            pairs: Vec::new(),
+            path: Vec::new(),
+        }
     }
 
     /// Compares; the ignored places are left out.
@@ -98,8 +114,27 @@ impl<'a> Comparison<'a> {
         let (mut recorded, mut live) = (recorded.clone(), live.clone());
         ignored.blank(&mut recorded);
         ignored.blank(&mut live);
+        self.introduce(&recorded, &live);
         self.values(&recorded, &live);
         self
+    }
+
+    /// Takes the folders that a client gives its session: each session says its folders once more, and
+    /// they may be others.
+    fn introduce(&mut self, recorded: &Value, live: &Value) {
+        if self.freedom != Freedom::Client {
+            return;
+        }
+        let folders = |value: &Value| {
+            let more = value.get("additionalDirectories").and_then(Value::as_array).into_iter().flatten();
+            let all = std::iter::once(value.get("cwd")).chain(more.map(Some));
+            all.map(|folder| folder.and_then(Value::as_str).map(str::to_owned)).collect::<Vec<_>>()
+        };
+        for (recorded, live) in folders(recorded).into_iter().zip(folders(live)) {
+            let (Some(recorded), Some(live)) = (recorded, live) else { continue };
+            self.folders.extend(Folder::new(&recorded, &live));
+            self.pairs.push(Pair::Folder { recorded, live });
+        }
     }
 
     pub(super) fn is_equal(&self) -> bool {
@@ -122,7 +157,7 @@ impl<'a> Comparison<'a> {
         let mut expected = live.clone();
         // From the end, since what a longer list has too much is removed.
         for (path, recorded) in self.places.iter().rev() {
-            put(&mut expected, path, translated(self.names, self.lane, recorded));
+            put(&mut expected, path, self.translated(recorded));
         }
         text_diff(&format!("{expected:#}\n"), &format!("{live:#}\n"))
     }
@@ -147,7 +182,7 @@ impl<'a> Comparison<'a> {
                 }
             }
             (Value::String(recorded), Value::String(live)) => self.texts(recorded, live),
-            (Value::String(recorded), _) if self.holes && is_hole(recorded) => {}
+            (Value::String(recorded), _) if self.holes.is_some_and(|holes| is_hole(holes, recorded)) => {}
             (recorded, live) if recorded == live || (is_empty(recorded) && is_empty(live)) => {}
             (recorded, _) => self.differ(recorded),
         }
@@ -167,21 +202,11 @@ impl<'a> Comparison<'a> {
             }
             return;
         }
-        if recorded == live && !self.is_folder() {
+        if recorded == live || self.is_folder() {
             return;
         }
-        if self.is_folder() {
-            // Each session says its folders once more, and they may be others.
-            self.pairs.push(Pair::Folder { recorded: recorded.into(), live: live.into() });
-            return;
-        }
-        let expected = self.names.translate(self.lane, recorded);
-        // Folders that this very message introduces count as well.
-        let expected = self.pairs.iter().fold(expected.into_owned(), |text, pair| match pair {
-            Pair::Folder { recorded, live } => text.replace(recorded, live),
-            Pair::Id { .. } => text,
-        });
-        if expected != live && !(self.holes && fits(&expected, live)) {
+        let expected = self.names.translate(self.lane, &self.folders, recorded);
+        if expected != live && !self.holes.is_some_and(|holes| fits(holes, &expected, live)) {
             self.differ(&recorded.into());
         }
     }
@@ -217,6 +242,29 @@ impl<'a> Comparison<'a> {
     fn differ(&mut self, recorded: &Value) {
         self.places.push((self.path.clone(), recorded.clone()));
     }
+
+    /// A recorded value in live words, for people to compare.
+    fn translated(&self, value: &Value) -> Value {
+        let mut value = value.clone();
+        self.translate("", &mut value);
+        value
+    }
+
+    fn translate(&self, member: &str, value: &mut Value) {
+        match value {
+            Value::String(text) if is_id(member) => {
+                if let Some(live) = self.names.id(self.lane, member, text) {
+                    *text = live.into();
+                }
+            }
+            Value::String(text) => {
+                *text = self.names.translate(self.lane, &self.folders, text).into_owned();
+            }
+            Value::Array(list) => list.iter_mut().for_each(|value| self.translate(member, value)),
+            Value::Object(map) => map.iter_mut().for_each(|(name, value)| self.translate(name, value)),
+            _ => {}
+        }
+    }
 }
 
 /// Puts a value at a place; null is left out.
@@ -247,20 +295,13 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A placeholder as redaction writes it: `[time]`, `[session-1.request-2]`.
-fn holes() -> &'static Regex {
-    static HOLES: std::sync::OnceLock<Regex> = std::sync::OnceLock::new();
-    #[allow(clippy::unwrap_used, reason = "a constant, which a test reads")]
-    HOLES.get_or_init(|| Regex::new(r"\[[a-z]+(?:[-.][a-z0-9]+)*\]").unwrap())
-}
-
-fn is_hole(text: &str) -> bool {
-    holes().find(text).is_some_and(|found| found.len() == text.len())
+fn is_hole(holes: &Regex, text: &str) -> bool {
+    holes.find(text).is_some_and(|found| found.len() == text.len())
 }
 
 /// Whether `live` is `pattern` with something in place of each placeholder.
-fn fits(pattern: &str, live: &str) -> bool {
-    let mut parts = holes().split(pattern);
+fn fits(holes: &Regex, pattern: &str, live: &str) -> bool {
+    let mut parts = holes.split(pattern);
     let Some(mut rest) = parts.next().and_then(|first| live.strip_prefix(first)) else { return false };
     let mut parts = parts.peekable();
     while let Some(part) = parts.next() {
@@ -271,26 +312,6 @@ fn fits(pattern: &str, live: &str) -> bool {
         rest = after;
     }
     rest.is_empty()
-}
-
-/// A recorded value in live words, for people to compare.
-fn translated(names: &Names, lane: usize, value: &Value) -> Value {
-    fn walk(names: &Names, lane: usize, member: &str, value: &mut Value) {
-        match value {
-            Value::String(text) if is_id(member) => {
-                if let Some(live) = names.id(lane, member, text) {
-                    *text = live.into();
-                }
-            }
-            Value::String(text) => *text = names.translate(lane, text).into_owned(),
-            Value::Array(list) => list.iter_mut().for_each(|value| walk(names, lane, member, value)),
-            Value::Object(map) => map.iter_mut().for_each(|(name, value)| walk(names, lane, name, value)),
-            _ => {}
-        }
-    }
-    let mut value = value.clone();
-    walk(names, lane, "", &mut value);
-    value
 }
 
 /// The difference of two texts: `-` is recorded, `+` is live.
@@ -305,10 +326,13 @@ pub(super) fn text_diff(recorded: &str, live: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Redacted;
+    use crate::redact::placeholders::placeholders;
     use serde_json::json;
 
     fn compare(freedom: Freedom, holes: bool, recorded: &Value, live: &Value) -> (Option<String>, Vec<Pair>) {
         let names = Names::default();
+        let holes = holes.then(|| placeholders(Redacted::Everything)).flatten();
         let result = Comparison::new(&names, 1, freedom, holes).run(&Ignored::default(), recorded, live);
         (result.first(), result.pairs)
     }
@@ -344,7 +368,7 @@ mod tests {
         let recorded = json!({"cwd": "/a", "_meta": {}, "list": [1, 2], "gone": true});
         let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
         let names = Names::default();
-        let comparison = Comparison::new(&names, 1, Freedom::Client, false);
+        let comparison = Comparison::new(&names, 1, Freedom::Client, None);
         let diff = comparison.run(&Ignored::default(), &recorded, &live).diff(&live);
         insta::assert_snapshot!(diff, @r#"
         --- recorded
@@ -381,11 +405,14 @@ mod tests {
 
     #[test]
     fn placeholders_stand_for_any_text() {
+        let everything = placeholders(Redacted::Everything).unwrap();
+        let fits = |pattern, live| fits(everything, pattern, live);
         assert!(fits("at [time] in [cwd]/a", "at 12:30 in /home/a"));
         assert!(fits("[time]", ""));
         assert!(fits("plain", "plain"));
         assert!(!fits("at [time] in", "at 12:30 on"));
         assert!(!fits("a [time] b [time] c", "a 1 c"));
+        assert!(!fits("fix a[i] now", "fix a completely different thing now"));
         let holes = |holes| compare(Freedom::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
         assert_eq!(holes(true), None);
         assert!(holes(false).is_some());

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use duologue_rpc::Message;
+use duologue_rpc::{Malformed, Message};
 use duologue_schema::{CancelNotification, CancelRequestNotification, Notification, PromptRequest, Request};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::format::{Event, Exit, Record, Side};
-use crate::reading::{Entry, Said, entries};
+use crate::reading::{Entry, Said, entries, id_key, request_of};
+use crate::transcript::Transcript;
 
 /// The lane of what concerns the whole connection.
 pub(super) const CONNECTION: usize = 0;
@@ -33,8 +34,9 @@ pub(super) enum Kind {
     Request { id: String, method: String, answer: Option<usize> },
     /// `late` when it withdraws what had been answered: it may come or not.
     Notification { method: String, late: bool },
-    /// `request` is the cue it answers.
-    Response { request: Option<usize> },
+    /// `request` is the cue it answers. `lost` when the answer itself is not in the recording, which
+    /// ends or has a gap before it.
+    Response { request: Option<usize>, lost: bool },
     /// A line that is no message, or one of stderr.
     Aside,
     /// The end of the output.
@@ -66,48 +68,70 @@ pub(super) struct Cues {
 }
 
 impl Cues {
-    pub(super) fn new(records: &[Record], plays: Side) -> Self {
+    pub(super) fn new(transcript: &Transcript, plays: Side) -> Self {
+        let records = transcript.records();
         let entries = entries(records);
         let mut lanes = Lanes { numbers: HashMap::new(), names: vec![None] };
         let mut open = Open::default();
+        let mut unanswered = Unanswered::default();
         let mut cues: Vec<Cue> = Vec::new();
         let (mut client_closed, mut agent_died) = (None, false);
-        let mut said = entries.iter().peekable();
+        let mut said = entries.iter().enumerate().peekable();
+        let mut now = Duration::ZERO;
         for (index, record) in records.iter().enumerate() {
-            let mut cue = |lane, ours, kind| {
-                cues.push(Cue { record: index, at: record.at, lane, ours, kind, state: State::Waiting });
-            };
+            now = record.at;
+            let cue =
+                |lane, ours, kind| Cue { record: index, at: now, lane, ours, kind, state: State::Waiting };
             match &record.event {
                 Event::Line(line) => {
-                    let Some(entry) = said.next_if(|entry| entry.record == index) else { continue };
+                    let Some((place, entry)) = said.next_if(|(_, entry)| entry.record == index) else {
+                        continue;
+                    };
                     let lane = lanes.number(entry);
-                    let (ours, kind) = (line.from == plays, open.kind(entry));
+                    let ours = line.from == plays;
+                    let kind = open.kind(place, entry, ours);
+                    if let (false, Kind::Request { answer, .. }) = (ours, &kind) {
+                        // Who has heard nothing asks nothing more.
+                        cues.extend(unanswered.lost(Some(lane), now));
+                        if answer.is_none() {
+                            unanswered.open.push((place, lane, index));
+                        }
+                    }
                     if ours || !matches!(entry.said, Said::Blank) {
-                        cue(lane, ours, kind);
+                        cues.push(cue(lane, ours, kind));
                     }
                 }
-                Event::Stderr(_) => cue(CONNECTION, plays == Side::Agent, Kind::Aside),
+                Event::Stderr(_) => cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Aside)),
                 Event::Eof(Side::Client) => {
+                    cues.extend(unanswered.lost(None, now));
                     client_closed.get_or_insert(cues.len());
                 }
                 Event::Eof(Side::Agent) => {
+                    cues.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cue(CONNECTION, plays == Side::Agent, Kind::Eof);
+                    cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Eof));
                 }
                 Event::Exit(exit) => {
+                    cues.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cue(CONNECTION, plays == Side::Agent, Kind::Exit(*exit));
+                    cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Exit(*exit)));
                 }
-                Event::Dropped { .. } | Event::Unknown(_) => {}
+                Event::Dropped { .. } => unanswered.gap(),
+                Event::Unknown(_) => {}
             }
         }
-        let cue_of: HashMap<usize, usize> =
-            cues.iter().enumerate().map(|(at, cue)| (cue.record, at)).collect();
-        for cue in &mut cues {
-            if let Kind::Request { answer: other, .. } | Kind::Response { request: other } = &mut cue.kind {
-                *other = other.and_then(|entry| cue_of.get(&entries.get(entry)?.record).copied());
-            }
+        let ends = client_closed.is_some() || agent_died;
+        if transcript.is_cut() || !ends {
+            unanswered.gap();
+            cues.extend(unanswered.lost(None, now));
         }
+        if transcript.is_cut() && !ends && plays == Side::Agent {
+            // What it did next is not known, so it does nothing any more.
+            let (record, kind) = (records.len(), Kind::Eof);
+            cues.push(Cue { record, at: now, lane: CONNECTION, ours: true, kind, state: State::Waiting });
+            agent_died = true;
+        }
+        link(&mut cues, &entries);
         Cues { cues, lanes: lanes.names, client_closed, agent_died }
     }
 
@@ -127,6 +151,51 @@ impl Cues {
 
     pub(super) fn is_waiting(&self, at: usize) -> bool {
         self.state(at) == State::Waiting
+    }
+}
+
+/// Turns places among the entries into places among the cues.
+fn link(cues: &mut [Cue], entries: &[Entry<'_>]) {
+    let is_lost = |cue: &Cue| matches!(cue.kind, Kind::Response { lost: true, .. });
+    let said = cues.iter().enumerate().filter(|(_, cue)| !is_lost(cue));
+    let cue_of: HashMap<usize, usize> = said.map(|(at, cue)| (cue.record, at)).collect();
+    let mut lost = Vec::new();
+    for (at, cue) in cues.iter_mut().enumerate() {
+        if let Kind::Request { answer: other, .. } | Kind::Response { request: other, .. } = &mut cue.kind {
+            *other = other.and_then(|entry| cue_of.get(&entries.get(entry)?.record).copied());
+        }
+        if let Kind::Response { request: Some(request), lost: true } = cue.kind {
+            lost.push((request, at));
+        }
+    }
+    for (request, at) in lost {
+        if let Some(Kind::Request { answer, .. }) = cues.get_mut(request).map(|cue| &mut cue.kind) {
+            *answer = Some(at);
+        }
+    }
+}
+
+/// Requests of the other side that have no answer in the recording: the entry, its lane and record.
+#[derive(Default)]
+struct Unanswered {
+    open: Vec<(usize, usize, usize)>,
+    /// Those asked before a gap, in which the answer may have been.
+    lost: Vec<(usize, usize, usize)>,
+}
+
+impl Unanswered {
+    fn gap(&mut self) {
+        self.lost.append(&mut self.open);
+    }
+
+    /// The answers that were lost, in one lane or in all.
+    fn lost(&mut self, only: Option<usize>, at: Duration) -> Vec<Cue> {
+        let lost = self.lost.extract_if(.., |(_, lane, _)| only.is_none_or(|only| only == *lane));
+        lost.map(|(place, lane, record)| {
+            let kind = Kind::Response { request: Some(place), lost: true };
+            Cue { record, at, lane, ours: true, kind, state: State::Waiting }
+        })
+        .collect()
     }
 }
 
@@ -152,17 +221,19 @@ impl Lanes {
 #[derive(Default)]
 struct Open {
     ids: HashSet<(Side, String)>,
+    /// Requests that are none, but have an id, by where they stand.
+    malformed: HashMap<(Side, String), usize>,
     /// How many prompts each session runs.
     prompts: HashMap<String, usize>,
 }
 
 impl Open {
-    fn kind(&mut self, entry: &Entry<'_>) -> Kind {
+    fn kind(&mut self, place: usize, entry: &Entry<'_>, ours: bool) -> Kind {
         let session = entry.session.as_ref().map_or("", |id| id.as_str());
         let is_prompt = entry.method() == Some(PromptRequest::METHOD);
         match &entry.said {
             Said::Request { id, method, answer, .. } => {
-                self.ids.insert((entry.from(), id.token().into()));
+                self.ids.insert((entry.from(), id_key(id.token())));
                 if is_prompt {
                     *self.prompts.entry(session.into()).or_default() += 1;
                 }
@@ -170,65 +241,69 @@ impl Open {
             }
             Said::Notification { method, params } => {
                 let late = if method == CancelRequestNotification::METHOD {
-                    named_request(*params).is_none_or(|id| !self.ids.contains(&(entry.from(), id)))
+                    request_of(*params).is_none_or(|id| !self.ids.contains(&(entry.from(), id)))
                 } else {
                     method == CancelNotification::METHOD
                         && self.prompts.get(session).is_none_or(|it| *it == 0)
                 };
                 Kind::Notification { method: method.to_string(), late }
             }
+            Said::Response { id, request: None, .. } if ours => {
+                let asked = self.malformed.remove(&(entry.from().other(), id_key(id.get())));
+                // The id null answers nobody.
+                if asked.is_none() && id.get() == "null" {
+                    return Kind::Aside;
+                }
+                Kind::Response { request: asked, lost: false }
+            }
             Said::Response { id, request, .. } => {
-                self.ids.remove(&(entry.from().other(), id.get().into()));
+                self.ids.remove(&(entry.from().other(), id_key(id.get())));
                 if let (true, Some(running)) = (is_prompt, self.prompts.get_mut(session)) {
                     *running = running.saturating_sub(1);
                 }
-                Kind::Response { request: *request }
+                Kind::Response { request: *request, lost: false }
+            }
+            Said::Noise(Malformed::Request(id, _)) => {
+                self.malformed.insert((entry.from(), id_key(id.token())), place);
+                Kind::Aside
             }
             Said::Noise(_) | Said::Blank => Kind::Aside,
         }
     }
 }
 
-/// The token of the id that `requestId` names.
-pub(super) fn named_request(params: Option<&RawValue>) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Named<'a> {
-        #[serde(borrow)]
-        request_id: &'a RawValue,
-    }
-    serde_json::from_str::<Named<'_>>(params?.get()).ok().map(|named| named.request_id.get().into())
+/// What a message is about. One that cannot be held in memory (`1e400`) is its text, which nothing
+/// else is equal to.
+pub(super) fn body(raw: Option<&RawValue>) -> Value {
+    let Some(raw) = raw else { return Value::Null };
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| json!({ "unreadable": raw.get() }))
 }
 
 /// The params of a request or notification, the result or the error of an answer.
 pub(super) fn content(record: &Record) -> Value {
-    let read = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
     let message = record.line().and_then(|line| line.message()).and_then(Result::ok);
     match message {
-        Some(Message::Request { params, .. } | Message::Notification { params, .. }) => read(params),
-        Some(Message::Response { outcome, .. }) => Some(outcome_value(&outcome)),
-        _ => None,
+        Some(Message::Request { params, .. } | Message::Notification { params, .. }) => body(params),
+        Some(Message::Response { outcome, .. }) => outcome_value(&outcome),
+        _ => Value::Null,
     }
-    .unwrap_or_default()
 }
 
 /// An outcome as JSON with one member, `result` or `error`.
 pub(super) fn outcome_value(outcome: &duologue_rpc::Outcome<'_>) -> Value {
     use duologue_rpc::Outcome;
     match outcome {
-        Outcome::Result(raw) => {
-            serde_json::json!({ "result": serde_json::from_str::<Value>(raw.get()).unwrap_or_default() })
-        }
+        Outcome::Result(raw) => json!({ "result": body(Some(raw)) }),
         // What an error says is for people; what it means is its code.
-        Outcome::Error(error) => serde_json::json!({ "error": { "code": error.code } }),
-        _ => serde_json::json!({ "error": {} }),
+        Outcome::Error(error) => json!({ "error": { "code": error.code } }),
+        _ => json!({ "error": {} }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Line;
+    use crate::format::{Header, Line};
 
     fn records(lines: &[(Side, &str)]) -> Vec<Record> {
         let record = |(at, (from, text)): (usize, &(Side, &str))| {
@@ -250,9 +325,9 @@ mod tests {
             (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}"#),
             (Agent, "noise"),
         ]);
-        let cues = Cues::new(&records, Side::Agent);
+        let cues = Cues::new(&Transcript::new(Header::new("by hand"), records), Side::Agent);
         let lanes: Vec<_> = cues.cues.iter().map(|cue| cue.lane).collect();
-        assert_eq!(lanes, [1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(lanes, [1, 1, 1, 1, 1, 1, 1, 0]);
         let late: Vec<_> = cues
             .cues
             .iter()
@@ -262,7 +337,7 @@ mod tests {
             })
             .collect();
         assert_eq!(late, [true, false, true]);
-        assert_eq!(cues.get(5).map(|cue| &cue.kind), Some(&Kind::Response { request: Some(3) }));
+        assert_eq!(cues.get(5).map(|cue| &cue.kind), Some(&Kind::Response { request: Some(3), lost: false }));
         assert_eq!(cues.lanes, [None, Some("s".to_owned())]);
     }
 }

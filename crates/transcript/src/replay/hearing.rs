@@ -10,11 +10,12 @@ use duologue_schema::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cues::{CONNECTION, Kind, State, named_request, outcome_value};
+use super::cues::{CONNECTION, Kind, State, body, outcome_value};
 use super::names::SESSION;
 use super::player::Player;
 use super::report::Difference;
 use crate::format::Side;
+use crate::reading::{id_key, request_of};
 
 impl Player {
     /// Takes a line of the other side.
@@ -39,8 +40,7 @@ impl Player {
     }
 
     fn request(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>, now: Duration) {
-        let live: Value =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        let live = body(params);
         let session =
             live.get(SESSION).and_then(Value::as_str).map(|live| self.names.session(live).to_owned());
         let candidates = self.expected.get(method).cloned().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Player {
         if let Some(Kind::Request { id: recorded, .. }) = self.cues.get(at).map(|cue| &cue.kind) {
             self.names.learn_request(false, recorded, id.token());
         }
-        self.taken.insert(id.token().into(), at);
+        self.take(at, id.token());
         if let Some(expected) = self.expected.get_mut(method) {
             expected.retain(|other| *other != at);
         }
@@ -118,7 +118,7 @@ impl Player {
 
     /// An answer that was not recorded.
     fn answer(&mut self, id: &RequestId, outcome: &str) {
-        self.errands.push_back(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n").into_bytes());
+        self.errands.push_back(answer(id.token(), outcome));
     }
 
     /// A request came although others, which had been answered before it was asked, did not: they
@@ -142,7 +142,7 @@ impl Player {
             let Some(cue) = self.cues.get(at).filter(|cue| cue.lane == lane) else { continue };
             let stays = match &cue.kind {
                 // Whoever asked is answered.
-                Kind::Response { request: Some(request) } => self.cues.state(*request) == State::Done,
+                Kind::Response { request: Some(request), .. } => self.cues.state(*request) == State::Done,
                 // Its answer may still be wanted.
                 Kind::Request { answer, .. } if !cue.ours => answer.is_none_or(|answer| answer > to),
                 _ => false,
@@ -154,9 +154,8 @@ impl Player {
     }
 
     fn notification(&mut self, method: &str, params: Option<&RawValue>, line: &[u8], now: Duration) {
-        let live: Value =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        let withdrawn = named_request(params).filter(|_| method == CancelRequestNotification::METHOD);
+        let live = body(params);
+        let withdrawn = request_of(params).filter(|_| method == CancelRequestNotification::METHOD);
         let lane = match &withdrawn {
             Some(id) => self.taken.get(id).map_or(CONNECTION, |at| self.lane_of(*at)),
             None => live.get(SESSION).and_then(Value::as_str).map_or(CONNECTION, |live| self.live_lane(live)),
@@ -202,7 +201,7 @@ impl Player {
     }
 
     fn response(&mut self, id: &str, outcome: &Outcome<'_>, now: Duration) {
-        let Some(request) = self.asked.remove(id) else {
+        let Some(request) = self.asked.remove(&id_key(id)) else {
             let what = format!("an answer to nothing that is open, with the id {id}");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });
             return;
@@ -238,26 +237,41 @@ impl Player {
     }
 
     fn noise(&mut self, line: &[u8], malformed: &Malformed, now: Duration) {
-        let next = (0..self.cues.cues.len()).find(|at| {
-            self.cues.is_waiting(*at)
-                && self.cues.get(*at).is_some_and(|cue| !cue.ours && cue.kind == Kind::Aside)
-        });
+        if self.plays == Side::Client {
+            return;
+        }
+        let gates = self.lanes.get(CONNECTION).map(|lane| &lane.gates).into_iter().flatten().copied();
+        let is_noise = |at: &usize| self.cues.get(*at).is_some_and(|cue| cue.kind == Kind::Aside);
+        let next = gates.into_iter().filter(|at| self.cues.is_waiting(*at)).find(is_noise);
+        let mut answered = false;
         match next {
-            Some(at) if self.plays == Side::Agent => self.came(at, now),
-            None if self.plays == Side::Agent => {
+            Some(at) => {
+                let answers =
+                    |kind: &Kind| matches!(kind, Kind::Response { request, .. } if *request == Some(at));
+                if let Malformed::Request(id, _) = malformed
+                    && let Some(answer) = self.cues.cues.iter().position(|cue| answers(&cue.kind))
+                {
+                    answered = true;
+                    self.take(at, id.token());
+                    self.wanted.insert(answer);
+                }
+                self.came(at, now);
+            }
+            None => {
                 let text = String::from_utf8_lossy(line);
                 let what = format!("a line that is no message ({malformed}): {}", shortened(&text));
                 self.differences.push(Difference::Unexpected { what, diff: String::new() });
-                if let Malformed::Request(id, error) = malformed {
-                    self.answer(
-                        id,
-                        &format!(r#""error":{}"#, serde_json::to_string(error).unwrap_or_default()),
-                    );
-                }
             }
-            _ => {}
+        }
+        if let (Malformed::Request(id, error), false) = (malformed, answered) {
+            self.answer(id, &format!(r#""error":{}"#, serde_json::to_string(error).unwrap_or_default()));
         }
     }
+}
+
+/// The line of an answer with this outcome, a member of JSON.
+pub(super) fn answer(id: &str, outcome: &str) -> Vec<u8> {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n").into_bytes()
 }
 
 fn shortened(text: &str) -> String {

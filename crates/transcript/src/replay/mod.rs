@@ -3,6 +3,7 @@
 mod amounts;
 mod compare;
 mod cues;
+mod env;
 mod hearing;
 mod names;
 mod player;
@@ -58,7 +59,13 @@ pub enum Timing {
 ///   an editor's test is hardly ever recorded with the same editor; what a lacking capability leads
 ///   to shows in its answers. `_meta` is not compared anywhere. See [`ignore`](Self::ignore).
 /// - **What is left out, `null` or empty** is the same.
-/// - **Placeholders** of a redacted recording (`[time]`, `[session-1]`) stand for any text.
+/// - **Placeholders** of a redacted recording (`[time]`, `[session-1]`) stand for any text; if only its
+///   secrets were taken out, `[secret]` alone does. What is said has `[home]` and `[tmp]` of this
+///   machine, and no environment variable whose value is `[secret]`.
+///
+/// What the recording does not hold is not made up: a request whose answer is in a gap, or behind the
+/// end of a recording that was cut, is answered with an error; an answer whose request is not there is
+/// left out. Both are a [`Difference::Gap`]. The agent of a recording that was cut ends with it.
 ///
 /// All else, the text of a prompt above all, has to be equal.
 ///
@@ -144,22 +151,16 @@ impl Replay {
     }
 
     /// How long a live agent may be silent while something is owed: after that it is missing and the
-    /// replay goes on. 30 seconds by default. A live client is waited for without limit.
+    /// replay goes on. 30 seconds by default, [`Duration::MAX`] is no limit. A live client is waited for without limit.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// The folder that a live agent is given in place of the first recorded one.
+    /// The folder that a live agent is given in place of the [recorded one](Transcript::cwd).
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.settings.cwd = Some(cwd.into());
         self
-    }
-
-    /// The folder of the first session in a recording, for [`cwd`](Self::cwd) to replace.
-    #[must_use]
-    pub fn recorded_cwd(transcript: &Transcript) -> Option<String> {
-        player::recorded_folder(transcript)
     }
 
     /// Who is told the lines that the recorded agent wrote to stderr; nobody by default.

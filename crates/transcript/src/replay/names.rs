@@ -4,6 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::cues::CONNECTION;
+use super::env::SecretEnv;
+use crate::format::Redacted;
+use crate::reading::id_key;
+use crate::redact::folders::{spellings, stands_alone};
+use crate::redact::placeholders::{HOME, SECRET, TMP};
 use crate::redact::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 
 /// The member that names a session, wherever one is named.
@@ -27,6 +33,59 @@ pub(super) enum Pair {
     Folder { recorded: String, live: String },
 }
 
+/// A recorded folder, and the live one that stands in its place.
+#[derive(Debug)]
+pub(super) struct Folder {
+    recorded: String,
+    /// In each way they may be spelled.
+    spellings: Vec<(String, String)>,
+    /// The live one in a URI.
+    encoded: String,
+}
+
+impl Folder {
+    /// None for what is no whole folder, or the root of all: nothing tells a path that begins with it
+    /// from any other.
+    pub(super) fn new(recorded: &str, live: &str) -> Option<Self> {
+        let trimmed = |path: &str| path.trim_end_matches(['/', '\\']).to_owned();
+        let (recorded, live) = (trimmed(recorded), trimmed(live));
+        let absolute = recorded.starts_with(['/', '[']) || recorded.as_bytes().get(1) == Some(&b':');
+        if !absolute {
+            return None;
+        }
+        let live = spellings(&live);
+        let [_, _, slashes, _] = &live;
+        let [_, encoded, _, _] = spellings(slashes);
+        let mut both: Vec<(String, String)> = Vec::new();
+        for (recorded, live) in spellings(&recorded).into_iter().zip(live) {
+            if both.iter().all(|(known, _)| *known != recorded) {
+                both.push((recorded, live));
+            }
+        }
+        if recorded.starts_with('[') {
+            // A placeholder is spelled in one way.
+            both.truncate(1);
+        }
+        Some(Folder { recorded, spellings: both, encoded })
+    }
+
+    /// Shows where it stands in a text, and what stands there live.
+    fn find<'f>(&'f self, text: &str, mut found: impl FnMut(Range<usize>, &'f str)) {
+        for (recorded, live) in &self.spellings {
+            for start in memchr::memmem::find_iter(text.as_bytes(), recorded) {
+                let span = start..start + recorded.len();
+                if !stands_alone(text.as_bytes(), &span) {
+                    continue;
+                }
+                let uri = text.get(..start).is_some_and(|before| before.ends_with("://"));
+                let goes_on = text.get(span.end..).is_some_and(|after| after.starts_with(['/', '\\']));
+                let live = if uri { &self.encoded } else { live };
+                found(span, if live.is_empty() && !goes_on { "/" } else { live });
+            }
+        }
+    }
+}
+
 /// The names, recorded and live.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -34,8 +93,13 @@ pub(super) struct Names {
     ids: HashMap<(usize, String, String), String>,
     /// Recorded sessions by live session.
     sessions: HashMap<String, String>,
-    /// Lane, recorded folder, live folder.
-    folders: Vec<(usize, String, String)>,
+    /// The folders of each lane.
+    folders: Vec<(usize, Folder)>,
+    /// What redaction calls the folders of this machine. What we say needs real ones; what comes is
+    /// compared with the placeholder, since another machine has others.
+    machine: Vec<Folder>,
+    /// Whether variables may have lost their values to redaction.
+    secrets: bool,
     /// Live ids of JSON-RPC requests, by who asked (us?) and the recorded id.
     requests: HashMap<(bool, String), String>,
     /// Whether any live name differs from the recorded one.
@@ -44,10 +108,23 @@ pub(super) struct Names {
 
 /// Sessions are named by the whole connection.
 fn scope(lane: usize, member: &str) -> usize {
-    if member == SESSION { super::cues::CONNECTION } else { lane }
+    if member == SESSION { CONNECTION } else { lane }
 }
 
 impl Names {
+    /// For a recording from which this much was taken out.
+    pub(super) fn new(redacted: Redacted) -> Self {
+        let mut names = Names { secrets: redacted != Redacted::Nothing, ..Names::default() };
+        if redacted == Redacted::Everything {
+            let here = [(HOME, std::env::home_dir()), (TMP, Some(std::env::temp_dir()))];
+            let folder =
+                |(name, path): (&str, Option<std::path::PathBuf>)| Folder::new(name, path?.to_str()?);
+            names.machine = here.into_iter().filter_map(folder).collect();
+            names.differ = true;
+        }
+        names
+    }
+
     pub(super) fn learn(&mut self, lane: usize, pair: Pair) {
         match pair {
             Pair::Id { member, recorded, live } => {
@@ -59,15 +136,16 @@ impl Names {
             }
             Pair::Folder { recorded, live } => {
                 self.differ |= recorded != live;
-                self.folders.retain(|(known, folder, _)| (*known, folder) != (lane, &recorded));
-                self.folders.push((lane, recorded, live));
+                let Some(folder) = Folder::new(&recorded, &live) else { return };
+                self.folders.retain(|(known, old)| (*known, &old.recorded) != (lane, &folder.recorded));
+                self.folders.push((lane, folder));
             }
         }
     }
 
     pub(super) fn learn_request(&mut self, ours: bool, recorded: &str, live: &str) {
         self.differ |= recorded != live;
-        self.requests.insert((ours, recorded.into()), live.into());
+        self.requests.insert((ours, id_key(recorded)), live.into());
     }
 
     /// The live id, if one is known.
@@ -85,65 +163,71 @@ impl Names {
         self.sessions.contains_key(live)
     }
 
-    /// Text with recorded folders replaced by live ones.
-    pub(super) fn translate<'a>(&self, lane: usize, text: &'a str) -> Cow<'a, str> {
-        let places = self.places(lane, text);
-        if places.is_empty() {
-            return Cow::Borrowed(text);
-        }
+    /// Text with recorded folders replaced by live ones; `new` are those that the message itself
+    /// brings.
+    pub(super) fn translate<'a>(&self, lane: usize, new: &[Folder], text: &'a str) -> Cow<'a, str> {
         let mut edits = Edits::default();
-        for (span, live) in places {
+        for (span, live) in self.places(lane, new, &[], text) {
             edits.replace(span, live);
+        }
+        if edits.is_empty() {
+            return Cow::Borrowed(text);
         }
         String::from_utf8(edits.apply(text.as_bytes())).map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
-    /// Where recorded folders stand in a text, and what stands there live. The folders of the lane go
-    /// before those of other sessions, deeper ones before what holds them.
-    fn places(&self, lane: usize, text: &str) -> Vec<(Range<usize>, &str)> {
-        let mut folders: Vec<_> = self.folders.iter().filter(|(_, from, to)| from != to).collect();
-        folders.sort_by_key(|(known, from, _)| (*known != lane, std::cmp::Reverse(from.len())));
-        let mut places: Vec<(Range<usize>, &str)> = Vec::new();
-        for (_, from, to) in folders {
-            for (at, found) in text.match_indices(from.as_str()) {
-                let span = at..at + found.len();
-                let taken = places.iter().any(|(other, _)| other.start < span.end && span.start < other.end);
-                if !taken && stands_alone(text, &span) {
-                    places.push((span, to));
-                }
-            }
+    /// Where recorded folders stand in a text, and what stands there live. New folders go first, then
+    /// those of the lane, then those of other sessions; deeper ones go before what holds them.
+    fn places<'n>(
+        &'n self,
+        lane: usize,
+        new: &'n [Folder],
+        machine: &'n [Folder],
+        text: &str,
+    ) -> Vec<(Range<usize>, &'n str)> {
+        if memchr::memchr3(b'/', b'\\', b'[', text.as_bytes()).is_none() {
+            return Vec::new();
         }
+        let known = self.folders.iter().map(|(known, folder)| (1 + usize::from(*known != lane), folder));
+        let all = new.iter().map(|folder| (0, folder)).chain(known);
+        let mut folders: Vec<_> = all.chain(machine.iter().map(|folder| (3, folder))).collect();
+        folders.sort_by_key(|(rank, folder)| (*rank, std::cmp::Reverse(folder.recorded.len())));
+        let mut places: Vec<(Range<usize>, &str)> = Vec::new();
+        for (_, folder) in folders {
+            folder.find(text, |span, live| {
+                let taken = places.iter().any(|(other, _)| other.start < span.end && span.start < other.end);
+                if !taken {
+                    places.push((span, live));
+                }
+            });
+        }
+        // What stays where it is has its place, so that nothing else takes it.
+        places.retain(|(span, live)| text.get(span.clone()) != Some(*live));
         places
     }
 
     /// One of our recorded lines in live words. Bytes that name nothing stay as they are. `id` is what
     /// the line's own id becomes.
     pub(super) fn rewrite(&self, lane: usize, line: &str, id: Option<&str>) -> Option<Vec<u8>> {
-        if !self.differ && id.is_none() {
+        let secrets = self.secrets && line.contains(SECRET);
+        if !self.differ && !secrets && id.is_none() {
             return None;
         }
         let withdraws = line.contains(r#""$/cancel_request""#);
-        let mut rewriting = Rewriting { names: self, lane, id, withdraws, edits: Edits::default() };
+        let mut rewriting = Rewriting {
+            names: self,
+            lane,
+            id,
+            withdraws,
+            env: SecretEnv::default(),
+            edits: Edits::default(),
+        };
         scan(line, &mut rewriting);
+        if secrets {
+            rewriting.env.drop_from(&mut rewriting.edits);
+        }
         (!rewriting.edits.is_empty()).then(|| rewriting.edits.apply(line.as_bytes()))
     }
-}
-
-/// A folder at the beginning of a path, not within another name.
-fn stands_alone(text: &str, span: &Range<usize>) -> bool {
-    let part_of_name = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '/' | '\\');
-    let before = text.get(..span.start).and_then(|text| text.chars().next_back());
-    let mut after = text.get(span.end..).unwrap_or_default().chars();
-    let ends = match after.next() {
-        None | Some('/' | '\\') => true,
-        // The end of a sentence rather than of a name.
-        Some('.') => after.next().is_none_or(char::is_whitespace),
-        Some(char) => !part_of_name(char),
-    };
-    let root = text.get(span.clone()).is_none_or(|folder| folder.len() < 2);
-    // `file:///home/me` begins with slashes.
-    let scheme = text.get(..span.start).is_some_and(|text| text.ends_with("://"));
-    !root && ends && (scheme || !before.is_some_and(part_of_name))
 }
 
 struct Rewriting<'n> {
@@ -151,6 +235,7 @@ struct Rewriting<'n> {
     lane: usize,
     id: Option<&'n str>,
     withdraws: bool,
+    env: SecretEnv,
     edits: Edits,
 }
 
@@ -163,7 +248,7 @@ impl Rewriting<'_> {
         }
         if frames.len() == 2 && member == REQUEST {
             // What is withdrawn is ours; else it says which question of theirs this is about.
-            return self.names.requests.get(&(self.withdraws, token.to_owned())).map(String::as_str);
+            return self.names.requests.get(&(self.withdraws, id_key(token))).map(String::as_str);
         }
         None
     }
@@ -171,15 +256,16 @@ impl Rewriting<'_> {
 
 impl<'a> Visitor<'a> for Rewriting<'_> {
     fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
-        for (span, live) in self.names.places(self.lane, &name.text) {
+        for (span, live) in self.names.places(self.lane, &[], &self.names.machine, &name.text) {
             self.edits.replace(name.span(span), escaped(live));
         }
     }
 
     fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+        let token = string.token();
         let spelled = string.read();
         let whole = spelled.whole();
-        let token = format!("\"{}\"", escaped(&spelled.text));
+        self.env.string(frames, &spelled.text);
         if let Some(id) = self.request_id(frames, &token) {
             let id = id.to_owned();
             self.edits.replace(whole.start.saturating_sub(1)..whole.end + 1, id);
@@ -193,7 +279,7 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
             }
             return;
         }
-        for (span, live) in self.names.places(self.lane, &spelled.text) {
+        for (span, live) in self.names.places(self.lane, &[], &self.names.machine, &spelled.text) {
             self.edits.replace(spelled.span(span), escaped(live));
         }
     }
@@ -203,6 +289,14 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
             let id = id.to_owned();
             self.edits.replace(span, id);
         }
+    }
+
+    fn open(&mut self, frames: &[Frame<'a>], start: usize) {
+        self.env.open(frames, start);
+    }
+
+    fn close(&mut self, frames: &[Frame<'a>], end: usize) {
+        self.env.close(frames, end);
     }
 }
 
@@ -246,12 +340,12 @@ mod tests {
             ("/home/me/p", "/x \"y\""),
             ("in /home/me/p.", "in /x \"y\"."),
             ("(/home/me/p/src:3)", "(/x \"y\"/src:3)"),
-            ("file:///home/me/p/a", "file:///x \"y\"/a"),
+            ("file:///home/me/p/a", "file:///x%20%22y%22/a"),
             ("/home/me/project", "/home/me/project"),
             ("/home/me/p.bak", "/home/me/p.bak"),
             ("/mnt/home/me/p", "/mnt/home/me/p"),
         ] {
-            assert_eq!(names.translate(1, text), expected);
+            assert_eq!(names.translate(1, &[], text), expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The state of a replay: live lines go in, our lines come out. No clock and no input or output of
 //! its own, so that every order can be tested.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,7 +12,9 @@ use super::compare::{Comparison, Freedom};
 use super::cues::{CONNECTION, Cues, Kind, State, content};
 use super::names::{Names, Pair};
 use super::report::Difference;
-use crate::format::{Exit, Redacted, Side};
+use crate::format::{Exit, Side};
+use crate::reading::id_key;
+use crate::redact::placeholders::placeholders;
 use crate::transcript::Transcript;
 
 /// What to do next.
@@ -58,6 +60,10 @@ pub(super) struct Player {
     pub(super) expected: HashMap<String, Vec<usize>>,
     /// Requests of the other side that have come, by live id; none was not recorded.
     pub(super) taken: HashMap<String, usize>,
+    /// The live ids of those that came, as they are spelled, until they are answered.
+    pub(super) askers: HashMap<usize, String>,
+    /// Answers of ours in the lane of the connection that somebody waits for.
+    pub(super) wanted: BTreeSet<usize>,
     /// Our requests that have no answer yet, by live id.
     pub(super) asked: HashMap<String, usize>,
     /// Answers that were not recorded.
@@ -74,7 +80,7 @@ pub(super) struct Player {
 
 impl Player {
     pub(super) fn new(transcript: Transcript, settings: Settings, plays: Side) -> Self {
-        let cues = Cues::new(transcript.records(), plays);
+        let cues = Cues::new(&transcript, plays);
         let mut lanes: Vec<Lane> = cues.lanes.iter().map(|_| Lane::default()).collect();
         let mut expected: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, cue) in cues.cues.iter().enumerate() {
@@ -88,7 +94,7 @@ impl Player {
                     expected.entry(method.clone()).or_default().push(at);
                     true
                 }
-                Kind::Response { request } => request.is_some(),
+                Kind::Response { request, .. } => request.is_some(),
                 // How an agent cuts its text differs from run to run, see `Amounts`.
                 Kind::Notification { late, .. } => plays == Side::Agent && !late,
                 Kind::Aside => plays == Side::Agent,
@@ -100,11 +106,11 @@ impl Player {
                 lane.amounts.expect(at);
             }
         }
-        let mut names = Names::default();
+        let mut names = Names::new(transcript.header().redacted);
         if let Some((recorded, live)) = settings
             .cwd
             .as_ref()
-            .and_then(|live| Some((recorded_folder(&transcript)?, live.to_string_lossy().into_owned())))
+            .and_then(|live| Some((transcript.cwd()?, live.to_string_lossy().into_owned())))
         {
             names.learn(CONNECTION, Pair::Folder { recorded, live });
         }
@@ -117,6 +123,8 @@ impl Player {
             names,
             expected,
             taken: HashMap::new(),
+            askers: HashMap::new(),
+            wanted: BTreeSet::new(),
             asked: HashMap::new(),
             errands: VecDeque::new(),
             differences: Vec::new(),
@@ -148,7 +156,7 @@ impl Player {
                 let Some(cue) = self.cues.get(*at) else { return false };
                 match &cue.kind {
                     Kind::Request { .. } => true,
-                    Kind::Response { request } => {
+                    Kind::Response { request, .. } => {
                         request.is_some_and(|it| self.cues.state(it) == State::Done)
                     }
                     Kind::Notification { late, .. } => self.plays == Side::Agent && !late,
@@ -157,6 +165,26 @@ impl Player {
             })
             .map(|at| self.describe(at))
             .collect()
+    }
+
+    /// A request of the other side is this recorded one, and its answer is to have this id.
+    pub(super) fn take(&mut self, at: usize, id: &str) {
+        self.taken.insert(id_key(id), at);
+        self.askers.insert(at, id.into());
+        if let (CONNECTION, Some(answer)) = (self.lane_of(at), self.answer_of(at)) {
+            self.wanted.insert(answer);
+        }
+    }
+
+    /// The id that the answer to this recorded request is to have, if it has not been answered.
+    pub(super) fn asker(&mut self, at: usize) -> Option<String> {
+        let id = self.askers.remove(&at)?;
+        // The id may have been used again.
+        let key = id_key(&id);
+        if self.taken.get(&key) == Some(&at) {
+            self.taken.remove(&key);
+        }
+        Some(id)
     }
 
     /// Something that was waited for is here.
@@ -198,7 +226,7 @@ impl Player {
 
     pub(super) fn compare(&self, at: usize, lane: usize, live: &Value) -> Comparison<'_> {
         let freedom = if self.plays == Side::Agent { Freedom::Client } else { Freedom::Agent };
-        let holes = self.transcript.header().redacted != Redacted::Nothing;
+        let holes = placeholders(self.transcript.header().redacted);
         Comparison::new(&self.names, lane, freedom, holes).run(
             &self.settings.ignored,
             &self.content(at),
@@ -250,7 +278,7 @@ impl Player {
         match &cue.kind {
             Kind::Request { method, .. } => format!("the {method}{session} of line {line}"),
             Kind::Notification { method, .. } => format!("the {method}{session} of line {line}"),
-            Kind::Response { request } => match request {
+            Kind::Response { request, .. } => match request {
                 Some(request) => format!("the answer of line {line} to {}", self.describe(*request)),
                 None => format!("the answer of line {line}"),
             },
@@ -258,13 +286,4 @@ impl Player {
             Kind::Eof | Kind::Exit(_) => "the end".into(),
         }
     }
-}
-
-/// The folder of the first session.
-pub(super) fn recorded_folder(transcript: &Transcript) -> Option<String> {
-    transcript
-        .records()
-        .iter()
-        .filter_map(|record| content(record).get("cwd")?.as_str().map(str::to_owned))
-        .find(|folder| !folder.is_empty())
 }

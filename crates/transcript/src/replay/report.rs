@@ -29,6 +29,11 @@ pub enum Difference {
         /// What it had said.
         what: String,
     },
+    /// The recording does not say what had been said here: it began later, ends before, or has a gap.
+    Gap {
+        /// Where, and what becomes of it.
+        what: String,
+    },
 }
 
 impl fmt::Display for Difference {
@@ -43,6 +48,7 @@ impl fmt::Display for Difference {
                 diff
             }
             Difference::Missing { what } => return write!(f, "missing: {what}"),
+            Difference::Gap { what } => return f.write_str(what),
         };
         for line in diff.lines() {
             write!(f, "\n    {line}")?;

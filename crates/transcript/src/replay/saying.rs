@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use duologue_schema::{Error as WireError, ErrorCode};
+
 use super::Timing;
 use super::cues::{CONNECTION, Kind, State};
+use super::hearing::answer;
 use super::names::{Pair, SESSION};
 use super::player::{Player, Step};
 use super::report::Difference;
 use crate::format::{Event, Side};
+use crate::reading::id_key;
 
 impl Player {
     /// What to do now.
@@ -77,7 +81,7 @@ impl Player {
             }
             return Some(Step::Wait(Some(limit)));
         }
-        let limit = self.heard + self.settings.patience;
+        let limit = self.heard.saturating_add(self.settings.patience);
         if self.closed {
             return Some(if limit > now { Step::Wait(Some(limit)) } else { Step::Done });
         }
@@ -100,7 +104,9 @@ impl Player {
     fn abandon(&mut self) -> Step {
         for lane in 0..self.lanes.len() {
             let owed = self.first_gate(lane).filter(|at| match self.cues.get(*at).map(|cue| &cue.kind) {
-                Some(Kind::Response { request: Some(request) }) => self.cues.state(*request) == State::Done,
+                Some(Kind::Response { request: Some(request), .. }) => {
+                    self.cues.state(*request) == State::Done
+                }
                 _ => true,
             });
             if let Some(gate) = owed {
@@ -120,14 +126,17 @@ impl Player {
         if std::mem::replace(&mut self.closed, true) { Step::Done } else { Step::Close }
     }
 
-    /// Until when something is waited for.
+    /// Until when something is waited for; a time that is never reached is no limit.
     fn limit(&self, gate: usize) -> Duration {
-        self.heard_in(self.lane_of(gate)) + self.settings.patience
+        self.heard_in(self.lane_of(gate)).saturating_add(self.settings.patience)
     }
 
     /// Drops what has happened from the front of the lanes.
     fn tidy(&mut self) {
         let cues = &self.cues;
+        while self.wanted.first().is_some_and(|at| !cues.is_waiting(*at)) {
+            self.wanted.pop_first();
+        }
         for lane in &mut self.lanes {
             while lane.ours.front().is_some_and(|at| !cues.is_waiting(*at)) {
                 lane.ours.pop_front();
@@ -184,16 +193,7 @@ impl Player {
     /// can be given.
     fn answers_wait_behind(&self, at: usize) -> bool {
         let limit = self.first_gate(CONNECTION).unwrap_or(usize::MAX);
-        self.lanes.get(CONNECTION).is_some_and(|lane| {
-            lane.ours.iter().copied().skip_while(|other| *other < at).take_while(|other| *other < limit).any(
-                |other| {
-                    matches!(
-                        self.cues.get(other).map(|cue| &cue.kind),
-                        Some(Kind::Response { request: Some(request) }) if self.cues.state(*request) == State::Done
-                    )
-                },
-            )
-        })
+        self.wanted.range(at..limit).any(|answer| self.cues.is_waiting(*answer))
     }
 
     /// When a line that nothing stands in the way of is to be said.
@@ -206,10 +206,11 @@ impl Player {
             Timing::Recorded => recorded.saturating_sub(before),
             Timing::Scaled(factor) => {
                 let seconds = recorded.saturating_sub(before).as_secs_f64() * factor;
-                Duration::try_from_secs_f64(seconds).unwrap_or_default()
+                let endless = if seconds > 0.0 { Duration::MAX } else { Duration::ZERO };
+                Duration::try_from_secs_f64(seconds).unwrap_or(endless)
             }
         };
-        let due = if self.ended { now } else { live + pace };
+        let due = if self.ended { now } else { live.saturating_add(pace) };
         if self.plays == Side::Agent {
             return due;
         }
@@ -217,13 +218,13 @@ impl Player {
         // is waited for only so long; as long as it took, if the line interrupts something.
         let interrupts = self.asked.values().any(|request| self.lane_of(*request) == number);
         let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
-        let settle = self.settings.settle + took;
+        let settle = self.settings.settle.saturating_add(took);
         if self.has_come(number, at) {
             return due;
         }
         let Some(lane) = self.lanes.get_mut(number) else { return due };
         let since = *lane.open_since.get_or_insert(now);
-        due.max(since.max(lane.heard) + settle)
+        due.max(since.max(lane.heard).saturating_add(settle))
     }
 
     /// Whether an agent has told as much in a lane as it had before a place.
@@ -242,35 +243,51 @@ impl Player {
         let lanes: Vec<usize> = (0..self.lanes.len()).collect();
         let behind = lanes.into_iter().filter(|lane| !self.has_come(*lane, until));
         let heard = behind.collect::<Vec<_>>().into_iter().map(|lane| self.heard_in(lane)).max();
-        heard.map(|heard| heard + self.settings.settle)
+        heard.map(|heard| heard.saturating_add(self.settings.settle))
     }
 
     fn say(&mut self, at: usize, now: Duration) -> Option<Step> {
         let cue = self.cues.get(at)?;
         let number = cue.lane;
-        let record = self.transcript.records().get(cue.record)?;
         let mut id = None;
         match &cue.kind {
-            Kind::Response { request: Some(request) } => {
-                if self.cues.state(*request) != State::Done {
+            Kind::Response { request, lost } => {
+                let (request, lost) = (*request, *lost);
+                let Some(request) = request else {
+                    // Whatever it answered, it is nothing that is open now.
+                    let what =
+                        format!("{} answers nothing in the recording, and is left out", self.describe(at));
+                    self.differences.push(Difference::Gap { what });
+                    self.cues.set(at, State::Skipped);
+                    return None;
+                };
+                id = self.asker(request);
+                let Some(live) = &id else {
                     // Nobody has asked.
                     self.cues.set(at, State::Skipped);
                     return None;
-                }
-                let taken = self.taken.iter().find(|(_, taken)| *taken == request);
-                id = taken.map(|(id, _)| id.clone());
-                if let Some(id) = &id {
-                    self.taken.remove(id);
+                };
+                if lost {
+                    let what = format!(
+                        "the recording ends or has a gap before the answer to {}",
+                        self.describe(request)
+                    );
+                    let error = WireError::new(ErrorCode::INTERNAL_ERROR, what.clone());
+                    let error = serde_json::to_string(&error).unwrap_or_default();
+                    let line = answer(live, &format!(r#""error":{error}"#));
+                    self.differences.push(Difference::Gap { what });
+                    self.happened(at, now);
+                    return Some(Step::Say(line));
                 }
             }
             Kind::Request { id: recorded, .. } => {
                 let mut live = recorded.clone();
-                while self.asked.contains_key(&live) {
+                while self.asked.contains_key(&id_key(&live)) {
                     self.fresh_ids += 1;
                     live = format!("\"replay-{}\"", self.fresh_ids);
                 }
                 self.names.learn_request(true, recorded, &live);
-                self.asked.insert(live.clone(), at);
+                self.asked.insert(id_key(&live), at);
                 id = Some(live);
             }
             Kind::Eof | Kind::Exit(_) => {
@@ -283,6 +300,7 @@ impl Player {
             }
             _ => {}
         }
+        let record = self.cues.get(at).and_then(|cue| self.transcript.records().get(cue.record))?;
         let step = match &record.event {
             Event::Line(line) => {
                 let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));

@@ -1,5 +1,7 @@
 //! The player in the hands of a test: live lines in, our lines out, time by hand.
 
+mod strict;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use crate::format::{Event, Exit, Header, Line, Record, Redacted, Side};
 use crate::transcript::Transcript;
 
 /// A recording in short: `> line` is the client's, `< line` the agent's, `!` stderr, `>.` and `<.` the
-/// ends, `x3` an exit code. A millisecond lies between two of them. What begins with `{` gets its
+/// ends, `x3` an exit code, `?` lines that were dropped. A millisecond lies between two of them. What begins with `{` gets its
 /// `jsonrpc`.
 fn recording(script: &str) -> Transcript {
     let records =
@@ -19,6 +21,7 @@ fn recording(script: &str) -> Transcript {
             let event = match (sign, rest.trim()) {
                 ("x", code) => Event::Exit(Exit { code: code.parse().ok(), signal: None }),
                 ("!", text) => Event::Stderr(text.into()),
+                ("?", _) => Event::Dropped { lines: 1, bytes: 9 },
                 (_, ".") => Event::Eof(side),
                 (_, text) => Event::Line(Line::new(side, frame(text).into_bytes())),
             };
@@ -35,8 +38,12 @@ fn frame(text: &str) -> String {
 }
 
 fn redacted(transcript: Transcript) -> Transcript {
+    without(Redacted::Everything, transcript)
+}
+
+fn without(redacted: Redacted, transcript: Transcript) -> Transcript {
     let mut header = transcript.header().clone();
-    header.redacted = Redacted::Everything;
+    header.redacted = redacted;
     Transcript::new(header, transcript.records().to_vec())
 }
 
@@ -86,7 +93,8 @@ impl Bench {
     /// Lets the other side say something; what comes of it is logged under it.
     fn hear(&mut self, line: &str) -> &mut Self {
         let _ = writeln!(self.log, "        {line}");
-        self.player.hear(frame(line).as_bytes(), self.now);
+        let heard = Line::new(self.player.plays.other(), frame(line).into_bytes());
+        self.player.hear(heard.readable(), self.now);
         self.run();
         self
     }

@@ -14,6 +14,9 @@ use crate::format::{Event, Line, LineEnd, Record, Side};
 /// Unwritten output beyond which nothing more is said.
 const FULL: usize = 256 * 1024;
 
+/// Steps after which others have their turn.
+const STEPS: usize = 256;
+
 /// Plays until it is over; returns what was said.
 pub(super) async fn play(
     player: &mut Player,
@@ -34,7 +37,9 @@ pub(super) async fn play(
         let now = started.elapsed();
         let mut wake = None;
         let mut done = false;
-        while output.len() < FULL {
+        let mut steps = 0;
+        while output.len() < FULL && steps < STEPS {
+            steps += 1;
             match player.next(now) {
                 Step::Say(bytes) => {
                     // What nobody can read any more was not said.
@@ -111,6 +116,7 @@ pub(super) async fn play(
                 }
             },
             () = until(wake) => {}
+            () = tokio::task::yield_now(), if steps == STEPS => {}
         }
     }
 }

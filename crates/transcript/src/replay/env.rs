@@ -1,0 +1,66 @@
+//! Environment variables whose values redaction took out: whoever is asked to start a program with
+//! them would start it with `[secret]`, so they are left out.
+
+use std::ops::Range;
+
+use crate::redact::placeholders::SECRET;
+use crate::redact::scan::{Edits, Frame};
+
+/// Finds them in one line: `"env": [{"name": "…", "value": "[secret]"}]`.
+#[derive(Debug, Default)]
+pub(super) struct SecretEnv {
+    /// The variables of the list that is open, and whether their value is a secret.
+    list: Vec<(Range<usize>, bool)>,
+    drop: Vec<Range<usize>>,
+}
+
+/// Whether the last frame is a list of variables.
+fn is_list(frames: &[Frame<'_>]) -> bool {
+    matches!(frames, [.., holder, list] if list.member.is_none() && holder.member.as_deref() == Some("env"))
+}
+
+/// Whether the last frame is a variable in a list of them.
+fn is_variable(frames: &[Frame<'_>]) -> bool {
+    frames.split_last().is_some_and(|(_, outer)| is_list(outer))
+}
+
+impl SecretEnv {
+    pub(super) fn open(&mut self, frames: &[Frame<'_>], start: usize) {
+        if is_variable(frames) {
+            self.list.push((start..start, false));
+        }
+    }
+
+    pub(super) fn string(&mut self, frames: &[Frame<'_>], text: &str) {
+        let value = frames.last().is_some_and(|frame| frame.member.as_deref() == Some("value"));
+        if text == SECRET && value && is_variable(frames) {
+            self.list.iter_mut().next_back().into_iter().for_each(|(_, secret)| *secret = true);
+        }
+    }
+
+    pub(super) fn close(&mut self, frames: &[Frame<'_>], end: usize) {
+        if is_variable(frames) {
+            self.list.iter_mut().next_back().into_iter().for_each(|(span, _)| span.end = end);
+        } else if is_list(frames) {
+            let list = std::mem::take(&mut self.list);
+            // A comma goes with the variable behind it, and with the first ones the one behind them.
+            let mut kept = false;
+            for (at, (span, secret)) in list.iter().enumerate() {
+                let before = at.checked_sub(1).and_then(|at| list.get(at)).filter(|_| kept);
+                let after = list.get(at + 1);
+                if *secret {
+                    let start = before.map_or(span.start, |(before, _)| before.end);
+                    let end = if kept { span.end } else { after.map_or(span.end, |(after, _)| after.start) };
+                    self.drop.push(start..end);
+                }
+                kept |= !secret;
+            }
+        }
+    }
+
+    pub(super) fn drop_from(&mut self, edits: &mut Edits) {
+        for span in self.drop.drain(..) {
+            edits.replace(span, "");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What a replay must not take for something else: bodies that cannot be held, ids, brackets, folders
+//! with like names, gaps.
+
+use super::*;
+
+#[test]
+fn what_cannot_be_held_is_equal_to_nothing_but_itself() {
+    let script = r#"
+        > {"id":1,"method":"_x","params":{}}
+        < {"id":1,"result":1}
+        > {"id":2,"method":"_y","params":{"n":1e400}}
+        < {"id":2,"result":2}
+        > {"id":3,"method":"_z","params":{"text":"\ud83d"}}
+        < {"id":3,"result":3}
+        "#;
+    let mut bench = agent(script);
+    bench
+        .hear(r#"{"id":1,"method":"_x","params":{"text":"delete \ud83d all"}}"#)
+        .hear(r#"{"id":2,"method":"_x","params":{"n":1e400}}"#)
+        .hear(r#"{"id":3,"method":"_y","params":{}}"#)
+        .hear(r#"{"id":4,"method":"_x"}"#)
+        .hear(r#"{"id":5,"method":"_y","params":{"n":1e400}}"#)
+        .hear(r#"{"id":6,"method":"_z","params":{"text":"\ud83d"}}"#);
+    let log = bench.log();
+    assert_eq!(log.matches("\"error\"").count(), 3, "{log}");
+    for answer in [r#"{"id":4,"result":1}"#, r#"{"id":5,"result":2}"#, r#"{"id":6,"result":3}"#] {
+        assert!(log.contains(answer), "{log}");
+    }
+}
+
+#[test]
+fn brackets_that_redaction_did_not_write_are_text() {
+    let script = r#"
+        > {"id":1,"method":"_x","params":{"text":"fix a[i] with [secret] now"}}
+        < {"id":1,"result":1}
+        "#;
+    let hears = |redacted, text: &str| {
+        let mut bench = Bench::new(without(redacted, recording(script)), Side::Agent);
+        bench.hear(&format!(r#"{{"id":1,"method":"_x","params":{{"text":"{text}"}}}}"#));
+        bench.log().contains(r#"{"id":1,"result":1}"#)
+    };
+    for redacted in [Redacted::Secrets, Redacted::Everything] {
+        assert!(hears(redacted, "fix a[i] with sk-1 now"));
+        assert!(!hears(redacted, "fix a completely different thing with sk-1 now"));
+    }
+    assert!(!hears(Redacted::Nothing, "fix a[i] with sk-1 now"));
+}
+
+#[test]
+fn answers_have_the_id_of_who_asked_or_are_not_given() {
+    let script = r#"
+        < {"id":1,"result":"before"}
+        > {"id":"a\/b","method":"_x","params":{}}
+        < {"id":"a/b","result":2}
+        < {"id":null,"error":{"code":-32700,"message":"what?"}}
+        "#;
+    let mut bench = agent(script);
+    bench.hear(r#"{"id":1,"method":"_x","params":{}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"_x","params":{}}
+    {"id":1,"result":2}
+    {"id":null,"error":{"code":-32700,"message":"what?"}}
+    DIFFERENCE the answer of line 2 answers nothing in the recording, and is left out
+    "#);
+    let mut bench = agent(script);
+    bench.hear(r#"{"id":"\u0061","method":"_x"}"#);
+    assert!(bench.log().contains(r#"{"id":"\u0061","result":2}"#), "as it was spelled");
+    let mut bench = client(script);
+    bench.hear(r#"{"id":"a/b","result":2}"#);
+    assert!(!bench.log().contains("nothing that is open"));
+}
+
+#[test]
+fn a_request_that_cannot_be_read_has_its_recorded_answer() {
+    let script = r#"
+        > {"id":1,"method":7}
+        < {"id":1,"error":{"code":-32600,"message":"no"}}
+        "#;
+    let mut bench = agent(script);
+    bench.hear(r#"{"id":"z","method":7}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":"z","method":7}
+    {"id":"z","error":{"code":-32600,"message":"no"}}
+    "#);
+}
+
+#[test]
+fn what_was_dropped_is_an_error_and_a_difference() {
+    let script = r#"
+        > {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"method":"session/update","params":{"sessionId":"s","n":1}}
+        ?
+        > {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"id":2,"result":{}}
+        > .
+        < .
+        "#;
+    let mut bench = agent(script);
+    bench
+        .hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .end();
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s","n":1}}
+    {"id":1,"error":{"code":-32603,"message":"the recording ends or has a gap before the answer to the session/prompt in s of line 2"}}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"id":2,"result":{}}
+            .
+    closed
+    done
+    DIFFERENCE the recording ends or has a gap before the answer to the session/prompt in s of line 2
+    "#);
+}
+
+#[test]
+fn the_end_of_a_recording_that_was_cut_is_the_end_of_its_agent() {
+    let script = r#"
+        > {"id":1,"method":"_x"}
+        < {"id":1,"result":1}
+        > {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+        < {"method":"session/update","params":{"sessionId":"s","n":1}}
+        "#;
+    let mut bench = Bench::new(recording(script).cut_short(), Side::Agent);
+    bench
+        .hear(r#"{"id":1,"method":"_x"}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":1,"method":"_x"}
+    {"id":1,"result":1}
+            {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
+    {"method":"session/update","params":{"sessionId":"s","n":1}}
+    {"id":2,"error":{"code":-32603,"message":"the recording ends or has a gap before the answer to the session/prompt in s of line 4"}}
+    closed
+    done
+    DIFFERENCE the recording ends or has a gap before the answer to the session/prompt in s of line 4
+    "#);
+}
+
+#[test]
+fn folders_are_told_from_their_neighbours() {
+    let new = |id: u8, cwd: &str, text: &str| {
+        format!(r#"{{"id":{id},"method":"session/new","params":{{"cwd":"{cwd}","_at":"{text}"}}}}"#)
+    };
+    let answers = |recorded: [(&str, &str); 2], live: [(&str, &str); 2]| {
+        let [(a, at), (b, bt)] = recorded;
+        let script = format!(
+            "> {}\n< {{\"id\":1,\"result\":{{\"sessionId\":\"s\"}}}}\n> {}\n< {{\"id\":2,\"result\":{{\"sessionId\":\"t\"}}}}",
+            new(1, a, at),
+            new(2, b, bt)
+        );
+        let mut bench = agent(&script);
+        let [(a, at), (b, bt)] = live;
+        bench.hear(&new(1, a, at)).hear(&new(2, b, bt));
+        let log = bench.log();
+        log.contains(r#"{"id":1,"result""#) && log.contains(r#"{"id":2,"result""#)
+    };
+    let twice = |folder, text| [(folder, text), (folder, text)];
+    for (recorded, live) in [
+        (("/tmp", "/tmp/srv"), ("/tmp/q", "/tmp/q/srv")),
+        (("/a", "/a/srv /apps"), ("/b", "/b/srv /apps")),
+        (("/a", "x"), ("/a/a", "x")),
+        (("", "a /b"), ("/b", "a /b")),
+        (("/", "/b c"), ("/x", "/b c")),
+        (("/x y", "file:///x%20y/a"), ("/z", "file:///z/a")),
+        (("/x", "file:///x/a in /x."), ("/y z", "file:///y%20z/a in /y z.")),
+        (("/x/", "/x/a"), ("/", "/a")),
+        (("C:\\\\p", "C:\\\\p\\\\a file://C:/p/a"), ("D:\\\\q", "D:\\\\q\\\\a file://D:/q/a")),
+    ] {
+        assert!(answers(twice(recorded.0, recorded.1), twice(live.0, live.1)), "{recorded:?} {live:?}");
+    }
+    assert!(answers([("/a", "/a/1"), ("/a", "/a/2")], [("/x", "/x/1"), ("/y", "/y/2")]));
+    assert!(!answers(twice("/a", "/apps"), twice("/b", "/bpps")));
+}
+
+#[test]
+fn what_a_redacted_agent_asks_for_can_be_done() {
+    let script = r#"
+        > {"id":"[session-1.request-1]","method":"session/prompt","params":{"sessionId":"[session-1]"}}
+        < {"id":"[session-1.request-1]","method":"terminal/create","params":{"sessionId":"[session-1]","command":"[home]/bin/x","cwd":"[tmp]/w","env":[{"name":"A","value":"[secret]"},{"name":"B","value":"1"},{"name":"C","value":"[secret]"},{"value":"[secret]","name":"D"}]}}
+        > {"id":"[session-1.request-1]","result":{"terminalId":"[terminal-1]"}}
+        < {"id":"[session-1.request-1]","result":{}}
+        "#;
+    let mut bench = Bench::new(redacted(recording(script)), Side::Agent);
+    bench.hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    let home = std::env::home_dir().unwrap_or_default().join("bin/x");
+    let tmp = std::env::temp_dir().join("w");
+    let asked = format!(
+        r#""params":{{"sessionId":"s","command":{:?},"cwd":{:?},"env":[{{"name":"B","value":"1"}}]}}}}"#,
+        home, tmp
+    );
+    let log = bench.log();
+    assert!(log.contains(&asked), "{log}");
+}
+
+#[test]
+fn no_limit_is_no_panic() {
+    for replay in [
+        Replay::new(recording(TURN)).patience(Duration::MAX),
+        Replay::new(recording(TURN)).timing(Timing::Scaled(1e300)),
+        Replay::new(recording(TURN)).timing(Timing::Scaled(f64::NAN)),
+    ] {
+        let mut bench = Bench::with(replay, Side::Client);
+        bench.hear(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
+        assert!(bench.log().contains("done"));
+    }
+    let mut replay = Replay::new(recording(TURN));
+    replay.settings.settle = Duration::MAX;
+    Bench::with(replay, Side::Client).end();
+}
+
+#[test]
+fn much_noise_takes_no_time() {
+    let noise = "! a line\n< noise\n".repeat(50_000);
+    let script = format!(
+        "> {{\"id\":1,\"method\":\"a\"}}\n> {{\"id\":2,\"method\":\"session/prompt\",\"params\":{{\"sessionId\":\"s\"}}}}\n{noise}< {{\"id\":1,\"result\":{{}}}}"
+    );
+    let mut bench = agent(&script);
+    let started = std::time::Instant::now();
+    bench
+        .hear(r#"{"id":1,"method":"a"}"#)
+        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    assert!(bench.log().contains(r#"{"id":1,"result":{}}"#));
+    // It took minutes when each line looked through all that came after it.
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
