@@ -385,6 +385,33 @@ fn requests_that_cross_are_told_apart() {
 }
 
 #[test]
+fn who_withdraws_withdraws_its_own() {
+    let transcript = transcript(
+        r#"
+        > {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}
+        < {"jsonrpc":"2.0","id":1,"method":"fs/read_text_file","params":{"sessionId":"s","path":"/a"}}
+        < {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}
+        > {"jsonrpc":"2.0","id":1,"error":{"code":-32800,"message":"cancelled"}}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}
+        < {"jsonrpc":"2.0","id":1,"result":{"stopReason":"cancelled"}}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}
+        "#,
+    );
+    insta::assert_snapshot!(transcript.render(), @r#"
+    ## session s
+
+    → session/prompt {"prompt":[]}
+    ← fs/read_text_file /a
+    ← $/cancel_request fs/read_text_file
+    → fs/read_text_file error -32800 "cancelled"
+    → $/cancel_request session/prompt
+    ← session/prompt cancelled
+
+    → $/cancel_request {"requestId":1}
+    "#);
+}
+
+#[test]
 fn what_is_no_message_and_what_ends_it() {
     let line = |side, bytes: &[u8]| Event::Line(Line::new(side, bytes));
     let events = vec![
