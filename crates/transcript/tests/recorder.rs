@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 use duologue_transcript::{
-    Error, Event, Exit, LineEnd, Recorder, Redacted, Side, Transcript, forward, proxy,
+    Error, Event, Exit, LineEnd, Recorder, Redacted, Secrets, Side, Transcript, forward, proxy,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -58,6 +58,32 @@ fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
 
 fn load(path: &Path) -> Transcript {
     Transcript::load(path).expect("a transcript")
+}
+
+#[tokio::test]
+async fn a_private_key_that_comes_line_by_line_is_not_written() {
+    let (_folder, path) = folder();
+    let recorder = Recorder::builder()
+        .program(["agent", "--token", "hunter two"])
+        .secrets(Secrets::default().pattern("(?i)secret").expect("a pattern"))
+        .create(&path)
+        .expect("a file");
+    let key =
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nAQ==\n-----END PRIVATE KEY-----\n";
+    pass(&recorder, key.replace("AQ==", "{\"id\":1,\"text\":\"MIIEvQIBADANBgkqhkiG\"}\nAQ==").as_bytes())
+        .await;
+    key.lines().for_each(|line| recorder.stderr(line.as_bytes()));
+    timeout(PATIENCE, recorder.finish()).await.expect("it ends").expect("written");
+    let transcript = load(&path);
+    assert_eq!(transcript.header().program, ["agent", "--token", "[secret]"]);
+    let lines: Vec<_> =
+        said(&transcript, Side::Client).split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    assert_eq!(
+        String::from_utf8(lines.join(&b'|')).expect("text"),
+        "[secret]|[secret]|{\"id\":1,\"text\":\"MIIEvQIBADANBgkqhkiG\"}|[secret]|[secret]|"
+    );
+    let errors = transcript.records().iter().filter(|it| it.event == Event::Stderr("[secret]".into()));
+    assert_eq!(errors.count(), 4);
 }
 
 #[tokio::test]

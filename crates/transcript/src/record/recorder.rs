@@ -30,7 +30,9 @@ const QUEUE: usize = 8 << 20;
 ///   [`lossy`](RecorderBuilder::lossy) recorder leaves lines out instead and says how many.
 /// - When the disk is full, recording stops with one error, in the log and from
 ///   [`finish`](Self::finish); the conversation goes on.
-/// - What looks like a secret is taken out before it is written, see [`Secrets`].
+/// - What looks like a secret is taken out before it is written, see [`Secrets`]. One that was cut over
+///   chunks of a message needs [`Transcript::redact`](crate::Transcript::redact) with
+///   [`Redaction::secrets_only`](crate::Redaction::secrets_only) afterwards.
 ///
 /// Handles are cheap to clone. Dropping the last one, taps included, ends the recording and waits up
 /// to a second for what is queued; [`finish`](Self::finish) waits for all of it and tells of errors.
@@ -321,7 +323,7 @@ impl RecorderBuilder {
         let mut header = Header::new(self.name);
         header.redacted = redacted;
         header.program = match &self.secrets {
-            Some(secrets) => without_secrets(secrets, &self.program),
+            Some(secrets) => secrets.redact_words(&self.program),
             None => self.program,
         };
         let mut line = serde_json::to_vec(&header).map_err(std::io::Error::from)?;
@@ -330,21 +332,6 @@ impl RecorderBuilder {
         target.place()?;
         Recorder::start(Queue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
     }
-}
-
-/// The words of a command without secrets. Some are known only by the option before them.
-fn without_secrets(secrets: &Secrets, words: &[String]) -> Vec<String> {
-    let before = std::iter::once("").chain(words.iter().map(String::as_str));
-    let clean = |(before, word): (&str, &String)| {
-        let option = format!("{before} ");
-        let both = format!("{option}{word}");
-        let both = secrets.redact_text(&both);
-        match both.strip_prefix(&option) {
-            Some(clean) if before.starts_with('-') => clean.to_owned(),
-            _ => secrets.redact_text(word).into_owned(),
-        }
-    };
-    before.zip(words).map(clean).collect()
 }
 
 #[cfg(all(test, target_os = "linux"))]

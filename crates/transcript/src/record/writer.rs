@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Write as _};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Event, LineEnd, Record, write_frame, write_line};
+use crate::format::{Event, LineEnd, Record, Side, write_frame, write_line};
 use crate::record::file::Target;
 use crate::record::queue::{Batch, Item, Queue, What, Work};
-use crate::redact::Secrets;
+use crate::redact::{SecretLines, Secrets};
 
 /// So much is given to the system at once.
 const WRITE: usize = 256 * 1024;
@@ -18,6 +18,25 @@ pub(super) struct Writer {
     pub(super) target: Target,
     /// What is taken out, if anything is.
     pub(super) secrets: Option<Secrets>,
+}
+
+/// The lines of each, which a private key may go over.
+#[derive(Default)]
+struct Streams {
+    stderr: SecretLines,
+    client: SecretLines,
+    agent: SecretLines,
+}
+
+impl Streams {
+    fn of(&mut self, what: &What) -> Option<&mut SecretLines> {
+        match what {
+            What::Stderr => Some(&mut self.stderr),
+            What::Line { from: Side::Client, .. } => Some(&mut self.client),
+            What::Line { from: Side::Agent, .. } => Some(&mut self.agent),
+            _ => None,
+        }
+    }
 }
 
 /// Tells those who wait that the thread is gone, also when it panics.
@@ -49,7 +68,7 @@ impl Writer {
     }
 
     fn write_all(&mut self) -> Result<()> {
-        let (mut batch, mut text) = (Batch::default(), Vec::new());
+        let (mut batch, mut text, mut streams) = (Batch::default(), Vec::new(), Streams::default());
         loop {
             match self.queue.next(&mut batch) {
                 Work::Leave => return Ok(()),
@@ -57,20 +76,20 @@ impl Writer {
                     self.target.sync()?;
                     self.queue.synced();
                 }
-                Work::Write => self.write(&batch, &mut text)?,
+                Work::Write => self.write(&batch, &mut text, &mut streams)?,
             }
             batch.clear();
         }
     }
 
     /// Writes a batch piece by piece, so that whoever waits sees that the disk takes it.
-    fn write(&mut self, batch: &Batch, text: &mut Vec<u8>) -> Result<()> {
+    fn write(&mut self, batch: &Batch, text: &mut Vec<u8>, streams: &mut Streams) -> Result<()> {
         let (mut items, mut size) = (0, 0);
         let mut rest = batch.bytes.as_slice();
         for (index, item) in batch.items.iter().enumerate() {
             let (bytes, after) = rest.split_at_checked(item.len).unwrap_or((rest, &[]));
             rest = after;
-            self.format(item, bytes, text);
+            self.format(item, bytes, text, streams);
             (items, size) = (items + 1, size + item.size());
             if text.len() >= WRITE || index + 1 == batch.items.len() {
                 self.target.append(text)?;
@@ -82,9 +101,12 @@ impl Writer {
         Ok(())
     }
 
-    fn format(&self, item: &Item, bytes: &[u8], text: &mut Vec<u8>) {
+    fn format(&self, item: &Item, bytes: &[u8], text: &mut Vec<u8>, streams: &mut Streams) {
         let clean = match &self.secrets {
-            Some(secrets) if !bytes.is_empty() => secrets.redact(bytes),
+            Some(secrets) if !bytes.is_empty() => match streams.of(&item.what) {
+                Some(lines) => lines.redact(secrets, bytes),
+                None => secrets.redact(bytes),
+            },
             _ => Cow::Borrowed(bytes),
         };
         let event = match item.what {

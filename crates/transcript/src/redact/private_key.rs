@@ -19,6 +19,10 @@ pub(crate) struct Lines {
 impl Lines {
     /// The next line without its secrets.
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
+        // A message is whole, and stands among whatever else is written.
+        if line.trim_ascii_start().starts_with(b"{") {
+            return secrets.redact(line);
+        }
         let mut edits = Edits::default();
         if self.patience > 0 {
             self.go_on(line, &mut edits);
@@ -64,6 +68,8 @@ mod tests {
         check("10:00 Proc-Type: 4,ENCRYPTED", "10:00 Proc-Type: 4,ENCRYPTED");
         check("", "");
         check("10:00 MIIEvQIBADANBgkqhkiG9w0BAQEFAASC+/", "10:00 [secret]");
+        let message = r#"{"text":"abcdefghijklmnopqrstuvwxyz -----BEGIN PRIVATE KEY-----"}"#;
+        check(message, &message.replace("-----BEGIN PRIVATE KEY-----", "[secret]"));
         check("AQ==", "[secret]");
         check("-----END RSA PRIVATE KEY----- done", "[secret] done");
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
