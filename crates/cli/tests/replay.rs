@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use duologue_transcript::Transcript;
+use duologue_transcript::{Event, Record, Transcript};
 use insta::assert_snapshot;
 
 const HEADER: &str = r#"{"format":"acp-transcript","version":1,"recorder":"by hand","protocolVersion":1,"started":"2026-01-01T00:00:00Z"}"#;
@@ -210,4 +210,34 @@ fn an_agent_is_compared_with_what_it_did() {
 fn an_agent_that_is_not_there_is_no_difference() {
     let output = replay(TURN, &["--", "/no/such/agent"], "");
     assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+}
+
+#[test]
+fn what_an_agent_complains_of_is_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let args = ["replay", "turn.jsonl", "--save", "again.jsonl", "--", duologue, "replay", "turn.jsonl"];
+    let output = run(folder.path(), &args, "");
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let again = Transcript::load(folder.path().join("again.jsonl")).expect("a transcript");
+    let complains =
+        |record: &Record| matches!(&record.event, Event::Stderr(text) if text.contains("loading"));
+    assert!(again.records().iter().any(complains), "{}", again.render());
+}
+
+#[test]
+fn a_cut_recording_is_an_agent_that_dies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("turn.jsonl");
+    write(&path, TURN);
+    let text = fs::read_to_string(&path).expect("text");
+    let end = text.find("stopReason").expect("the answer");
+    fs::write(&path, text.get(..end).expect("its beginning")).expect("a file");
+    let output =
+        run(folder.path(), &["replay", "turn.jsonl", "--no-stderr"], &format!("{NEW}\n{}", prompt("hello")));
+    let text = shown(&output);
+    assert!(text.contains(r#""id":"b","error""#), "{text}");
+    assert!(text.contains("difference: the recording ends or has a gap"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
 }

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
@@ -114,29 +115,41 @@ async fn serve(args: &Args, mut replay: Replay) -> Result<Exit> {
 /// Is the client.
 async fn drive(args: &Args, replay: Replay, command: Command) -> Result<Exit> {
     let (process, pipes) = AgentProcess::start(command)?;
-    let grumbling = tokio::spawn(show_stderr(pipes.stderr));
+    let complaints = Arc::new(Mutex::new(Vec::new()));
+    let kept = args.save.is_some().then(|| Arc::clone(&complaints));
+    let grumbling = tokio::spawn(show_stderr(pipes.stderr, kept));
     let mut report = replay.drive(Transport::new(pipes.stdout, pipes.stdin)).await?;
     let status = process.end().await;
     // What it started may hold it open.
     let _ = tokio::time::timeout(Duration::from_millis(500), grumbling).await;
+    let mut records = report.live.records().to_vec();
+    if let Ok(mut complaints) = complaints.lock() {
+        records.append(&mut complaints);
+    }
+    records.sort_by_key(|record| record.at);
     if let Some(status) = status {
-        let mut records = report.live.records().to_vec();
         let at = records.last().map(|record| record.at).unwrap_or_default();
         records.push(Record::new(at, Event::Exit(status.into())));
-        report.live = Transcript::new(report.live.header().clone(), records);
     }
+    report.live = Transcript::new(report.live.header().clone(), records);
     args.save(&report.live)?;
     let diff = report.diff();
     let found = args.tell(&report, diff.as_deref())?;
     Ok(if found { Exit::Found } else { Exit::Ok })
 }
 
-async fn show_stderr(stderr: impl AsyncRead + Unpin) {
+/// Shows what the agent writes to stderr, and keeps it if asked to.
+async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<Record>>>>) {
+    let started = Instant::now();
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
+        if let Some(Ok(mut kept)) = kept.as_ref().map(|kept| kept.lock()) {
+            kept.push(Record::new(started.elapsed(), Event::Stderr(text.into())));
+        }
         line.clear();
     }
 }
