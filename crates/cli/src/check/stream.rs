@@ -248,7 +248,7 @@ fn malformed(entry: &Entry<'_>) -> Option<String> {
             let error = AgentRequest::decode(method, *params)?.err()?;
             Some(format!("the request {method} is not of the schema: {}", error.message))
         }
-        Said::Notification { method, params } => {
+        Said::Notification { method, params, .. } => {
             let error = AgentNotification::decode(method, *params)?.err()?;
             Some(format!("the notification {method} is not of the schema: {}", error.message))
         }
