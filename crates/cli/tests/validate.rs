@@ -103,6 +103,19 @@ fn frames_come_from_standard_input_too() {
 }
 
 #[test]
+fn a_member_that_stands_twice_is_said() {
+    let log = r#"> {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"a","sessionId":"b","prompt":[{"type":"text","text":"1","te\u0078t":"2"}]}}
+< {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}
+"#;
+    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    {"line":1,"from":"client","ok":true,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"stands twice; readers differ in which one they take"},{"level":"warning","path":"$.params.prompt[0].text","problem":"stands twice; readers differ in which one they take"}]}
+    {"line":2,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
+    2 frames: 0 not ok, 1 more with warnings, 1 not lossless
+    exit 0
+    "#);
+}
+
+#[test]
 fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
     insta::assert_snapshot!(said(&validate(&["nothing.jsonl"], "")), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)

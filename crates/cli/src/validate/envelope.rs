@@ -7,7 +7,7 @@ use duologue_schema::{Side as Handler, path_fault};
 use duologue_transcript::{Entry, Redacted, Said, Side};
 use serde_json::{Map, Value};
 
-use super::{Problem, row, typed};
+use super::{Problem, row, twice, typed};
 
 /// Whether the frame's typed form writes the same JSON, and what is wrong with it.
 pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
@@ -19,10 +19,12 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
         }
         _ => {}
     }
-    let frame = match read(entry.line.text().unwrap_or_default()) {
+    let text = entry.line.text().unwrap_or_default().trim_start_matches('\u{feff}');
+    let frame = match read(text) {
         Ok(frame) => frame,
         Err(problem) => return (false, vec![problem]),
     };
+    twice::warn(text, &mut problems);
     let known: &[&str] = match &entry.said {
         Said::Request { .. } => &["jsonrpc", "id", "method", "params"],
         Said::Notification { .. } => &["jsonrpc", "method", "params"],
@@ -87,7 +89,6 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
 
 /// The frame as a tree; an error says where the text cannot be one.
 fn read(text: &str) -> Result<Map<String, Value>, Problem> {
-    let text = text.trim_start_matches('\u{feff}');
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = typed::below("$", error.path());

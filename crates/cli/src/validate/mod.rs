@@ -3,11 +3,15 @@
 mod compare;
 mod envelope;
 mod ids;
+mod twice;
 mod typed;
 
+use duologue_rpc::Outcome;
 use duologue_schema::MethodRow;
 use duologue_transcript::{Entry, Said, Side};
 use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::source::Source;
 
@@ -92,6 +96,25 @@ pub(crate) fn validate(source: &Source) -> Vec<Verdict> {
         verdict.ok = verdict.problems.iter().all(|problem| problem.level != Level::Error);
     }
     verdicts
+}
+
+/// The first place where params or a result do not have their type.
+pub(crate) fn misfit(entry: &Entry<'_>) -> Option<Problem> {
+    let mut problems = Vec::new();
+    let value = |raw: Option<&RawValue>| match raw {
+        Some(raw) => serde_json::from_str(raw.get()).ok(),
+        None => Some(Value::Object(Map::new())),
+    };
+    match &entry.said {
+        Said::Request { method, params, .. } | Said::Notification { method, params, .. } => {
+            typed::params(method, &value(*params)?, &mut problems)
+        }
+        Said::Response { method: Some(method), outcome: Outcome::Result(result), .. } => {
+            typed::result(method, entry.from().other(), &value(Some(result))?, &mut problems)
+        }
+        _ => return None,
+    };
+    problems.into_iter().find(|problem| problem.level == Level::Error)
 }
 
 fn kind(entry: &Entry<'_>) -> Kind {
