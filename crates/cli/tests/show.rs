@@ -162,6 +162,26 @@ fn the_page_has_both_states_of_a_message_and_asks_nobody() {
 }
 
 #[test]
+fn a_file_that_is_there_is_replaced_only_when_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hello.jsonl");
+    std::fs::copy(Path::new(TRANSCRIPTS).join("hello.jsonl"), &file).expect("a copy");
+    let path = file.to_str().expect("UTF-8");
+    let output = show(&["-o", path, path]);
+    assert_eq!(said(&output), format!("error: {path} exists; --force replaces it\nexit 2"));
+    assert_eq!(said(&show(&[path])), said(&show(&["hello.jsonl"])));
+    assert_eq!(said(&show(&["--force", "-o", path, "editor.log"])), "exit 0");
+    assert!(std::fs::read_to_string(&file).expect("a text").starts_with("## connection"));
+}
+
+#[test]
+fn redacted_events_keep_their_times_where_they_are_shown() {
+    let shown = said(&show(&["--redact", "--times", "hello.jsonl"]));
+    assert!(shown.contains("       0.003 → session/prompt"), "{shown}");
+    assert!(shown.contains("[session-1]"), "{shown}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     insta::assert_snapshot!(said(&show(&["nothing.jsonl"])), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)
@@ -171,5 +191,12 @@ fn what_cannot_be_done_is_said() {
     error: /nowhere/page.html: No such file or directory (os error 2)
     exit 4
     "#);
-    assert_eq!(show(&["--html", "--json", "hello.jsonl"]).status.code(), Some(2));
+    insta::assert_snapshot!(said(&show(&["--html", "--json", "hello.jsonl"])), @r#"
+    error: the argument '--html' cannot be used with '--json'
+
+    Usage: duologue show [OPTIONS] <FILE>
+
+    For more information, try '--help'.
+    exit 2
+    "#);
 }

@@ -1,12 +1,12 @@
 //! `duologue show`.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
-use duologue_transcript::Render;
+use duologue_transcript::{Redaction, Render};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::show::page;
 use crate::source::SourceArgs;
@@ -17,6 +17,7 @@ use crate::ui::{self, printable};
 /// Logs of other programs are shown too. Of a file that is cut or damaged what can be read is shown, and the exit
 /// code is 4.
 #[derive(clap::Args)]
+#[command(override_usage = "duologue show [OPTIONS] <FILE>")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
@@ -32,7 +33,10 @@ pub(crate) struct Args {
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Take out secrets, ids, paths and times first
+    /// Replace that file if it exists
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// Take out secrets, ids, paths and times first; with `--times` the seconds stay
     #[arg(long)]
     redact: bool,
     /// Show each chunk of a message by itself
@@ -49,15 +53,21 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Exit> {
     let mut source = args.source.read()?;
     if args.redact {
-        source.transcript = source.transcript.redacted();
+        let redaction = Redaction::default().keep_pace(args.times);
+        source.transcript = source.transcript.redact(&redaction);
     }
     match &args.output {
         None => print(&args, &source, &mut ui::stdout().lock())?,
         Some(path) => {
-            let named = |error: std::io::Error| {
-                std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            };
-            let mut file = BufWriter::new(File::create(path).map_err(named)?);
+            let named =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            let opened = if args.force { File::create(path) } else { File::create_new(path) };
+            let mut file = BufWriter::new(opened.map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => {
+                    Error::Usage(format!("{} exists; --force replaces it", path.display()))
+                }
+                _ => named(error).into(),
+            })?);
             print(&args, &source, &mut file)?;
             file.flush().map_err(named)?;
         }
