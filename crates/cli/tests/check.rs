@@ -122,15 +122,15 @@ fn a_program_that_says_everything_back_is_no_agent() {
     assert_eq!(code, Some(1));
     insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"), @r#"
     handshake
-      ✗ initialize-answers         answered with error -32601 (method not found)
+      ✗ initialize-answers         answered with error -32601 (method not found: initialize)
           must: `initialize` for version 1 is answered with the version to speak. https://agentclientprotocol.com/protocol/v1/initialization
           → {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":…42…e":"duologue-check","version":"[version]"},"protocolVersion":1}}
           ← {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":…42…e":"duologue-check","version":"[version]"},"protocolVersion":1}}
-          → {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}
-          ← {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}
+          → {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: initialize"}}
+          ← {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: initialize"}}
 
     requests
-      – unknown-method             initialize did not work: error -32601 (method not found)
+      – unknown-method             initialize did not work: error -32601 (method not found: initialize)
 
     0 passed, 1 failed, 0 with a warning, 1 skipped
     "#);
@@ -160,6 +160,71 @@ fn escapes_of_an_agent_are_not_printed() {
 
     0 passed, 1 failed, 0 with a warning, 0 skipped
     ");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_flood_is_found_and_does_not_fill_the_memory() {
+    let limited = "ulimit -v 1000000; exec \"$0\" check --only initialize-answers unknown-method -- yes";
+    let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_duologue")]).output();
+    let output = output.expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let flood = "the agent floods: more than 64 MiB or 250,000 lines in one run";
+    assert!(text.contains(&format!("✗ initialize-answers         {flood}\n")), "{output:?}");
+    assert!(text.contains(&format!("– unknown-method             {flood}\n")), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_the_agent_too_and_leaves_nothing_behind() {
+    use std::time::{Duration, Instant};
+    for (signal, code) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (temporary, note) = (dir.path().join("tmp"), dir.path().join("pid"));
+        std::fs::create_dir(&temporary).expect("a folder");
+        // It reads nothing, not even that its input has ended, and does not mind signals.
+        let stubborn = "trap '' TERM HUP INT; echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 600";
+        let mut check = Command::new(env!("CARGO_BIN_EXE_duologue"))
+            .args(["check", "--", "sh", "-c", stubborn])
+            .arg(&note)
+            .env("TMPDIR", &temporary)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let agent = loop {
+            match std::fs::read_to_string(&note) {
+                Ok(agent) => break agent.trim().to_owned(),
+                Err(_) => assert!(Instant::now() < deadline, "the agent starts"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let kill = |args: &[&str]| Command::new("kill").args(args).output().expect("kill").status.success();
+        assert!(kill(&["-s", signal, &check.id().to_string()]));
+        assert_eq!(check.wait().expect("it ends").code(), Some(code));
+        let left: Vec<_> = std::fs::read_dir(&temporary).expect("a folder").collect();
+        assert!(left.is_empty(), "{left:?}");
+        // Dead is enough: collecting it is the business of whoever inherits it.
+        let state = |agent: &str| {
+            let ps = Command::new("ps").args(["-o", "stat=", "-p", agent]).output().expect("ps");
+            String::from_utf8_lossy(&ps.stdout).trim().to_owned()
+        };
+        while !matches!(state(&agent).chars().next(), None | Some('Z')) {
+            assert!(Instant::now() < deadline, "the agent still runs after {signal}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn what_another_process_said_last_is_no_evidence() {
+    let echo =
+        r#"read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":65000}}'; cat >/dev/null"#;
+    let (code, text) = check(&["--only", "initialize-answers", "version-negotiated", "--", "sh", "-c", echo]);
+    assert_eq!(code, Some(1));
+    let (_, second) = text.split_once("✗ version-negotiated").expect("it fails");
+    assert!(second.contains("→ ") && !second.contains("(stdout closed)"), "{text}");
 }
 
 #[test]

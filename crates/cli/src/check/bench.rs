@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use duologue_transcript::Record;
+use duologue_transcript::{Event, Record, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::finding::{Finding, fail, skip};
 use super::wire::{Answer, Tape, Wire};
 use crate::error::Error;
+use crate::ui::plural;
 
 /// How long is listened for what must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
@@ -42,6 +43,8 @@ pub(crate) struct Bench {
     missing: Missing,
     /// Why no process could be started.
     pub(crate) unstartable: Option<Error>,
+    /// It has left a `session/close` unanswered once, and is not asked again.
+    ignores_close: bool,
     ending: JoinSet<()>,
 }
 
@@ -58,9 +61,7 @@ pub(crate) struct Agent {
     settings: Rc<Settings>,
     /// Its answer to `initialize`.
     pub(crate) hello: Value,
-    /// The session of the plain turn.
-    session: Option<Opened>,
-    /// Whether the plain turn has been.
+    /// The plain turn, once it has been.
     turn: Option<Turn>,
     logged_in: bool,
 }
@@ -107,6 +108,7 @@ impl Bench {
             tapes: Vec::new(),
             missing: Missing::default(),
             unstartable: None,
+            ignores_close: false,
             ending: JoinSet::new(),
         }
     }
@@ -120,10 +122,16 @@ impl Bench {
         self.tapes.iter().map(Tape::len).collect()
     }
 
-    /// What was said since then.
+    /// What was said since then, with the processes that were told something.
     pub(crate) fn since(&self, marks: &[usize]) -> Vec<Record> {
         let starts = marks.iter().copied().chain(std::iter::repeat(0));
-        self.tapes.iter().zip(starts).flat_map(|(tape, start)| tape.since(start)).collect()
+        let tapes = self.tapes.iter().zip(starts).map(|(tape, start)| tape.since(start));
+        // The last words of a process that has had its check belong to nobody.
+        let is_ours = |record: &Record| match &record.event {
+            Event::Line(line) => line.from == Side::Client,
+            event => *event == Event::Eof(Side::Client),
+        };
+        tapes.filter(|records| records.iter().any(is_ours)).flatten().collect()
     }
 
     /// Whether no agent could be greeted, so that nothing could be checked.
@@ -134,8 +142,12 @@ impl Bench {
     /// A process to whom nothing has been said.
     pub(crate) fn raw(&mut self) -> Result<Wire, Finding> {
         let settings = &self.settings;
+        let tape = self.tapes.last().map(Tape::next).unwrap_or_default();
+        if let Some(flood) = tape.flooded() {
+            return Err(skip(flood));
+        }
         let started = (settings.command)()
-            .and_then(|command| Wire::start(command, settings.cwd.clone(), settings.timeout));
+            .and_then(|command| Wire::start(command, &settings.cwd, settings.timeout, tape));
         match started {
             Ok(wire) => {
                 self.tapes.push(wire.tape().clone());
@@ -157,14 +169,9 @@ impl Bench {
         let mut wire = self.raw()?;
         let hello = greet(&mut wire, &client.hello(1)).await;
         match hello.map(|answer| answer.outcome) {
-            Ok(Ok(hello)) => Ok(Agent {
-                wire,
-                settings: self.settings.clone(),
-                hello,
-                session: None,
-                turn: None,
-                logged_in: false,
-            }),
+            Ok(Ok(hello)) => {
+                Ok(Agent { wire, settings: self.settings.clone(), hello, turn: None, logged_in: false })
+            }
             Ok(Err(refusal)) => Err(self.without_agent(&refusal.to_string())),
             Err(finding) => Err(self.without_agent(&finding.saw)),
         }
@@ -185,13 +192,42 @@ impl Bench {
         Ok(self.shared.insert(agent))
     }
 
+    /// A new session of the agent of all harmless checks. One that has as many as it can is replaced.
+    pub(crate) async fn open(&mut self) -> Result<Opened, Finding> {
+        let agent = self.agent().await?;
+        let is_first = agent.sessions().is_empty();
+        let opened = agent.open().await;
+        if is_first || opened.is_ok() {
+            return opened;
+        }
+        self.retire_shared();
+        self.agent().await?.open().await
+    }
+
+    /// Closes the sessions that a check has made, where that can be done: some agents take only so many.
+    pub(crate) async fn close_sessions(&mut self) {
+        let Some(agent) = &mut self.shared else { return };
+        if self.ignores_close || !agent.is_open() || !agent.offers("close") {
+            return;
+        }
+        let kept = agent.turn.as_ref().map(|turn| turn.session.clone());
+        let mut made = agent.sessions().to_vec();
+        made.retain(|session| Some(session) != kept.as_ref());
+        for session in made {
+            if agent.close(&session).await.is_err() {
+                self.ignores_close = true;
+                return;
+            }
+        }
+    }
+
     /// The same, with a new session.
     pub(crate) async fn session(&mut self) -> Result<(&mut Agent, Opened), Finding> {
         if let Some(why) = &self.missing.session {
             return Err(skip(why.clone()));
         }
-        match self.agent().await?.open().await {
-            // Twice, since a borrow cannot end early in one arm only.
+        match self.open().await {
+            // Once more, since a borrow cannot end early in one arm only.
             Ok(opened) => Ok((self.agent().await?, opened)),
             Err(finding) => {
                 let why = format!("there is no session: {}", finding.saw);
@@ -215,7 +251,6 @@ impl Bench {
         match agent.turn(&opened.id).await {
             Ok(turn) => {
                 agent.turn = Some(turn.clone());
-                agent.session = Some(opened);
                 Ok((self.agent().await?, turn))
             }
             Err(finding) => {
@@ -257,19 +292,28 @@ pub(crate) async fn greet(wire: &mut Wire, hello: &Value) -> Result<Answer, Find
 impl Agent {
     /// A session in the folder.
     pub(crate) async fn open(&mut self) -> Result<Opened, Finding> {
-        let params = self.folder();
-        let mut answer = self.ask("session/new", params.clone()).await?;
-        if matches!(&answer.outcome, Err(refusal) if refusal.code == -32000) && !self.logged_in {
-            self.log_in().await?;
-            answer = self.ask("session/new", params).await?;
-        }
-        match answer.outcome {
+        let others = self.sessions().len();
+        match self.ask_in("session/new", self.folder()).await?.outcome {
             Ok(offer) => match offer["sessionId"].as_str() {
                 Some(id) => Ok(Opened { id: id.to_owned(), offer }),
                 None => Err(fail("session/new is answered without a sessionId")),
             },
+            Err(refusal) if others > 0 => {
+                let sessions = plural(others, "session");
+                Err(skip(format!("too many sessions: with {sessions}, another is answered with {refusal}")))
+            }
             Err(refusal) => Err(fail(format!("session/new is answered with {refusal}"))),
         }
+    }
+
+    /// Asks, and logs in if that has to be first.
+    pub(crate) async fn ask_in(&mut self, method: &str, params: Value) -> Result<Answer, Finding> {
+        let answer = self.ask(method, params.clone()).await?;
+        if matches!(&answer.outcome, Err(refusal) if refusal.code == -32000) && !self.logged_in {
+            self.log_in().await?;
+            return self.ask(method, params).await;
+        }
+        Ok(answer)
     }
 
     async fn log_in(&mut self) -> Result<(), Finding> {

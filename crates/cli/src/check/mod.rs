@@ -82,6 +82,7 @@ impl Chosen {
             if finding.shown.is_empty() {
                 finding.shown = bench.since(&marks);
             }
+            bench.close_sessions().await;
             summary.add(finding.verdict);
             report.finding(group, check, &finding)?;
         }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Agent, Bench, Client, QUIET, Turn};
 use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
+use super::wire::Refusal;
 
 pub(super) const CHECKS: &[Check] = &[
     check!(
@@ -83,17 +84,7 @@ async fn load_replays(bench: &mut Bench) -> Outcome {
     let (agent, turn) = bench.after_turn().await?;
     offered(agent, "loadSession")?;
     let said = story(&agent.tape().since(0), &turn.session);
-    // Some agents load what another process has saved, some only what they have at hand.
-    let (records, answer) = restore(agent, "session/load", &turn).await?;
-    let (records, answer) = match answer {
-        Ok(_) => (records, answer),
-        Err(_) => {
-            let mut second = bench.fresh(Client::Files).await?;
-            let second_try = restore(&mut second, "session/load", &turn).await;
-            bench.retire(second.into_wire());
-            second_try?
-        }
-    };
+    let (records, answer) = restore(bench, "session/load", &turn).await?;
     if let Err(refusal) = answer {
         return Ok(fail(format!("the session of a moment ago cannot be loaded: {refusal}")));
     }
@@ -122,9 +113,16 @@ async fn load_unknown(bench: &mut Bench) -> Outcome {
 async fn resume_is_silent(bench: &mut Bench) -> Outcome {
     let (agent, turn) = bench.after_turn().await?;
     offered(agent, "resume")?;
-    let (records, answer) = restore(agent, "session/resume", &turn).await?;
-    if let Err(refusal) = answer {
-        return Ok(fail(format!("the session of a moment ago cannot be resumed: {refusal}")));
+    let (records, answer) = restore(bench, "session/resume", &turn).await?;
+    match answer {
+        Ok(_) => {}
+        Err(refusal) if refusal.code == -32601 => {
+            return Ok(fail(format!("it advertises the method, and answers {refusal}")));
+        }
+        // What can be resumed when is the agent's affair.
+        Err(refusal) => {
+            return Ok(skip(format!("the session of a moment ago cannot be resumed: {refusal}")));
+        }
     }
     let all = entries(&records);
     match story_of(&all, &turn.session).next() {
@@ -263,15 +261,26 @@ fn offered(agent: &Agent, capability: &str) -> Result<(), Finding> {
     if agent.offers(capability) { Ok(()) } else { Err(skip(format!("it does not advertise {name}"))) }
 }
 
-/// Loads or resumes the session of a turn; what was said meanwhile, and the answer.
-async fn restore(
-    agent: &mut Agent,
-    method: &str,
-    turn: &Turn,
-) -> Result<(Vec<Record>, Result<Value, super::wire::Refusal>), Finding> {
+/// What was said while a session was restored, and the answer.
+type Restored = (Vec<Record>, Result<Value, Refusal>);
+
+/// Loads or resumes the session of a turn. Some agents take what another process has saved, some only
+/// what they have at hand, and some not what is still in use: so a second process may try.
+async fn restore(bench: &mut Bench, method: &str, turn: &Turn) -> Result<Restored, Finding> {
+    let first = restore_by(bench.agent().await?, method, turn).await?;
+    if first.1.is_ok() {
+        return Ok(first);
+    }
+    let mut agent = bench.fresh(Client::Files).await?;
+    let second = restore_by(&mut agent, method, turn).await;
+    bench.retire(agent.into_wire());
+    second
+}
+
+async fn restore_by(agent: &mut Agent, method: &str, turn: &Turn) -> Result<Restored, Finding> {
     let start = agent.tape().len();
     let params = agent.folder_of(&turn.session);
-    let answer = agent.ask(method, params).await?;
+    let answer = agent.ask_in(method, params).await?;
     agent.listen(QUIET).await?;
     Ok((agent.tape().since(start), answer.outcome))
 }

@@ -3,19 +3,14 @@
 use std::collections::HashSet;
 
 use duologue_rpc::{Malformed, Outcome as Answered};
-use duologue_schema::{
-    AgentNotification, AgentRequest, AuthenticateRequest, CloseSessionRequest, DeleteSessionRequest,
-    InitializeRequest, ListSessionsRequest, LoadSessionRequest, LogoutRequest, NewSessionRequest,
-    PromptRequest, Request, ResumeSessionRequest, SessionUpdate, SetSessionConfigOptionRequest,
-    SetSessionModeRequest,
-};
+use duologue_schema::{AgentNotification, SessionUpdate};
 use duologue_transcript::{Entry, Record, Said, Side, entries};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::bench::{Bench, Client};
 use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
 use super::wire::same_id;
+use crate::validate::misfit;
 
 pub(super) const CHECKS: &[Check] = &[
     check!(
@@ -76,15 +71,25 @@ pub(super) const CHECKS: &[Check] = &[
     ),
 ];
 
-/// What a look at one process found, and the record that shows it.
+/// What a look at one process found, and the records that show it.
 struct Fault {
     saw: String,
+    first: usize,
     record: usize,
 }
 
 impl Fault {
     fn new(entry: &Entry<'_>, saw: impl Into<String>) -> Self {
-        Fault { saw: saw.into(), record: entry.record }
+        Fault { saw: saw.into(), first: entry.record, record: entry.record }
+    }
+
+    /// Shows it with what came before, from the last request on.
+    fn in_context(self, all: &[Entry<'_>]) -> Self {
+        let asked = all.iter().rev().find(|entry| {
+            let is_request = matches!(entry.said, Said::Request { .. });
+            is_request && entry.from() == Side::Client && entry.record < self.record
+        });
+        Fault { first: asked.map_or(self.first, |entry| entry.record), ..self }
     }
 }
 
@@ -117,7 +122,7 @@ fn round(lines: usize) -> String {
 }
 
 fn shown(fault: Fault, records: &[Record]) -> Finding {
-    fail(fault.saw).shown(records.get(fault.record).cloned())
+    fail(fault.saw).shown(records.get(fault.first..=fault.record).unwrap_or_default().iter().cloned())
 }
 
 fn of_agent<'a>(all: &'a [Entry<'a>]) -> impl Iterator<Item = &'a Entry<'a>> {
@@ -243,41 +248,15 @@ async fn frames_valid(bench: &mut Bench) -> Outcome {
 
 /// What is wrong with a message, if anything is.
 fn malformed(entry: &Entry<'_>) -> Option<String> {
-    match &entry.said {
-        Said::Request { method, params, .. } => {
-            let error = AgentRequest::decode(method, *params)?.err()?;
-            Some(format!("the request {method} is not of the schema: {}", error.message))
-        }
-        Said::Notification { method, params, .. } => {
-            let error = AgentNotification::decode(method, *params)?.err()?;
-            Some(format!("the notification {method} is not of the schema: {}", error.message))
-        }
-        Said::Response { method: Some(method), outcome: Answered::Result(result), .. } => {
-            let error = result_fault(method, result)?;
-            Some(format!("the answer to {method} is not of the schema: {error}"))
-        }
-        _ => None,
-    }
-}
-
-fn result_fault(method: &str, result: &RawValue) -> Option<String> {
-    macro_rules! read {
-        ($($request:ident)*) => {
-            match method {
-                $(<$request as Request>::METHOD => {
-                    // An empty answer may be null: earlier versions of the specification wrote it so.
-                    let text = if result.get() == "null" { "{}" } else { result.get() };
-                    serde_json::from_str::<<$request as Request>::Result>(text).err().map(|error| error.to_string())
-                })*
-                _ => None,
-            }
-        };
-    }
-    read!(
-        InitializeRequest AuthenticateRequest LogoutRequest NewSessionRequest LoadSessionRequest
-        ListSessionsRequest DeleteSessionRequest ResumeSessionRequest CloseSessionRequest
-        SetSessionModeRequest SetSessionConfigOptionRequest PromptRequest
-    )
+    let kind = match &entry.said {
+        Said::Request { .. } => "the request",
+        Said::Notification { .. } => "the notification",
+        // An empty answer may be null: earlier versions of the specification wrote it so.
+        Said::Response { outcome: Answered::Result(result), .. } if result.get() == "null" => return None,
+        _ => "the answer to",
+    };
+    let fault = misfit(entry)?;
+    Some(format!("{kind} {} is not of the schema: {}: {}", entry.method()?, fault.path, fault.problem))
 }
 
 fn unknown_update(entry: &Entry<'_>) -> Option<String> {
@@ -307,9 +286,10 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
             (Said::Notification { method, .. }, session) if method == "session/update" => match session {
                 Some(session) if known.contains(session.as_str()) => None,
                 Some(session) => {
-                    Some(Fault::new(entry, format!("nobody made the session {}", session.as_str())))
+                    let saw = format!("nobody made the session {}", session.as_str());
+                    Some(Fault::new(entry, saw).in_context(all))
                 }
-                None => Some(Fault::new(entry, "an update without a session")),
+                None => Some(Fault::new(entry, "an update without a session").in_context(all)),
             },
             _ => None,
         })

@@ -40,7 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 async fn session_new(bench: &mut Bench) -> Outcome {
-    let opened = bench.agent().await?.open().await?;
+    let opened = bench.open().await?;
     if opened.id.is_empty() {
         return Ok(fail("the session's id is empty"));
     }
@@ -61,16 +61,20 @@ async fn prompt_answered(bench: &mut Bench) -> Outcome {
 }
 
 async fn stop_reason(bench: &mut Bench) -> Outcome {
-    const REASONS: [&str; 5] = ["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"];
     let (_, turn) = bench.after_turn().await?;
     let Ok(result) = turn.answer.outcome else {
         return Ok(super::finding::skip("the prompt is answered with an error"));
     };
     match result["stopReason"].as_str() {
-        Some(reason) if REASONS.contains(&reason) => Ok(pass(reason)),
+        Some(reason) if is_stop_reason(reason) => Ok(pass(reason)),
         Some(reason) => Ok(fail(format!("{reason:?} is no stop reason"))),
         None => Ok(super::finding::skip("the answer has no stop reason")),
     }
+}
+
+/// Whether it is one of the reasons there are.
+pub(super) fn is_stop_reason(reason: &str) -> bool {
+    matches!(reason, "end_turn" | "max_tokens" | "max_turn_requests" | "refusal" | "cancelled")
 }
 
 async fn updates_before_answer(bench: &mut Bench) -> Outcome {

@@ -2,14 +2,19 @@
 //! down: a client library would be too polite to see what is wrong.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use duologue_client::AgentProcess;
+use duologue_client::schema::{
+    Error as WireError, ReadTextFileRequest, Request as _, RequestPermissionRequest, WriteTextFileRequest,
+};
+use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Message, Outcome as Said};
 use duologue_transcript::{Event, Line, LineEnd, Record, Side};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::ChildStdin;
@@ -19,18 +24,48 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::finding::{Finding, fail};
 use crate::error::Result;
 
-/// Longest line that is read whole; what is beyond counts as the next line.
-const LINE_BYTES: u64 = 64 * 1024 * 1024;
+/// How much is said and told in one run, with all processes of the agent. More is a flood.
+const RUN_BYTES: usize = 64 * 1024 * 1024;
+/// What a record takes beside its text.
+const RECORD_BYTES: usize = 256;
+/// What is said of a flood.
+const FLOOD: &str = "the agent floods: more than 64 MiB or 250,000 lines in one run";
+/// How many lines wait to be looked at before the agent has to wait.
+const WAITING_LINES: usize = 4096;
+/// How much of a file is lent at once.
+const FILE_BYTES: u64 = 1024 * 1024;
 /// How many lines of stderr are kept.
 const STDERR_LINES: usize = 100;
 
 /// All that one agent's process said and was told.
 #[derive(Clone, Default)]
-pub(crate) struct Tape(Arc<Mutex<Vec<Record>>>);
+pub(crate) struct Tape {
+    records: Arc<Mutex<Vec<Record>>>,
+    /// What this tape and those before it take.
+    bytes: Arc<AtomicUsize>,
+}
 
 impl Tape {
+    /// A tape for the next process, of the same run.
+    pub(crate) fn next(&self) -> Self {
+        Tape { records: Arc::default(), bytes: self.bytes.clone() }
+    }
+
+    /// Writes down what happened. Nothing more once there is too much.
     fn push(&self, start: Instant, event: Event) {
-        self.lock().push(Record::new(start.elapsed(), event));
+        let text = match &event {
+            Event::Line(line) => line.bytes().len(),
+            Event::Stderr(text) => text.len(),
+            _ => 0,
+        };
+        if self.bytes.fetch_add(text + RECORD_BYTES, Relaxed) + text + RECORD_BYTES <= RUN_BYTES {
+            self.lock().push(Record::new(start.elapsed(), event));
+        }
+    }
+
+    /// Why nothing more is written down, if that is so.
+    pub(crate) fn flooded(&self) -> Option<&'static str> {
+        (self.bytes.load(Relaxed) > RUN_BYTES).then_some(FLOOD)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -43,7 +78,7 @@ impl Tape {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,15 +137,17 @@ pub(crate) enum Next {
 pub(crate) struct Wire {
     process: AgentProcess,
     stdin: Option<ChildStdin>,
-    lines: mpsc::UnboundedReceiver<Line>,
+    lines: mpsc::Receiver<Line>,
     tape: Tape,
     start: Instant,
     /// Answers nobody has asked for yet.
     answers: Vec<Answer>,
     next_id: u64,
     open: bool,
-    /// The folder it may read and write through us.
-    folder: PathBuf,
+    /// Lends it the files of the sessions' folder.
+    host: LocalHost,
+    /// Sessions that it has made and that are not closed.
+    sessions: Vec<String>,
     /// Sessions whose turn was cancelled: they get no permission any more.
     cancelled: HashSet<String>,
     pub(crate) patience: Duration,
@@ -119,12 +156,13 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn start(
         command: duologue_client::Command,
-        folder: PathBuf,
+        folder: &Path,
         patience: Duration,
+        tape: Tape,
     ) -> Result<Self> {
         let (process, pipes) = AgentProcess::start(command)?;
-        let (tape, start) = (Tape::default(), Instant::now());
-        let (sender, lines) = mpsc::unbounded_channel();
+        let start = Instant::now();
+        let (sender, lines) = mpsc::channel(WAITING_LINES);
         tokio::spawn(read_lines(pipes.stdout, tape.clone(), start, sender));
         tokio::spawn(read_stderr(pipes.stderr, tape.clone(), start));
         Ok(Wire {
@@ -136,7 +174,8 @@ impl Wire {
             answers: Vec::new(),
             next_id: 1,
             open: true,
-            folder,
+            host: LocalHost::new(folder).without_terminals().max_read(FILE_BYTES),
+            sessions: Vec::new(),
             cancelled: HashSet::new(),
             patience,
         })
@@ -186,12 +225,23 @@ impl Wire {
                 self.open = false;
                 // What it said last explains it.
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                Err(fail("the agent no longer reads: it closed its stdin or ended"))
+                Err(self.over("the agent no longer reads: it closed its stdin or ended"))
             }
             Err(_) => {
                 self.open = false;
                 Err(fail("the agent does not read its stdin"))
             }
+        }
+    }
+
+    /// Why it says nothing more.
+    fn over(&self, otherwise: impl Into<String>) -> Finding {
+        match self.tape.flooded() {
+            Some(flood) => {
+                self.process.kill();
+                fail(flood)
+            }
+            None => fail(otherwise),
         }
     }
 
@@ -248,7 +298,7 @@ impl Wire {
                 Next::Silence => {
                     return Err(fail(format!("no answer to {what} within {}", seconds(self.patience))));
                 }
-                Next::End => return Err(fail(format!("the agent ended before it answered {what}"))),
+                Next::End => return Err(self.over(format!("the agent ended before it answered {what}"))),
             }
         }
     }
@@ -291,6 +341,21 @@ impl Wire {
         }
     }
 
+    /// That nothing since `start` was answered without an id: notifications have no answer.
+    pub(crate) fn nothing_answered(&self, start: usize) -> std::result::Result<(), Finding> {
+        let is_stray = |record: &Record| {
+            let value = record.line().and_then(|line| serde_json::from_slice::<Value>(line.bytes()).ok());
+            value.is_some_and(|line| {
+                let answer = line.get("result").is_some() || line.get("error").is_some();
+                answer && line.get("method").is_none() && line["id"].is_null()
+            })
+        };
+        match self.tape.since(start).into_iter().find(is_stray) {
+            Some(stray) => Err(fail("a notification was answered").shown([stray])),
+            None => Ok(()),
+        }
+    }
+
     /// The next message.
     pub(crate) async fn next(&mut self, deadline: Instant) -> Next {
         match timeout_at(deadline, self.lines.recv()).await {
@@ -299,30 +364,47 @@ impl Wire {
                 self.open = false;
                 Next::End
             }
-            Ok(Some(line)) => Next::Seen(seen(&line)),
+            Ok(Some(line)) => {
+                let seen = seen(&line);
+                if let Seen::Answer(Answer { outcome: Ok(result), .. }) = &seen {
+                    self.sessions.extend(result["sessionId"].as_str().map(str::to_owned));
+                }
+                Next::Seen(seen)
+            }
         }
+    }
+
+    /// The sessions that it has made and that were not closed.
+    pub(crate) fn sessions(&self) -> &[String] {
+        &self.sessions
+    }
+
+    /// Closes a session, whatever the answer is. An error is that there is none.
+    pub(crate) async fn close(&mut self, session: &str) -> std::result::Result<(), Finding> {
+        self.sessions.retain(|other| other != session);
+        self.ask("session/close", json!({"sessionId": session})).await?;
+        Ok(())
     }
 
     /// Answers the agent as the simplest useful client would: it may read and write in the session's
     /// folder, and it gets the first permission it asks for.
     pub(crate) async fn serve(&mut self, asked: &Asked) -> std::result::Result<(), Finding> {
-        let params = &asked.params;
         let answer = match asked.method.as_str() {
-            "session/request_permission" => {
-                let cancelled = params["sessionId"].as_str().is_some_and(|id| self.cancelled.contains(id));
-                let outcome = if cancelled { json!({"outcome": "cancelled"}) } else { chosen(params) };
+            RequestPermissionRequest::METHOD => {
+                let session = asked.params["sessionId"].as_str();
+                let cancelled = session.is_some_and(|id| self.cancelled.contains(id));
+                let outcome = if cancelled { json!({"outcome": "cancelled"}) } else { chosen(&asked.params) };
                 Ok(json!({"outcome": outcome}))
             }
-            "fs/read_text_file" => self.file(params).and_then(|path| {
-                let text = std::fs::read_to_string(path).map_err(|_| (-32002, "no such file"))?;
-                Ok(json!({"content": part(&text, params)}))
-            }),
-            "fs/write_text_file" => self.file(params).and_then(|path| {
-                let text = params["content"].as_str().ok_or((-32602, "no content"))?;
-                std::fs::write(path, text).map_err(|_| (-32603, "it cannot be written"))?;
-                Ok(json!({}))
-            }),
-            _ => Err((-32601, "method not found")),
+            ReadTextFileRequest::METHOD => match params(asked) {
+                Ok(request) => self.host.read_text_file(request).await.map(|read| json!(read)),
+                Err(error) => Err(error),
+            },
+            WriteTextFileRequest::METHOD => match params(asked) {
+                Ok(request) => self.host.write_text_file(request).await.map(|written| json!(written)),
+                Err(error) => Err(error),
+            },
+            other => Err(WireError::method_not_found(other)),
         };
         self.respond(&asked.id, answer).await
     }
@@ -330,30 +412,28 @@ impl Wire {
     pub(crate) async fn respond(
         &mut self,
         id: &str,
-        answer: std::result::Result<Value, (i32, &str)>,
+        answer: HostResult<Value>,
     ) -> std::result::Result<(), Finding> {
         let member = match answer {
             Ok(result) => format!("\"result\":{result}"),
-            Err((code, message)) => {
-                format!("\"error\":{}", json!({"code": code, "message": message}))
-            }
+            Err(error) => format!("\"error\":{}", json!(error)),
         };
         self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{member}}}\n").as_bytes()).await
     }
 
-    /// The file the params name, if it is in the session's folder.
-    fn file(&self, params: &Value) -> std::result::Result<PathBuf, (i32, &'static str)> {
-        let refused = (-32002, "only files in the session's folder are lent");
-        let path = PathBuf::from(params["path"].as_str().ok_or((-32602, "no path"))?);
-        let parent = path.parent().and_then(|parent| parent.canonicalize().ok()).ok_or(refused)?;
-        let whole = parent.join(path.file_name().ok_or(refused)?);
-        let link = whole.symlink_metadata().is_ok_and(|file| file.is_symlink());
-        if whole.starts_with(&self.folder) && !link { Ok(whole) } else { Err(refused) }
-    }
-
     /// Waits for the process to end by itself.
     pub(crate) async fn exit(&mut self, time: Duration) -> Option<ExitStatus> {
-        timeout(time, self.process.wait()).await.ok().flatten()
+        // What it still says must not hold it up.
+        let lines = &mut self.lines;
+        let listened = async {
+            while lines.recv().await.is_some() {}
+            std::future::pending().await
+        };
+        tokio::select! {
+            status = self.process.wait() => status,
+            () = tokio::time::sleep(time) => None,
+            () = listened => None,
+        }
     }
 
     /// Ends it: politely for a moment, then not.
@@ -421,11 +501,9 @@ fn chosen(params: &Value) -> Value {
     }
 }
 
-/// The lines of a text that the params ask for.
-fn part(text: &str, params: &Value) -> String {
-    let number = |name: &str| params[name].as_u64().and_then(|number| usize::try_from(number).ok());
-    let skipped = number("line").unwrap_or(1).saturating_sub(1);
-    text.split_inclusive('\n').skip(skipped).take(number("limit").unwrap_or(usize::MAX)).collect()
+/// What a request is about, as its type.
+fn params<T: DeserializeOwned>(asked: &Asked) -> HostResult<T> {
+    T::deserialize(&asked.params).map_err(|error| WireError::invalid_params(error.to_string()))
 }
 
 fn line_of(from: Side, bytes: &[u8]) -> Line {
@@ -439,15 +517,10 @@ fn line_of(from: Side, bytes: &[u8]) -> Line {
     }
 }
 
-async fn read_lines(
-    pipe: impl AsyncRead + Unpin,
-    tape: Tape,
-    start: Instant,
-    sender: mpsc::UnboundedSender<Line>,
-) {
+async fn read_lines(pipe: impl AsyncRead + Unpin, tape: Tape, start: Instant, sender: mpsc::Sender<Line>) {
     let mut pipe = BufReader::new(pipe);
     let mut bytes = Vec::new();
-    while matches!((&mut pipe).take(LINE_BYTES).read_until(b'\n', &mut bytes).await, Ok(1..)) {
+    while matches!((&mut pipe).take(RUN_BYTES as u64).read_until(b'\n', &mut bytes).await, Ok(1..)) {
         let line = match bytes.strip_suffix(b"\n") {
             Some(whole) => line_of(Side::Agent, whole),
             None => {
@@ -457,7 +530,7 @@ async fn read_lines(
             }
         };
         tape.push(start, Event::Line(line.clone()));
-        if sender.send(line).is_err() {
+        if tape.flooded().is_some() || sender.send(line).await.is_err() {
             return;
         }
         bytes.clear();

@@ -7,6 +7,7 @@ use crate::check::{Bench, Chosen, Settings};
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::signals::Signals;
 
 /// Check whether an agent keeps to the protocol
 ///
@@ -54,6 +55,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     args.agent.required()?;
+    let mut signals = Signals::listen()?;
     // Removed when the checks are over.
     let mut folder = None;
     let cwd = match &args.cwd {
@@ -72,12 +74,19 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         prompt: args.prompt,
         auth: args.auth,
     });
+    if let Some(folder) = &folder {
+        let folder = folder.path().to_owned();
+        signals.last_resort(move || drop(std::fs::remove_dir_all(folder)));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let exit = runtime.block_on(async {
         tokio::select! {
             exit = chosen.run(bench, args.json) => exit,
             // Dropping the bench ends the agents.
-            _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+            signal = signals.next() => Ok(Exit::Signal(signal)),
         }
-    })
+    });
+    // A file that takes for ever is not waited for.
+    runtime.shutdown_background();
+    exit
 }

@@ -1,5 +1,5 @@
 //! An agent that does everything right but for one fault, which bears the name of the check that is to
-//! find it. It speaks through the plain standard library, so that what it writes is what stands here.
+//! find it, or in an unusual way. It speaks through the plain standard library, so that what it writes is what stands here.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -30,6 +30,7 @@ pub(crate) fn run(fault: &str) {
         made: 0,
         asked: 0,
         had_turn: false,
+        lends_files: false,
     };
     if agent.has("stdout-only-messages") {
         agent.write("Loading the model…");
@@ -76,6 +77,7 @@ struct Agent {
     made: u64,
     asked: u64,
     had_turn: bool,
+    lends_files: bool,
 }
 
 #[derive(Default)]
@@ -220,6 +222,7 @@ impl Agent {
         if self.has("unknown-fields") && params.get("nextYear").is_some() {
             return self.refuse(id, -32602, "Invalid params");
         }
+        self.lends_files = params["clientCapabilities"]["fs"]["readTextFile"] == true;
         let asked = &params["protocolVersion"];
         let version = match self.fault.as_str() {
             "version-negotiated" => asked.clone(),
@@ -230,6 +233,10 @@ impl Agent {
         if self.has("terminal-login-withheld") {
             methods[0] = json!({"id": "shell", "name": "Log in", "type": "terminal", "args": ["--login"]});
         }
+        let mut can = json!({"list": {}, "delete": {}, "resume": {}, "close": {}});
+        if self.has("few-sessions-for-good") {
+            can = json!({"list": {}, "delete": {}, "resume": {}});
+        }
         let http = if self.has("capabilities-well-formed") { json!("yes") } else { json!(false) };
         self.answer(
             id,
@@ -238,7 +245,7 @@ impl Agent {
                 "agentCapabilities": {
                     "loadSession": true,
                     "mcpCapabilities": {"http": http},
-                    "sessionCapabilities": {"list": {}, "delete": {}, "resume": {}, "close": {}},
+                    "sessionCapabilities": can,
                 },
                 "authMethods": methods,
                 "agentInfo": {"name": "broken-agent", "version": "1"},
@@ -255,6 +262,9 @@ impl Agent {
         let taken = fits || (self.has("bad-params") && cwd.is_none());
         if !taken {
             return self.refuse(id, -32602, "Invalid params");
+        }
+        if self.fault.starts_with("few-sessions") && self.sessions.len() >= 4 {
+            return self.refuse(id, -32603, "too many sessions");
         }
         if self.has("requests-in-flight") {
             // Whatever comes while it works is lost.
@@ -294,6 +304,14 @@ impl Agent {
             Some(_) => {}
         }
         self.had_turn = true;
+        if self.has("lends-a-pipe") && self.lends_files {
+            let pipe = format!("{}/pipe", self.sessions[&session].cwd);
+            let _ = std::process::Command::new("mkfifo").arg(&pipe).stderr(Stdio::null()).status();
+            self.asked += 2;
+            let params = json!({"sessionId": session, "path": pipe, "content": "words"});
+            self.ask(self.asked - 1, "fs/read_text_file", params.clone());
+            self.ask(self.asked, "fs/write_text_file", params);
+        }
         if self.has("leaves-no-children") {
             let mut sleep = std::process::Command::new("sleep");
             let _ = sleep.arg("20").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -374,6 +392,9 @@ impl Agent {
     }
 
     fn notification(&mut self, method: &str, params: &Value) {
+        if self.has("answers-notifications") {
+            self.answer(&Value::Null, Value::Null);
+        }
         match method {
             "session/cancel" => self.cancel(params["sessionId"].as_str().unwrap_or_default(), false),
             "$/cancel_request" if self.has("cancel-request") => self.refuse(&Value::Null, -32601, method),
@@ -394,6 +415,7 @@ impl Agent {
         turn.cancelled = true;
         match (self.fault.as_str(), turn.step) {
             ("cancel-at-once", 0) if !closing => {}
+            ("odd-reason-at-once", 0) if !closing => self.answer(&turn.id, json!({"stopReason": "done"})),
             ("cancel-ends-turn", 1) => {
                 turn.due = Some(Instant::now() + LATE);
                 self.turns.push(turn);
@@ -434,6 +456,9 @@ impl Agent {
                 false => self.refuse(id, -32002, "no such session"),
             };
         };
+        if !load && self.has("no-resume-of-the-living") {
+            return self.refuse(id, -32600, "the session is in use");
+        }
         let told = if load { !self.has("load-replays") } else { self.has("resume-is-silent") };
         for update in if told { state.story.clone() } else { Vec::new() } {
             self.update(session, update);
