@@ -58,6 +58,8 @@ enum Act {
     /// The client withdraws its prompt.
     Withdraw,
     Unknown(String),
+    /// Names something that other sessions may name too, by a UUID.
+    Step(u8),
 }
 
 /// What becomes of a question.
@@ -108,6 +110,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Cancel),
         1 => Just(Act::Withdraw),
         1 => text().prop_map(Act::Unknown),
+        1 => (0..3u8).prop_map(Act::Step),
     ]
 }
 
@@ -166,6 +169,10 @@ impl Chance {
         let hash = self.salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(u32::from(number) * 7 + 3);
         let hash = hash ^ ((session as u64 + 1) << 40);
         format!("{kind}_{hash:016x}{number}")
+    }
+
+    fn uuid(&self, number: u8) -> String {
+        format!("{:08x}-e3c6-4303-927d-e8674b0d4af{number}", self.salt as u32)
     }
 
     /// The text in pieces, none of them in the middle of a character.
@@ -321,6 +328,9 @@ fn said_in(number: usize, session: &Session, chance: &mut Chance) -> VecDeque<Sa
                 ),
                 Act::Unknown(text) => {
                     updates.push(json!({"sessionUpdate": "mood", "mood": fill(chance, text)}));
+                }
+                Act::Step(number) => {
+                    updates.push(json!({"sessionUpdate": "step", "step": chance.uuid(*number)}));
                 }
             }
             for update in updates {

@@ -116,13 +116,16 @@ impl Secrets {
     /// beyond it takes all of it. So there is less to find each time.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Range<usize>)) {
         let known: Vec<_> = memchr::memmem::find_iter(text, SECRET).map(|at| at..at + SECRET.len()).collect();
-        let around = |at: usize| known.iter().find(|known| known.start < at && at < known.end);
+        // The first that ends behind a place; it may begin before it.
+        let near = |at: usize| known.get(known.partition_point(|known| known.end <= at));
+        let around = |at: usize| near(at).filter(|known| known.start < at);
         let mut found = |span: Range<usize>| {
-            if !known.iter().any(|known| known.start <= span.start && span.end <= known.end) {
-                let start = around(span.start).map_or(span.start, |known| known.start);
-                let end = around(span.end).map_or(span.end, |known| known.end);
-                found(start..end);
+            if near(span.start).is_some_and(|known| known.start <= span.start && span.end <= known.end) {
+                return;
             }
+            let start = around(span.start).map_or(span.start, |known| known.start);
+            let end = around(span.end).map_or(span.end, |known| known.end);
+            found(start..end);
         };
         shapes::find(text, &mut found);
         for captures in self.custom.iter().flat_map(|pattern| pattern.captures_iter(text)) {
