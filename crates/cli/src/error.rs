@@ -22,9 +22,9 @@ pub(crate) enum Error {
     /// Input or output.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The agent wants a login, and how to give it one.
+    /// Why there is no session with the agent, and what to do about it.
     #[error("{0}")]
-    Login(String),
+    Start(String),
     /// A sentence for the user about the command line.
     #[error("{0}")]
     Usage(String),
@@ -39,7 +39,7 @@ impl Error {
     /// The code the command ends with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::Agent(_) | Error::Serve(_) | Error::Login(_) => Exit::Agent,
+            Error::Agent(_) | Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
         }

@@ -19,9 +19,7 @@ pub(crate) enum Exit {
     Agent,
     /// A file cannot be read or written.
     File,
-    /// Ended by Ctrl-C.
-    Interrupted,
-    /// Ended by a signal.
+    /// Ended by a signal: 128 and its number.
     Signal(Signal),
     /// Whatever the agent ended with.
     AsTheAgent(u8),
@@ -33,20 +31,31 @@ Exit codes: 0 all is well; 1 something was found (a difference, a failed check, 
 2 the command line is wrong; 3 the agent could not be started, died or broke the protocol; \
 4 a file cannot be read or written; 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
 `record` ends as the agent does, with its code or 128 and the number of its signal; \
-4 if the agent ended well and the recording is incomplete.";
+4 if the agent ended well and the recording is incomplete. \
+`replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(match exit {
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
             Exit::Ok => 0,
             Exit::Found => 1,
             Exit::Usage => 2,
             Exit::Agent => 3,
             Exit::File => 4,
-            Exit::Interrupted => Signal::Interrupt.code(),
             Exit::Signal(signal) => signal.code(),
             Exit::AsTheAgent(code) => code,
-        })
+        }
+    }
+
+    /// The worse one of two.
+    pub(crate) fn or_worse(self, other: Exit) -> Exit {
+        if other.code() > self.code() { other } else { self }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
     }
 }
 

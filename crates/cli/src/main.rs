@@ -6,6 +6,7 @@ mod commands;
 mod error;
 mod exit;
 mod mock;
+mod recording;
 mod run;
 mod show;
 mod signals;

@@ -79,8 +79,12 @@ fn takes_prompts_line_by_line() {
     I would rather not.
     --- stderr
     · stopped: refusal
-    --- 0
+    --- 1
     ");
+    // The worst of the turns counts.
+    assert_eq!(run(&[], "refusal\nthoughts\n").0, 1);
+    assert_eq!(run(&[], "error\nrefusal\nthoughts\n").0, 3);
+    assert_eq!(run(&[], "thoughts\n").0, 0);
 }
 
 #[test]
@@ -247,9 +251,20 @@ fn records_what_is_said() {
     for sign in ["session/prompt", "end_turn", "mock: a line on stderr", r#""exit""#] {
         assert!(transcript.contains(sign), "{sign} is not in\n{transcript}");
     }
+    // Whoever replays it sees that the agent ended because its input did.
+    let end: Vec<_> = transcript.lines().rev().take(3).map(|line| line.split_once(',').unwrap().1).collect();
+    assert_eq!(end, [r#""exit":{"code":0}}"#, r#""eof":"agent"}"#, r#""eof":"client"}"#]);
     // An old one is not lost.
     let (code, _, _) = run(&["hello", "--record", file.to_str().unwrap()], "");
-    assert_eq!(code, 4);
+    assert_eq!(code, 2);
+    let (code, _, _) = run(&["hello", "--force", "--record", file.to_str().unwrap()], "");
+    assert_eq!(code, 0);
+    // What never began is not recorded.
+    let file = folder.path().join("none.jsonl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "hello", "--record"]).arg(&file).args(["--", "/no/such/agent"]);
+    assert_eq!(feed(command, "").status.code(), Some(3));
+    assert!(!file.exists());
 }
 
 #[test]
@@ -329,9 +344,11 @@ fn sets_modes_and_options() {
     error: the agent answered: there is no such mode (-32602)
     --- 3
     ");
-    insta::assert_snapshot!(show(run(&["modes", "--option", "model"], "")), @"
+    let (code, _, stderr) = run(&["modes", "--option", "model"], "");
+    assert!(code == 2 && stderr.contains("it takes NAME=VALUE"), "{code} {stderr}");
+    insta::assert_snapshot!(show(run(&["modes", "--option", "verbose=enabled"], "")), @"
     --- stderr
-    error: --option takes NAME=VALUE, not model
+    error: --option verbose: on or off, not enabled
     --- 2
     ");
 }
@@ -348,4 +365,148 @@ fn complains_about_what_is_not_there() {
     error: /no/such/folder is no folder
     --- 2
     ");
+}
+
+/// An agent, as a shell script that has answered `initialize`.
+fn script(args: &[&str], then: &str) -> Command {
+    let script =
+        format!(r#"read a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'; {then}"#);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.arg("run").args(args).args(["--", "sh", "-c", &script]);
+    command
+}
+
+fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    show((output.status.code().unwrap(), text(&output.stdout), text(&output.stderr)))
+}
+
+const SESSION: &str = r#"read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'; read a;"#;
+const END: &str = r#"echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}'; read a"#;
+
+#[test]
+fn does_not_wait_for_ever_for_a_start() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    let silent = "echo no key found >&2; exec sleep 100";
+    command.args(["run", "hi", "--timeout", "1", "--", "sh", "-c", silent]);
+    insta::assert_snapshot!(shown(&feed(command, "")), @"
+    --- stderr
+    error: the agent did not answer initialize within 1s; its stderr ended with:
+    no key found
+    --- 3
+    ");
+    let late = script(&["hi", "--timeout", "1", "--json"], "echo no network >&2; exec sleep 100");
+    insta::assert_snapshot!(shown(&feed(late, "")), @r#"
+    {"sessionId":null,"error":{"message":"the agent did not answer session/new within 1s (--timeout); its stderr ended with:\nno network"}}
+    --- stderr
+    error: the agent did not answer session/new within 1s (--timeout); its stderr ended with:
+    no network
+    --- 3
+    "#);
+}
+
+#[test]
+fn an_agent_that_was_forgotten_is_not_the_mock() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "hi", "--"]);
+    insta::assert_snapshot!(shown(&feed(command, "")), @"
+    --- stderr
+    error: no agent follows `--`
+    --- 2
+    ");
+}
+
+#[test]
+fn refuses_what_is_no_text() {
+    for args in [&["-"][..], &[]] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prompt");
+        std::fs::write(&file, b"caf\xe9\n").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        command.arg("run").args(args).stdin(std::fs::File::open(file).unwrap());
+        let output = command.output().unwrap();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(shown(&output), @"
+            --- stderr
+            error: standard input: not UTF-8, so no prompt
+            --- 4
+            ");
+        }
+    }
+}
+
+/// What an agent says beside the protocol is not lost on who asks for it.
+#[test]
+fn tells_of_noise() {
+    let noisy = format!("{SESSION} echo 'a stray line'; {END}");
+    insta::assert_snapshot!(shown(&feed(script(&["hi", "-v"], &noisy), "")), @"
+    --- stderr
+    stdout: 1 line beside the protocol
+    stdout: a stray line
+    --- 0
+    ");
+}
+
+/// Much of stderr is shown in time, and all of it is accounted for.
+#[test]
+fn a_flood_of_stderr_is_shown_or_counted() {
+    let flood = format!("{SESSION} seq 1 300000 >&2; {END}");
+    let output = feed(script(&["hi", "-v"], &flood), "");
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stderr: 1\n"));
+}
+
+#[test]
+fn completions_are_cut_short_without_a_fuss() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" completions bash | true; exit 0", env!("CARGO_BIN_EXE_duologue")]);
+    let output = feed(command, "");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["completions", "zsh"]);
+    assert!(String::from_utf8_lossy(&feed(command, "").stdout).starts_with("#compdef duologue"));
+}
+
+/// A signal ends it also while it is stuck in a write that nobody takes, and the agent with it.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_when_nobody_reads() {
+    use std::time::{Duration, Instant};
+
+    let text = "x".repeat(2000);
+    let flood = format!(
+        r#"{SESSION} while :; do echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}'; done"#
+    );
+    // And one that is stuck, ignores the end of its input, and has to be ended.
+    let deaf = format!("{SESSION} trap '' TERM; while :; do sleep 0.1; done");
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        for (agent, twice) in [(&flood, false), (&deaf, signal == "INT")] {
+            let agent = format!("echo $$ >&2; {agent}");
+            let mut command = script(&["--json", "-v", "hi"], &agent);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+            let agent = line.trim().trim_start_matches("stderr: ").to_owned();
+            // Long enough to fill the pipe.
+            std::thread::sleep(Duration::from_millis(700));
+            let kill = |signal: &str, id: &str| {
+                Command::new("kill").args([&format!("-{signal}"), id]).stderr(Stdio::null()).status().unwrap()
+            };
+            kill(signal, &child.id().to_string());
+            if twice {
+                std::thread::sleep(Duration::from_millis(200));
+                kill(signal, &child.id().to_string());
+            }
+            let start = Instant::now();
+            let status = child.wait().unwrap();
+            assert!(start.elapsed() < Duration::from_secs(5), "{signal}: {:?}", start.elapsed());
+            assert_eq!(status.code(), Some(code), "{signal}");
+            while kill("0", &agent).success() {
+                assert!(start.elapsed() < Duration::from_secs(10), "{signal} left the agent running");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }

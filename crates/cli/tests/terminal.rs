@@ -125,10 +125,10 @@ fn asks_for_permission() {
        milk
       +bread
     ? May it do this?  Change notes.txt
-      1  Yes
-      2  Yes, always
-      3  No
-      4  No, never
+      1  allow once     Yes
+      2  allow always   Yes, always
+      3  reject once    No
+      4  reject always  No, never
     [1-4, y, n]
     ");
     terminal.type_line("9");
@@ -331,10 +331,10 @@ fn questions_end_with_their_turn_and_begin_with_themselves() {
     // Typed while the agent is starting or at work.
     terminal.type_line("y");
     terminal.wait_for("[1-4, y, n]");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(terminal.screen().contains("[1-4, y, n]"));
     terminal.type_line("n");
     assert_eq!(terminal.end(), 0);
+    // Only the second line is an answer.
+    assert!(terminal.screen().contains("I left it as it was."), "{}", terminal.screen());
 }
 
 #[test]
@@ -357,6 +357,37 @@ fn dumb_terminals_get_text() {
     assert_eq!(terminal.end(), 0);
     assert!(terminal.screen().starts_with("Hello! I am the mock agent"), "{}", terminal.screen());
     assert!(!terminal.bytes().contains('\u{1b}'));
+
+    // Its user can be asked all the same.
+    let args: Vec<&str> = ["run", "permission"].into_iter().chain(MOCK).chain(["0"]).collect();
+    let mut terminal = Terminal::start(20, 60, &args, &[("TERM", "dumb")]);
+    terminal.wait_for("[1-4, y, n]");
+    terminal.type_line("y");
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.screen().contains("You allowed it."), "{}", terminal.screen());
+}
+
+/// A long message is not looked at from its beginning whenever it grows, nor is what has scrolled away.
+#[test]
+fn much_is_shown_in_time() {
+    let agent = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+        read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+        read a; seq 1 20000 >&2; words=$(seq 1 600 | tr '\n' ' '); i=0
+        while [ $i -lt 1000 ]; do i=$((i+1)); echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$words"'"}}}}'; done
+        echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}'; read a"#;
+    let start = std::time::Instant::now();
+    let mut terminal = Terminal::start(20, 80, &["run", "-v", "hello", "--", "sh", "-c", agent], &[]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.bytes().contains("598 599 600"), "{}", terminal.screen());
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_slow_start_is_explained() {
+    let mut terminal = Terminal::start(20, 60, &["run", "hi", "--", "sleep", "100"], &[]);
+    terminal.wait_for("waiting for sleep…");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
 }
 
 /// Nothing an agent says moves the cursor, changes the window or turns text around.
@@ -389,8 +420,10 @@ fn a_hostile_agent_leaves_the_screen_alone() {
        !
     ? May it do this?  Tool
     \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-      1  Yes \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-      2  No \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      1  allow once     Yes
+    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      2  reject once    No
+    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
     [1-2, y, n]
     ");
     terminal.type_line("n");

@@ -1,12 +1,14 @@
 //! The command line: one module a subcommand.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duologue_client::Command as AgentCommand;
 
 use crate::error::{Error, Result};
 use crate::exit::{self, Exit};
+use crate::ui;
 
 mod check;
 mod diff;
@@ -72,7 +74,13 @@ impl AgentArgs {
 
 /// Does what the command line says.
 pub(crate) fn run() -> Result<Exit> {
-    match Cli::parse().command {
+    let cli = Cli::parse();
+    // `-- $AGENT` with nothing in it must not come to mean no agent at all.
+    let mut after = std::env::args_os().skip_while(|word| word != "--");
+    if after.next().is_some() && after.next().is_none() {
+        return Err(Error::Usage("no agent follows `--`".into()));
+    }
+    match cli.command {
         Command::Run(args) => run::run(args),
         Command::Record(args) => record::run(args),
         Command::Show(args) => show::run(args),
@@ -83,7 +91,12 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Mock(args) => mock::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "duologue", &mut std::io::stdout());
+            // The generator panics when it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "duologue", &mut script);
+            let mut stdout = ui::stdout();
+            stdout.write_all(&script)?;
+            stdout.flush()?;
             Ok(Exit::Ok)
         }
     }

@@ -1,28 +1,34 @@
 //! `duologue record`.
 
-use std::io::{self, ErrorKind};
+use std::collections::HashSet;
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use duologue_client::AgentProcess;
 use duologue_rpc::Stdio;
-use duologue_transcript::{Error as TranscriptError, Recorder, Side, forward, forward_stderr};
+use duologue_transcript::{Recorder, Side, forward, forward_stderr};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::JoinHandle;
 
 use crate::commands::AgentArgs;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::{self, Exit};
+use crate::recording;
 use crate::signals::Signals;
 use crate::ui;
 
-/// An agent whose client has left may go on for as long as it says something at least this often.
+/// An agent whose client has left may go on for as long as it owes an answer or says something this often.
 const QUIET: Duration = Duration::from_secs(2);
+/// What is longer is no message.
+const LONGEST_LINE: usize = 16 << 20;
 /// How long output may be silent after the agent's end, when something it started still holds it.
 const LEFTOVERS: Duration = Duration::from_millis(500);
 /// How long the end waits for the disk.
@@ -32,17 +38,17 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 ///
 /// Put it in front of the agent's command wherever a client starts one. No byte of the conversation is changed;
 /// what has reached the other side is in the file.
+///
+/// The end of the client's input is passed on. An agent that goes on nevertheless is waited for while it owes an
+/// answer or says something, and is then asked to end. So do SIGHUP, SIGINT and SIGTERM; a second one kills it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The transcript to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Replace FILE if it exists
-    #[arg(long, conflicts_with = "append")]
-    force: bool,
-    /// Go on with FILE if it exists
     #[arg(long)]
-    append: bool,
+    force: bool,
     /// Leave lines out rather than let the conversation wait for a slow disk
     #[arg(long)]
     lossy: bool,
@@ -73,12 +79,19 @@ async fn record(args: &Args) -> Result<Exit> {
     let command = args.agent.required()?;
     let recorder = args.open()?;
     let signals = Signals::listen()?;
-    let (process, pipes) = AgentProcess::start(command)?;
+    let (process, pipes) = match AgentProcess::start(command) {
+        Ok(started) => started,
+        Err(error) => {
+            recording::take_back(recorder, &args.output).await;
+            return Err(error.into());
+        }
+    };
     let (from_client, to_client) = Stdio::take()?.transport.into_split();
     let complaint = tokio::spawn(complain(recorder.clone()));
 
     let flow = Arc::new(Flow::default());
-    let from_agent = Watched { inner: pipes.stdout, flow: flow.clone() };
+    let from_client = Watched::new(Side::Client, from_client, &flow);
+    let from_agent = Watched::new(Side::Agent, pipes.stdout, &flow);
     let to = recorder.clone();
     let asked = tokio::spawn(async move { forward(Side::Client, from_client, pipes.stdin, &to).await });
     let to = recorder.clone();
@@ -119,18 +132,7 @@ impl Args {
         if !self.redact_secrets {
             recorder = recorder.keep_secrets();
         }
-        let opened = match (self.force, self.append) {
-            (true, _) => recorder.replace(&self.output),
-            (_, true) => recorder.append(&self.output),
-            _ => recorder.create(&self.output),
-        };
-        opened.map_err(|error| match error {
-            TranscriptError::File { path, error } if error.kind() == ErrorKind::AlreadyExists => {
-                let path = path.display();
-                Error::Usage(format!("{path} exists; --force replaces it, --append goes on with it"))
-            }
-            error => error.into(),
-        })
+        recording::begin(recorder, &self.output, self.force)
     }
 }
 
@@ -159,7 +161,7 @@ impl Middle {
             if !matches!((&mut self.asked).await, Ok(Ok(()))) {
                 std::future::pending::<()>().await;
             }
-            self.flow.quiet(QUIET).await;
+            self.flow.idle(QUIET).await;
         };
         let by_itself = tokio::select! {
             _ = process.wait() => true,
@@ -197,12 +199,14 @@ async fn ended_or_quiet(answered: &mut JoinHandle<io::Result<()>>, flow: &Flow) 
     }
 }
 
-/// Whether the agent says anything.
+/// Whether the agent says anything, and has to.
 #[derive(Default)]
 struct Flow {
     reads: AtomicU64,
     /// Somebody waits for more. Not so while the client or the disk is what takes its time.
     waits: AtomicBool,
+    /// The ids of the requests it has not answered.
+    owed: Mutex<HashSet<String>>,
 }
 
 impl Flow {
@@ -216,12 +220,67 @@ impl Flow {
             }
         }
     }
+
+    /// Waits until nothing has come for this long and nothing has to.
+    async fn idle(&self, long: Duration) {
+        loop {
+            self.quiet(long).await;
+            if self.owed().is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, from: Side, line: &[u8]) {
+        let Ok(Head { id: Some(id), method }) = serde_json::from_slice(line) else { return };
+        match (from, method) {
+            (Side::Client, Some(_)) => {
+                self.owed().insert(id.to_string());
+            }
+            (Side::Agent, None) => {
+                self.owed().remove(&id.to_string());
+            }
+            _ => {}
+        }
+    }
 }
 
-/// What the agent says, watched.
+/// What tells requests, answers and the rest apart.
+#[derive(Deserialize)]
+struct Head {
+    id: Option<serde_json::Value>,
+    method: Option<IgnoredAny>,
+}
+
+/// What a side says, watched.
 struct Watched<R> {
+    from: Side,
     inner: R,
     flow: Arc<Flow>,
+    /// The beginning of a line.
+    line: Vec<u8>,
+}
+
+impl<R> Watched<R> {
+    fn new(from: Side, inner: R, flow: &Arc<Flow>) -> Self {
+        Watched { from, inner, flow: flow.clone(), line: Vec::new() }
+    }
+
+    fn saw(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.line.len() <= LONGEST_LINE {
+                self.line.extend_from_slice(piece);
+            }
+            if piece.ends_with(b"\n") {
+                self.flow.saw(self.from, &self.line);
+                self.line.clear();
+            }
+        }
+    }
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
@@ -230,9 +289,13 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        self.flow.waits.store(read.is_pending(), Relaxed);
-        self.flow.reads.fetch_add(1, Relaxed);
+        if self.from == Side::Agent {
+            self.flow.waits.store(read.is_pending(), Relaxed);
+            self.flow.reads.fetch_add(1, Relaxed);
+        }
+        self.saw(buf.filled().get(before..).unwrap_or_default());
         read
     }
 }

@@ -26,9 +26,10 @@ const KINDS: [&str; 10] =
 ///
 /// With --json each line is an object with `sessionId` and one of: `update`, a session update as the protocol
 /// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
-/// failed.
+/// failed, or the session did not come about (then `sessionId` may be null).
 ///
-/// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal).
+/// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal). With
+/// several prompts in a pipe the worst of the turns counts, from a terminal none.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to ask; `-` reads it from stdin
@@ -69,17 +70,40 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) mode: Option<String>,
     /// Set an option of the session first
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) option: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = option)]
+    pub(crate) option: Vec<(String, String)>,
+    /// How many seconds the agent may take to start, and again to begin a session
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) timeout: u32,
     /// Record the conversation into a new file
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Show what the agent writes to stderr
+    /// Replace the file of --record if it exists
+    #[arg(long, requires = "record")]
+    pub(crate) force: bool,
+    /// Show what the agent writes to stderr, and on stdout beside the protocol
     #[arg(short = 'v', long)]
     pub(crate) stderr: bool,
 }
 
+fn option(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("it takes NAME=VALUE".into()),
+    }
+}
+
 impl Args {
+    /// The agent's program, for the user.
+    pub(crate) fn program(&self) -> String {
+        self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())
+    }
+
+    /// How long the agent may take for each step of its start.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+
     /// The folder of the session, absolute.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         let folder = std::path::absolute(self.cwd.as_deref().unwrap_or(".".as_ref()))?;

@@ -39,6 +39,17 @@ pub(super) fn entry(entry: &Entry, again: Again) -> Vec<Span> {
     }
 }
 
+/// The text that ends the last span of a message, if it is nothing but text.
+pub(super) fn only_text(entry: &Entry) -> Option<&str> {
+    match entry {
+        Entry::Message(Message { content, .. }) => match content.as_slice() {
+            [ContentBlock::Text(text)] => Some(text.text.trim_end_matches(['\r', '\n'])),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn message(message: &Message, again: Again) -> Vec<Span> {
     let (style, mark) = match message.kind {
         MessageKind::User => (MARK, "> "),

@@ -6,6 +6,7 @@ use duologue_transcript::Recorder;
 use tokio::sync::{mpsc, oneshot};
 
 use super::rows::Span;
+use crate::ui::{DIM, plural};
 
 /// What somebody beside the session wants the user to see.
 pub(super) enum Event {
@@ -38,25 +39,28 @@ impl Question {
     }
 }
 
+/// So much may wait to be shown.
+const WAITING: usize = 1024;
+
 /// Takes questions. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Desk(mpsc::UnboundedSender<Event>);
+pub(super) struct Desk(mpsc::Sender<Event>);
 
 impl Desk {
-    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Event>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub(super) fn new() -> (Self, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
         (Desk(sender), receiver)
     }
 
     /// Asks the user. `None` when no answer comes: the user has left.
     pub(super) async fn ask(&self, about: Option<ToolCallUpdate>, text: Vec<Span>) -> Option<String> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Event::Question(Box::new(Question { about, text, answer }))).ok()?;
+        self.0.send(Event::Question(Box::new(Question { about, text, answer }))).await.ok()?;
         answered.await.ok()
     }
 
-    pub(super) fn note(&self, text: Vec<Span>) {
-        let _ = self.0.send(Event::Note(text));
+    pub(super) async fn note(&self, text: Vec<Span>) {
+        let _ = self.0.send(Event::Note(text)).await;
     }
 }
 
@@ -67,8 +71,14 @@ pub(super) struct StderrLines {
     /// Where it is recorded, if it is.
     recorder: Option<Recorder>,
     line: Vec<u8>,
+    /// How many lines in a row found no room.
+    left_out: usize,
     /// Dropped at the end, which somebody waits for.
     _end: oneshot::Sender<()>,
+}
+
+fn left_out(lines: usize) -> Event {
+    Event::Note(vec![Span::new(DIM, &format!("stderr: … {} left out", plural(lines, "line")))])
 }
 
 /// A longer line is shown in pieces.
@@ -78,7 +88,7 @@ impl StderrLines {
     /// The lines, and what is ready at their end.
     pub(super) fn new(desk: Option<Desk>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
         let (end, ended) = oneshot::channel();
-        (StderrLines { desk, recorder, line: Vec::new(), _end: end }, ended)
+        (StderrLines { desk, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
     }
 
     fn end_line(&mut self) {
@@ -87,7 +97,13 @@ impl StderrLines {
             recorder.stderr(&line);
         }
         if let Some(desk) = &self.desk {
-            let _ = desk.0.send(Event::Stderr(String::from_utf8_lossy(&line).into_owned()));
+            let room = self.left_out == 0 || desk.0.try_send(left_out(self.left_out)).is_ok();
+            let line = Event::Stderr(String::from_utf8_lossy(&line).into_owned());
+            match room && desk.0.try_send(line).is_ok() {
+                true => self.left_out = 0,
+                false if room => self.left_out = 1,
+                false => self.left_out += 1,
+            }
         }
     }
 }
@@ -114,6 +130,10 @@ impl Drop for StderrLines {
     fn drop(&mut self) {
         if !self.line.is_empty() {
             self.end_line();
+        }
+        if let Some(desk) = self.desk.as_ref().filter(|_| self.left_out > 0) {
+            // This is a thread of its own, and there is room as soon as somebody looks.
+            let _ = desk.0.blocking_send(left_out(self.left_out));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the user types, line by line.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -19,11 +19,27 @@ pub(super) struct Line {
 
 /// The lines of stdin.
 pub(super) struct Input {
-    lines: mpsc::Receiver<String>,
+    lines: mpsc::Receiver<io::Result<String>>,
     /// Typed while nobody asked for it.
-    ahead: VecDeque<String>,
+    ahead: VecDeque<io::Result<String>>,
     terminal: Option<system::Terminal>,
     listening: bool,
+}
+
+/// All of stdin.
+pub(super) fn all() -> io::Result<String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).map_err(|_| not_text())
+}
+
+fn text(line: Vec<u8>) -> io::Result<String> {
+    let text = String::from_utf8(line).map_err(|_| not_text())?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn not_text() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "standard input: not UTF-8, so no prompt")
 }
 
 /// Whether somebody sits at stdin.
@@ -43,14 +59,19 @@ impl Input {
                     Ok(1..) => {}
                     Ok(0) | Err(_) => return,
                 }
-                let text = String::from_utf8_lossy(&line);
-                if sender.blocking_send(text.trim_end_matches(['\r', '\n']).to_owned()).is_err() {
+                if sender.blocking_send(text(line)).is_err() {
                     return;
                 }
             }
         });
         let terminal = is_interactive().then(system::Terminal::new);
         Input { lines, ahead: VecDeque::new(), terminal, listening: false }
+    }
+
+    /// What leaves the terminal as it was found, for when this cannot be dropped.
+    pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
+        let restore = self.terminal.as_ref().map(system::Terminal::restore);
+        move || restore.into_iter().for_each(|restore| restore())
     }
 
     /// Shows what is typed, or not: what is typed while the agent speaks would end up in its words.
@@ -87,19 +108,19 @@ impl Input {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn line(&mut self, is_answer: bool) -> Option<Line> {
+    pub(super) async fn line(&mut self, is_answer: bool) -> io::Result<Option<Line>> {
         if !is_answer && let Some(text) = self.ahead.pop_front() {
-            return Some(Line { text, shown: false });
+            return Ok(Some(Line { text: text?, shown: false }));
         }
-        let text = self.lines.recv().await?;
-        Some(Line { text, shown: self.terminal.is_some() })
+        let Some(text) = self.lines.recv().await else { return Ok(None) };
+        Ok(Some(Line { text: text?, shown: self.terminal.is_some() }))
     }
 
     /// The lines that were pasted with the one that was just taken.
     pub(super) async fn pasted(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while self.terminal.is_some()
-            && let Ok(Some(line)) = tokio::time::timeout(PASTE, self.lines.recv()).await
+            && let Ok(Some(Ok(line))) = tokio::time::timeout(PASTE, self.lines.recv()).await
         {
             lines.push(line);
         }
@@ -144,6 +165,12 @@ mod system {
             }
         }
 
+        /// What the drop does.
+        pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
+            let found = self.0.clone();
+            move || drop(Terminal(found))
+        }
+
         pub(super) fn discard(&self) {
             let _ = tcflush(stdin(), QueueSelector::IFlush);
         }
@@ -170,6 +197,9 @@ mod system {
             Terminal
         }
         pub(super) fn echo(&mut self, _: bool) {}
+        pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
+            || {}
+        }
         pub(super) fn discard(&self) {}
     }
 }

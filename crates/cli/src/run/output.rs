@@ -20,7 +20,7 @@ const FRAME: Duration = Duration::from_millis(16);
 pub(super) enum Output {
     /// On a terminal, as it happens.
     Live(Box<Live>),
-    /// The agent's words, once they are final.
+    /// The agent's words, once they are final; on a terminal, questions too.
     Text(Box<Conversation>),
     /// Every update, as JSON.
     Json,
@@ -53,6 +53,15 @@ impl Output {
 
     pub(super) fn is_live(&self) -> bool {
         matches!(self, Output::Live(_))
+    }
+
+    /// Whether questions are seen where this is shown.
+    pub(super) fn can_ask(&self) -> bool {
+        match self {
+            Output::Live(_) => true,
+            Output::Text(_) => io::stdout().is_terminal(),
+            Output::Json => false,
+        }
     }
 
     /// The user types prompts, and may use the agent's commands.
@@ -150,12 +159,29 @@ impl Output {
         }
     }
 
+    /// Nothing more will come.
+    pub(super) fn fail(
+        &mut self,
+        session: Option<&SessionId>,
+        error: &crate::error::Error,
+    ) -> io::Result<()> {
+        match self {
+            Output::Json => json::failure(&mut io::stdout().lock(), session, error),
+            _ => Ok(()),
+        }
+    }
+
     /// Asks for a line.
     pub(super) fn ask(&mut self, question: Vec<Span>) -> io::Result<()> {
         match self {
             Output::Live(live) => {
                 live.screen.ask(question);
                 live.paint()
+            }
+            Output::Text(_) if self.can_ask() => {
+                let mut stdout = io::stdout().lock();
+                write!(stdout, "{}", flat(&question))?;
+                stdout.flush()
             }
             _ => Ok(()),
         }

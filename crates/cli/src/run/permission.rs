@@ -33,7 +33,7 @@ pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) 
                     let kind = request.tool_call.kind.as_ref().map_or("…", ToolKind::as_str);
                     let text =
                         format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
-                    desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]);
+                    desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]).await;
                     choose(&request.options, false)
                 }
             }
@@ -53,6 +53,8 @@ async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissio
     for (number, option) in (1..).zip(&options) {
         text.extend([
             Span::new(MARK, &format!("  {number}  ")),
+            // A name may say anything, so it comes last.
+            Span::line(DIM, &format!("{:<15}", option.kind.as_str().replace('_', " "))),
             Span::line(Style::new(), &option.name),
             Span::plain("\n"),
         ]);

@@ -31,6 +31,11 @@ impl Span {
         Span::new(Style::new(), text)
     }
 
+    /// More text in the same style.
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(&Span::new(self.style, text).text);
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
@@ -39,6 +44,17 @@ impl Span {
 /// All text of some spans.
 pub(super) fn flat(spans: &[Span]) -> String {
     spans.iter().map(Span::as_str).collect()
+}
+
+/// The text of some spans between two of its bytes.
+pub(super) fn between(spans: &[Span], from: usize, to: usize) -> String {
+    let (mut text, mut at) = (String::new(), 0);
+    for span in spans {
+        let (start, end) = (from.saturating_sub(at), to.saturating_sub(at).min(span.text.len()));
+        text.push_str(span.text.get(start..end).unwrap_or_default());
+        at += span.text.len();
+    }
+    text
 }
 
 /// One row: what to write, and where in the text the next one begins.
@@ -62,12 +78,27 @@ struct Cell {
 pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<Row> {
     let (mut rows, mut line) = (Vec::new(), Vec::new());
     let (mut at, mut before) = (0, '\n');
-    let chars = spans.iter().flat_map(|span| span.text.chars().map(|char| (char, span.style)));
+    // What was shown before is not looked at again, but for its last character.
+    let mut rest = spans;
+    while let [first, behind @ ..] = rest
+        && at + first.text.len() <= from
+    {
+        at += first.text.len();
+        before = first.text.chars().next_back().unwrap_or(before);
+        rest = behind;
+    }
+    let within = from.saturating_sub(at);
+    if let Some(shown) = rest.first().and_then(|span| span.text.get(..within)) {
+        before = shown.chars().next_back().unwrap_or(before);
+    }
+    at += within;
+    let chars = rest.iter().enumerate().flat_map(|(index, span)| {
+        let text = span.text.get(if index == 0 { within } else { 0 }..).unwrap_or_default();
+        text.chars().map(|char| (char, span.style))
+    });
     for (char, style) in chars {
         at += char.len_utf8();
-        if at <= from {
-            before = char;
-        } else if char != '\n' {
+        if char != '\n' {
             line.push(Cell { char, style, width: width_of(char), end: at });
         } else {
             // The end of a line that was shown to its end before needs no row.

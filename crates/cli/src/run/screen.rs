@@ -7,13 +7,13 @@
 //! What has scrolled out of the window cannot be drawn over. A block that changes there is drawn again
 //! at the bottom, and says so.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use duologue_schema::{Conversation, SessionUpdate};
 
 use super::blocks::{self, Again};
-use super::rows::{Row, Span, flat, wrap};
+use super::rows::{Row, Span, between, flat, wrap};
 
 /// The size of a terminal in columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ struct Block {
     /// Whether an empty row comes before it.
     apart: bool,
     spans: Vec<Span>,
+    /// What the last span was made of, if the block is nothing but a text that may grow.
+    said: String,
     /// The text that is out of reach: scrolled away, or from before the window had this size.
     gone: String,
 }
@@ -234,7 +236,7 @@ impl Screen {
         let changed = std::mem::take(&mut self.changed);
         let (mut blocks, mut moved) = (Vec::new(), Vec::new());
         for mut block in std::mem::take(&mut self.blocks) {
-            if changed.contains(&block.id) {
+            if changed.contains(&block.id) && !self.grow(&mut block) {
                 block.spans = self.spans(&block);
                 if !flat(&block.spans).starts_with(&block.gone) {
                     block.gone.clear();
@@ -248,6 +250,20 @@ impl Screen {
         }
         blocks.append(&mut moved);
         self.blocks = blocks;
+    }
+
+    /// Adds what a message has grown by, which spares looking at all of a long one again.
+    fn grow(&self, block: &mut Block) -> bool {
+        let What::Entry(index) = block.what else { return false };
+        let text = self.conversation.entries().get(index).and_then(blocks::only_text).unwrap_or_default();
+        let grown = text.strip_prefix(block.said.as_str()).filter(|_| !block.said.is_empty());
+        if let (Some(grown), Some(span)) = (grown, block.spans.last_mut()) {
+            span.push(grown);
+            block.said.push_str(grown);
+            return true;
+        }
+        block.said = text.into();
+        false
     }
 
     fn spans(&self, block: &Block) -> Vec<Span> {
@@ -267,8 +283,9 @@ impl Screen {
 
     /// Marks the block of `what` as changed, and adds it if there is none.
     fn touch(&mut self, what: What) {
-        let known = self.blocks.iter().rfind(|block| block.what == what && !matches!(what, What::Note(_)));
-        if let Some(block) = known {
+        if !matches!(what, What::Note(_))
+            && let Some(block) = self.blocks.iter().rfind(|block| block.what == what)
+        {
             self.changed.insert(block.id);
             return;
         }
@@ -287,8 +304,8 @@ impl Screen {
             }
             _ => true,
         };
-        let (spans, gone) = (Vec::new(), String::new());
-        self.blocks.push(Block { id, what, again: Again::No, apart, spans, gone });
+        let (spans, said, gone) = (Vec::new(), String::new(), String::new());
+        self.blocks.push(Block { id, what, again: Again::No, apart, spans, said, gone });
         self.changed.insert(id);
     }
 
@@ -306,10 +323,14 @@ impl Screen {
     }
 
     fn out_of_reach(&mut self, rows: Vec<Drawn>) {
-        for (id, end) in rows.into_iter().filter_map(|row| row.place) {
-            if let Some(block) = self.blocks.iter_mut().rfind(|block| block.id == id) {
-                block.gone = flat(&block.spans).get(..end).unwrap_or_default().to_owned();
-            }
-        }
+        let ends: HashMap<usize, usize> = rows.into_iter().filter_map(|row| row.place).collect();
+        let last = self.blocks.last().map(|block| block.id);
+        self.blocks.retain_mut(|block| {
+            let Some(&end) = ends.get(&block.id) else { return true };
+            let gone = block.gone.len();
+            block.gone.push_str(&between(&block.spans, gone, end));
+            // What comes next looks at the last one, and nothing at the others.
+            !matches!(block.what, What::Note(_)) || !block.is_gone() || Some(block.id) == last
+        });
     }
 }

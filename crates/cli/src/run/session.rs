@@ -1,17 +1,17 @@
 //! Drives a session: starts the agent, runs turns, and meanwhile looks after the user.
 
 use std::collections::VecDeque;
-use std::io::Read as _;
+use std::io::IsTerminal as _;
 use std::pin::pin;
 use std::time::Duration;
 
 use duologue_client::{Client, Command, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
     AuthMethod, ConfigOptionUpdate, CurrentModeUpdate, Implementation, PromptResponse, SessionConfigKind,
-    SessionConfigOptionValue, StopReason,
+    SessionConfigOptionValue, SessionId, StopReason,
 };
 use duologue_transcript::{Recorder, Side};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
 use super::desk::{Desk, Event, Question, StderrLines};
@@ -23,56 +23,66 @@ use super::rows::Span;
 use crate::commands::run::Args;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::ui::{BAD, DIM};
+use crate::recording;
+use crate::signals::{Signal, Signals};
+use crate::ui::{BAD, DIM, plural};
 
+/// What takes longer deserves a word.
+const SOON: Duration = Duration::from_secs(2);
 /// How long an agent may take to end after the user has left.
 const LEAVING: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(crate) async fn run(args: Args) -> Result<Exit> {
     let prompt = match args.prompt.as_deref() {
-        Some("-") => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text)?;
-            Some(text)
-        }
+        Some("-") => Some(input::all()?),
         prompt => prompt.map(str::to_owned),
     };
     let output = Output::new(args.json);
-    let asks = output.is_live() && input::is_interactive();
+    let asks = output.can_ask() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list);
     let (desk, events) = Desk::new();
     let recorder = match &args.record {
-        Some(path) => Some(Recorder::builder().program(args.agent.words()).create(path)?),
+        Some(path) => {
+            Some(recording::begin(Recorder::builder().program(args.agent.words()), path, args.force)?)
+        }
         None => None,
     };
+    let (signals, input) = (Signals::listen()?, reads.then(Input::start));
     let mut talk = Talk {
         output,
         recorder,
         stderr_end: None,
-        input: reads.then(Input::start),
+        input,
         events,
-        signals: signals(),
+        signals,
+        session: None,
+        told: false,
         asked: None,
         waiting: VecDeque::new(),
     };
+    talk.last_resort(None);
     let outcome = talk.run(&args, prompt, desk, asks).await;
-    talk.catch_up()?;
-    talk.output.leave()?;
-    if let Some(recorder) = talk.recorder.take() {
-        recorder.finish().await?;
+    let shown = talk.finish(&outcome);
+    if let (Some(recorder), Some(path)) = (talk.recorder.take(), &args.record) {
+        match &outcome {
+            Err(Stop::Failed(Error::Agent(ClientError::Spawn { .. }))) => {
+                recording::take_back(recorder, path).await;
+            }
+            _ => recorder.finish().await?,
+        }
     }
     match outcome {
-        Err(Stop::Left) => Ok(Exit::Interrupted),
+        Err(Stop::Left(signal)) => Ok(Exit::Signal(signal)),
         Err(Stop::Failed(error)) => Err(error),
-        Ok(exit) => Ok(exit),
+        Ok(exit) => shown.map(|()| exit),
     }
 }
 
 /// Why a session is not gone on with.
 enum Stop {
-    /// The user has left.
-    Left,
+    /// The user has left, or the system wants us to.
+    Left(Signal),
     /// Something failed.
     Failed(Error),
 }
@@ -93,14 +103,6 @@ enum Step<T> {
     Interrupt,
 }
 
-/// Somebody wants us to stop.
-enum Signal {
-    /// Ctrl-C: the user means the turn, or us.
-    Interrupt,
-    /// The system means us.
-    Terminate,
-}
-
 /// A conversation between a user and an agent.
 struct Talk {
     output: Output,
@@ -108,8 +110,12 @@ struct Talk {
     /// Ready when all of the agent's stderr was read.
     stderr_end: Option<oneshot::Receiver<()>>,
     input: Option<Input>,
-    events: UnboundedReceiver<Event>,
-    signals: UnboundedReceiver<Signal>,
+    events: mpsc::Receiver<Event>,
+    signals: Signals,
+    /// The session, once there is one.
+    session: Option<SessionId>,
+    /// Whether the end of the last turn has told what went wrong.
+    told: bool,
     /// The question the user reads.
     asked: Option<Question>,
     /// Questions behind it.
@@ -125,26 +131,86 @@ impl Talk {
         asks: bool,
     ) -> Result<Exit, Stop> {
         let agent = self.connect(args, desk, asks).await?;
+        self.last_resort(Some(agent.clone()));
         let outcome = self.converse(args, prompt, &agent).await;
-        self.output.leave()?;
-        let ended = match outcome {
-            Err(Stop::Left) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
+        let shown = self.output.leave();
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !agent.peer().is_closed()) {
+            recorder.eof(Side::Client);
+        }
+        let mut ended = match outcome {
+            Err(Stop::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
             // An agent that takes its time is waited for, unless the user has enough.
             _ => match self.attend(agent.close(), false).await {
                 Ok(Step::Done(status)) => Some(status),
                 _ => None,
             },
         };
+        if ended.is_none() {
+            agent.kill();
+            ended = tokio::time::timeout(LEAVING, agent.close()).await.ok();
+        }
         if let Some(end) = self.stderr_end.take() {
             // What it wrote last is on its way; a helper it left behind may hold on to the pipe.
             let _ = tokio::time::timeout(LEAVING, end).await;
         }
-        match (ended, &self.recorder) {
-            (Some(Some(status)), Some(recorder)) => recorder.exit(status),
-            (Some(_), _) => {}
-            (None, _) => agent.kill(),
+        if let Some(recorder) = &self.recorder {
+            if agent.peer().is_closed() {
+                recorder.eof(Side::Agent);
+            }
+            if let Some(Some(status)) = ended {
+                recorder.exit(status);
+            }
         }
-        outcome
+        if args.stderr {
+            self.tell_noise(&agent)?;
+        }
+        match outcome {
+            Ok(exit) => Ok(shown.map(|()| exit)?),
+            outcome => outcome,
+        }
+    }
+
+    /// What is done if we are stuck, a signal comes, and nobody takes it.
+    fn last_resort(&self, agent: Option<Connection>) {
+        let restore = self.input.as_ref().map(Input::restore);
+        self.signals.last_resort(move || {
+            if let Some(agent) = agent {
+                agent.kill();
+                // It is killed by a task.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if let Some(restore) = restore {
+                restore();
+            }
+        });
+    }
+
+    /// Shows what is left to be shown, unless nobody is there to see it.
+    fn finish(&mut self, outcome: &Result<Exit, Stop>) -> Result<()> {
+        if let Err(Stop::Left(_)) = outcome {
+            return Ok(());
+        }
+        self.catch_up()?;
+        self.output.leave()?;
+        match outcome {
+            Err(Stop::Failed(error)) if !self.told => Ok(self.output.fail(self.session.as_ref(), error)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says what the agent wrote beside the protocol.
+    fn tell_noise(&mut self, agent: &Connection) -> Result<()> {
+        let stats = agent.peer().stats();
+        let counts =
+            [(stats.noise, "line", "beside the protocol"), (stats.dropped, "message", "that did not fit")];
+        for (count, what, how) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+            let count = plural(usize::try_from(count).unwrap_or(usize::MAX), what);
+            self.output.note(vec![Span::new(DIM, &format!("stdout: {count} {how}"))])?;
+        }
+        for line in agent.peer().recent_noise() {
+            self.output.note(vec![Span::line(DIM, &format!("stdout: {line}"))])?;
+        }
+        Ok(())
     }
 
     /// Starts the agent, or the mock.
@@ -171,11 +237,11 @@ impl Talk {
         }
         let host = RunHost { local, desk, tools: !args.no_tools, asks };
         let info = Implementation::new("duologue", env!("CARGO_PKG_VERSION"));
-        let mut client = Client::new(host).info(info);
+        let mut client = Client::new(host).info(info).start_timeout(args.patience());
         if let Some(recorder) = &self.recorder {
             client = client.tap(recorder.tap(Side::Client));
         }
-        let agent = self.through(client.spawn(command)).await??;
+        let agent = self.patiently(args, client.spawn(command)).await??;
         if let Some(method) = &args.login {
             self.through(agent.authenticate(method.as_str())).await?.map_err(|error| explain(error, args))?;
         }
@@ -224,11 +290,12 @@ impl Talk {
             self.output.leave()?;
             self.through(replay.outcome()).await?
         } else if let Some(id) = &args.resume {
-            self.through(agent.resume_session(id.as_str(), folder)).await?
+            self.in_time(args, agent, "session/resume", agent.resume_session(id.as_str(), folder)).await?
         } else {
-            self.through(agent.new_session(folder)).await?
+            self.in_time(args, agent, "session/new", agent.new_session(folder)).await?
         };
         let session = session.map_err(|error| explain(error, args))?;
+        self.session = Some(session.id().clone());
         let state = session.state();
         if let Some(modes) = state.modes {
             self.output.know(&CurrentModeUpdate::new(modes.current_mode_id).into());
@@ -237,16 +304,17 @@ impl Talk {
         if let Some(mode) = &args.mode {
             self.through(session.set_mode(mode.as_str())).await??;
         }
-        for option in &args.option {
-            let (id, value) = option
-                .split_once('=')
-                .ok_or_else(|| Error::Usage(format!("--option takes NAME=VALUE, not {option}")))?;
-            let known = options.iter().find(|known| known.id == *id);
+        for (id, value) in &args.option {
+            let known = options.iter().find(|known| known.id == **id);
             let value = match known.map(|known| &known.kind) {
-                Some(SessionConfigKind::Boolean(_)) => matches!(value, "on" | "true" | "yes" | "1").into(),
-                _ => SessionConfigOptionValue::from(value),
+                Some(SessionConfigKind::Boolean(_)) => match value.as_str() {
+                    "on" | "true" | "yes" | "1" => true.into(),
+                    "off" | "false" | "no" | "0" => false.into(),
+                    _ => return Err(Error::Usage(format!("--option {id}: on or off, not {value}")).into()),
+                },
+                _ => SessionConfigOptionValue::from(value.as_str()),
             };
-            self.through(session.set_config_option(id, value)).await??;
+            self.through(session.set_config_option(id.as_str(), value)).await??;
         }
         self.output.know(&ConfigOptionUpdate::new(session.state().config_options).into());
         Ok(session)
@@ -262,13 +330,19 @@ impl Talk {
             self.output.note(vec![Span::line(DIM, &text)])?;
         }
         let mut updates = session.updates();
+        let counts = !input::is_interactive();
+        let mut worst = Exit::Ok;
         loop {
-            let Some(prompt) = self.read_prompt(session, &mut updates).await? else { return Ok(Exit::Ok) };
+            let Some(prompt) = self.read_prompt(session, &mut updates).await? else { return Ok(worst) };
             match prompt.trim() {
                 "" => {}
-                "/exit" | "/quit" => return Ok(Exit::Ok),
+                "/exit" | "/quit" => return Ok(worst),
                 _ => {
-                    if let Err(error) = self.turn(session, prompt, args).await? {
+                    let outcome = self.turn(session, prompt, args).await?;
+                    if counts {
+                        worst = worst.or_worse(outcome.as_ref().map_or_else(Error::exit, |exit| *exit));
+                    }
+                    if let Err(error) = outcome {
                         if agent.peer().is_closed() {
                             return Err(error.into());
                         }
@@ -305,7 +379,7 @@ impl Talk {
                     return Ok(Some(text));
                 }
                 Step::Line(None) => return Ok(None),
-                Step::Interrupt => return Err(Stop::Left),
+                Step::Interrupt => return Err(Stop::Left(Signal::Interrupt)),
             }
         }
     }
@@ -329,7 +403,7 @@ impl Talk {
                     Step::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
                     Step::Done(Some(Err(error))) => break Err(error),
                     Step::Done(None) => break turn.outcome().await,
-                    Step::Interrupt if cancelled => return Err(Stop::Left),
+                    Step::Interrupt if cancelled => return Err(Stop::Left(Signal::Interrupt)),
                     Step::Interrupt => {
                         cancelled = true;
                         turn.cancel();
@@ -345,9 +419,10 @@ impl Talk {
         self.output.withdraw()?;
         self.catch_up()?;
         self.output.end_turn(session.id(), &outcome)?;
+        self.told = outcome.is_err();
         Ok(match outcome {
             Err(error) => Err(explain(error, args)),
-            Ok(_) if cancelled => Ok(Exit::Interrupted),
+            Ok(_) if cancelled => Ok(Exit::Signal(Signal::Interrupt)),
             Ok(PromptResponse { stop_reason: StopReason::EndTurn, .. }) => Ok(Exit::Ok),
             Ok(_) => Ok(Exit::Found),
         })
@@ -357,8 +432,42 @@ impl Talk {
     async fn through<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         match self.attend(work, false).await? {
             Step::Done(done) => Ok(done),
-            Step::Line(_) | Step::Interrupt => Err(Stop::Left),
+            Step::Line(_) | Step::Interrupt => Err(Stop::Left(Signal::Interrupt)),
         }
+    }
+
+    /// Waits for a step of the agent's start, and says so if it takes long and somebody sits there.
+    async fn patiently<T>(&mut self, args: &Args, work: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut work = pin!(work);
+        if let Ok(done) = self.through(tokio::time::timeout(SOON, &mut work)).await? {
+            return Ok(done);
+        }
+        if self.output.is_live() || std::io::stderr().is_terminal() {
+            let text = format!("· waiting for {}… (Ctrl-C leaves)", args.program());
+            self.output.note(vec![Span::line(DIM, &text)])?;
+        }
+        self.through(work).await
+    }
+
+    /// Waits for an answer that a session begins with, as long as the command line allows.
+    async fn in_time<T>(
+        &mut self,
+        args: &Args,
+        agent: &Connection,
+        method: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
+        let patience = args.patience();
+        if let Ok(done) = self.patiently(args, tokio::time::timeout(patience, work)).await? {
+            return Ok(done);
+        }
+        let mut text = format!("the agent did not answer {method} within {patience:?} (--timeout)");
+        let stderr = agent.stderr();
+        let lines: Vec<_> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+        if let Some(last) = lines.get(lines.len().saturating_sub(5)..).filter(|last| !last.is_empty()) {
+            text.push_str(&format!("; its stderr ended with:\n{}", last.join("\n")));
+        }
+        Err(Error::Start(text).into())
     }
 
     /// Waits for `work`, and meanwhile asks the agent's questions and draws what is due. With `reading`
@@ -375,9 +484,9 @@ impl Talk {
             }
             tokio::select! {
                 biased;
-                signal = self.signals.recv() => match signal {
-                    Some(Signal::Interrupt) => return Ok(Step::Interrupt),
-                    Some(Signal::Terminate) | None => return Err(Stop::Left),
+                signal = self.signals.next() => match signal {
+                    Signal::Interrupt => return Ok(Step::Interrupt),
+                    signal => return Err(Stop::Left(signal)),
                 },
                 done = &mut work => return Ok(Step::Done(done)),
                 Some(event) = self.events.recv() => self.event(event)?,
@@ -386,14 +495,14 @@ impl Talk {
                     self.output.withdraw()?;
                     self.next_question()?;
                 }
-                line = line(&mut self.input, asking), if asking || reading => match (line, self.asked.take()) {
+                line = line(&mut self.input, asking), if asking || reading => match (line?, self.asked.take()) {
                     (Some(line), Some(question)) => {
                         self.output.answered(&line.text)?;
                         question.answer(line.text);
                         self.next_question()?;
                     }
                     // Nobody is there any more to answer this or any other question.
-                    (None, Some(_)) => return Err(Stop::Left),
+                    (None, Some(_)) => return Err(Stop::Left(Signal::Interrupt)),
                     (line, None) => return Ok(Step::Line(line)),
                 },
                 () = sleep_until(due), if due.is_some() => self.output.paint()?,
@@ -450,48 +559,17 @@ async fn withdrawn(asked: &mut Option<Question>) {
     }
 }
 
-async fn line(input: &mut Option<Input>, is_answer: bool) -> Option<Line> {
-    input.as_mut()?.line(is_answer).await
+async fn line(input: &mut Option<Input>, is_answer: bool) -> std::io::Result<Option<Line>> {
+    match input {
+        Some(input) => input.line(is_answer).await,
+        None => Ok(None),
+    }
 }
 
 async fn sleep_until(due: Option<tokio::time::Instant>) {
     if let Some(due) = due {
         tokio::time::sleep_until(due).await;
     }
-}
-
-/// Listens for Ctrl-C and for the system's wish.
-fn signals() -> UnboundedReceiver<Signal> {
-    let (sender, receiver) = unbounded_channel();
-    tokio::spawn(async move {
-        loop {
-            let signal = tokio::select! {
-                _ = tokio::signal::ctrl_c() => Signal::Interrupt,
-                () = terminated() => Signal::Terminate,
-            };
-            if sender.send(signal).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-#[cfg(unix)]
-async fn terminated() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            terminate.recv().await;
-        }
-        Err(_) => std::future::pending().await,
-    }
-}
-
-#[cfg(not(unix))]
-async fn terminated() {
-    std::future::pending().await
 }
 
 /// Says what to do about a login.
@@ -516,5 +594,5 @@ fn explain(error: ClientError, args: &Args) -> Error {
         let about = description.map(|text| format!(" ({text})")).unwrap_or_default();
         text.push_str(&format!("\n  {what}  {name}{about}"));
     }
-    Error::Login(text)
+    Error::Start(text)
 }
