@@ -210,6 +210,22 @@ fn the_same_uuid_is_another_id_in_another_session() {
 }
 
 #[test]
+fn an_id_is_the_same_however_it_is_spelled() {
+    check(
+        r#"
+        > {"jsonrpc":"2.0","id":"a\/b","method":"_x"}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"\u0061/b"}}
+        < {"jsonrpc":"2.0","id":"a/b","result":null}
+        "#,
+        r#"
+        > {"jsonrpc":"2.0","id":"[request-1]","method":"_x"}
+        > {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"[request-1]"}}
+        < {"jsonrpc":"2.0","id":"[request-1]","result":null}
+        "#,
+    );
+}
+
+#[test]
 fn a_rule_holds_where_it_cannot_be_looked_up() {
     let redaction = Redaction::default().json_path("$.params.pin", "[pin]").unwrap();
     let given = transcript(

@@ -12,6 +12,7 @@ use super::redaction::{Redaction, find_times};
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 use super::shapes::SECRET;
 use crate::format::{Line, Side};
+use crate::reading::{id_key, request_of};
 
 /// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
 /// [`Redaction::start`].
@@ -175,13 +176,13 @@ impl Redactor {
                     None => format!("[request-{count}]"),
                 };
                 let asked = Asked { name: name.clone(), scope, makes: made, is_answered: false };
-                self.requests.insert((line.from, id.to_string()), asked);
+                self.requests.insert((line.from, id_key(id.token())), asked);
                 Heard { scope, id: Some(name) }
             }
             Some(Ok(Message::Notification { method, params })) => {
                 let withdrawn = || {
-                    let id = params.filter(|_| method == "$/cancel_request").and_then(request_of)?;
-                    self.requests.get(&(line.from, id.to_owned()))?.scope
+                    let id = request_of(params.filter(|_| method == "$/cancel_request"))?;
+                    self.requests.get(&(line.from, id))?.scope
                 };
                 let scope = match params.and_then(session_of) {
                     Some(session) => Some(self.names.session(&session)),
@@ -209,7 +210,7 @@ impl Redactor {
 
     /// The request that is answered. Answered ones are forgotten in time.
     fn answered(&mut self, side: Side, id: &str) -> Option<Asked> {
-        let request = (side, id.to_owned());
+        let request = (side, id_key(id));
         let asked = self.requests.get_mut(&request)?;
         let found = asked.clone();
         if !std::mem::replace(&mut asked.is_answered, true) {
@@ -277,17 +278,6 @@ pub(crate) fn session_of(json: &RawValue) -> Option<String> {
     (!named.session_id.is_empty()).then_some(named.session_id)
 }
 
-/// The request that `$/cancel_request` names, as its id stands in the text.
-fn request_of(params: &RawValue) -> Option<&str> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Named<'a> {
-        #[serde(borrow)]
-        request_id: &'a RawValue,
-    }
-    serde_json::from_str::<Named<'_>>(params.get()).ok().map(|named| named.request_id.get())
-}
-
 /// The words of a text, as ids are made of them.
 fn words(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
@@ -345,7 +335,7 @@ impl Places<'_> {
 
     /// The name of a request that is spoken of.
     fn request(&self, token: &str) -> Option<&str> {
-        let asked = |side| self.redactor.requests.get(&(side, token.to_owned()));
+        let asked = |side| self.redactor.requests.get(&(side, id_key(token)));
         asked(self.from).or_else(|| asked(self.from.other())).map(|asked| asked.name.as_str())
     }
 
