@@ -324,9 +324,7 @@ proptest! {
             prop_assert_eq!(&redacted, &line);
         }
         // Order and all that is neither string nor number stay.
-        let before: Value = serde_json::from_str(&line).unwrap();
-        let after: Value = serde_json::from_str(&redacted).unwrap();
-        prop_assert_eq!(shape(&before), shape(&after));
+        prop_assert_eq!(shape(&line), shape(&redacted));
         prop_assert_eq!(Secrets::default().redact(redacted.as_bytes()).into_owned(), redacted.as_bytes());
     }
 
@@ -363,11 +361,24 @@ fn text_of(json: &Value) -> String {
 }
 
 /// JSON without what its strings and numbers say.
-fn shape(json: &Value) -> Value {
-    match json {
-        Value::String(_) | Value::Number(_) => Value::from("…"),
-        Value::Array(elements) => elements.iter().map(shape).collect(),
-        Value::Object(members) => members.values().map(shape).collect(),
-        other => other.clone(),
+fn shape(line: &str) -> String {
+    let (mut shape, mut chars) = (String::new(), line.chars().peekable());
+    while let Some(char) = chars.next() {
+        match char {
+            '"' => {
+                while let Some(char) = chars.next().filter(|char| *char != '"') {
+                    if char == '\\' {
+                        chars.next();
+                    }
+                }
+                shape.push('…');
+            }
+            '-' | '0'..='9' => {
+                while chars.next_if(|char| !matches!(char, ',' | '}' | ']')).is_some() {}
+                shape.push('…');
+            }
+            other => shape.push(other),
+        }
     }
+    shape
 }
