@@ -360,3 +360,20 @@ fn only_secrets() {
     assert_eq!(redacted.header().redacted, Redacted::Secrets);
     assert_eq!(redacted.header().started, given.header().started);
 }
+
+/// Rules by JSON path reach the text of a message too, which is otherwise looked at across its chunks.
+#[test]
+fn a_rule_by_path_reaches_the_chunks_of_a_message() {
+    let chunk = |text: &str| {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#
+        );
+        Record::new(Duration::ZERO, Event::Line(Line::new(Side::Agent, line.into_bytes())))
+    };
+    let rules = Redaction::default().json_path("$.params.update.content.text", "[words]").expect("a path");
+    for texts in [&["one"][..], &["one", "two", "three"]] {
+        let records = texts.iter().map(|text| chunk(text)).collect();
+        let redacted = Transcript::new(Header::new("a test"), records).redact(&rules);
+        assert!(redacted.render().contains(&"[words]".repeat(texts.len())), "{}", redacted.render());
+    }
+}
