@@ -40,7 +40,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// what has reached the other side is in the file.
 ///
 /// The end of the client's input is passed on. An agent that goes on nevertheless is waited for while it owes an
-/// answer or says something, and is then asked to end. So do SIGHUP, SIGINT and SIGTERM; a second one kills it.
+/// answer or says something, and is then asked to end; SIGHUP, SIGINT and SIGTERM ask it at once, a second one kills it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The transcript to write

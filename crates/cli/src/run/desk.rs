@@ -40,7 +40,7 @@ impl Question {
 }
 
 /// So much may wait to be shown.
-const WAITING: usize = 1024;
+const WAITING: usize = 4096;
 
 /// Takes questions. Cheap to clone.
 #[derive(Clone)]
@@ -110,11 +110,11 @@ impl StderrLines {
 
 impl std::io::Write for StderrLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        for byte in bytes {
-            if *byte != b'\n' {
-                self.line.push(*byte);
-            }
-            if *byte == b'\n' || self.line.len() == LONGEST_LINE {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ends) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
+            self.line.extend_from_slice(text);
+            // What the pipe gives at once is not much longer.
+            if ends || self.line.len() >= LONGEST_LINE {
                 self.end_line();
             }
         }
