@@ -1,6 +1,6 @@
 //! Everything every process said during all checks, looked at as a whole. These checks come last.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, Outcome as Answered};
 use duologue_schema::{AgentNotification, SessionUpdate};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::bench::{Bench, Client};
 use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
-use super::wire::same_id;
+use super::wire::id_name;
 use crate::validate::misfit;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -184,7 +184,7 @@ async fn one_answer(bench: &mut Bench) -> Outcome {
                 });
                 let twice = of_agent(all).any(|other| {
                     other.record < entry.record
-                        && matches!(&other.said, Said::Response { id: other, .. } if same_id(other.get(), id.get()))
+                        && matches!(&other.said, Said::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
                 });
                 match (asked, twice) {
                     (true, true) => Some(Fault::new(entry, "a request is answered a second time")),
@@ -201,25 +201,19 @@ async fn one_answer(bench: &mut Bench) -> Outcome {
 /// An id that comes back a little changed is the business of the checks of ids.
 fn nearly_same_id(one: &str, other: &str) -> bool {
     let number = |token: &str| token.parse::<f64>().ok();
-    same_id(one, other) || number(one).is_some_and(|one| number(other) == Some(one))
+    id_name(one) == id_name(other) || number(one).is_some_and(|one| number(other) == Some(one))
 }
 
 async fn request_ids_differ(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
+        // Up to which record each id is in use.
+        let mut in_use = HashMap::new();
         of_agent(all).find_map(|entry| {
-            let Said::Request { id, .. } = &entry.said else { return None };
-            all.iter().find_map(|earlier| match &earlier.said {
-                Said::Request { id: other, answer, .. }
-                    if earlier.from() == Side::Agent
-                        && earlier.record < entry.record
-                        && same_id(other.token(), id.token())
-                        // Waiting still when the later one is asked.
-                        && answer.and_then(|at| all.get(at)).is_none_or(|at| at.record > entry.record) =>
-                {
-                    Some(Fault::new(entry, format!("the id {} is in use", id.token())))
-                }
-                _ => None,
-            })
+            let Said::Request { id, answer, .. } = &entry.said else { return None };
+            let until = answer.and_then(|at| all.get(at)).map_or(usize::MAX, |answer| answer.record);
+            let before = in_use.insert(id_name(id.token()), until);
+            let waits = before.is_some_and(|until| until > entry.record);
+            waits.then(|| Fault::new(entry, format!("the id {} is in use", id.token())))
         })
     })
     .await

@@ -1,7 +1,7 @@
 //! An agent at the end of its pipes, driven line by line. Nothing is hidden and everything is written
 //! down: a client library would be too polite to see what is wrong.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -140,8 +140,8 @@ pub(crate) struct Wire {
     lines: mpsc::Receiver<Line>,
     tape: Tape,
     start: Instant,
-    /// Answers nobody has asked for yet.
-    answers: Vec<Answer>,
+    /// Answers nobody has asked for yet, the first one of each id.
+    answers: HashMap<String, Answer>,
     next_id: u64,
     open: bool,
     /// Lends it the files of the sessions' folder.
@@ -171,7 +171,7 @@ impl Wire {
             lines,
             tape,
             start,
-            answers: Vec::new(),
+            answers: HashMap::new(),
             next_id: 1,
             open: true,
             host: LocalHost::new(folder).without_terminals().max_read(FILE_BYTES),
@@ -288,11 +288,11 @@ impl Wire {
     pub(crate) async fn answer(&mut self, id: &str, what: &str) -> std::result::Result<Answer, Finding> {
         let deadline = Instant::now() + self.patience;
         loop {
-            if let Some(at) = self.answers.iter().position(|answer| same_id(&answer.id, id)) {
-                return Ok(self.answers.swap_remove(at));
+            if let Some(answer) = self.answers.remove(&id_name(id)) {
+                return Ok(answer);
             }
             match self.next(deadline).await {
-                Next::Seen(Seen::Answer(answer)) => self.answers.push(answer),
+                Next::Seen(Seen::Answer(answer)) => self.keep(answer),
                 Next::Seen(Seen::Request(asked)) => self.serve(&asked).await?,
                 Next::Seen(_) => {}
                 Next::Silence => {
@@ -309,7 +309,7 @@ impl Wire {
         loop {
             match self.next(deadline).await {
                 Next::Seen(Seen::Request(asked)) => self.serve(&asked).await?,
-                Next::Seen(Seen::Answer(answer)) => self.answers.push(answer),
+                Next::Seen(Seen::Answer(answer)) => self.keep(answer),
                 Next::Seen(_) => {}
                 Next::Silence | Next::End => return Ok(()),
             }
@@ -318,7 +318,7 @@ impl Wire {
 
     /// Whether an answer has come that nobody waited for.
     pub(crate) fn has_answer(&self, id: &str) -> bool {
-        self.answers.iter().any(|answer| same_id(&answer.id, id))
+        self.answers.contains_key(&id_name(id))
     }
 
     /// Leaves out what was answered so far and nobody waited for.
@@ -327,7 +327,7 @@ impl Wire {
     }
 
     pub(crate) fn keep(&mut self, answer: Answer) {
-        self.answers.push(answer);
+        self.answers.entry(id_name(&answer.id)).or_insert(answer);
     }
 
     /// Whether it still answers: asks for a method nobody has. Any answer will do.
@@ -455,10 +455,9 @@ pub(crate) fn notification(method: &str, params: &Value) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}\n", json!(method)).into_bytes()
 }
 
-/// Whether two ids say the same; a string may be written in more than one way.
-pub(crate) fn same_id(one: &str, other: &str) -> bool {
-    let value = |token: &str| serde_json::from_str::<Value>(token).ok();
-    one == other || value(one).is_some_and(|one| Some(one) == value(other))
+/// What an id says; a string may be written in more than one way.
+pub(crate) fn id_name(token: &str) -> String {
+    serde_json::from_str::<Value>(token).map_or_else(|_| token.to_owned(), |id| id.to_string())
 }
 
 /// A time for people.
