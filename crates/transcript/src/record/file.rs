@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
@@ -190,9 +191,18 @@ fn locked(file: File, path: &Path) -> io::Result<File> {
     {
         use std::os::unix::fs::MetadataExt as _;
         let busy = || io::Error::new(ErrorKind::ResourceBusy, "another recorder is writing it");
-        let lock = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        if lock == Err(rustix::io::Errno::WOULDBLOCK) {
-            return Err(busy());
+        let taken = || {
+            let lock = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+            lock == Err(rustix::io::Errno::WOULDBLOCK)
+        };
+        // A program that is being started holds what we had open for a moment: from fork to exec.
+        let mut patience = 20;
+        while taken() {
+            if patience == 0 {
+                return Err(busy());
+            }
+            patience -= 1;
+            std::thread::sleep(Duration::from_millis(10));
         }
         let (ours, there) = (file.metadata()?, fs::symlink_metadata(path));
         if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {

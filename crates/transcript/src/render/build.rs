@@ -38,6 +38,23 @@ struct Asked {
     number: u32,
 }
 
+/// Hands out the lowest number that is not in use.
+#[derive(Default)]
+struct Numbers {
+    /// All up to here were in use once.
+    highest: u32,
+    free: BTreeSet<u32>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.highest += 1;
+            self.highest
+        })
+    }
+}
+
 #[derive(Default)]
 struct Build {
     options: Render,
@@ -45,8 +62,8 @@ struct Build {
     places: HashMap<About, usize>,
     /// Open requests, by their entries.
     open: HashMap<usize, Asked>,
-    /// The numbers in use.
-    numbers: HashMap<(usize, Side, String), BTreeSet<u32>>,
+    /// The numbers of open requests of one method.
+    numbers: HashMap<(usize, Side, String), Numbers>,
 }
 
 impl Build {
@@ -183,8 +200,7 @@ impl Build {
     /// A request is open from now on; its number.
     fn ask(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
         let numbers = self.numbers.entry((section, from, method.to_owned())).or_default();
-        let number = (1..).find(|number| !numbers.contains(number)).unwrap_or(1);
-        numbers.insert(number);
+        let number = numbers.take();
         let asked = Asked { section, from, method: method.to_owned(), number };
         self.open.insert(entry, asked);
         number
@@ -194,7 +210,7 @@ impl Build {
     fn answered(&mut self, entry: usize) -> Option<u32> {
         let asked = self.open.remove(&entry)?;
         if let Some(numbers) = self.numbers.get_mut(&(asked.section, asked.from, asked.method)) {
-            numbers.remove(&asked.number);
+            numbers.free.insert(asked.number);
         }
         Some(asked.number)
     }
