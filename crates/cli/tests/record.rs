@@ -199,7 +199,9 @@ fn runs(word: &str) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_ends_the_agent_and_what_it_started() {
-    for (signal, name) in [("TERM", "31415.1"), ("INT", "31415.2"), ("HUP", "31415.3")] {
+    for (signal, seconds) in [("TERM", 31415), ("INT", 31416), ("HUP", 31417)] {
+        // Somebody else may run this test at the same time.
+        let name = &format!("{seconds}.{}", std::process::id());
         let (_folder, path) = folder();
         let agent = format!("sleep {name} & echo up; sleep {name}; true");
         let mut child = record(&path, &[], &["sh", "-c", &agent]).spawn().expect("it starts");
