@@ -4,7 +4,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
