@@ -76,8 +76,11 @@ fn helps() {
           --resume <ID>          Go on with a session
           --mode <MODE>          Switch to a mode first
           --option <NAME=VALUE>  Set an option of the session first
+          --timeout <SECONDS>    How many seconds the agent may take to start, and again to begin a
+                                 session [default: 30]
           --record <FILE>        Record the conversation into a new file
-      -v, --stderr               Show what the agent writes to stderr
+          --force                Replace the file of --record if it exists
+      -v, --stderr               Show what the agent writes to stderr, and on stdout beside the protocol
       -h, --help                 Print help (see more with '--help')
     ");
     insta::assert_snapshot!(duologue(&["mock", "-h"]), @"

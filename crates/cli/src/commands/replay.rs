@@ -1,7 +1,7 @@
 //! `duologue replay`.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,13 +11,17 @@ use duologue_rpc::{Stdio, Transport};
 use duologue_transcript::{
     Error as TranscriptError, Event, Exit as AgentExit, Record, Replay, Report, Timing, Transcript, printable,
 };
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::signals::Signals;
 use crate::source::SourceArgs;
 use crate::ui::{self, BAD, BOLD, DIM, GOOD};
+
+/// So much of a line of stderr is shown at once.
+const PIECE: u64 = 64 * 1024;
 
 /// Be the agent of a transcript, or its client
 ///
@@ -37,9 +41,12 @@ pub(crate) struct Args {
     /// What the client had said and does not say this time is a difference too
     #[arg(long)]
     strict: bool,
-    /// Write this conversation to a file
+    /// Write this conversation to a new file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "save")]
+    force: bool,
     /// The folder an agent is given instead of the first recorded one; by default the current one if the
     /// recorded one is not there
     #[arg(long, value_name = "DIR", requires = "agent")]
@@ -83,10 +90,12 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     if let Some(cwd) = cwd {
         replay = replay.cwd(cwd);
     }
+    // Before a word is said: a conversation that cannot be saved need not be held.
+    let file = args.file()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let exit = match args.agent.given() {
-        None => runtime.block_on(serve(&args, replay)),
-        Some(command) => runtime.block_on(drive(&args, replay, command)),
+        None => runtime.block_on(serve(&args, replay, file)),
+        Some(command) => runtime.block_on(drive(&args, replay, command, file)),
     };
     // A terminal that nobody types into cannot be waited for.
     runtime.shutdown_background();
@@ -94,7 +103,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 }
 
 /// Is the agent.
-async fn serve(args: &Args, mut replay: Replay) -> Result<Exit> {
+async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Exit> {
     let stdio = Stdio::take()?;
     if !args.no_stderr {
         replay = replay.on_stderr(|line| {
@@ -103,7 +112,7 @@ async fn serve(args: &Args, mut replay: Replay) -> Result<Exit> {
         });
     }
     let report = replay.serve(stdio.transport).await?;
-    args.save(&report.live)?;
+    save(file, &report.live)?;
     let found = args.tell(&report, None)?;
     Ok(match report.exit.and_then(code) {
         _ if found => Exit::Found,
@@ -113,12 +122,20 @@ async fn serve(args: &Args, mut replay: Replay) -> Result<Exit> {
 }
 
 /// Is the client.
-async fn drive(args: &Args, replay: Replay, command: Command) -> Result<Exit> {
+async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
+    let mut signals = Signals::listen()?;
     let (process, pipes) = AgentProcess::start(command)?;
     let complaints = Arc::new(Mutex::new(Vec::new()));
     let kept = args.save.is_some().then(|| Arc::clone(&complaints));
     let grumbling = tokio::spawn(show_stderr(pipes.stderr, kept));
-    let mut report = replay.drive(Transport::new(pipes.stdout, pipes.stdin)).await?;
+    let driven = replay.drive(Transport::new(pipes.stdout, pipes.stdin));
+    let mut report = tokio::select! {
+        report = driven => report?,
+        signal = signals.next() => {
+            process.kill();
+            return Ok(Exit::Signal(signal));
+        }
+    };
     let status = process.end().await;
     // What it started may hold it open.
     let _ = tokio::time::timeout(Duration::from_millis(500), grumbling).await;
@@ -132,7 +149,7 @@ async fn drive(args: &Args, replay: Replay, command: Command) -> Result<Exit> {
         records.push(Record::new(at, Event::Exit(status.into())));
     }
     report.live = Transcript::new(report.live.header().clone(), records);
-    args.save(&report.live)?;
+    save(file, &report.live)?;
     let diff = report.diff();
     let found = args.tell(&report, diff.as_deref())?;
     Ok(if found { Exit::Found } else { Exit::Ok })
@@ -143,7 +160,8 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
     let started = Instant::now();
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
+    // A line without end is shown in pieces.
+    while (&mut lines).take(PIECE).read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
@@ -152,6 +170,11 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
         }
         line.clear();
     }
+}
+
+fn save(file: Option<File>, live: &Transcript) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    Ok(live.write(BufWriter::new(file))?)
 }
 
 /// The code of a shell for how an agent ended.
@@ -172,16 +195,20 @@ impl Args {
         if is_there { Ok(None) } else { Ok(Some(std::env::current_dir()?)) }
     }
 
-    fn save(&self, live: &Transcript) -> Result<()> {
-        let Some(path) = &self.save else { return Ok(()) };
+    /// The file to save to, new unless it may be replaced.
+    fn file(&self) -> Result<Option<File>> {
+        let Some(path) = &self.save else { return Ok(None) };
         let mut options = File::options();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create(self.force).truncate(self.force).create_new(!self.force);
         // Prompts and files are in it.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file =
-            options.open(path).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
-        Ok(live.write(BufWriter::new(file))?)
+        options.open(path).map(Some).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Error::Usage(format!("{} exists; --force replaces it", path.display()))
+            }
+            kind => std::io::Error::new(kind, format!("{}: {error}", path.display())).into(),
+        })
     }
 
     /// Says what was found; true if something was.

@@ -180,7 +180,8 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the transport cannot be used at all.
+    /// [`Error::Io`] when the transport cannot be used at all, and when the live side says 64 MiB more than
+    /// four times what was recorded and goes on.
     ///
     /// # Panics
     ///
@@ -212,7 +213,7 @@ impl Replay {
         header.program = self.transcript.header().program.clone();
         let recording = self.transcript.clone();
         let mut player = Player::new(self.transcript, self.settings, plays);
-        let records = wire::play(&mut player, plays, transport, self.stderr).await?;
+        let records = wire::play(&mut player, recording.records(), plays, transport, self.stderr).await?;
         Ok(Report {
             differences: player.differences(),
             unused: player.unused(),

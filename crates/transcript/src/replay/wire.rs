@@ -17,9 +17,18 @@ const FULL: usize = 256 * 1024;
 /// Steps after which others have their turn.
 const STEPS: usize = 256;
 
+/// What a live side may say beyond four times the recording. More comes from one that never ends.
+const FLOOD: usize = 64 << 20;
+
+/// What a record takes in memory.
+fn weight(record: &Record) -> usize {
+    size_of::<Record>() + record.line().map_or(0, |line| line.bytes().len())
+}
+
 /// Plays until it is over; returns what was said.
 pub(super) async fn play(
     player: &mut Player,
+    recording: &[Record],
     plays: Side,
     transport: Transport,
     mut stderr: Option<super::OnStderr>,
@@ -28,6 +37,8 @@ pub(super) async fn play(
     let (mut reader, writer) = transport.into_split();
     let mut writer = Some(writer);
     let mut live = Vec::new();
+    let most = FLOOD + 4 * recording.iter().map(weight).sum::<usize>();
+    let mut heard = 0;
     let mut input = Input::default();
     let mut output: Vec<u8> = Vec::new();
     // Whether there is output, or some that is written and not flushed.
@@ -104,7 +115,14 @@ pub(super) async fn play(
                 }
                 while let Some(line) = input.line(plays.other(), ended) {
                     player.hear(line.readable(), now);
-                    live.push(Record::new(now, Event::Line(line)));
+                    let record = Record::new(now, Event::Line(line));
+                    heard += weight(&record);
+                    live.push(record);
+                }
+                if heard > most {
+                    let (who, mib) = (plays.other().name(), most >> 20);
+                    let flood = format!("the {who} floods: it has said more than {mib} MiB and goes on");
+                    return Err(io::Error::other(flood));
                 }
                 if input.bytes.len() > Limits::default().frame_bytes {
                     // A line without an end is the end of the conversation, as everywhere.
