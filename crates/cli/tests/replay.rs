@@ -241,3 +241,32 @@ fn a_cut_recording_is_an_agent_that_dies() {
     assert!(text.contains("difference: the recording ends or has a gap"), "{text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
 }
+
+#[test]
+fn an_agent_that_floods_is_no_conversation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    let output = run(folder.path(), &["replay", "turn.jsonl", "--", "yes"], "");
+    let said = shown(&output);
+    assert!(said.contains("the agent floods: it has said more than 64 MiB and goes on"), "{said}");
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn a_file_to_save_to_is_opened_before_a_word_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    let ran = folder.path().join("ran");
+    let replay = |file: &str| {
+        let agent = ["--save", file, "--", "touch", ran.to_str().expect("UTF-8")];
+        run(folder.path(), &[&["replay", "turn.jsonl"][..], &agent].concat(), "")
+    };
+    for (file, code, complaint) in
+        [("turn.jsonl", 2, "turn.jsonl exists; --force replaces it"), ("no/such.jsonl", 4, "no/such.jsonl")]
+    {
+        let output = replay(file);
+        assert!(shown(&output).contains(complaint), "{}", shown(&output));
+        assert_eq!(output.status.code(), Some(code));
+    }
+    assert!(!ran.exists(), "no agent was started");
+}
