@@ -26,8 +26,11 @@ pub(crate) fn run() -> Result<()> {
     let duologue = build(&root)?;
     let page = |transcript: &Path, name: &str| -> Result<String> {
         let out = pages.join(name);
-        let status =
-            Command::new(&duologue).args(["show", "--html", "--force", "-o"]).arg(&out).arg(transcript).status()?;
+        let status = Command::new(&duologue)
+            .args(["show", "--html", "--force", "-o"])
+            .arg(&out)
+            .arg(transcript)
+            .status()?;
         if !status.success() {
             return Err(format!("duologue show --html {}: {status}", transcript.display()).into());
         }
