@@ -110,13 +110,13 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
             Some(Err(malformed)) => (None, Said::Noise(malformed)),
             Some(Ok(Message::Request { id, method, params })) => {
                 asked.insert((line.from, id_key(id.token())), place);
-                (session_of(params), Said::Request { id, method, params, answer: None })
+                (params.and_then(session_of), Said::Request { id, method, params, answer: None })
             }
             Some(Ok(Message::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
                     withdraws = request_of(params).and_then(|id| asked.get(&(line.from, id)).copied());
                 }
-                (session_of(params), Said::Notification { method, params })
+                (params.and_then(session_of), Said::Notification { method, params })
             }
             Some(Ok(Message::Response { id, outcome })) => {
                 let request = asked.get(&(line.from.other(), id_key(id.get()))).copied();
@@ -126,7 +126,7 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
                     if let Outcome::Result(result) = &outcome
                         && (asked.session.is_none() || asked.method() == Some(FORK))
                     {
-                        asked.session = session_of(Some(result)).or(asked.session.take());
+                        asked.session = session_of(result).or(asked.session.take());
                     }
                     session = asked.session.clone();
                     method = asked.method().map(str::to_owned);
@@ -157,13 +157,13 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
 const FORK: &str = "session/fork";
 
 /// The session that params or a result name.
-fn session_of(json: Option<&RawValue>) -> Option<SessionId> {
+pub(crate) fn session_of(json: &RawValue) -> Option<SessionId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Named {
         session_id: SessionId,
     }
-    let named = serde_json::from_str::<Named>(json?.get()).ok()?;
+    let named = serde_json::from_str::<Named>(json.get()).ok()?;
     (!named.session_id.as_str().is_empty()).then_some(named.session_id)
 }
 

@@ -12,7 +12,7 @@ use super::redaction::{Redaction, find_times};
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 use super::shapes::SECRET;
 use crate::format::{Line, Side};
-use crate::reading::{id_key, request_of};
+use crate::reading::{id_key, request_of, session_of};
 
 /// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
 /// [`Redaction::start`].
@@ -163,7 +163,7 @@ impl Redactor {
                 let made = matches!(&*method, "session/new" | "session/fork").then(|| self.reserve(makes));
                 let named = params.and_then(session_of);
                 let scope = match named {
-                    Some(session) => Some(self.names.session(&session)),
+                    Some(session) => Some(self.names.session(session.as_str())),
                     None => made.or_else(|| makes.map(|session| self.names.session(session))),
                 };
                 if line.from == Side::Client && method.starts_with("session/") {
@@ -185,7 +185,7 @@ impl Redactor {
                     self.requests.get(&(line.from, id))?.scope
                 };
                 let scope = match params.and_then(session_of) {
-                    Some(session) => Some(self.names.session(&session)),
+                    Some(session) => Some(self.names.session(session.as_str())),
                     None => withdrawn(),
                 };
                 Heard { scope, id: None }
@@ -199,9 +199,10 @@ impl Redactor {
                     _ => None,
                 };
                 if let (Some(number), Some(session)) = (asked.makes, &session) {
-                    self.names.bind_session(session, number);
+                    self.names.bind_session(session.as_str(), number);
                 }
-                let scope = asked.scope.or_else(|| session.map(|session| self.names.session(&session)));
+                let scope =
+                    asked.scope.or_else(|| session.map(|session| self.names.session(session.as_str())));
                 Heard { scope, id: Some(asked.name) }
             }
             _ => Heard::default(),
@@ -265,17 +266,6 @@ impl Redactor {
         });
         Some(places.collect())
     }
-}
-
-/// The session that params or a result name.
-pub(crate) fn session_of(json: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Named {
-        session_id: String,
-    }
-    let named = serde_json::from_str::<Named>(json.get()).ok()?;
-    (!named.session_id.is_empty()).then_some(named.session_id)
 }
 
 /// The words of a text, as ids are made of them.

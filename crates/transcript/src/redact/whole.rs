@@ -4,14 +4,15 @@
 use std::time::{Duration, SystemTime};
 
 use duologue_rpc::Outcome;
+use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
 use super::redaction::Redaction;
-use super::redactor::{Redactor, session_of};
+use super::redactor::Redactor;
 use super::scan::{Edits, escaped};
 use super::streams;
 use crate::format::{Event, Header, Line, Record, Redacted, Side};
-use crate::reading::{Entry, Said, entries};
+use crate::reading::{Entry, Said, entries, session_of};
 use crate::transcript::Transcript;
 
 /// How often what was redacted is looked at again, at most. Once is nearly always enough to see that
@@ -92,7 +93,11 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
                 return (None, Edits::default());
             }
             let makes = made_by(&entries, entry);
-            redactor.edits(entry.line, makes.as_deref(), chunk.as_ref().map(|chunk| chunk.whole()).as_ref())
+            redactor.edits(
+                entry.line,
+                makes.as_ref().map(SessionId::as_str),
+                chunk.as_ref().map(|chunk| chunk.whole()).as_ref(),
+            )
         })
         .collect();
     for message in streams::messages(&entries) {
@@ -181,7 +186,7 @@ fn noise<'a>(entry: &Entry<'a>) -> Option<&'a str> {
 }
 
 /// The session that the answer to a request names.
-fn made_by(entries: &[Entry<'_>], entry: &Entry<'_>) -> Option<String> {
+fn made_by(entries: &[Entry<'_>], entry: &Entry<'_>) -> Option<SessionId> {
     let Said::Request { answer: Some(answer), .. } = &entry.said else { return None };
     match &entries.get(*answer)?.said {
         Said::Response { outcome: Outcome::Result(result), .. } => session_of(result),
