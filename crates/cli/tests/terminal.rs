@@ -78,14 +78,14 @@ fn tools_plans_and_the_rest_are_shown() {
     ✓ Read src/main.rs  read
       /src/main.rs:3
       fn main() {
-          todo!()
+          plan()
       }
     ✓ Search for TODO: 1 match  search
     ✓ Edit src/main.rs  edit
       /src/main.rs
       @@ -1,3 +1,5 @@
        fn main() {
-      -    todo!()
+      -    plan()
       +    run();
        }
       +

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
 use duologue_transcript::{
-    Error as TranscriptError, Event, Exit as AgentExit, Record, Replay, Report, Timing, Transcript, printable,
+    Error as TranscriptError, Event, Record, Replay, Report, Timing, Transcript, printable,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::exit::{Exit, agent_code};
 use crate::signals::Signals;
 use crate::source::SourceArgs;
 use crate::ui::{self, BAD, BOLD, DIM, GOOD};
@@ -114,7 +114,7 @@ async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Ex
     let report = replay.serve(stdio.transport).await?;
     save(file, &report.live)?;
     let found = args.tell(&report, None)?;
-    Ok(match report.exit.and_then(code) {
+    Ok(match report.exit.and_then(|exit| agent_code(&exit)) {
         _ if found => Exit::Found,
         Some(code) => Exit::AsTheAgent(code),
         None => Exit::Ok,
@@ -175,11 +175,6 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
 fn save(file: Option<File>, live: &Transcript) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
     Ok(live.write(BufWriter::new(file))?)
-}
-
-/// The code of a shell for how an agent ended.
-fn code(exit: AgentExit) -> Option<u8> {
-    u8::try_from(exit.code.or_else(|| Some(128 + exit.signal?))?).ok()
 }
 
 impl Args {

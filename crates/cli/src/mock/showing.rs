@@ -53,14 +53,14 @@ pub(super) async fn tools(scene: &Scene<'_>) -> Result<()> {
     // A second one at the same time.
     let search = scene.tool_call("Search for TODO").kind(ToolKind::Search).start().await?;
     scene.wait(scene.pace * 10).await;
-    read.content("fn main() {\n    todo!()\n}\n").await?;
-    read.raw_output(json!({ "bytes": 28 })).await?;
+    read.content("fn main() {\n    plan()\n}\n").await?;
+    read.raw_output(json!({ "bytes": 25 })).await?;
     read.complete().await?;
     search.update(|update| update.title("Search for TODO: 1 match")).await?;
     search.complete().await?;
 
     let edit = scene.tool_call("Edit src/main.rs").kind(ToolKind::Edit).location(&file).start().await?;
-    let old = "fn main() {\n    todo!()\n}\n";
+    let old = "fn main() {\n    plan()\n}\n";
     edit.diff(&file, Some(old.into()), "fn main() {\n    run();\n}\n\nfn run() {}\n").await?;
     edit.diff(scene.turn.cwd().join("NEW.md"), None, "# New\n").await?;
     scene.wait(scene.pace * 10).await;

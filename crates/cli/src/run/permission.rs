@@ -2,9 +2,7 @@
 
 use anstyle::Style;
 use duologue_client::Permissions;
-use duologue_schema::{
-    PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolKind,
-};
+use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, ToolKind};
 
 use super::desk::Desk;
 use super::rows::Span;
@@ -26,7 +24,7 @@ pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) 
         let desk = desk.clone();
         async move {
             match otherwise {
-                Otherwise::Allow => choose(&request.options, true),
+                Otherwise::Allow => request.outcome(true),
                 Otherwise::Ask => ask(request, &desk).await,
                 Otherwise::Refuse => {
                     let title = request.tool_call.title.as_deref().unwrap_or("a tool call");
@@ -34,7 +32,7 @@ pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) 
                     let text =
                         format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
                     desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]).await;
-                    choose(&request.options, false)
+                    request.outcome(false)
                 }
             }
         }
@@ -42,15 +40,14 @@ pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) 
 }
 
 async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissionOutcome {
-    let RequestPermissionRequest { tool_call, options, .. } = request;
-    let title = tool_call.title.as_deref().unwrap_or_default();
+    let title = request.tool_call.title.as_deref().unwrap_or_default();
     let mut text = vec![
         Span::new(MARK, "? "),
         Span::plain("May it do this?  "),
         Span::line(BOLD, title),
         Span::plain("\n"),
     ];
-    for (number, option) in (1..).zip(&options) {
+    for (number, option) in (1..).zip(&request.options) {
         text.extend([
             Span::new(MARK, &format!("  {number}  ")),
             // A name may say anything, so it comes last.
@@ -59,14 +56,14 @@ async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissio
             Span::plain("\n"),
         ]);
     }
-    let keys = Span::new(DIM, &format!("[1-{}, y, n] ", options.len()));
-    let (mut about, mut complaint) = (Some(tool_call), None);
+    let keys = Span::new(DIM, &format!("[1-{}, y, n] ", request.options.len()));
+    let (mut about, mut complaint) = (Some(request.tool_call.clone()), None);
     loop {
         let question = text.iter().cloned().chain(complaint).chain([keys.clone()]).collect();
         let Some(line) = desk.ask(about.take(), question).await else {
             return RequestPermissionOutcome::Cancelled;
         };
-        if let Some(outcome) = chosen(&options, line.trim()) {
+        if let Some(outcome) = chosen(&request, line.trim()) {
             return outcome;
         }
         complaint = Some(Span::new(BAD, &format!("  there is no answer {}\n", line.trim())));
@@ -74,24 +71,16 @@ async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissio
 }
 
 /// The option a line means, by its number or by yes and no.
-fn chosen(options: &[PermissionOption], line: &str) -> Option<RequestPermissionOutcome> {
+fn chosen(request: &RequestPermissionRequest, line: &str) -> Option<RequestPermissionOutcome> {
     match line.to_lowercase().as_str() {
-        "y" | "yes" => Some(choose(options, true)),
-        "n" | "no" => Some(choose(options, false)),
+        "y" | "yes" => Some(request.outcome(true)),
+        "n" | "no" => Some(request.outcome(false)),
         number => {
             let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-            options.get(index).map(|option| RequestPermissionOutcome::selected(option.option_id.clone()))
+            request
+                .options
+                .get(index)
+                .map(|option| RequestPermissionOutcome::selected(option.option_id.clone()))
         }
     }
-}
-
-/// The option that says this once, else the one that says it for always.
-fn choose(options: &[PermissionOption], allow: bool) -> RequestPermissionOutcome {
-    use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
-
-    let kinds = if allow { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
-    let fitting = kinds.iter().find_map(|kind| options.iter().find(|option| option.kind == *kind));
-    fitting.map_or(RequestPermissionOutcome::Cancelled, |option| {
-        RequestPermissionOutcome::selected(option.option_id.clone())
-    })
 }
