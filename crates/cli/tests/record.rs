@@ -207,15 +207,12 @@ fn a_signal_ends_the_agent_and_what_it_started() {
         let mut child = record(&path, &[], &["sh", "-c", &agent]).spawn().expect("it starts");
         let mut up = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut up).expect("a line");
-        assert!(runs(name));
+        // The shell says that it is up when it has forked, and what it forked has yet to become `sleep`.
+        wait_until(|| runs(name), "nothing was started");
         kill(&child, signal);
         let status = child.wait().expect("it ends");
         assert_eq!(status.code(), Some(128 + 15), "{signal}: the agent was asked to terminate");
-        let start = Instant::now();
-        while runs(name) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{signal} left something running");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(|| !runs(name), &format!("{signal} left something running"));
         assert!(events(&path).contains(r#""exit":{"signal":15}"#));
     }
 }
@@ -238,6 +235,14 @@ fn an_agent_that_does_not_end_with_its_input_is_ended() {
     let slow = "cat >/dev/null; for i in 1 2 3 4 5; do sleep 1; echo $i; done";
     let output = run(record(&path, &["--force"], &["sh", "-c", slow]), b"");
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n2\n3\n4\n5\n"[..]));
+}
+
+fn wait_until(holds: impl Fn() -> bool, complaint: &str) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{complaint}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn kill(child: &Child, signal: &str) {
