@@ -8,16 +8,24 @@ use serde_json::Value;
 
 /// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
 /// an RFD, draw it in ARCHITECTURE.md, then add it here.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("duologue-schema-derive", &[]),
     ("duologue-schema", &["duologue-schema-derive"]),
     ("duologue-rpc", &["duologue-schema"]),
-    ("duologue-agent", &["duologue-rpc", "duologue-schema"]),
-    ("duologue-client", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-exchange", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-agent", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
+    ("duologue-client", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
     (
         "duologue-cli",
-        &["duologue-agent", "duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"],
+        &[
+            "duologue-agent",
+            "duologue-client",
+            "duologue-exchange",
+            "duologue-rpc",
+            "duologue-schema",
+            "duologue-transcript",
+        ],
     ),
 ];
 

@@ -9,6 +9,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Result};
 pub(crate) struct TypeOptions {
     pub(crate) tag: Option<String>,
     pub(crate) no_meta: bool,
+    pub(crate) snake: bool,
     pub(crate) open: bool,
 }
 
@@ -18,6 +19,8 @@ impl TypeOptions {
             self.tag = Some(meta.value()?.parse::<LitStr>()?.value());
         } else if meta.path.is_ident("no_meta") {
             self.no_meta = true;
+        } else if meta.path.is_ident("snake") {
+            self.snake = true;
         } else if meta.path.is_ident("open") {
             self.open = true;
         } else {

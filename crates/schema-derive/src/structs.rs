@@ -29,7 +29,13 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
         return Err(syn::Error::new_spanned(span_of_item, "#[wire] takes a struct with named fields"));
     };
     let has_meta = named.named.iter().any(|field| field.ident.as_ref().is_some_and(|ident| ident == "meta"));
-    if !has_meta && !type_options.no_meta {
+    if type_options.snake {
+        named.named.push(parse_quote! {
+            /// What a peer said beyond the fields above; it is written back.
+            #[wire(flatten, default)]
+            pub extra: crate::Members
+        });
+    } else if !has_meta && !type_options.no_meta {
         named.named.push(parse_quote! {
             /// Extension data, `_meta` on the wire.
             /// See [Extensibility](https://agentclientprotocol.com/protocol/v1/extensibility).
@@ -43,6 +49,7 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
         let Some(name) = field.ident.clone() else { continue };
         let key = match &options.rename {
             Some(key) => key.clone(),
+            None if type_options.snake => name.to_string(),
             None if name == "meta" => "_meta".to_owned(),
             None => camel_case(&name.to_string()),
         };

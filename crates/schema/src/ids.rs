@@ -1,22 +1,17 @@
 //! The ids peers give things.
 
-use std::borrow::Borrow;
-use std::sync::Arc;
-
-use crate::wire::string_type;
-
 macro_rules! ids {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {$(
         $(#[doc = $doc])+
         ///
         /// Opaque text, compared as text; cloning it copies no text.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        pub struct $name(std::sync::Arc<str>);
 
         impl $name {
             /// An id with this text.
             #[must_use]
-            pub fn new(text: impl Into<Arc<str>>) -> Self {
+            pub fn new(text: impl Into<std::sync::Arc<str>>) -> Self {
                 Self(text.into())
             }
 
@@ -39,13 +34,13 @@ macro_rules! ids {
             }
         }
 
-        impl From<Arc<str>> for $name {
-            fn from(text: Arc<str>) -> Self {
+        impl From<std::sync::Arc<str>> for $name {
+            fn from(text: std::sync::Arc<str>) -> Self {
                 Self(text)
             }
         }
 
-        impl Borrow<str> for $name {
+        impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
             }
@@ -57,7 +52,7 @@ macro_rules! ids {
             }
         }
 
-        string_type!($name);
+        crate::wire::string_type!($name);
 
         #[cfg(feature = "schemars")]
         impl schemars::JsonSchema for $name {
@@ -70,6 +65,8 @@ macro_rules! ids {
         }
     )*};
 }
+
+pub(crate) use ids;
 
 ids! {
     /// Names a session; the agent picks it.

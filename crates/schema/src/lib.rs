@@ -8,14 +8,18 @@
 //! - What a peer sends beyond this crate's knowledge is kept, in variants named `Unknown`, and
 //!   written back as it came. What it sends malformed is an error, but for the places where the
 //!   protocol asks to forgive: there a bad value reads as absent, a bad item of a list as left out.
+//! - Three modules hold what agents say to each other, which is not ACP's: [`envelope`], [`dialogue`] and [`work`].
 //! - The names of methods stand in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
 mod conversation;
+pub mod dialogue;
+pub mod envelope;
 mod error;
 #[cfg(feature = "schemars")]
 pub mod export;
 mod ids;
 mod json;
+mod members;
 mod meta;
 mod method;
 mod negotiation;
@@ -24,6 +28,7 @@ mod path;
 mod request_id;
 mod v1;
 mod wire;
+pub mod work;
 
 pub use conversation::{Compaction, Conversation, ConversationStats, Entry, Message, MessageKind};
 pub use error::{Error, ErrorCode};
@@ -32,6 +37,7 @@ pub use ids::{
     SessionConfigId, SessionConfigValueId, SessionId, SessionModeId, TerminalId, ToolCallId,
 };
 pub use json::Json;
+pub use members::Members;
 pub use meta::Meta;
 pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;

@@ -1,8 +1,9 @@
 //! What two Duologue peers tell each other in `initialize`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Meta;
+use crate::envelope::{self, AgentId};
 
 /// What a side can do beyond ACP: the key `duologue` in the `_meta` of its capabilities.
 ///
@@ -18,11 +19,19 @@ use crate::Meta;
 /// assert!(DuologueCapabilities::of(capabilities.meta.as_ref()).message_clear);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DuologueCapabilities {
     /// Of a client: it understands `agent_message_clear` and `agent_thought_clear`.
     pub message_clear: bool,
+    /// The side's name in envelopes.
+    pub agent_id: Option<AgentId>,
+    /// The versions of [envelopes](crate::envelope) it speaks; none, and it is to be sent none.
+    pub envelope: Vec<u32>,
+    /// Whether it takes [dialogue messages](crate::dialogue).
+    pub dialogue: bool,
+    /// Whether it takes [work orders](crate::work).
+    pub work: bool,
 }
 
 impl DuologueCapabilities {
@@ -30,6 +39,14 @@ impl DuologueCapabilities {
     pub const KEY: &str = "duologue";
     /// The key of [`message_clear`](Self::message_clear).
     pub const MESSAGE_CLEAR: &str = "messageClear";
+    /// The key of [`agent_id`](Self::agent_id).
+    pub const AGENT_ID: &str = "agentId";
+    /// The key of [`envelope`](Self::envelope), an object whose `v` lists the versions.
+    pub const ENVELOPE: &str = "envelope";
+    /// The key of [`dialogue`](Self::dialogue), an object.
+    pub const DIALOGUE: &str = "dialogue";
+    /// The key of [`work`](Self::work), an object.
+    pub const WORK: &str = "work";
 
     /// No capability.
     #[must_use]
@@ -44,24 +61,53 @@ impl DuologueCapabilities {
         self
     }
 
+    /// Whether the side speaks our version of envelopes.
+    #[must_use]
+    pub fn speaks_envelopes(&self) -> bool {
+        self.envelope.contains(&envelope::VERSION)
+    }
+
     /// What `meta` says; what it does not say, or says in no known form, is not there.
     #[must_use]
     pub fn of(meta: Option<&Meta>) -> Self {
         let said = said(meta);
-        let has = |key| said.get(key) == Some(&Value::Bool(true));
-        Self { message_clear: has(Self::MESSAGE_CLEAR) }
+        let object = |key| said.get(key).and_then(Value::as_object);
+        let versions = object(Self::ENVELOPE).and_then(|envelope| envelope.get("v")?.as_array());
+        let version = |v: &Value| v.as_u64().and_then(|v| u32::try_from(v).ok());
+        Self {
+            message_clear: said.get(Self::MESSAGE_CLEAR) == Some(&Value::Bool(true)),
+            agent_id: said.get(Self::AGENT_ID).and_then(Value::as_str).map(AgentId::from),
+            envelope: versions.into_iter().flatten().filter_map(version).collect(),
+            dialogue: object(Self::DIALOGUE).is_some(),
+            work: object(Self::WORK).is_some(),
+        }
     }
 
     /// Writes the capabilities into `meta` and leaves alone what else is there.
     pub fn write_to(&self, meta: &mut Option<Meta>) {
         let mut said = said(meta.as_ref());
-        if self.message_clear {
-            said.insert(Self::MESSAGE_CLEAR.to_owned(), true.into());
-        } else if said.remove(Self::MESSAGE_CLEAR).is_none() {
-            // Nothing was said and nothing is to be: no empty object either.
-            return;
+        let versions = (!self.envelope.is_empty()).then(|| json!({ "v": self.envelope }));
+        let all = [
+            (Self::MESSAGE_CLEAR, self.message_clear.then(|| true.into())),
+            (Self::AGENT_ID, self.agent_id.as_ref().map(|id| id.as_str().into())),
+            (Self::ENVELOPE, versions),
+            (Self::DIALOGUE, self.dialogue.then(|| json!({}))),
+            (Self::WORK, self.work.then(|| json!({}))),
+        ];
+        let mut changed = false;
+        for (key, value) in all {
+            changed |= match value {
+                Some(value) => {
+                    said.insert(key.to_owned(), value);
+                    true
+                }
+                None => said.remove(key).is_some(),
+            };
         }
-        meta.get_or_insert_default().insert(Self::KEY, Value::Object(said));
+        // Nothing was said and nothing is to be: no empty object either.
+        if changed {
+            meta.get_or_insert_default().insert(Self::KEY, Value::Object(said));
+        }
     }
 }
 

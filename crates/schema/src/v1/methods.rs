@@ -209,13 +209,16 @@ pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_
 
 /// Reads the params of `method`. The error says where they are wrong, and repeats nothing of them.
 pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Error> {
-    serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|error| {
-        let text = error.to_string();
-        // Only `missing field` names nothing but a key of ours.
-        let field = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
-        match field {
-            Some(field) => Error::invalid_params(format!("{method}: missing field `{field}`")),
-            None => Error::invalid_params(format!("{method}: the params do not fit")),
-        }
-    })
+    serde_json::from_str(params.map_or("{}", RawValue::get))
+        .map_err(|error| Error::invalid_params(params_fault(&method, &error)))
+}
+
+/// Says what is wrong with the params of `method` without repeating any of them.
+pub(crate) fn params_fault(method: &dyn std::fmt::Display, error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // Only `missing field` names nothing but a key of ours.
+    match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        Some(field) => format!("{method}: missing field `{field}`"),
+        None => format!("{method}: the params do not fit"),
+    }
 }

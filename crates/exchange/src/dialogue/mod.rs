@@ -1,0 +1,1 @@
+//! Dialogue messages: signed, in order, with moves that are checked.

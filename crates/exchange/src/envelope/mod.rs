@@ -1,0 +1,1 @@
+//! Envelopes: what is asked, delegated and told, and by whom it is answered.

@@ -1,0 +1,1 @@
+//! Work orders: stateless steps, and the workflow that runs them.

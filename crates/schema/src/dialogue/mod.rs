@@ -1,0 +1,1 @@
+//! The dialogue message: what two agents negotiate with, signed.

@@ -1,0 +1,134 @@
+//! The members of an object whose keys nobody fixed.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Json;
+use crate::wire::{Entries, Text, WriteFields};
+
+/// The members of an object, in the order they came, kept as JSON text: what a message has beyond its
+/// known fields, or an object that is open by design.
+///
+/// ```
+/// use duologue_schema::envelope::Query;
+///
+/// let query: Query = serde_json::from_str(r#"{"question":"Who?","mood":"curious"}"#)?;
+/// assert_eq!(query.extra.get::<String>("mood").as_deref(), Some("curious"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Members(Entries);
+
+impl Members {
+    /// No members.
+    #[must_use]
+    pub fn new() -> Self {
+        Members::default()
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of `key`, if it is there and fits `T`.
+    #[must_use]
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let (_, value) = self.0.iter().rfind(|(name, _)| **name == *key)?;
+        serde_json::from_str(value.get()).ok()
+    }
+
+    /// Puts `value` under `key`, in place of what was there.
+    pub fn insert(&mut self, key: &str, value: impl Into<Json>) -> &mut Self {
+        self.0.retain(|(name, _)| **name != *key);
+        self.0.push((key.into(), value.into().into_raw()));
+        self
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| &**key)
+    }
+}
+
+impl<K: AsRef<str>, V: Into<Json>> FromIterator<(K, V)> for Members {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(members: I) -> Self {
+        let mut all = Members::new();
+        for (key, value) in members {
+            all.insert(key.as_ref(), value);
+        }
+        all
+    }
+}
+
+impl From<serde_json::Map<String, serde_json::Value>> for Members {
+    fn from(map: serde_json::Map<String, serde_json::Value>) -> Self {
+        map.into_iter().collect()
+    }
+}
+
+/// Compares values, not their spelling, and the members in order.
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        let json = |raw: &serde_json::value::RawValue| Json::from(raw.to_owned());
+        self.0.len() == other.0.len()
+            && self.0.iter().zip(&other.0).all(|((key, value), (other_key, other))| {
+                key == other_key && json(value) == json(other)
+            })
+    }
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().map(|(key, value)| (key, value.get()))).finish()
+    }
+}
+
+impl WriteFields for Members {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        self.0.iter().try_for_each(|(key, value)| map.serialize_entry(key, value))
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        crate::wire::write_object(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut entries = Entries::new();
+                while let Some(Text(key)) = map.next_key()? {
+                    entries.push((key.into(), map.next_value()?));
+                }
+                Ok(Members(entries))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Members {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Members".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "additionalProperties": true })
+    }
+}
