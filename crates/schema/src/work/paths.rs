@@ -1,0 +1,70 @@
+//! The paths of a work order, by name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where things are, by name: `{name: path}` on the wire. A path begins at the root of the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Paths(BTreeMap<String, String>);
+
+impl Paths {
+    /// The name of the folder that artifacts are written to.
+    pub const FEATURE_ROOT: &str = "feature_root";
+
+    /// No paths.
+    #[must_use]
+    pub fn new() -> Self {
+        Paths::default()
+    }
+
+    /// The path with this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The folder that artifacts are written to, and the only one. An order that leads to no artifacts
+    /// does without.
+    #[must_use]
+    pub fn feature_root(&self) -> Option<&str> {
+        self.get(Paths::FEATURE_ROOT)
+    }
+
+    /// Puts `path` under `name`, in place of what was there.
+    pub fn insert(&mut self, name: impl Into<String>, path: impl Into<String>) -> &mut Self {
+        self.0.insert(name.into(), path.into());
+        self
+    }
+
+    /// All of them, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, path)| (name.as_str(), path.as_str()))
+    }
+}
+
+impl<N: Into<String>, P: Into<String>> FromIterator<(N, P)> for Paths {
+    fn from_iter<I: IntoIterator<Item = (N, P)>>(paths: I) -> Self {
+        Paths(paths.into_iter().map(|(name, path)| (name.into(), path.into())).collect())
+    }
+}
+
+impl<N: Into<String>, P: Into<String>, const LEN: usize> From<[(N, P); LEN]> for Paths {
+    fn from(paths: [(N, P); LEN]) -> Self {
+        paths.into_iter().collect()
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Paths {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Paths".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+}
