@@ -20,8 +20,12 @@ struct Field {
     ty: Type,
     shape: Shape,
     options: MemberOptions,
-    slot: Index,
+    /// Its place among the slots: the group, and the place in it.
+    slot: [Index; 2],
 }
+
+/// Longest tuple that has a `Default`.
+const GROUP: usize = 12;
 
 pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result<TokenStream> {
     let span_of_item = item.ident.clone();
@@ -55,7 +59,8 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
         };
         let doc = doc_text(&field.attrs);
         let shape = shape_of(&field.ty);
-        fields.push(Field { name, key, doc, ty: field.ty.clone(), shape, options, slot: Index::from(index) });
+        let slot = [index / GROUP, index % GROUP].map(Index::from);
+        fields.push(Field { name, key, doc, ty: field.ty.clone(), shape, options, slot });
     }
 
     let name = &item.ident;
@@ -184,32 +189,36 @@ fn setter(field: &Field) -> TokenStream {
 }
 
 fn read(name: &Ident, fields: &[Field]) -> TokenStream {
-    let slots = fields.iter().map(|field| {
-        let ty = &field.ty;
-        if field.options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) }
+    let slots = fields.chunks(GROUP).map(|group| {
+        let slots = group.iter().map(|Field { ty, options, .. }| {
+            if options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) }
+        });
+        quote!((#(::std::option::Option<#slots>,)*))
     });
     let arms = fields.iter().filter(|field| !field.options.flatten).map(|field| {
-        let (key, aliases, slot, value) = (&field.key, &field.options.aliases, &field.slot, field.read());
-        quote!(#key #(| #aliases)* => slots.#slot = ::std::option::Option::Some(#value),)
+        let Field { key, slot: [group, slot], .. } = field;
+        let (aliases, value) = (&field.options.aliases, field.read());
+        quote!(#key #(| #aliases)* => slots.#group.#slot = ::std::option::Option::Some(#value),)
     });
     let rest = match fields.iter().find(|field| field.options.flatten) {
-        Some(Field { slot, .. }) => quote! {
-            slots.#slot.get_or_insert_default().push((key.into(), map.next_value()?))
+        Some(Field { slot: [group, slot], .. }) => quote! {
+            slots.#group.#slot.get_or_insert_default().push((key.into(), map.next_value()?))
         },
         None => quote!(return ::std::result::Result::Ok(false)),
     };
-    let values = fields.iter().map(|Field { name, key, slot, options, .. }| {
-        if options.flatten {
-            quote!(#name: crate::wire::unflatten(slots.#slot.unwrap_or_default())?)
-        } else if fields[slot.index as usize].is_required() {
-            quote!(#name: crate::wire::required(slots.#slot, #key)?)
+    let values = fields.iter().map(|field| {
+        let Field { name, key, slot: [group, slot], .. } = field;
+        if field.options.flatten {
+            quote!(#name: crate::wire::unflatten(slots.#group.#slot.unwrap_or_default())?)
+        } else if field.is_required() {
+            quote!(#name: crate::wire::required(slots.#group.#slot, #key)?)
         } else {
-            quote!(#name: slots.#slot.unwrap_or_default())
+            quote!(#name: slots.#group.#slot.unwrap_or_default())
         }
     });
     quote! {
         impl crate::wire::ReadFields for #name {
-            type Slots = (#(::std::option::Option<#slots>,)*);
+            type Slots = (#(#slots,)*);
             fn read<'de, A: ::serde::de::MapAccess<'de>>(
                 slots: &mut Self::Slots,
                 key: &str,
