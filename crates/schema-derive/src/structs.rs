@@ -190,9 +190,12 @@ fn setter(field: &Field) -> TokenStream {
 
 fn read(name: &Ident, fields: &[Field]) -> TokenStream {
     let slots = fields.chunks(GROUP).map(|group| {
-        let slots = group.iter().map(|Field { ty, options, .. }| {
-            if options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) }
-        });
+        let slots =
+            group.iter().map(
+                |Field { ty, options, .. }| {
+                    if options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) }
+                },
+            );
         quote!((#(::std::option::Option<#slots>,)*))
     });
     let arms = fields.iter().filter(|field| !field.options.flatten).map(|field| {

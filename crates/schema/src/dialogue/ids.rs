@@ -1,0 +1,167 @@
+//! How dialogues, their messages and their speakers are named.
+//!
+//! Reading takes any text, so that a message with a bad id can still be answered.
+//! [`Message::check`](super::Message::check) refuses it.
+
+use std::fmt;
+
+use crate::ids::ids;
+
+/// Longest id of a message or dialogue, in characters.
+pub const ID_CHARS: usize = 128;
+/// Longest [`AgentUri`], in bytes.
+pub const URI_BYTES: usize = 512;
+
+ids! {
+    /// Names a dialogue: its `session_id`, which is no session of ACP. 1 to 128 characters; ours are UUIDs.
+    DialogueId,
+    /// Names a message of a dialogue. 1 to 128 characters; ours are UUIDs.
+    DialogueMessageId,
+    /// Names a speaker: `agent://domain/name/resource`, of which only the domain is required.
+    AgentUri,
+}
+
+/// Whether `text` has as many characters as an id may have.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.chars().nth(ID_CHARS).is_none()
+}
+
+impl AgentUri {
+    /// Reads a URI.
+    ///
+    /// Two URIs name the same agent when their texts are equal; nothing is normalised.
+    ///
+    /// ```
+    /// use duologue_schema::dialogue::{AgentUri, AgentUriFault};
+    ///
+    /// let uri = AgentUri::parse("agent://cars.example/seller/camry/2023")?;
+    /// assert_eq!(uri.domain(), "cars.example");
+    /// assert_eq!(uri.name(), Some("seller"));
+    /// assert_eq!(uri.resource(), Some("camry/2023"));
+    ///
+    /// assert_eq!(AgentUri::parse("agent://buyer")?.name(), None);
+    /// assert_eq!(AgentUri::parse("agent:///buyer"), Err(AgentUriFault::NoDomain));
+    /// # Ok::<(), AgentUriFault>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When `text` is not of that form.
+    pub fn parse(text: &str) -> Result<Self, AgentUriFault> {
+        let uri = AgentUri::from(text);
+        uri.check()?;
+        Ok(uri)
+    }
+
+    /// Says what is wrong with a URI that was only read.
+    ///
+    /// # Errors
+    ///
+    /// When it is not of the form [`parse`](Self::parse) takes.
+    pub fn check(&self) -> Result<(), AgentUriFault> {
+        let text = self.as_str();
+        let Some(rest) = text.strip_prefix(SCHEME) else { return Err(AgentUriFault::Scheme) };
+        if text.len() > URI_BYTES {
+            return Err(AgentUriFault::TooLong);
+        }
+        let odd = |c: &char| c.is_control() || c.is_whitespace() || ['?', '#', '\\'].contains(c);
+        if let Some(c) = rest.chars().find(odd) {
+            return Err(AgentUriFault::Character(c));
+        }
+        if self.domain().is_empty() { Err(AgentUriFault::NoDomain) } else { Ok(()) }
+    }
+
+    /// The domain, which is required; empty if this is no URI.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        self.parts().next().unwrap_or_default()
+    }
+
+    /// The name within the domain.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.parts().nth(1).filter(|name| !name.is_empty())
+    }
+
+    /// What it has or does, with all slashes that are in it.
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        self.parts().nth(2).filter(|resource| !resource.is_empty())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &str> {
+        self.as_str().strip_prefix(SCHEME).unwrap_or_default().splitn(3, '/')
+    }
+}
+
+const SCHEME: &str = "agent://";
+
+/// What is wrong with the text of an [`AgentUri`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AgentUriFault {
+    /// It does not start with `agent://`.
+    Scheme,
+    /// It has no domain.
+    NoDomain,
+    /// It has a character that no such URI has.
+    Character(char),
+    /// It is longer than [`URI_BYTES`].
+    TooLong,
+}
+
+impl fmt::Display for AgentUriFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme => f.write_str("must start with agent://"),
+            Self::NoDomain => f.write_str("must name a domain: agent://domain/name/resource"),
+            Self::Character(c) => write!(f, "must not hold {c:?}"),
+            Self::TooLong => write!(f, "is longer than {URI_BYTES} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for AgentUriFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_that_are_refused() {
+        let long = format!("agent://{}", "a".repeat(URI_BYTES));
+        for (text, fault) in [
+            ("", AgentUriFault::Scheme),
+            ("buyer", AgentUriFault::Scheme),
+            ("AGENT://buyer", AgentUriFault::Scheme),
+            ("https://buyer", AgentUriFault::Scheme),
+            ("agent://", AgentUriFault::NoDomain),
+            ("agent:///name", AgentUriFault::NoDomain),
+            ("agent://a b", AgentUriFault::Character(' ')),
+            ("agent://a/b\n", AgentUriFault::Character('\n')),
+            ("agent://a/b?c", AgentUriFault::Character('?')),
+            (&long, AgentUriFault::TooLong),
+        ] {
+            assert_eq!(AgentUri::parse(text), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_domain_is_required() {
+        let parts = |text| {
+            let uri = AgentUri::parse(text).unwrap();
+            [Some(uri.domain()), uri.name(), uri.resource()].map(|part| part.map(str::to_owned))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(parts("agent://a"), [some("a"), None, None]);
+        assert_eq!(parts("agent://a/"), [some("a"), None, None]);
+        assert_eq!(parts("agent://a/b"), [some("a"), some("b"), None]);
+        assert_eq!(parts("agent://a:1/b/c/d/"), [some("a:1"), some("b"), some("c/d/")]);
+    }
+
+    #[test]
+    fn ids_are_counted_in_characters() {
+        assert!(!is_id("") && is_id("a"));
+        assert!(is_id(&"é".repeat(ID_CHARS)) && !is_id(&"é".repeat(ID_CHARS + 1)));
+    }
+}

@@ -1,0 +1,248 @@
+//! The message itself.
+
+use std::fmt;
+
+use duologue_schema_derive::wire;
+
+use super::ids::is_id;
+use super::{AgentUri, Content, DialogueId, DialogueMessageId, ID_CHARS};
+
+/// One message of a dialogue.
+///
+/// ```
+/// use duologue_schema::dialogue::{Content, DialogueAct, Message, MessageType};
+///
+/// let message = Message::new(
+///     "m1", "s1", "agent://buyer.example", "agent://seller.example/sales",
+///     "2026-03-01T12:00:00Z", 1, MessageType::Propose,
+/// )
+/// .dialogue_act(DialogueAct::Propose)
+/// .content(Content::new().domain("automotive.sales").task("negotiatePrice"));
+/// assert!(message.check().is_ok());
+/// ```
+#[wire(snake)]
+pub struct Message {
+    /// Which message this is.
+    pub message_id: DialogueMessageId,
+    /// The dialogue it belongs to, which is no session of ACP.
+    pub session_id: DialogueId,
+    /// The message it answers.
+    pub parent_message_id: Option<DialogueMessageId>,
+    /// Who sends it.
+    pub sender_id: AgentUri,
+    /// Whom it is for.
+    pub recipient_id: AgentUri,
+    /// When it was sent, as ISO 8601 has it, with an offset from UTC.
+    pub timestamp: String,
+    /// Its place in the dialogue, counted by both speakers together from 1.
+    pub interaction_step: u64,
+    /// Which move it is.
+    pub message_type: MessageType,
+    /// What is meant by it.
+    pub dialogue_act: Option<DialogueAct>,
+    /// What it says.
+    #[wire(default, always)]
+    pub content: Content,
+    /// What its way and its life are.
+    #[wire(default, null_default)]
+    pub metadata: Metadata,
+    /// That the sender wrote all of the above, and nobody changed it.
+    pub signature: Option<String>,
+}
+
+impl Message {
+    /// Says which field is wrong, if one is. Whether the message makes sense in its dialogue is another question.
+    ///
+    /// # Errors
+    ///
+    /// When an id is empty or longer than [`ID_CHARS`], a URI is none, or the step is 0.
+    pub fn check(&self) -> Result<(), FieldFault> {
+        let fault = |field, reason: String| Err(FieldFault { field, reason });
+        let parents = [&self.parent_message_id, &self.metadata.parent_message_id].into_iter().flatten();
+        let ids = [("message_id", self.message_id.as_str()), ("session_id", self.session_id.as_str())]
+            .into_iter()
+            .chain(parents.map(|id| ("parent_message_id", id.as_str())))
+            .chain(self.metadata.parent_session_id.iter().map(|id| ("parent_session_id", id.as_str())))
+            .chain(self.content.previous_context.iter().map(|id| ("previous_context", id.as_str())));
+        for (field, id) in ids {
+            if !is_id(id) {
+                return fault(field, format!("must have 1 to {ID_CHARS} characters"));
+            }
+        }
+        for (field, uri) in [("sender_id", &self.sender_id), ("recipient_id", &self.recipient_id)] {
+            if let Err(reason) = uri.check() {
+                return fault(field, reason.to_string());
+            }
+        }
+        if self.interaction_step == 0 {
+            return fault("interaction_step", "counts from 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A field of a [`Message`] that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FieldFault {
+    /// Its name.
+    pub field: &'static str,
+    /// What is wrong with it; the sentence goes on from the name.
+    pub reason: String,
+}
+
+impl fmt::Display for FieldFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.field, self.reason)
+    }
+}
+
+impl std::error::Error for FieldFault {}
+
+/// Which move a message is. The rules of a dialogue look at this one.
+#[wire]
+pub enum MessageType {
+    /// Asks for something to be done.
+    Request,
+    /// Answers a request or a query.
+    Response,
+    /// Says something nobody asked for.
+    Inform,
+    /// Says that a message was understood.
+    Confirm,
+    /// Offers something.
+    Propose,
+    /// Takes an offer.
+    Accept,
+    /// Refuses an offer, maybe with another one.
+    Reject,
+    /// Asks what was meant.
+    Clarify,
+    /// Asks for information.
+    Query,
+    /// Says how far something is, or what has changed.
+    Update,
+    /// Says what went wrong.
+    Error,
+    /// Ends the dialogue.
+    Termination,
+}
+
+/// What is meant by a message. No rule looks at it, and there may be more than these.
+#[wire(open)]
+pub enum DialogueAct {
+    /// Says which, who or how much.
+    #[wire(rename = "inform-ref")]
+    InformRef,
+    /// Says whether.
+    #[wire(rename = "inform-if")]
+    InformIf,
+    /// Asks which, who or how much.
+    #[wire(rename = "question-ref")]
+    QuestionRef,
+    /// Asks whether.
+    #[wire(rename = "question-yn")]
+    QuestionYn,
+    /// Asks for an action.
+    #[wire(rename = "request-action")]
+    RequestAction,
+    /// Offers.
+    Propose,
+    /// Takes an offer.
+    Accept,
+    /// Refuses one.
+    Reject,
+    /// Says hello.
+    Greeting,
+    /// Says goodbye.
+    Closing,
+}
+
+/// What a message's way and its life are.
+#[wire(snake)]
+pub struct Metadata {
+    /// How much it hurries, from 0 to 9.
+    pub priority: Option<i64>,
+    /// How long it may be acted upon, in seconds from its `timestamp`; absent, for ever.
+    pub ttl: Option<u64>,
+    /// What ties together the messages of several dialogues.
+    pub correlation_id: Option<String>,
+    /// Where it goes, for those who pass it on.
+    pub routing_key: Option<String>,
+    /// The dialogue within which this one was opened.
+    pub parent_session_id: Option<DialogueId>,
+    /// The message there because of which it was.
+    pub parent_message_id: Option<DialogueMessageId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Json;
+    use crate::dialogue::{Belief, BeliefUpdate, DialogueErrorCode, ErrorContent};
+
+    fn message() -> Message {
+        Message::new("m1", "s1", "agent://a", "agent://b/c", "2026-03-01T12:00:00Z", 1, MessageType::Inform)
+    }
+
+    #[test]
+    fn the_fields_are_checked_and_named() {
+        assert_eq!(message().check(), Ok(()));
+        let long = "é".repeat(ID_CHARS + 1);
+        let parent = Metadata::new().parent_session_id(long.as_str());
+        let context = Content::new().previous_context(vec![DialogueMessageId::from("")]);
+        let wrong = [
+            ("message_id", Message { message_id: "".into(), ..message() }),
+            ("session_id", Message { session_id: long.as_str().into(), ..message() }),
+            ("parent_message_id", message().parent_message_id("")),
+            ("sender_id", Message { sender_id: "buyer".into(), ..message() }),
+            ("recipient_id", Message { recipient_id: "agent://".into(), ..message() }),
+            ("interaction_step", Message { interaction_step: 0, ..message() }),
+            ("parent_session_id", message().metadata(parent)),
+            ("previous_context", message().content(context)),
+        ];
+        for (field, message) in wrong {
+            assert_eq!(message.check().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn a_bad_message_is_read_all_the_same() {
+        let text = r#"{"message_id":"","session_id":"s","sender_id":"me","recipient_id":"you","timestamp":"now",
+            "interaction_step":0,"message_type":"shout","dialogue_act":null,"content":{},"parent_message_id":null}"#;
+        let message: Message = serde_json::from_str(text).unwrap();
+        assert_eq!(message.message_type, MessageType::Unknown("shout".into()));
+        assert_eq!(message.parent_message_id, None);
+        assert!(message.check().is_err());
+    }
+
+    #[test]
+    fn beliefs_of_other_forms_are_kept() {
+        let text = r#"{"previous_context":[],"parameters":{},"belief_updates":[{"entity":"car","attribute":"price",
+            "value":18000,"confidence":1.0,"since":"today"},{"believes":"in luck"},"words",{"entity":1}]}"#;
+        let content: Content = serde_json::from_str(text).unwrap();
+        let belief: Vec<&Belief> = content.beliefs().collect();
+        assert_eq!(belief.len(), 1);
+        assert_eq!(belief[0].extra.get::<String>("since").as_deref(), Some("today"));
+        assert!(
+            matches!(&content.belief_updates[1], BeliefUpdate::Other(json) if json.get().contains("luck"))
+        );
+        assert_eq!(Json::new(&content).unwrap(), serde_json::from_str::<Json>(text).unwrap());
+    }
+
+    #[test]
+    fn an_error_names_what_it_can_of_any_value() {
+        let error = ErrorContent::of(DialogueErrorCode::Unauthorized, "no");
+        for text in ["7", "null", "[]", "{}", r#"{"message_id":7,"sender_id":"me"}"#] {
+            assert_eq!(error.clone().about(&serde_json::from_str(text).unwrap()), error, "{text}");
+        }
+        let about = error.about(&Json::new(&message()).unwrap());
+        assert_eq!(about.failed_message_id, Some("m1".into()));
+        assert_eq!(about.failed_session_id, Some("s1".into()));
+        assert_eq!(about.failed_sender_id, Some("agent://a".into()));
+        assert_eq!(about.failed_recipient_id, Some("agent://b/c".into()));
+        let wire = serde_json::to_value(&about).unwrap();
+        assert_eq!(wire["error_code"], "UNAUTHORIZED");
+        assert_eq!(Content::from(about.clone()).error(), Some(about));
+    }
+}
