@@ -25,7 +25,7 @@ fn input() -> Input {
 }
 
 fn output() -> Output {
-    let artifacts = [Artifact::create("spec.md", "# Login\n"), Artifact::update("index.md", "")];
+    let artifacts = [Artifact::create("spec.md", "Login\n"), Artifact::update("index.md", "")];
     Output::new(true, "Wrote the specification.", artifacts, Recommendation::Retry)
         .notes(["Two cases.".into()])
 }
@@ -34,7 +34,7 @@ fn output() -> Output {
 fn on_the_wire() {
     assert_snapshot!(write(&WorkParams::new(input())), @r#"{"input":{"context":{"feature_id":"login","workflow":"feature","iteration":1},"paths":{"feature_root":"features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}"#);
     assert_snapshot!(write(&WorkParams::new(input()).session_id("s1")), @r#"{"sessionId":"s1","input":{"context":{"feature_id":"login","workflow":"feature","iteration":1},"paths":{"feature_root":"features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}"#);
-    assert_snapshot!(write(&WorkResult::new(output())), @r#"{"output":{"success":true,"summary":"Wrote the specification.","artifacts":[{"path":"spec.md","operation":"create","content":"# Login\n"},{"path":"index.md","operation":"update","content":""}],"notes":["Two cases."],"recommendation":"retry"}}"#);
+    assert_snapshot!(write(&WorkResult::new(output())), @r#"{"output":{"success":true,"summary":"Wrote the specification.","artifacts":[{"path":"spec.md","operation":"create","content":"Login\n"},{"path":"index.md","operation":"update","content":""}],"notes":["Two cases."],"recommendation":"retry"}}"#);
     let bare = Input::new(Context::new("f", "w", 1), Paths::new(), Task::new("a", Members::new()));
     assert_snapshot!(write(&bare), @r#"{"context":{"feature_id":"f","workflow":"w","iteration":1},"paths":{},"task":{"action":"a","params":{}}}"#);
     assert_snapshot!(write(&Output::new(false, "No.", [], Recommendation::Escalate)), @r#"{"success":false,"summary":"No.","artifacts":[],"recommendation":"escalate"}"#);
