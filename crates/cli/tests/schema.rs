@@ -8,12 +8,25 @@ fn duologue(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// It is the file of the repository.
+/// They are the files of the repository.
 #[test]
-fn prints_the_schema() {
-    let [(_, schema), (_, meta)] = duologue_schema::export::files();
-    assert_eq!(duologue(&["schema"]), schema);
-    assert_eq!(duologue(&["schema", "--meta"]), meta);
+fn prints_the_schemas() {
+    for (path, text) in duologue_schema::export::files() {
+        match path.strip_suffix(".json").unwrap() {
+            "schema/v1/schema" => assert_eq!(duologue(&["schema"]), text),
+            "schema/v1/meta" => assert_eq!(duologue(&["schema", "--meta"]), text),
+            "schema/duologue/meta" => {
+                let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+                for (scheme, methods) in all.as_object().unwrap() {
+                    assert_eq!(duologue(&["schema", scheme, "--meta"]), format!("{methods:#}\n"));
+                }
+            }
+            scheme => {
+                let scheme = scheme.strip_prefix("schema/duologue/").unwrap();
+                assert_eq!(duologue(&["schema", scheme]), text);
+            }
+        }
+    }
 }
 
 #[test]

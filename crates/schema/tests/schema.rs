@@ -1,10 +1,11 @@
-//! The exported schema: the committed files are up to date, and random values of every definition
+//! The exported schemas: the committed files are up to date, and random values of every definition
 //! survive the types.
 
 use std::path::Path;
 
 use duologue_schema::export::random::{Random, same};
-use duologue_schema::export::{definitions, document, files};
+use duologue_schema::export::{Definition, definitions, document, files, schemes};
+use serde_json::Value;
 
 /// How many values of each definition are tried.
 const VALUES: u64 = 200;
@@ -13,18 +14,38 @@ const VALUES: u64 = 200;
 fn the_committed_files_are_those_the_types_make() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (path, text) in files() {
-        let committed = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        let committed = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
         assert!(committed == text, "{path} is out of date; run `cargo xtask schema` and commit the result");
     }
 }
 
 #[test]
 fn random_values_of_every_definition_survive_the_types() {
-    let document = document();
+    survive(&document(), &definitions());
+    for scheme in schemes() {
+        survive(&scheme.document(), &scheme.definitions());
+    }
+}
+
+/// Every definition that a document holds can be tried, and the other way round.
+#[test]
+fn the_definitions_of_a_scheme_are_those_of_its_document() {
+    for scheme in schemes() {
+        let document = scheme.document();
+        let mut held: Vec<&String> = document["$defs"].as_object().unwrap().keys().collect();
+        held.sort();
+        let definitions = scheme.definitions();
+        let mut listed: Vec<&str> = definitions.iter().map(|definition| definition.name).collect();
+        listed.sort_unstable();
+        assert_eq!(held, listed, "{}", scheme.name);
+    }
+}
+
+fn survive(document: &Value, definitions: &[Definition]) {
     let mut failures = Vec::new();
-    for definition in definitions() {
+    for definition in definitions {
         for seed in 0..VALUES {
-            let value = Random::new(&document, seed).definition(definition.name);
+            let value = Random::new(document, seed).definition(definition.name);
             let failure = match (definition.round_trip)(&value.to_string()) {
                 Err(error) => error,
                 Ok(text) if !same(&value, &serde_json::from_str(&text).unwrap()) => text,
@@ -34,5 +55,5 @@ fn random_values_of_every_definition_survive_the_types() {
             break;
         }
     }
-    assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), definitions().len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), definitions.len(), failures.join("\n"));
 }

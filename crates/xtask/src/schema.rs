@@ -12,7 +12,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (path, text) in duologue_schema::export::files() {
-        let file = root.join(path);
+        let file = root.join(&path);
         if std::fs::read_to_string(&file).is_ok_and(|old| old == text) {
             continue;
         }

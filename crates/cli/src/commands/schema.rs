@@ -8,16 +8,32 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::ui;
 
-/// Print the JSON Schema of the protocol
+/// Print the JSON Schema of the protocol, or of what agents say to each other
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Of what
+    #[arg(default_value = ACP, value_parser = names())]
+    of: String,
     /// Print the table of methods instead
     #[arg(long)]
     meta: bool,
 }
 
+/// The protocol itself, beside the schemes.
+const ACP: &str = "acp";
+
+fn names() -> Vec<&'static str> {
+    std::iter::once(ACP).chain(export::schemes().iter().map(|scheme| scheme.name)).collect()
+}
+
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    let value = if args.meta { export::meta() } else { export::document() };
+    let scheme = export::schemes().into_iter().find(|scheme| scheme.name == args.of);
+    let value = match scheme {
+        Some(scheme) if args.meta => scheme.meta(),
+        Some(scheme) => scheme.document(),
+        None if args.meta => export::meta(),
+        None => export::document(),
+    };
     writeln!(ui::stdout(), "{value:#}")?;
     Ok(Exit::Ok)
 }

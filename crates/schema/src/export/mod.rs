@@ -1,7 +1,9 @@
 //! The types as JSON Schema, the methods as `meta.json`, and what tests need of both.
 
+mod envelope;
 pub mod random;
 mod registry;
+mod schemes;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -9,12 +11,22 @@ use serde_json::{Map, Value, json};
 use crate::{METHODS, MethodRow, ProtocolVersion, Side};
 
 pub use registry::{Definition, definitions};
+pub use schemes::{Scheme, schemes};
 
 /// The generated files: a path from the root of the repository, and the text.
 #[must_use]
-pub fn files() -> [(&'static str, String); 2] {
+pub fn files() -> Vec<(String, String)> {
     let text = |value: &Value| format!("{value:#}\n");
-    [("schema/v1/schema.json", text(&document())), ("schema/v1/meta.json", text(&meta()))]
+    let mut files = vec![
+        ("schema/v1/schema.json".to_owned(), text(&document())),
+        ("schema/v1/meta.json".to_owned(), text(&meta())),
+    ];
+    for scheme in schemes() {
+        files.push((format!("schema/duologue/{}.json", scheme.name), text(&scheme.document())));
+    }
+    let metas: Map<_, _> = schemes().iter().map(|scheme| (scheme.name.to_owned(), scheme.meta())).collect();
+    files.push(("schema/duologue/meta.json".to_owned(), text(&metas.into())));
+    files
 }
 
 /// The methods by side and variant name.
@@ -37,21 +49,7 @@ pub fn meta() -> Value {
 /// The whole schema: every definition, and at its root the messages each side sends.
 #[must_use]
 pub fn document() -> Value {
-    let mut generator = SchemaSettings::draft2020_12()
-        .with(|settings| settings.definitions_path = "/$defs".into())
-        .into_generator();
-    for definition in definitions() {
-        (definition.register)(&mut generator);
-    }
-    let mut all = generator.take_definitions(true);
-    for row in METHODS.into_iter().flatten() {
-        for name in [Some(row.params), row.result].into_iter().flatten() {
-            if let Some(Value::Object(definition)) = all.get_mut(name) {
-                definition.insert("x-method".into(), row.method.into());
-                definition.insert("x-side".into(), side_name(row.side).into());
-            }
-        }
-    }
+    let mut all = generated(&definitions(), METHODS.into_iter().flatten());
     refine(&mut all);
     mark_additions(&mut all);
     let [agent, client, protocol] = METHODS;
@@ -77,6 +75,29 @@ pub fn document() -> Value {
         "anyOf": [message("Agent"), message("Client"), both],
         "$defs": all,
     })
+}
+
+/// The definitions by name; the params and results of methods say so.
+fn generated<'a>(
+    definitions: &[Definition],
+    methods: impl Iterator<Item = &'a MethodRow>,
+) -> Map<String, Value> {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/$defs".into())
+        .into_generator();
+    for definition in definitions {
+        (definition.register)(&mut generator);
+    }
+    let mut all = generator.take_definitions(true);
+    for row in methods {
+        for name in [Some(row.params), row.result].into_iter().flatten() {
+            if let Some(Value::Object(definition)) = all.get_mut(name) {
+                definition.insert("x-method".into(), row.method.into());
+                definition.insert("x-side".into(), side_name(row.side).into());
+            }
+        }
+    }
+    all
 }
 
 /// What the Rust types do not say.

@@ -88,7 +88,8 @@ impl<'a> Random<'a> {
         let required =
             |key: &str| schema["required"].as_array().is_some_and(|keys| keys.iter().any(|k| k == key));
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-            if required(key) || self.below(2) == 0 {
+            // Where only one value is possible, such as a version, it is there.
+            if required(key) || property.get("const").is_some() || self.below(2) == 0 {
                 object.insert(key.clone(), self.value(property, depth + 1));
             }
         }
@@ -146,14 +147,9 @@ fn merge(under: Value, over: Option<Value>) -> Option<Value> {
 }
 
 /// Whether `after` is `before` decoded and encoded: nothing is lost but what means the same when it
-/// is left out, and nothing is added but empty lists and the like.
+/// is left out, and nothing is added but what a member that is left out stands for.
 #[must_use]
 pub fn same(before: &Value, after: &Value) -> bool {
-    let addable = |value: &Value| {
-        value.as_array().is_some_and(Vec::is_empty)
-            || value.as_object().is_some_and(Map::is_empty)
-            || *value == "object"
-    };
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             before.iter().all(|(key, value)| match after.get(key) {
@@ -166,6 +162,18 @@ pub fn same(before: &Value, after: &Value) -> bool {
         }
         (Value::Number(before), Value::Number(after)) => before == after || before.as_f64() == after.as_f64(),
         (before, after) => before == after || (before.is_null() && addable(after)),
+    }
+}
+
+/// Whether a member with this value may be what one that was left out stands for.
+fn addable(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => matches!(text.as_str(), "" | "object" | "normal" | "medium"),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.values().all(addable),
+        Value::Bool(true) => false,
     }
 }
 

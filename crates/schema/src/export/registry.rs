@@ -56,20 +56,24 @@ pub struct Definition {
     pub(super) register: fn(&mut SchemaGenerator),
 }
 
-macro_rules! definitions {
-    ($($name:ident,)*) => {
+/// Definitions of types whose name is the definition's, or is given.
+macro_rules! define {
+    ($($type:ident $(as $name:literal of $payload:ty)?,)*) => {
         [$(Definition {
-            name: stringify!($name),
-            round_trip: round_trip::<$name>,
-            register: |generator| { generator.subschema_for::<$name>(); },
+            name: define!(@name $type $($name)?),
+            round_trip: round_trip::<$type $(<$payload>)?>,
+            register: |generator| { generator.subschema_for::<$type $(<$payload>)?>(); },
         },)*]
     };
+    (@name $type:ident) => { stringify!($type) };
+    (@name $type:ident $name:literal) => { $name };
 }
+pub(super) use define;
 
 /// Every definition of the schema.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
-    let types = definitions! {
+    let types = define! {
         AgentAuthCapabilities, AgentCapabilities, Annotations, AudioContent, AuthCapabilities, AuthMethod,
         AuthMethodAgent, AuthMethodId, AuthMethodTerminal, AuthenticateRequest, AuthenticateResponse,
         AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, BlobResourceContents,
@@ -122,7 +126,7 @@ pub fn definitions() -> Vec<Definition> {
     types.into_iter().chain(envelopes).collect()
 }
 
-fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
+pub(super) fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
     let value: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
     serde_json::to_string(&value).map_err(|error| error.to_string())
 }

@@ -1,0 +1,134 @@
+//! The schema of an envelope: one definition a kind, since the kind says what the payload is.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Value, json};
+
+use super::nullable;
+use crate::envelope::{AgentId, Carried, Envelope, EnvelopeId, Kind, Payload, Reply, VERSION};
+use crate::{Json, SessionId};
+
+impl<P: Payload + JsonSchema> JsonSchema for Envelope<P> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}Envelope", P::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let kind = json!({ "type": "string", "const": P::KIND.as_str() });
+        let mut payload = generator.subschema_for::<P>().to_value();
+        // What needs no member needs no object either.
+        let optional = serde_json::from_str::<P>("null").is_ok();
+        if optional {
+            payload = nullable(payload);
+        }
+        let doc = format!("An envelope of the kind `{}`.", P::KIND);
+        envelope(generator, &doc, kind, payload, !optional)
+    }
+}
+
+impl JsonSchema for Envelope<Json> {
+    fn schema_name() -> Cow<'static, str> {
+        "Envelope".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let kind = generator.subschema_for::<Kind>().to_value();
+        envelope(generator, "An envelope of any kind, also of one that is not known.", kind, json!({}), false)
+    }
+}
+
+fn envelope(
+    generator: &mut SchemaGenerator,
+    doc: &str,
+    mut kind: Value,
+    mut payload: Value,
+    needs_payload: bool,
+) -> Schema {
+    kind["description"] = "What it is.".into();
+    payload["description"] = "What it carries.".into();
+    let id = generator.subschema_for::<EnvelopeId>();
+    let agent = generator.subschema_for::<AgentId>();
+    let mut required = vec!["id", "from", "to", "ts", "kind"];
+    if needs_payload {
+        required.push("payload");
+    }
+    let described = |schema: &Schema, doc: &str| {
+        let mut schema = schema.clone().to_value();
+        schema["description"] = doc.into();
+        schema
+    };
+    let mut reference = nullable(id.clone().to_value());
+    reference["description"] = "The message it answers or belongs to.".into();
+    schemars::json_schema!({
+        "description": doc,
+        "type": "object",
+        "properties": {
+            "v": {
+                "description": "The version of the envelope. One that does not say has version 1.",
+                "type": "integer",
+                "const": VERSION,
+                "default": VERSION,
+            },
+            "id": described(&id, "Which message this is."),
+            "from": described(&agent, "Who sends it."),
+            "to": described(&agent, "Whom it is for."),
+            "ts": described(
+                &generator.subschema_for::<u64>(),
+                "When it was sent, in milliseconds since 1970.",
+            ),
+            "kind": kind,
+            "ref": reference,
+            "payload": payload,
+        },
+        "required": required,
+    })
+}
+
+impl<P: Payload + JsonSchema> JsonSchema for Carried<P> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}Params", P::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut session = nullable(generator.subschema_for::<SessionId>().to_value());
+        session["description"] = "The session it is sent in, if it is sent in one.".into();
+        let doc = format!("The params of `{}`.", P::METHOD);
+        carrier(&doc, &generator.subschema_for::<Envelope<P>>(), Some(session))
+    }
+}
+
+impl<P: Payload + JsonSchema> JsonSchema for Reply<P> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}Result", P::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let doc = if P::KIND == Kind::Error {
+            "The `data` of the JSON-RPC error that answers a request with an envelope.".to_owned()
+        } else {
+            format!("An answer that holds an envelope of the kind `{}`.", P::KIND)
+        };
+        carrier(&doc, &generator.subschema_for::<Envelope<P>>(), None)
+    }
+}
+
+fn carrier(doc: &str, envelope: &Schema, session: Option<Value>) -> Schema {
+    let mut properties = json!({
+        "envelope": envelope,
+        "_meta": {
+            "description": "Extension data.",
+            "type": ["object", "null"],
+            "additionalProperties": true,
+        },
+    });
+    if let Some(session) = session {
+        properties["sessionId"] = session;
+    }
+    schemars::json_schema!({
+        "description": doc,
+        "type": "object",
+        "properties": properties,
+        "required": ["envelope"],
+    })
+}
