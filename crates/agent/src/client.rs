@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use duologue_exchange::PeerAgent;
 use duologue_rpc::Peer;
 use duologue_schema::{
     ClientCapabilities, Implementation, InitializeRequest, SessionConfigKind, SessionConfigOption,
@@ -15,6 +16,7 @@ use crate::message::ClearPolicy;
 #[derive(Clone)]
 pub struct ClientHandle {
     peer: Peer,
+    agent: PeerAgent,
     facts: Arc<Facts>,
 }
 
@@ -32,14 +34,14 @@ impl std::fmt::Debug for ClientHandle {
 }
 
 impl ClientHandle {
-    pub(crate) fn new(peer: Peer, clear_policy: ClearPolicy) -> Self {
+    pub(crate) fn new(peer: Peer, agent: PeerAgent, clear_policy: ClearPolicy) -> Self {
         let facts = Facts {
             hello: OnceLock::new(),
             none: ClientCapabilities::default(),
             clears: OnceLock::new(),
             clear_policy,
         };
-        ClientHandle { peer, facts: Arc::new(facts) }
+        ClientHandle { peer, agent, facts: Arc::new(facts) }
     }
 
     /// Keeps what the client said in `initialize`; `false` if it had said it before.
@@ -72,6 +74,13 @@ impl ClientHandle {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// The client as an agent like us, in no session: for `ping` and `discover`. A
+    /// [`Session`](crate::Session) has the one to talk to.
+    #[must_use]
+    pub fn peer_agent(&self) -> &PeerAgent {
+        &self.agent
     }
 
     /// How a message is cleared for this client.

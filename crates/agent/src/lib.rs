@@ -42,6 +42,8 @@ mod updates;
 pub use agent::{Agent, Prompt, SessionSetup};
 pub use calls::Terminal;
 pub use client::ClientHandle;
+pub use duologue_exchange as exchange;
+pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, Transport};
 pub use duologue_schema as schema;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_exchange::{Exchange, Wiring};
 use duologue_rpc::{Closed, Connection, Extensions, Limits, Stdio, Tap, Transport};
 
 use crate::agent::Agent;
@@ -84,6 +85,7 @@ pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
 pub struct Server<A> {
     agent: A,
     clear_policy: ClearPolicy,
+    exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
     tap: Option<Arc<dyn Tap>>,
@@ -95,6 +97,7 @@ impl<A: Agent> Server<A> {
         Server {
             agent,
             clear_policy: ClearPolicy::default(),
+            exchange: None,
             extensions: Extensions::default(),
             limits: Limits::default(),
             tap: None,
@@ -104,6 +107,12 @@ impl<A: Agent> Server<A> {
     /// What clearing a message does for clients that do not know it.
     pub fn clear_policy(mut self, policy: ClearPolicy) -> Self {
         self.clear_policy = policy;
+        self
+    }
+
+    /// What we answer to the other agent beyond ACP, and our name there.
+    pub fn exchange(mut self, exchange: Exchange) -> Self {
+        self.exchange = Some(exchange);
         self
     }
 
@@ -150,12 +159,14 @@ impl<A: Agent> Server<A> {
     ///
     /// As [`serve`].
     pub async fn serve(self, transport: Transport) -> Result<()> {
-        let Server { agent, clear_policy, extensions, limits, tap } = self;
+        let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
+        let exchange = Wiring::new(exchange);
         let mut connection = Connection::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);
         }
-        let peer = connection.start(|peer| AgentService::new(agent, peer, extensions, clear_policy));
+        let peer =
+            connection.start(|peer| AgentService::new(agent, peer, exchange, extensions, clear_policy));
         let ending = CloseOnDrop(peer);
         match ending.0.closed().await {
             Closed::EndOfInput | Closed::Local => Ok(()),

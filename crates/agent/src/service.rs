@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Extensions, Incoming, Peer, Responder, Service};
+use duologue_exchange::{ExchangeService, Wiring};
+use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
@@ -38,28 +39,54 @@ macro_rules! facts {
 
 pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
+    exchange: ExchangeService,
     extensions: Extensions,
 }
+
+/// The sessions by their ids. The exchange looks in here too.
+type Sessions = Arc<Mutex<HashMap<SessionId, Session>>>;
 
 struct Shared<A> {
     agent: A,
     client: ClientHandle,
-    sessions: Mutex<HashMap<SessionId, Session>>,
-    advertised: OnceLock<AgentCapabilities>,
+    sessions: Sessions,
+    /// What the client is told, and so what it is held to.
+    advertised: AgentCapabilities,
 }
 
 impl<A: Agent> AgentService<A> {
-    pub(crate) fn new(agent: A, peer: &Peer, extensions: Extensions, clear_policy: ClearPolicy) -> Self {
-        let client = ClientHandle::new(peer.clone(), clear_policy);
+    pub(crate) fn new(
+        agent: A,
+        peer: &Peer,
+        exchange: Wiring,
+        extensions: Extensions,
+        clear_policy: ClearPolicy,
+    ) -> Self {
+        let sessions = Sessions::default();
+        let mut advertised = agent.capabilities();
+        exchange.advertise(&mut advertised.meta);
+        let known = sessions.clone();
+        let exchange = exchange.start(peer, move |id| lock(&known).contains_key(id));
+        let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
-            shared: Arc::new(Shared {
-                agent,
-                client,
-                sessions: Mutex::default(),
-                advertised: OnceLock::new(),
-            }),
+            shared: Arc::new(Shared { agent, client, sessions, advertised }),
+            exchange,
             extensions,
         }
+    }
+
+    /// What is not ACP's own: the exchange, then the user's extensions.
+    fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
+        let responder = match self.shared.client.initialized() {
+            true => match self.exchange.request(request, responder) {
+                Ok(()) => return Ok(()),
+                Err(responder) => responder,
+            },
+            false => responder,
+        };
+        self.extensions
+            .request(request, responder)
+            .or_else(|responder| self.exchange.unhandled(request, responder))
     }
 
     fn route(&self, request: ClientRequest, responder: Responder) {
@@ -148,10 +175,15 @@ impl<A: Agent> AgentService<A> {
 impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         match ClientRequest::decode(request.method, request.params) {
-            Some(Ok(request)) => self.route(request, responder),
+            Some(Ok(request)) => {
+                if let ClientRequest::Initialize(hello) = &request {
+                    self.exchange.introduced(hello.client_capabilities.meta.as_ref());
+                }
+                self.route(request, responder);
+            }
             Some(Err(error)) => refuse(responder, error),
             None => {
-                if let Err(responder) = self.extensions.request(request, responder) {
+                if let Err(responder) = self.extension(request, responder) {
                     responder.method_not_found(request.method);
                 }
             }
@@ -170,9 +202,15 @@ impl<A: Agent> Service for AgentService<A> {
                 tracing::debug!(method = notification.method, %error, "dropped a notification")
             }
             None => {
-                self.extensions.notification(notification, self.shared.client.peer());
+                if !self.exchange.notification(notification) {
+                    self.extensions.notification(notification, self.shared.client.peer());
+                }
             }
         }
+    }
+
+    fn closed(&self, reason: &Closed) {
+        self.exchange.closed(reason);
     }
 }
 
@@ -181,7 +219,7 @@ impl<A: Agent> Shared<A> {
         // There is one version so far: whatever the client asks for, it is told ours, and one that
         // cannot speak it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
-        response.agent_capabilities = self.advertised().clone();
+        response.agent_capabilities = self.advertised.clone();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(&hello);
         if !hello.client_capabilities.auth.terminal {
@@ -338,11 +376,6 @@ impl<A: Agent> Shared<A> {
         });
     }
 
-    /// What the client was told, and so what it is held to.
-    fn advertised(&self) -> &AgentCapabilities {
-        self.advertised.get_or_init(|| self.agent.capabilities())
-    }
-
     fn session(&self, id: &SessionId) -> Option<Session> {
         lock(&self.sessions).get(id).cloned()
     }
@@ -356,7 +389,7 @@ impl<A: Agent> Shared<A> {
     fn check(&self, facts: &SessionFacts) -> Result<()> {
         check_path(&facts.cwd, "cwd")?;
         facts.additional_directories.iter().try_for_each(|path| check_path(path, "additionalDirectories"))?;
-        let mcp = &self.advertised().mcp_capabilities;
+        let mcp = &self.advertised.mcp_capabilities;
         for server in &facts.mcp_servers {
             let (offered, transport) = match server {
                 McpServer::Http(_) => (mcp.http, "http"),
@@ -372,7 +405,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
-        let offered = &self.advertised().prompt_capabilities;
+        let offered = &self.advertised.prompt_capabilities;
         for block in blocks {
             let (taken, kind) = match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) => (true, "text"),

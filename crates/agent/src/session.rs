@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use duologue_exchange::PeerAgent;
 use duologue_rpc::{CancellationToken, Peer};
 use duologue_schema::{McpServer, Meta, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
@@ -103,6 +104,14 @@ impl Session {
     #[must_use]
     pub fn client(&self) -> &ClientHandle {
         &self.inner.client
+    }
+
+    /// The agent on the client's side, spoken to in this session: to ask it, to delegate to it.
+    ///
+    /// Its calls fail with a typed error if the client speaks no envelopes.
+    #[must_use]
+    pub fn peer_agent(&self) -> PeerAgent {
+        self.inner.client.peer_agent().in_session(self.inner.id.clone())
     }
 
     /// The session's own `T`, made with `T::default()` when it is first asked for.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_exchange::{Exchange, Wiring};
 use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
 use duologue_schema::{
     DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request, SessionId,
@@ -38,6 +39,7 @@ pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
     closures: Closures,
+    exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
     tap: Option<Arc<dyn Tap>>,
@@ -54,6 +56,7 @@ impl<H: Host> Client<H> {
             host,
             info: None,
             closures: Closures::default(),
+            exchange: None,
             extensions: Extensions::default(),
             limits: Limits::default(),
             tap: None,
@@ -92,6 +95,12 @@ impl<H: Host> Client<H> {
         Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
     {
         self.closures.insert(answer);
+        self
+    }
+
+    /// What we answer to the agent beyond ACP, as an agent like it, and our name there.
+    pub fn exchange(mut self, exchange: Exchange) -> Self {
+        self.exchange = Some(exchange);
         self
     }
 
@@ -188,6 +197,8 @@ impl<H: Host> Client<H> {
         let mut duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
         duologue.message_clear = self.message_clear;
         duologue.write_to(&mut capabilities.meta);
+        let exchange = Wiring::new(self.exchange);
+        exchange.advertise(&mut capabilities.meta);
         let mut hello = InitializeRequest::new(ProtocolVersion::LATEST);
         hello.client_capabilities = capabilities.clone();
         hello.client_info = self.info;
@@ -210,10 +221,16 @@ impl<H: Host> Client<H> {
                 process.explain(reason, peer.recent_noise()).await
             });
         }
+        let known = router.clone();
+        let mut started = None;
         let peer = connection.start(|peer| {
-            ClientService::new(host, capabilities, self.closures, self.extensions, router.clone(), peer)
+            let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
+            started = Some(exchange.clone());
+            let extensions = self.extensions;
+            ClientService::new(host, capabilities, self.closures, exchange, extensions, router.clone(), peer)
         });
-        let inner = Inner::new(peer, process, router, self.request_timeout);
+        let exchange = started.expect("the service is made before the connection starts");
+        let inner = Inner::new(peer, process, router, exchange, self.request_timeout);
         (Starting { inner, timeout: self.start_timeout }, hello)
     }
 }

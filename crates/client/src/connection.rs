@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use duologue_exchange::{ExchangeService, PeerAgent};
 use duologue_rpc::{Asked, Error as RpcError, Peer};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     request_timeout: Option<Duration>,
     runtime: Handle,
     pub(crate) router: Arc<Router>,
+    exchange: Arc<ExchangeService>,
     pub(crate) turn_ended: Notify,
 }
 
@@ -52,18 +54,24 @@ impl Inner {
         peer: Peer,
         process: Option<Process>,
         router: Arc<Router>,
+        exchange: Arc<ExchangeService>,
         request_timeout: Option<Duration>,
     ) -> Self {
         let (hello, runtime, turn_ended) = (OnceLock::new(), Handle::current(), Notify::new());
-        Inner { peer, hello, process, request_timeout, runtime, router, turn_ended }
+        Inner { peer, hello, process, request_timeout, runtime, router, exchange, turn_ended }
     }
 
     pub(crate) fn initialized(&self, hello: InitializeResponse) {
+        self.exchange.introduced(hello.agent_capabilities.meta.as_ref());
         let _ = self.hello.set(hello);
     }
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    pub(crate) fn peer_agent(&self) -> &PeerAgent {
+        self.exchange.peer_agent()
     }
 
     pub(crate) fn agent(&self) -> &AgentCapabilities {
@@ -201,6 +209,13 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         self.inner.peer()
+    }
+
+    /// The agent as one that talks to agents, in no session: for `ping` and `discover`. A
+    /// [`Session`] has the one to talk to. It does not keep the connection open.
+    #[must_use]
+    pub fn peer_agent(&self) -> &PeerAgent {
+        self.inner.peer_agent()
     }
 
     /// Logs in by one of [`auth_methods`](Self::auth_methods).

@@ -41,6 +41,8 @@ pub use child::{AgentProcess, Pipes};
 pub use client::Client;
 pub use command::Command;
 pub use connection::Connection;
+pub use duologue_exchange as exchange;
+pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, Transport};
 pub use duologue_schema as schema;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_exchange::ExchangeService;
 use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped};
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
@@ -70,6 +71,7 @@ pub(crate) struct ClientService<H> {
     host: Arc<H>,
     capabilities: ClientCapabilities,
     closures: Closures,
+    exchange: Arc<ExchangeService>,
     extensions: Extensions,
     router: Arc<Router>,
     peer: Peer,
@@ -80,11 +82,12 @@ impl<H: Host> ClientService<H> {
         host: Arc<H>,
         capabilities: ClientCapabilities,
         closures: Closures,
+        exchange: Arc<ExchangeService>,
         extensions: Extensions,
         router: Arc<Router>,
         peer: &Peer,
     ) -> Self {
-        ClientService { host, capabilities, closures, extensions, router, peer: peer.clone() }
+        ClientService { host, capabilities, closures, exchange, extensions, router, peer: peer.clone() }
     }
 
     /// What is wrong with a request before anybody sees it.
@@ -177,6 +180,14 @@ impl<H: Host> ClientService<H> {
         }
     }
 
+    /// What is not ACP's own: the exchange, then the user's extensions.
+    fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
+        self.exchange
+            .request(request, responder)
+            .or_else(|responder| self.extensions.request(request, responder))
+            .or_else(|responder| self.exchange.unhandled(request, responder))
+    }
+
     /// How a request is answered: a question to the user may be answered by a cancellation first.
     fn answer(&self, request: &AgentRequest, responder: Responder) -> Answer {
         let (session, cancel): (_, Cancel) = match request {
@@ -225,7 +236,7 @@ impl<H: Host> Service for ClientService<H> {
             None => match self.closures.0.get(incoming.method) {
                 Some(closure) => closure(incoming.params, Answer { responder, question: None }),
                 None => {
-                    if let Err(responder) = self.extensions.request(incoming, responder) {
+                    if let Err(responder) = self.extension(incoming, responder) {
                         responder.method_not_found(incoming.method);
                     }
                 }
@@ -246,12 +257,15 @@ impl<H: Host> Service for ClientService<H> {
                 tracing::warn!(method = notification.method, %error, "an update of the agent does not fit the protocol");
             }
             None => {
-                self.extensions.notification(notification, &self.peer);
+                if !self.exchange.notification(notification) {
+                    self.extensions.notification(notification, &self.peer);
+                }
             }
         }
     }
 
-    fn closed(&self, _: &Closed) {
+    fn closed(&self, reason: &Closed) {
+        self.exchange.closed(reason);
         self.host.closed();
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use duologue_exchange::PeerAgent;
 use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
     CloseSessionRequest, Conversation, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
@@ -235,6 +236,15 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.route.id
+    }
+
+    /// The agent as one that talks to agents, spoken to in this session: to ask it, to delegate to it.
+    ///
+    /// Its calls fail with a typed error if the agent speaks no envelopes. It does not keep the
+    /// connection open.
+    #[must_use]
+    pub fn peer_agent(&self) -> PeerAgent {
+        self.connection.peer_agent().in_session(self.route.id.clone())
     }
 
     /// Starts a turn.

@@ -179,3 +179,9 @@ impl<P: Ask> Request for Carried<P> {
 impl<P: Tell> Notification for Carried<P> {
     const METHOD: &'static str = P::METHOD;
 }
+
+/// Says what is wrong with the params of an envelope's method, without repeating any of them.
+#[must_use]
+pub fn fault_in(method: &str, error: &serde_json::Error) -> String {
+    params_fault(&method, error)
+}

@@ -1,0 +1,279 @@
+//! What the speakers of a dialogue have said to hold for true.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use duologue_schema::Json;
+use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message};
+
+/// The beliefs that the messages of one dialogue add up to.
+///
+/// Each speaker has beliefs of their own; who believes what is never mixed. Of one speaker's beliefs about one
+/// attribute of one entity the one from the later step holds, and within a message the one with more
+/// confidence, then the last. So the result does not depend on the order the messages came in.
+///
+/// ```
+/// use duologue_exchange::dialogue::Beliefs;
+/// use duologue_schema::dialogue::{Belief, Content, Message, MessageType};
+/// use duologue_schema::Json;
+///
+/// let price = Belief::new("vehicle:1", "price", Json::new(&18_000)?, 0.9);
+/// let message = Message::new(
+///     "m1", "s1", "agent://seller", "agent://buyer", "2026-03-01T12:00:00Z", 1, MessageType::Inform,
+/// )
+/// .content(Content::new().belief_updates(vec![price.into()]));
+///
+/// let mut beliefs = Beliefs::new();
+/// beliefs.fold(&message)?;
+/// let held = beliefs.get(&message.sender_id, "vehicle:1", "price").unwrap();
+/// assert_eq!((held.value.parse::<u32>()?, held.confidence), (18_000, 0.9));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Beliefs {
+    held: BTreeMap<Key, Held>,
+    dropped: u64,
+}
+
+/// About what, which attribute, and who says so.
+type Key = (String, String, AgentUri);
+
+/// A belief that somebody holds.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Held {
+    /// The attribute's value.
+    pub value: Json,
+    /// How sure they are, from 0 to 1.
+    pub confidence: f64,
+    /// The step in which they said so.
+    pub step: u64,
+    /// The message in which they did.
+    pub message_id: DialogueMessageId,
+    /// Its place in that message.
+    index: usize,
+}
+
+impl Held {
+    /// Whether this one holds against `other`, of the same speaker about the same attribute.
+    fn holds_against(&self, other: &Held) -> bool {
+        let this = (self.step, self.confidence, self.index);
+        // No confidence is a NaN: they have been checked.
+        this.partial_cmp(&(other.step, other.confidence, other.index)).is_none_or(|order| order.is_ge())
+    }
+}
+
+impl Beliefs {
+    /// How many beliefs one dialogue keeps. Those about something new are dropped beyond it, and counted.
+    pub const MOST: usize = 4096;
+
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Beliefs::default()
+    }
+
+    /// Adds what a message says. Updates of a form nobody knows are left out.
+    ///
+    /// # Errors
+    ///
+    /// When a confidence is not from 0 to 1; nothing of the message is added then.
+    pub fn fold(&mut self, message: &Message) -> Result<(), BadConfidence> {
+        check(message)?;
+        for (index, update) in message.content.belief_updates.iter().enumerate() {
+            let Some(belief) = update.belief() else { continue };
+            let key = (belief.entity.clone(), belief.attribute.clone(), message.sender_id.clone());
+            let new = Held {
+                value: belief.value.clone(),
+                confidence: belief.confidence,
+                step: message.interaction_step,
+                message_id: message.message_id.clone(),
+                index,
+            };
+            let full = self.held.len() >= Self::MOST;
+            match self.held.get_mut(&key) {
+                Some(old) if new.holds_against(old) => *old = new,
+                Some(_) => {}
+                None if full => {
+                    self.dropped += 1;
+                    tracing::warn!(entity = key.0, attribute = key.1, "no room for another belief");
+                }
+                None => drop(self.held.insert(key, new)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What `speaker` believes of an attribute.
+    #[must_use]
+    pub fn get(&self, speaker: &AgentUri, entity: &str, attribute: &str) -> Option<&Held> {
+        self.held.get(&(entity.to_owned(), attribute.to_owned(), speaker.clone()))
+    }
+
+    /// What everybody believes of an attribute.
+    pub fn about(&self, entity: &str, attribute: &str) -> impl Iterator<Item = (&AgentUri, &Held)> {
+        let first = (entity.to_owned(), attribute.to_owned(), AgentUri::from(""));
+        self.held
+            .range(first..)
+            .take_while(move |((of, which, _), _)| of == entity && which == attribute)
+            .map(|((.., speaker), held)| (speaker, held))
+    }
+
+    /// All of them: the entity, the attribute, who believes it, and what.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &AgentUri, &Held)> {
+        self.held.iter().map(|((entity, attribute, speaker), held)| {
+            (entity.as_str(), attribute.as_str(), speaker, held)
+        })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// How many found no room, see [`MOST`](Self::MOST).
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Checks the confidences of a message.
+pub(crate) fn check(message: &Message) -> Result<(), BadConfidence> {
+    for (index, update) in message.content.belief_updates.iter().enumerate() {
+        let Some(belief) = update.belief() else { continue };
+        if !(0.0..=1.0).contains(&belief.confidence) {
+            return Err(BadConfidence { index, confidence: belief.confidence });
+        }
+    }
+    Ok(())
+}
+
+/// A confidence that is not from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BadConfidence {
+    /// Its place among the `belief_updates`.
+    pub index: usize,
+    /// The confidence.
+    pub confidence: f64,
+}
+
+impl fmt::Display for BadConfidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, confidence } = self;
+        write!(f, "belief_updates[{index}].confidence is {confidence}, it must be from 0 to 1")
+    }
+}
+
+impl std::error::Error for BadConfidence {}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::dialogue::{Belief, BeliefUpdate, Content, MessageType};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(sender: &str, step: u64, updates: Vec<BeliefUpdate>) -> Message {
+        let id = format!("{sender}-{step}");
+        let time = "2026-03-01T12:00:00Z";
+        Message::new(id, "s1", sender, "agent://nobody", time, step, MessageType::Inform)
+            .content(Content::new().belief_updates(updates))
+    }
+
+    fn belief(attribute: &str, value: u32, confidence: f64) -> BeliefUpdate {
+        Belief::new("car", attribute, Json::from(serde_json::json!(value)), confidence).into()
+    }
+
+    fn value(beliefs: &Beliefs, sender: &str) -> u32 {
+        beliefs.get(&sender.into(), "car", "price").unwrap().value.parse().unwrap()
+    }
+
+    #[test]
+    fn the_later_step_holds_and_within_one_the_surer() {
+        let mut beliefs = Beliefs::new();
+        beliefs.fold(&message("agent://a", 3, vec![belief("price", 3, 0.1)])).unwrap();
+        beliefs.fold(&message("agent://a", 1, vec![belief("price", 1, 1.0)])).unwrap();
+        assert_eq!(value(&beliefs, "agent://a"), 3);
+        let surer = vec![belief("price", 5, 0.5), belief("price", 9, 0.9), belief("price", 2, 0.2)];
+        beliefs.fold(&message("agent://a", 4, surer)).unwrap();
+        assert_eq!(value(&beliefs, "agent://a"), 9);
+    }
+
+    #[test]
+    fn speakers_are_not_mixed() {
+        let mut beliefs = Beliefs::new();
+        beliefs.fold(&message("agent://a", 1, vec![belief("price", 18, 1.0), belief("year", 2023, 1.0)])).unwrap();
+        beliefs.fold(&message("agent://b", 2, vec![belief("price", 16, 0.5)])).unwrap();
+        let said: Vec<_> = beliefs.about("car", "price").map(|(who, held)| (who.as_str(), held.confidence)).collect();
+        assert_eq!(said, [("agent://a", 1.0), ("agent://b", 0.5)]);
+        assert_eq!(beliefs.about("car", "colour").count(), 0);
+    }
+
+    #[test]
+    fn a_bad_confidence_is_named_and_adds_nothing() {
+        for confidence in [1.5, -0.1, f64::NAN, f64::INFINITY] {
+            let mut beliefs = Beliefs::new();
+            let updates = vec![belief("price", 1, 1.0), belief("price", 2, confidence)];
+            assert_eq!(beliefs.fold(&message("agent://a", 1, updates)).unwrap_err().index, 1);
+            assert!(beliefs.is_empty());
+        }
+    }
+
+    #[test]
+    fn other_forms_are_left_out_and_memory_is_bounded() {
+        let mut beliefs = Beliefs::new();
+        let other = BeliefUpdate::Other(Json::from(serde_json::json!({ "believes": "in luck" })));
+        beliefs.fold(&message("agent://a", 1, vec![other])).unwrap();
+        assert!(beliefs.is_empty());
+        let many = (0..Beliefs::MOST + 10).map(|n| belief(&n.to_string(), 1, 1.0)).collect();
+        beliefs.fold(&message("agent://a", 2, many)).unwrap();
+        assert_eq!((beliefs.len(), beliefs.dropped()), (Beliefs::MOST, 10));
+        // What is there can still change.
+        beliefs.fold(&message("agent://a", 3, vec![belief("7", 2, 1.0)])).unwrap();
+        assert_eq!(beliefs.get(&"agent://a".into(), "car", "7").unwrap().step, 3);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_messages_does_not_matter(
+            updates in proptest::collection::vec((0..2, 0..3, 0..5_u32, 0.0_f64..=1.0), 1..20),
+            order in any::<prop::sample::Index>(),
+            twice in any::<prop::sample::Index>(),
+        ) {
+            let messages: Vec<Message> = updates
+                .iter()
+                .enumerate()
+                .map(|(at, (who, attribute, value, confidence))| {
+                    let sender = ["agent://a", "agent://b"][*who];
+                    // Equal steps of different speakers are legal.
+                    message(sender, 1 + at as u64 / 2 * 2 + *who as u64 % 2, vec![
+                        belief(&attribute.to_string(), *value, *confidence),
+                        belief(&attribute.to_string(), value + 1, *confidence),
+                    ])
+                })
+                .collect();
+            let fold = |messages: &[Message]| {
+                let mut beliefs = Beliefs::new();
+                for message in messages {
+                    beliefs.fold(message).unwrap();
+                }
+                beliefs
+            };
+            let mut others = messages.clone();
+            others.rotate_left(order.index(messages.len()));
+            others.reverse();
+            // One that is folded twice changes nothing either.
+            others.push(messages[twice.index(messages.len())].clone());
+            prop_assert_eq!(fold(&messages), fold(&others));
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Which move is legal when, as one table.
+//!
+//! The rules look at the type of a message, at the message it answers and at where the dialogue is. They
+//! never look at its act: a greeting is legal wherever the message that carries it is.
+
+use duologue_schema::dialogue::{Message, MessageType};
+
+/// The key of `parameters` that makes a `reject` a counter-offer: what its sender would accept instead.
+pub const COUNTER_OFFER: &str = "counter_offer";
+
+/// All moves, in the order the scheme lists them.
+pub(crate) const MOVES: [MessageType; 12] = [
+    MessageType::Request,
+    MessageType::Response,
+    MessageType::Inform,
+    MessageType::Confirm,
+    MessageType::Propose,
+    MessageType::Accept,
+    MessageType::Reject,
+    MessageType::Clarify,
+    MessageType::Query,
+    MessageType::Update,
+    MessageType::Error,
+    MessageType::Termination,
+];
+
+/// What a move needs to be legal.
+enum Rule {
+    /// It may open a dialogue, and follow anything while one goes on. It may name what it answers.
+    Opens,
+    /// It may follow anything while the dialogue goes on. It may name what it answers.
+    Follows,
+    /// It has to name a message, whichever.
+    Names,
+    /// It has to answer one of these, said by the other speaker.
+    Answers(fn(&MessageType, CounterOffer) -> bool),
+    /// It may follow anything, the end of the dialogue included.
+    Always,
+}
+
+/// Whether a `reject` has a counter-offer.
+type CounterOffer = bool;
+
+/// The table. A type that is not in it is no move.
+fn rule(kind: &MessageType) -> Option<Rule> {
+    use MessageType as M;
+    Some(match kind {
+        M::Request | M::Query | M::Propose | M::Inform => Rule::Opens,
+        M::Response => Rule::Answers(|kind, _| matches!(kind, M::Request | M::Query)),
+        M::Accept => Rule::Answers(|kind, counter| matches!(kind, M::Propose) || (*kind == M::Reject && counter)),
+        M::Reject => Rule::Answers(|kind, _| matches!(kind, M::Propose)),
+        M::Confirm | M::Clarify | M::Update => Rule::Names,
+        M::Termination => Rule::Follows,
+        M::Error => Rule::Always,
+        _ => return None,
+    })
+}
+
+/// Where a dialogue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing has been said.
+    New,
+    /// Something has.
+    Live,
+    /// It has been terminated.
+    Ended,
+}
+
+/// What is known of the message that a move names as its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// It names none.
+    None,
+    /// There never was such a message.
+    Unknown,
+    /// There may have been, but this side has forgotten or missed it.
+    Forgotten,
+    /// It is there.
+    Known {
+        /// Its type.
+        kind: MessageType,
+        /// Whether it is a `reject` with a counter-offer.
+        counter: CounterOffer,
+        /// Whether who makes the move said it as well.
+        same_speaker: bool,
+    },
+}
+
+/// Whether a message of the type `kind` is legal.
+pub(crate) fn is_legal(kind: &MessageType, stage: Stage, parent: &Parent) -> bool {
+    let Some(rule) = rule(kind) else { return false };
+    if *parent == Parent::Unknown && stage != Stage::Ended {
+        return false;
+    }
+    match (rule, stage) {
+        (Rule::Always, Stage::Live | Stage::Ended) => true,
+        (_, Stage::Ended) | (Rule::Always, Stage::New) => false,
+        (Rule::Opens, _) => true,
+        (_, Stage::New) => false,
+        (Rule::Follows, Stage::Live) => true,
+        (Rule::Names, Stage::Live) => *parent != Parent::None,
+        (Rule::Answers(fits), Stage::Live) => match parent {
+            Parent::Known { kind, counter, same_speaker } => !same_speaker && fits(kind, *counter),
+            // What it answers cannot be looked at, and an offer is not taken unseen.
+            Parent::None | Parent::Unknown | Parent::Forgotten => false,
+        },
+    }
+}
+
+/// The moves that would be legal.
+pub(crate) fn allowed(stage: Stage, parent: &Parent) -> Vec<MessageType> {
+    MOVES.into_iter().filter(|kind| is_legal(kind, stage, parent)).collect()
+}
+
+/// Whether this is a `reject` that says what its sender would accept instead, under [`COUNTER_OFFER`] in its
+/// `parameters`. It can be answered by `accept`.
+#[must_use]
+pub fn has_counter_offer(message: &Message) -> bool {
+    let offer = message.content.parameters.get::<serde_json::Value>(COUNTER_OFFER);
+    message.message_type == MessageType::Reject && offer.is_some_and(|offer| !offer.is_null())
+}
+
+/// A move that the rules do not allow, with those they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IllegalMove {
+    /// The type of the message.
+    pub message_type: MessageType,
+    /// What would have been legal in its place.
+    pub allowed: Vec<MessageType>,
+    because: String,
+}
+
+impl IllegalMove {
+    /// Judges a move.
+    pub(crate) fn check(kind: &MessageType, stage: Stage, parent: &Parent) -> Result<(), Self> {
+        if is_legal(kind, stage, parent) {
+            return Ok(());
+        }
+        let because = match (stage, parent) {
+            (Stage::New, _) => "opens no dialogue".to_owned(),
+            (Stage::Ended, _) => "comes after the end of the dialogue".to_owned(),
+            (Stage::Live, Parent::None) => "names no parent_message_id".to_owned(),
+            (Stage::Live, Parent::Unknown) => "names a parent_message_id that is not in the dialogue".to_owned(),
+            (Stage::Live, Parent::Forgotten) => {
+                "answers a message that is no longer remembered, or was never received".to_owned()
+            }
+            (Stage::Live, Parent::Known { same_speaker: true, .. }) => {
+                "answers a message of the same speaker".to_owned()
+            }
+            (Stage::Live, Parent::Known { kind, .. }) => format!("does not answer {kind}"),
+        };
+        Err(IllegalMove { message_type: kind.clone(), allowed: allowed(stage, parent), because })
+    }
+}
+
+impl std::fmt::Display for IllegalMove {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let allowed: Vec<&str> = self.allowed.iter().map(MessageType::as_str).collect();
+        write!(f, "{} {}; allowed here: {}", self.message_type, self.because, allowed.join(", "))
+    }
+}
+
+impl std::error::Error for IllegalMove {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(kind: MessageType) -> Parent {
+        Parent::Known { kind, counter: false, same_speaker: false }
+    }
+
+    fn check(stage: Stage, parent: Parent, expect: &str) {
+        let names: Vec<String> = allowed(stage, &parent).iter().map(ToString::to_string).collect();
+        assert_eq!(names.join(" "), expect, "{stage:?} {parent:?}");
+    }
+
+    const ANYWHERE: &str = "request inform confirm propose clarify query update error termination";
+
+    #[test]
+    fn the_table() {
+        use MessageType as M;
+        check(Stage::New, Parent::None, "request inform propose query");
+        check(Stage::Ended, Parent::None, "error");
+        check(Stage::Ended, known(M::Propose), "error");
+        check(Stage::Live, Parent::None, "request inform propose query error termination");
+        check(Stage::Live, Parent::Unknown, "");
+        check(Stage::Live, Parent::Forgotten, ANYWHERE);
+        for kind in [M::Request, M::Query] {
+            check(
+                Stage::Live,
+                known(kind),
+                "request response inform confirm propose clarify query update error termination",
+            );
+        }
+        check(
+            Stage::Live,
+            known(M::Propose),
+            "request inform confirm propose accept reject clarify query update error termination",
+        );
+        for kind in [M::Response, M::Inform, M::Confirm, M::Accept, M::Reject, M::Clarify, M::Update, M::Error] {
+            check(Stage::Live, known(kind), ANYWHERE);
+        }
+    }
+
+    #[test]
+    fn a_counter_offer_is_accepted_and_a_plain_reject_is_not() {
+        let reject = |counter| Parent::Known { kind: MessageType::Reject, counter, same_speaker: false };
+        assert!(is_legal(&MessageType::Accept, Stage::Live, &reject(true)));
+        assert!(is_legal(&MessageType::Propose, Stage::Live, &reject(true)));
+        assert!(!is_legal(&MessageType::Accept, Stage::Live, &reject(false)));
+        assert!(!is_legal(&MessageType::Reject, Stage::Live, &reject(true)));
+    }
+
+    #[test]
+    fn nobody_answers_themselves() {
+        for kind in [MessageType::Request, MessageType::Propose] {
+            check(Stage::Live, Parent::Known { kind, counter: false, same_speaker: true }, ANYWHERE);
+        }
+    }
+
+    #[test]
+    fn what_is_no_type_is_no_move() {
+        let shout = MessageType::from("shout");
+        for stage in [Stage::New, Stage::Live, Stage::Ended] {
+            assert!(!is_legal(&shout, stage, &Parent::None));
+        }
+    }
+
+    #[test]
+    fn the_error_names_what_is_allowed() {
+        let illegal = IllegalMove::check(&MessageType::Accept, Stage::New, &Parent::None).unwrap_err();
+        assert_eq!(
+            illegal.to_string(),
+            "accept opens no dialogue; allowed here: request, inform, propose, query"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! What can go wrong in an exchange, seen from the side that sends.
+
+use std::time::Duration;
+
+use duologue_rpc::Error as RpcError;
+use duologue_schema::Error as WireError;
+use duologue_schema::envelope::{AgentId, Ask, Envelope, Fault, FaultCode, Kind};
+use serde::Deserialize;
+
+/// Why something could not be asked, delegated or told.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The other side did not say in `initialize` that it speaks this. Nothing was sent.
+    #[error(
+        "the other side does not speak {scheme} (it advertises no _meta.duologue.{scheme}); nothing was sent"
+    )]
+    NotSupported {
+        /// What it would have to advertise: `envelope`, `dialogue` or `work`.
+        scheme: &'static str,
+    },
+    /// Only `ping` and `discover` can be sent outside a session. Nothing was sent.
+    #[error("{kind} needs a session: use the peer_agent() of a session, or in_session(id); nothing was sent")]
+    NoSession {
+        /// What was to be sent.
+        kind: Kind,
+    },
+    /// The other agent answered with an error, or ended with one what it had taken on.
+    #[error("the other agent says: {0}")]
+    Fault(Fault),
+    /// The other agent does not take the task on, or does not cancel it.
+    #[error("the other agent refused: {0}")]
+    Refused(Fault),
+    /// No answer in time. One that comes later is dropped and counted.
+    #[error("no answer to {kind} within {after:?}")]
+    Timeout {
+        /// What was asked.
+        kind: Kind,
+        /// The time that was allowed.
+        after: Duration,
+    },
+    /// The connection, or a message on it.
+    #[error(transparent)]
+    Connection(RpcError),
+}
+
+/// What calls to the other agent return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The fault as an envelope would carry it: what happened here has a code too, `timeout` or
+    /// `unreachable` say.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let code = match self {
+            Error::Fault(fault) | Error::Refused(fault) => return fault.clone(),
+            Error::NotSupported { .. } => FaultCode::UnknownKind,
+            Error::NoSession { .. } => FaultCode::InvalidParameter,
+            Error::Timeout { .. } => FaultCode::Timeout,
+            Error::Connection(RpcError::Closed(_)) => FaultCode::Unreachable,
+            Error::Connection(RpcError::Cancelled) => FaultCode::Cancelled,
+            Error::Connection(_) => FaultCode::Internal,
+        };
+        Fault::of(code, self.to_string())
+    }
+
+    /// What kind of fault it is.
+    #[must_use]
+    pub fn code(&self) -> FaultCode {
+        self.fault().code
+    }
+
+    /// Whether the same message may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.fault().retryable
+    }
+
+    pub(crate) fn of_call<P: Ask>(error: RpcError) -> Self {
+        match error {
+            RpcError::Response(error) => Error::Fault(fault_of(&error)),
+            RpcError::Timeout { after, .. } => Error::Timeout { kind: P::KIND, after },
+            other => Error::Connection(other),
+        }
+    }
+}
+
+impl From<RpcError> for Error {
+    fn from(error: RpcError) -> Self {
+        Error::Connection(error)
+    }
+}
+
+/// The fault in a JSON-RPC error: its envelope's, or for a peer that sends none the nearest.
+pub(crate) fn fault_of(error: &WireError) -> Fault {
+    #[derive(Deserialize)]
+    struct Data {
+        envelope: Envelope<Fault>,
+    }
+    match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
+        Some(data) => data.envelope.payload,
+        None => Fault::of(FaultCode::from_rpc(error.code), error.message.clone()),
+    }
+}
+
+/// The JSON-RPC error that carries a fault.
+pub(crate) fn to_wire(envelope: Envelope<Fault>) -> WireError {
+    let error = WireError::new(envelope.payload.code.rpc_code(), envelope.payload.message.clone());
+    match serde_json::to_value(serde_json::json!({ "envelope": envelope })) {
+        Ok(data) => error.data(data),
+        Err(_) => error,
+    }
+}
+
+/// A random id of an agent: 32 hexadecimal digits.
+pub(crate) fn random_agent_id() -> AgentId {
+    AgentId::from(uuid::Uuid::new_v4().simple().to_string())
+}

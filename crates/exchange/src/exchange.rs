@@ -1,0 +1,113 @@
+//! The settings of one end: who it is, and what it answers.
+
+use std::sync::Arc;
+
+use duologue_rpc::Peer;
+use duologue_schema::envelope::{self, AgentId};
+use duologue_schema::{DuologueCapabilities, Meta, SessionId};
+
+use crate::envelope::correspondent::{Correspondent, Erased};
+use crate::peer_agent::{Link, PeerAgent};
+use crate::service::ExchangeService;
+
+/// One end of an exchange between agents, before there is a connection: who we are, and what we answer.
+///
+/// Both SDKs take one, and advertise in `initialize` what it offers. Envelopes are always among it: a
+/// `ping` is answered even without a [`Correspondent`].
+///
+/// ```
+/// use duologue_exchange::Exchange;
+/// use duologue_exchange::envelope::{Correspondent, Received};
+/// use duologue_schema::envelope::{Capabilities, Fault, Query, Response};
+///
+/// struct Calendar;
+///
+/// impl Correspondent for Calendar {
+///     fn capabilities(&self) -> Capabilities {
+///         Capabilities::new("calendar").domains(vec!["family.calendar".to_owned()])
+///     }
+///
+///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+///         Ok(Response::new(format!("nobody knows {}", query.question)))
+///     }
+/// }
+///
+/// let exchange = Exchange::new().agent_id("c0ffee").correspondent(Calendar);
+/// # let _ = exchange;
+/// ```
+#[must_use = "give it to a server or a client"]
+pub struct Exchange {
+    agent_id: Option<AgentId>,
+    correspondent: Arc<dyn Erased>,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Exchange { agent_id: None, correspondent: Arc::new(()) }
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("agent_id", &self.agent_id).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// An end with a random id that answers `ping` and `discover`, and refuses the rest.
+    pub fn new() -> Self {
+        Exchange::default()
+    }
+
+    /// Our id in envelopes; hexadecimal digits by convention. Random for each connection by default.
+    pub fn agent_id(mut self, id: impl Into<AgentId>) -> Self {
+        self.agent_id = Some(id.into());
+        self
+    }
+
+    /// Who answers envelopes.
+    pub fn correspondent(mut self, correspondent: impl Correspondent) -> Self {
+        self.correspondent = Arc::new(correspondent);
+        self
+    }
+}
+
+/// The exchange of one connection, for an SDK: it says what we offer, hears what the other side offers,
+/// and takes what arrives.
+pub struct Wiring {
+    settings: Option<Exchange>,
+    own: AgentId,
+}
+
+impl Wiring {
+    /// The wiring of a connection. Without settings nothing is advertised and nothing taken, but what others
+    /// offer can be used.
+    #[must_use]
+    pub fn new(settings: Option<Exchange>) -> Self {
+        let id = settings.as_ref().and_then(|settings| settings.agent_id.clone());
+        Wiring { settings, own: id.unwrap_or_else(crate::error::random_agent_id) }
+    }
+
+    /// Adds what we offer to our capabilities.
+    pub fn advertise(&self, meta: &mut Option<Meta>) {
+        if self.settings.is_none() {
+            return;
+        }
+        let mut capabilities = DuologueCapabilities::of(meta.as_ref());
+        capabilities.agent_id = Some(self.own.clone());
+        capabilities.envelope = vec![envelope::VERSION];
+        capabilities.write_to(meta);
+    }
+
+    /// Starts on a connection. `knows` tells whether there is a session of that id.
+    #[must_use]
+    pub fn start(
+        self,
+        peer: &Peer,
+        knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
+    ) -> ExchangeService {
+        let correspondent = self.settings.map(|settings| settings.correspondent);
+        let link = Link::new(peer.clone(), self.own, correspondent);
+        ExchangeService::new(PeerAgent::new(Arc::new(link)), Box::new(knows))
+    }
+}

@@ -1,0 +1,135 @@
+//! The handle on the other agent.
+
+use std::sync::{Arc, OnceLock};
+
+use duologue_rpc::Peer;
+use duologue_schema::envelope::{AgentId, Ask, Carried, Envelope, EnvelopeId, Kind, Payload};
+use duologue_schema::{DuologueCapabilities, Meta, SessionId};
+
+use crate::envelope::correspondent::Erased;
+use crate::error::{Error, Result};
+
+/// The agent on the other side of a connection. Cheap to clone.
+///
+/// Taken from a session, it speaks in that session; taken from the connection it can only be asked what
+/// needs no session: [`ping`](Self::ping) and [`discover`](Self::discover).
+///
+/// ```no_run
+/// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
+/// let answer = peer.query("Who is free on Friday?").domain("family.calendar").max_tokens(200).await?;
+/// println!("{}", answer.summary);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PeerAgent {
+    pub(crate) link: Arc<Link>,
+    session: Option<SessionId>,
+}
+
+/// What all handles on one connection share.
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    /// Our id.
+    pub(crate) own: AgentId,
+    /// What the other side said in `initialize`.
+    theirs: OnceLock<DuologueCapabilities>,
+    /// Who answers envelopes; `None` if this side was not set up for them.
+    pub(crate) correspondent: Option<Arc<dyn Erased>>,
+}
+
+impl Link {
+    pub(crate) fn new(peer: Peer, own: AgentId, correspondent: Option<Arc<dyn Erased>>) -> Self {
+        Link { peer, own, theirs: OnceLock::new(), correspondent }
+    }
+}
+
+impl std::fmt::Debug for PeerAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerAgent")
+            .field("id", &self.id())
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PeerAgent {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        PeerAgent { link, session: None }
+    }
+
+    /// The same agent, spoken to in a session.
+    #[must_use]
+    pub fn in_session(&self, session: impl Into<SessionId>) -> Self {
+        PeerAgent { link: self.link.clone(), session: Some(session.into()) }
+    }
+
+    /// Its id in envelopes, if it told.
+    #[must_use]
+    pub fn id(&self) -> Option<&AgentId> {
+        self.link.theirs.get()?.agent_id.as_ref()
+    }
+
+    /// Our own id, as the other agent sees it.
+    #[must_use]
+    pub fn own_id(&self) -> &AgentId {
+        &self.link.own
+    }
+
+    /// What it can do beyond ACP, as it said in `initialize`.
+    #[must_use]
+    pub fn offers(&self) -> DuologueCapabilities {
+        self.link.theirs.get().cloned().unwrap_or_default()
+    }
+
+    /// The session it is spoken to in.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionId> {
+        self.session.as_ref()
+    }
+
+    /// The connection itself.
+    #[must_use]
+    pub fn rpc(&self) -> &Peer {
+        &self.link.peer
+    }
+
+    /// Keeps what the other side said in `initialize`; the first word counts.
+    pub(crate) fn introduced(&self, meta: Option<&Meta>) {
+        let _ = self.link.theirs.set(DuologueCapabilities::of(meta));
+    }
+
+    /// Whether it said that it speaks envelopes.
+    pub(crate) fn require_envelopes(&self) -> Result<()> {
+        match self.link.theirs.get() {
+            Some(theirs) if theirs.speaks_envelopes() => Ok(()),
+            _ => Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE }),
+        }
+    }
+
+    pub(crate) fn require_session(&self, kind: Kind) -> Result<()> {
+        match kind {
+            Kind::Ping | Kind::Discover => Ok(()),
+            kind if self.session.is_none() => Err(Error::NoSession { kind }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A new envelope for it. One that has not told its id is addressed as whoever is at the other end: by
+    /// an empty `to`.
+    pub(crate) fn envelope<P: Payload>(&self, payload: P) -> Envelope<P> {
+        let id = EnvelopeId::from(uuid::Uuid::new_v4().to_string());
+        let to = self.id().cloned().unwrap_or_else(|| AgentId::from(""));
+        Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
+    }
+
+    pub(crate) fn carried<P: Ask>(&self, envelope: Envelope<P>) -> Carried<P> {
+        Carried::new(self.session.clone(), envelope)
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,62 @@
+//! Routing: from a `_session/<kind>` of the other side to what answers it.
+
+use duologue_rpc::{Closed, Incoming, Responder};
+use duologue_schema::{Meta, SessionId};
+
+use crate::envelope;
+use crate::peer_agent::PeerAgent;
+
+pub(crate) type Knows = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
+
+/// What an SDK hands incoming messages to, ahead of its user's extension methods.
+///
+/// The methods are called by the reader of the connection, and return at once.
+pub struct ExchangeService {
+    peer: PeerAgent,
+    knows: Knows,
+}
+
+impl ExchangeService {
+    pub(crate) fn new(peer: PeerAgent, knows: Knows) -> Self {
+        ExchangeService { peer, knows }
+    }
+
+    /// The handle on the other agent, in no session.
+    #[must_use]
+    pub fn peer_agent(&self) -> &PeerAgent {
+        &self.peer
+    }
+
+    /// Hears the other side's capabilities, out of `initialize`.
+    pub fn introduced(&self, meta: Option<&Meta>) {
+        self.peer.introduced(meta);
+    }
+
+    /// Answers a request if it is one of the exchange, else gives the responder back.
+    ///
+    /// # Errors
+    ///
+    /// The responder, when the method is not one of ours or we were not set up for it.
+    pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
+        envelope::service::request(&self.peer, &self.knows, request, responder)
+    }
+
+    /// Answers a request that nobody else has answered: an envelope of a kind that does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The responder, when the request carries no envelope.
+    pub fn unhandled(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
+        envelope::service::unknown_kind(&self.peer, request, responder)
+    }
+
+    /// Takes a notification if it is one of the exchange; tells whether it was.
+    pub fn notification(&self, notification: Incoming<'_>) -> bool {
+        envelope::service::notification(&self.peer, &self.knows, notification)
+    }
+
+    /// The connection has ended.
+    pub fn closed(&self, reason: &Closed) {
+        envelope::service::closed(&self.peer, reason);
+    }
+}

@@ -1,0 +1,5 @@
+//! Envelopes between an agent and a client.
+
+mod envelopes {
+    mod asking;
+}

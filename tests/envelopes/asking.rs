@@ -1,0 +1,57 @@
+//! `ping`, `query` and `discover`, in both directions.
+
+use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Fault, Query, Received, Response};
+use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
+use duologue_client::exchange::Error;
+use duologue_client::{Client, Exchange, Transport};
+
+/// Answers every question with its name and the question.
+struct Named(&'static str);
+
+impl Correspondent for Named {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(self.0)
+    }
+
+    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+        Ok(Response::new(format!("{}: {}", self.0, query.question)))
+    }
+}
+
+/// Asks its client what it was prompted.
+struct Asker;
+
+impl Agent for Asker {
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        let answer = turn.peer_agent().query(prompt.text()).await.map_err(duologue_agent::Error::other)?;
+        turn.message().push(answer.summary).await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::test]
+async fn both_sides_ask() {
+    let (ours, theirs) = Transport::memory();
+    let exchange = Exchange::new().agent_id("a1").correspondent(Named("agent"));
+    tokio::spawn(Server::new(Asker).exchange(exchange).serve(theirs));
+    let exchange = Exchange::new().agent_id("c1").correspondent(Named("client"));
+    let agent = Client::new(()).exchange(exchange).connect(ours).await.unwrap();
+
+    assert_eq!(agent.peer_agent().id().unwrap(), "a1");
+    assert_eq!(agent.peer_agent().discover().await.unwrap().agent_name, "agent");
+    assert!(matches!(agent.peer_agent().query("who?").await, Err(Error::NoSession { .. })));
+
+    let session = agent.new_session("/tmp").await.unwrap();
+    assert_eq!(session.peer_agent().query("who?").await.unwrap().summary, "agent: who?");
+    let reply = session.prompt("and you?").await.unwrap().finish().await.unwrap();
+    assert_eq!(reply.text, "client: and you?");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_a_side_that_does_not_speak_envelopes() {
+    let (ours, theirs) = Transport::memory();
+    tokio::spawn(Server::new(Asker).serve(theirs));
+    let agent = Client::new(()).exchange(Exchange::new()).connect(ours).await.unwrap();
+    let refused = agent.peer_agent().ping().await.unwrap_err();
+    assert!(matches!(refused, Error::NotSupported { scheme: "envelope" }), "{refused}");
+}
