@@ -1,0 +1,276 @@
+//! What envelopes of each kind look like on the wire, and what is read from others.
+
+use duologue_schema::envelope::*;
+use duologue_schema::export::{Definition, schemes};
+use duologue_schema::{ErrorCode, Members, Notification, Request};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+/// The envelope of every snapshot: only kind, reference and payload differ.
+fn envelope<P: Payload>(payload: P) -> Envelope<P> {
+    Envelope::new("e1", "a1", "b2", 1_700_000_000_000, payload)
+}
+
+fn write<P: Payload>(envelope: &Envelope<P>) -> String {
+    let text = serde_json::to_string(envelope).unwrap();
+    let read: Envelope<P> = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text, "it reads what it writes");
+    text
+}
+
+fn payload(envelope: &Envelope<impl Payload>) -> String {
+    serde_json::to_string(&envelope.payload).unwrap()
+}
+
+fn definition(name: &str) -> Definition {
+    let all = schemes().into_iter().flat_map(|scheme| scheme.definitions());
+    all.into_iter().find(|definition| definition.name == name).unwrap()
+}
+
+/// Each payload through the envelope of its kind; an error is its message.
+fn table(name: &str, payloads: &[&str]) -> String {
+    let kind = name.trim_end_matches("Envelope").to_lowercase();
+    let line = |payload: &&str| {
+        let text = format!(r#"{{"id":"e","from":"a","to":"b","ts":1,"kind":"{kind}","payload":{payload}}}"#);
+        match (definition(name).round_trip)(&text) {
+            Ok(text) => {
+                let value: Value = serde_json::from_str(&text).unwrap();
+                let spelled = text.split_once("\"payload\":").unwrap().1.strip_suffix('}').unwrap();
+                assert_eq!(serde_json::from_str::<Value>(spelled).unwrap(), value["payload"]);
+                format!("{payload}\n  -> {spelled}\n")
+            }
+            Err(error) => format!("{payload}\n  -> error: {error}\n"),
+        }
+    };
+    payloads.iter().map(line).collect()
+}
+
+#[test]
+fn requests() {
+    assert_snapshot!(write(&envelope(Ping::new())), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}"#);
+    let query = Query::new("Who is free?").domain("family.calendar").max_tokens(200);
+    assert_snapshot!(write(&envelope(query.deadline_ms(5_000))), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"query","ref":null,"payload":{"question":"Who is free?","domain":"family.calendar","max_tokens":200,"deadline_ms":5000}}"#);
+    let context: Members = [("room", json!("kitchen"))].into_iter().collect();
+    let task = Delegate::new("Order paint").context(context).priority(Priority::Urgent).report_back(true);
+    assert_snapshot!(write(&envelope(task.deadline_ms(60_000))), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"delegate","ref":null,"payload":{"task":"Order paint","context":{"room":"kitchen"},"priority":"urgent","report_back":true,"deadline_ms":60000}}"#);
+    assert_snapshot!(write(&envelope(Cancel::new().reason("too late")).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"cancel","ref":"e0","payload":{"reason":"too late"}}"#);
+    assert_snapshot!(write(&envelope(Discover::new())), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"discover","ref":null,"payload":{}}"#);
+}
+
+#[test]
+fn answers() {
+    let pong = Pong::new(Status::Busy).uptime_secs(61).active_tasks(2).agent_name("painter");
+    assert_snapshot!(write(&envelope(pong).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"pong","ref":"e0","payload":{"status":"busy","uptime_secs":61,"active_tasks":2,"agent_name":"painter"}}"#);
+    let response = Response::new("Both on Friday").data(json!(["Ada", "Bo"])).tokens_used(12);
+    assert_snapshot!(write(&envelope(response).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"response","ref":"e0","payload":{"data":["Ada","Bo"],"summary":"Both on Friday","tokens_used":12,"truncated":false}}"#);
+    assert_snapshot!(write(&envelope(Ack::new(true).estimated_ms(9_000)).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ack","ref":"e0","payload":{"accepted":true,"estimated_ms":9000}}"#);
+    let refusal = Ack::new(false).reason("no paint").error(Fault::overloaded("no room for another task"));
+    assert_snapshot!(write(&envelope(refusal).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ack","ref":"e0","payload":{"accepted":false,"reason":"no paint","error":{"code":"overloaded","message":"no room for another task","retryable":true}}}"#);
+    let capabilities = Capabilities::new("painter")
+        .domains(["work.paint".to_owned()])
+        .channels(["work.paint.progress".to_owned()])
+        .tools(["brush".to_owned()])
+        .max_concurrent_tasks(2)
+        .model("small");
+    assert_snapshot!(write(&envelope(capabilities).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"capabilities","ref":"e0","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["work.paint.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}"#);
+}
+
+#[test]
+fn notifications() {
+    let done = Outcome::new(OutcomeStatus::Completed).outcome("It is blue").data(json!({"litres": 3}));
+    assert_snapshot!(write(&envelope(done).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3}}}"#);
+    let failed = Outcome::new(OutcomeStatus::Failed).error(json!({"code": "internal", "message": "dry"}));
+    assert_snapshot!(write(&envelope(failed).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"failed","outcome":"","error":{"code":"internal","message":"dry"}}}"#);
+    let news = Notify::new("work.paint.progress").data(json!(0.5)).importance(Importance::High);
+    assert_snapshot!(write(&envelope(news)), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"notify","ref":null,"payload":{"topic":"work.paint.progress","data":0.5,"importance":"high"}}"#);
+    assert_snapshot!(write(&envelope(Fault::unknown_domain("work.tiles")).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"error","ref":"e0","payload":{"code":"unknown_domain","message":"nobody here knows about work.tiles","retryable":false}}"#);
+}
+
+#[test]
+fn carriers() {
+    let params = Carried::new(Some("s1".into()), envelope(Ping::new()));
+    assert_snapshot!(serde_json::to_string(&params).unwrap(), @r#"{"sessionId":"s1","envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}}"#);
+    assert_snapshot!(serde_json::to_string(&Carried::new(None, envelope(Ping::new()))).unwrap(), @r#"{"envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}}"#);
+    let result = Reply::new(envelope(Pong::new(Status::Idle)).reference("e0"));
+    assert_snapshot!(serde_json::to_string(&result).unwrap(), @r#"{"envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":0,"active_tasks":0,"agent_name":""}}}"#);
+}
+
+/// All twelve, each once: by its method, and for a request by its answer.
+#[test]
+fn methods() {
+    let rows: Vec<String> = METHODS
+        .iter()
+        .map(|row| match row.result {
+            Some(result) => format!("{} {} -> {result}", row.method, row.params),
+            None => format!("{} {}", row.method, row.params),
+        })
+        .collect();
+    assert_snapshot!(rows.join("\n"), @r#"
+    _session/ping PingParams -> PongResult
+    _session/query QueryParams -> ResponseResult
+    _session/delegate DelegateParams -> AckResult
+    _session/cancel CancelParams -> AckResult
+    _session/discover DiscoverParams -> CapabilitiesResult
+    _session/result OutcomeParams
+    _session/notify NotifyParams
+    _session/error FaultParams
+    _session/pong PongParams
+    _session/response ResponseParams
+    _session/ack AckParams
+    _session/capabilities CapabilitiesParams
+    "#);
+    assert_eq!(<Carried<Query> as Request>::METHOD, "_session/query");
+    assert_eq!(<Carried<Outcome> as Notification>::METHOD, "_session/result");
+}
+
+#[test]
+fn a_payload_without_content_may_be_left_out() {
+    for rest in ["", r#","payload":null"#, r#","payload":{}"#] {
+        let text = |kind: &str| format!(r#"{{"id":"e","from":"a","to":"b","ts":1,"kind":"{kind}"{rest}}}"#);
+        let ping: Envelope<Ping> = serde_json::from_str(&text("ping")).unwrap();
+        assert_eq!(ping.payload, Ping::new());
+        let opened = serde_json::from_str::<Envelope>(&text("discover")).unwrap().open::<Discover>().unwrap();
+        assert_eq!(opened.payload, Discover::new());
+        assert_eq!(payload(&opened), "{}");
+        let fault = serde_json::from_str::<Envelope>(&text("query")).unwrap().open::<Query>().unwrap_err();
+        assert_eq!(fault.to_string(), "query: missing field `question` (invalid_parameter)");
+    }
+}
+
+#[test]
+fn what_an_envelope_may_leave_out() {
+    let envelope: Envelope =
+        serde_json::from_str(r#"{"id":"e","from":"a","to":"b","ts":1,"kind":"ping"}"#).unwrap();
+    assert_eq!((envelope.v, envelope.reference.as_ref()), (VERSION, None));
+    for field in ["id", "from", "to", "ts", "kind"] {
+        let mut value = json!({"id": "e", "from": "a", "to": "b", "ts": 1, "kind": "ping"});
+        value.as_object_mut().unwrap().remove(field);
+        let error = serde_json::from_value::<Envelope>(value).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("missing field `{field}`")), "{error}");
+    }
+    let later: Envelope =
+        serde_json::from_str(r#"{"v":2,"id":"e","from":"a","to":"b","ts":1,"kind":"ping"}"#).unwrap();
+    assert_eq!(later.v, 2, "whether it is spoken is for others to say");
+    for wrong in ["[]", "null", "7", r#"["e"]"#] {
+        assert!(serde_json::from_str::<Envelope>(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_unknown_kind_is_kept_and_another_kind_is_told_apart() {
+    let text =
+        r#"{"v":1,"id":"e","from":"a","to":"b","ts":1,"kind":"sing","ref":null,"payload":{"song":1.50}}"#;
+    let envelope: Envelope = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
+    assert_eq!(envelope.kind, Kind::Unknown("sing".into()));
+    let fault = envelope.open::<Query>().unwrap_err();
+    assert_eq!(fault.to_string(), "this is the method of query, not of sing (kind_mismatch)");
+}
+
+#[test]
+fn what_a_payload_says_beyond_its_fields_is_kept() {
+    assert_snapshot!(table("QueryEnvelope", &[
+        r#"{"question":"Who?","mood":{"tone":"kind","n":1.50},"max_tokens":0}"#,
+        r#"{"mood":1}"#,
+        r#"{"question":7}"#,
+        r#"{"question":"Who?","deadline_ms":-1}"#,
+        r#"{"question":"Who?","domain":null,"deadline_ms":null}"#,
+        "null",
+        r#"["Who?"]"#,
+    ]), @r#"
+    {"question":"Who?","mood":{"tone":"kind","n":1.50},"max_tokens":0}
+      -> {"question":"Who?","max_tokens":0,"mood":{"tone":"kind","n":1.50}}
+    {"mood":1}
+      -> error: missing field `question` at line 1 column 10
+    {"question":7}
+      -> error: invalid type: integer `7`, expected a string at line 1 column 13
+    {"question":"Who?","deadline_ms":-1}
+      -> error: invalid value: integer `-1`, expected u64 at line 1 column 35
+    {"question":"Who?","domain":null,"deadline_ms":null}
+      -> {"question":"Who?","max_tokens":0}
+    null
+      -> error: missing field `question` at line 1 column 4
+    ["Who?"]
+      -> error: invalid type: sequence, expected an object at line 1 column 1
+    "#);
+    assert_snapshot!(table("PingEnvelope", &["null", "{}", r#"{"nonce":"n"}"#, "7"]), @r#"
+    null
+      -> {}
+    {}
+      -> {}
+    {"nonce":"n"}
+      -> {"nonce":"n"}
+    7
+      -> error: invalid type: integer `7`, expected an object at line 1 column 1
+    "#);
+}
+
+#[test]
+fn what_is_left_out_has_a_default() {
+    assert_snapshot!(table("DelegateEnvelope", &[r#"{"task":"t"}"#]), @r#"
+    {"task":"t"}
+      -> {"task":"t","context":{},"priority":"normal"}
+    "#);
+    assert_snapshot!(table("NotifyEnvelope", &[r#"{"topic":"t"}"#, r#"{"data":1}"#]), @r#"
+    {"topic":"t"}
+      -> {"topic":"t","importance":"medium"}
+    {"data":1}
+      -> error: missing field `topic` at line 1 column 10
+    "#);
+    assert_snapshot!(table("CapabilitiesEnvelope", &[r#"{"agent_name":"n"}"#]), @r#"
+    {"agent_name":"n"}
+      -> {"agent_name":"n","domains":[],"channels":[],"tools":[],"max_concurrent_tasks":0}
+    "#);
+    assert_snapshot!(table("PongEnvelope", &[r#"{"status":"asleep"}"#, "{}"]), @r#"
+    {"status":"asleep"}
+      -> {"status":"asleep","uptime_secs":0,"active_tasks":0,"agent_name":""}
+    {}
+      -> error: missing field `status` at line 1 column 2
+    "#);
+    let silent: Delegate = serde_json::from_str(r#"{"task":"t"}"#).unwrap();
+    assert!(silent.wants_report());
+    assert!(!silent.report_back(false).wants_report());
+}
+
+#[test]
+fn an_outcome_says_what_went_wrong_in_any_form() {
+    let fault = |error: Value| Outcome::new(OutcomeStatus::Failed).error(error).fault();
+    assert_eq!(fault(json!({"code": "timeout"})).map(|fault| fault.code), Some(FaultCode::Timeout));
+    assert_eq!(fault(json!("it broke")), Some(Fault::internal("it broke")));
+    assert_eq!(fault(json!(7)), None);
+    let success: Outcome =
+        serde_json::from_str(r#"{"status":"completed","outcome":"o","error":null}"#).unwrap();
+    assert_eq!(success.fault(), None);
+}
+
+#[test]
+fn every_fault_has_a_number_and_the_number_leads_back() {
+    use FaultCode::*;
+    for code in [
+        NotAuthorized,
+        UnknownDomain,
+        Overloaded,
+        Internal,
+        Timeout,
+        Cancelled,
+        UnknownKind,
+        UnsupportedVersion,
+        InvalidParameter,
+        NotFound,
+        Unreachable,
+    ] {
+        assert_eq!(FaultCode::from_rpc(code.rpc_code()), code);
+    }
+    assert_eq!(KindMismatch.rpc_code(), ErrorCode::INVALID_PARAMS);
+    assert_eq!(Unknown("odd".into()).rpc_code(), ErrorCode::INTERNAL_ERROR);
+    assert_eq!(FaultCode::from_rpc(ErrorCode(7)), Internal);
+}
+
+#[test]
+fn a_raw_envelope_changes_no_byte_of_its_payload() {
+    let text =
+        r#"{"v":1,"id":"e","from":"a","to":"b","ts":1,"kind":"notify","ref":"r","payload":{ "x" : 1e2 }}"#;
+    let envelope: Envelope = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
+    assert_eq!(envelope.payload.get(), r#"{ "x" : 1e2 }"#);
+}
