@@ -2,4 +2,5 @@
 
 mod envelopes {
     mod asking;
+    mod directory;
 }

@@ -7,6 +7,7 @@ use duologue_schema::envelope::{AgentId, Ask, Carried, Envelope, EnvelopeId, Kin
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
 use crate::envelope::correspondent::Erased;
+use crate::envelope::discovery::Discovered;
 use crate::error::{Error, Result};
 
 /// The agent on the other side of a connection. Cheap to clone.
@@ -36,11 +37,12 @@ pub(crate) struct Link {
     theirs: OnceLock<DuologueCapabilities>,
     /// Who answers envelopes; `None` if this side was not set up for them.
     pub(crate) correspondent: Option<Arc<dyn Erased>>,
+    pub(crate) discovered: Discovered,
 }
 
 impl Link {
     pub(crate) fn new(peer: Peer, own: AgentId, correspondent: Option<Arc<dyn Erased>>) -> Self {
-        Link { peer, own, theirs: OnceLock::new(), correspondent }
+        Link { peer, own, theirs: OnceLock::new(), correspondent, discovered: Discovered::default() }
     }
 }
 

@@ -1,16 +1,16 @@
-//! Asking: `ping`, `query`, `discover`.
+//! Asking: `ping` and `query`.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use duologue_schema::envelope::{Ask, Capabilities, Discover, Envelope, Ping, Pong, Query, Response};
+use duologue_schema::envelope::{Ask, Envelope, Ping, Pong, Query, Response};
 
 use crate::error::{Error, Result};
 use crate::peer_agent::PeerAgent;
 
 /// How long `ping` and `discover` may take.
-const SHORT: Duration = Duration::from_secs(10);
+pub(super) const SHORT: Duration = Duration::from_secs(10);
 
 impl PeerAgent {
     /// Asks whether the other agent is there, and how busy it is.
@@ -20,15 +20,6 @@ impl PeerAgent {
     /// [`Error::NotSupported`], [`Error::Timeout`] after 10 seconds, and what the other agent answers.
     pub async fn ping(&self) -> Result<Pong> {
         self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
-    }
-
-    /// Asks what the other agent can do.
-    ///
-    /// # Errors
-    ///
-    /// As [`ping`](Self::ping).
-    pub async fn discover(&self) -> Result<Capabilities> {
-        self.ask(self.envelope(Discover::new()), SHORT).await.map(|reply| reply.payload)
     }
 
     /// A question, sent when it is awaited.

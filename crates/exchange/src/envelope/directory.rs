@@ -1,0 +1,90 @@
+//! Several agents at once: who knows about what, and news for all of them.
+
+use duologue_schema::Json;
+use duologue_schema::envelope::{Carried, Kind, Notify};
+
+use super::domain::familiarity;
+use crate::error::Result;
+use crate::peer_agent::PeerAgent;
+
+/// The agents one can turn to, each on a connection of its own.
+///
+/// ```no_run
+/// # async fn run(calendar: duologue_exchange::PeerAgent, kitchen: duologue_exchange::PeerAgent)
+/// # -> duologue_exchange::Result<()> {
+/// use duologue_exchange::envelope::Directory;
+///
+/// let mut agents = Directory::new();
+/// agents.add(calendar);
+/// agents.add(kitchen);
+/// if let Some(agent) = agents.who_handles("family.dinner").await.first() {
+///     println!("{}", agent.query("What is for dinner?").domain("family.dinner").await?.summary);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    agents: Vec<PeerAgent>,
+}
+
+impl Directory {
+    /// Nobody.
+    #[must_use]
+    pub fn new() -> Self {
+        Directory::default()
+    }
+
+    /// Adds an agent. What is asked of it is asked in the session it comes with.
+    pub fn add(&mut self, agent: PeerAgent) -> &mut Self {
+        self.agents.push(agent);
+        self
+    }
+
+    /// All of them, in the order they were added. Those whose connection has ended stay until
+    /// [`retain_connected`](Self::retain_connected).
+    #[must_use]
+    pub fn agents(&self) -> &[PeerAgent] {
+        &self.agents
+    }
+
+    /// Removes those whose connection has ended.
+    pub fn retain_connected(&mut self) {
+        self.agents.retain(|agent| !agent.rpc().is_closed());
+    }
+
+    /// Who says that it knows about `domain`, the one that says so most closely first: an agent for
+    /// `family.calendar` comes before one for `family`. An agent may well answer beyond what it declares.
+    ///
+    /// What the agents declare comes from [`discover`](PeerAgent::discover), so mostly from its cache. One
+    /// that does not answer is left out.
+    pub async fn who_handles(&self, domain: &str) -> Vec<PeerAgent> {
+        let declared = futures::future::join_all(self.agents.iter().map(PeerAgent::discover)).await;
+        let mut known: Vec<(usize, &PeerAgent)> = Vec::new();
+        for (agent, capabilities) in self.agents.iter().zip(declared) {
+            match capabilities {
+                Ok(capabilities) => {
+                    let best = capabilities.domains.iter().filter_map(|it| familiarity(it, domain)).max();
+                    known.extend(best.map(|familiarity| (familiarity, agent)));
+                }
+                Err(error) => tracing::debug!(?agent, %error, "an agent does not say what it knows about"),
+            }
+        }
+        known.sort_by_key(|(familiarity, _)| std::cmp::Reverse(*familiarity));
+        known.into_iter().map(|(_, agent)| agent.clone()).collect()
+    }
+
+    /// Tells all of them. What became of each comes back in the order of [`agents`](Self::agents): one that
+    /// is gone does not keep the news from the others.
+    pub async fn notify(&self, topic: &str, data: impl Into<Json>) -> Vec<Result<()>> {
+        let data = data.into();
+        futures::future::join_all(self.agents.iter().map(|agent| tell(agent, topic, data.clone()))).await
+    }
+}
+
+async fn tell(agent: &PeerAgent, topic: &str, data: Json) -> Result<()> {
+    agent.require_envelopes()?;
+    agent.require_session(Kind::Notify)?;
+    let envelope = agent.envelope(Notify::new(topic).data(data));
+    Ok(agent.rpc().notify(&Carried::new(agent.session().cloned(), envelope)).await?)
+}
