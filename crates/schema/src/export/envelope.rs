@@ -6,8 +6,60 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::nullable;
-use crate::envelope::{AgentId, Carried, Envelope, EnvelopeId, Kind, Payload, Reply, VERSION};
+use super::registry::{Definition, define, round_trip};
+use super::schemes::Scheme;
+use crate::envelope::{
+    Ack, AgentId, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode,
+    Importance, Kind, METHODS, Notify, Outcome, OutcomeStatus, Payload, Ping, Pong, Priority, Query, Reply,
+    Response, Status, VERSION,
+};
 use crate::{Json, SessionId};
+
+pub(super) const SCHEME: Scheme = Scheme {
+    name: "envelope",
+    methods: METHODS,
+    title: "Envelopes of Duologue, version 1: what `_session/<kind>` carries",
+    definitions,
+    refine: |_| {},
+};
+
+fn definitions() -> Vec<Definition> {
+    define! {
+        Ack, AgentId, Cancel, Capabilities, Delegate, Discover, EnvelopeId, Fault, FaultCode, Importance, Kind,
+        Notify, Outcome, OutcomeStatus, Ping, Pong, Priority, Query, Response, SessionId, Status,
+        Envelope as "Envelope" of Json,
+        Envelope as "AckEnvelope" of Ack,
+        Envelope as "CancelEnvelope" of Cancel,
+        Envelope as "CapabilitiesEnvelope" of Capabilities,
+        Envelope as "DelegateEnvelope" of Delegate,
+        Envelope as "DiscoverEnvelope" of Discover,
+        Envelope as "FaultEnvelope" of Fault,
+        Envelope as "NotifyEnvelope" of Notify,
+        Envelope as "OutcomeEnvelope" of Outcome,
+        Envelope as "PingEnvelope" of Ping,
+        Envelope as "PongEnvelope" of Pong,
+        Envelope as "QueryEnvelope" of Query,
+        Envelope as "ResponseEnvelope" of Response,
+        Carried as "AckParams" of Ack,
+        Carried as "CancelParams" of Cancel,
+        Carried as "CapabilitiesParams" of Capabilities,
+        Carried as "DelegateParams" of Delegate,
+        Carried as "DiscoverParams" of Discover,
+        Carried as "FaultParams" of Fault,
+        Carried as "NotifyParams" of Notify,
+        Carried as "OutcomeParams" of Outcome,
+        Carried as "PingParams" of Ping,
+        Carried as "PongParams" of Pong,
+        Carried as "QueryParams" of Query,
+        Carried as "ResponseParams" of Response,
+        Reply as "AckResult" of Ack,
+        Reply as "CapabilitiesResult" of Capabilities,
+        Reply as "FaultResult" of Fault,
+        Reply as "PongResult" of Pong,
+        Reply as "ResponseResult" of Response,
+    }
+    .into()
+}
 
 impl<P: Payload + JsonSchema> JsonSchema for Envelope<P> {
     fn schema_name() -> Cow<'static, str> {

@@ -1,9 +1,11 @@
 //! The types as JSON Schema, the methods as `meta.json`, and what tests need of both.
 
+mod dialogue;
 mod envelope;
 pub mod random;
 mod registry;
 mod schemes;
+mod work;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};

@@ -170,7 +170,7 @@ fn addable(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Number(number) => number.as_u64() == Some(0),
-        Value::String(text) => matches!(text.as_str(), "" | "object" | "normal" | "medium"),
+        Value::String(text) => matches!(text.as_str(), "" | "object" | "normal" | "medium" | "delivered"),
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.values().all(addable),
         Value::Bool(true) => false,

@@ -2,14 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::registry::{Definition, define, round_trip};
-use super::{generated, references};
-use crate::envelope::{
-    self, Ack, AgentId, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault,
-    FaultCode, Importance, Kind, Notify, Outcome, OutcomeStatus, Ping, Pong, Priority, Query, Reply,
-    Response, Status,
-};
-use crate::{Json, MethodRow, SessionId};
+use super::registry::Definition;
+use super::{dialogue, envelope, generated, references, work};
+use crate::MethodRow;
 
 /// A scheme of messages between agents.
 #[derive(Clone, Copy)]
@@ -19,19 +14,16 @@ pub struct Scheme {
     pub name: &'static str,
     /// Its methods.
     pub methods: &'static [MethodRow],
-    title: &'static str,
-    definitions: fn() -> Vec<Definition>,
+    pub(super) title: &'static str,
+    pub(super) definitions: fn() -> Vec<Definition>,
+    /// Adds what the Rust types do not say.
+    pub(super) refine: fn(&mut Map<String, Value>),
 }
 
 /// The schemes.
 #[must_use]
-pub fn schemes() -> [Scheme; 1] {
-    [Scheme {
-        name: "envelope",
-        methods: envelope::METHODS,
-        title: "Envelopes of Duologue, version 1: what `_session/<kind>` carries",
-        definitions: envelopes,
-    }]
+pub fn schemes() -> [Scheme; 3] {
+    [envelope::SCHEME, dialogue::SCHEME, work::SCHEME]
 }
 
 impl Scheme {
@@ -44,7 +36,9 @@ impl Scheme {
     /// The whole schema: at its root what its methods take and answer.
     #[must_use]
     pub fn document(&self) -> Value {
-        let all = generated(&self.definitions(), self.methods.iter());
+        let mut all = generated(&self.definitions(), self.methods.iter());
+        (self.refine)(&mut all);
+        all.values_mut().for_each(plain);
         let mut names: Vec<&str> = Vec::new();
         for name in self.methods.iter().flat_map(|row| std::iter::once(row.params).chain(row.result)) {
             if !names.contains(&name) {
@@ -73,40 +67,28 @@ impl Scheme {
     }
 }
 
-fn envelopes() -> Vec<Definition> {
-    define! {
-        Ack, AgentId, Cancel, Capabilities, Delegate, Discover, EnvelopeId, Fault, FaultCode, Importance, Kind,
-        Notify, Outcome, OutcomeStatus, Ping, Pong, Priority, Query, Response, SessionId, Status,
-        Envelope as "Envelope" of Json,
-        Envelope as "AckEnvelope" of Ack,
-        Envelope as "CancelEnvelope" of Cancel,
-        Envelope as "CapabilitiesEnvelope" of Capabilities,
-        Envelope as "DelegateEnvelope" of Delegate,
-        Envelope as "DiscoverEnvelope" of Discover,
-        Envelope as "FaultEnvelope" of Fault,
-        Envelope as "NotifyEnvelope" of Notify,
-        Envelope as "OutcomeEnvelope" of Outcome,
-        Envelope as "PingEnvelope" of Ping,
-        Envelope as "PongEnvelope" of Pong,
-        Envelope as "QueryEnvelope" of Query,
-        Envelope as "ResponseEnvelope" of Response,
-        Carried as "AckParams" of Ack,
-        Carried as "CancelParams" of Cancel,
-        Carried as "CapabilitiesParams" of Capabilities,
-        Carried as "DelegateParams" of Delegate,
-        Carried as "DiscoverParams" of Discover,
-        Carried as "FaultParams" of Fault,
-        Carried as "NotifyParams" of Notify,
-        Carried as "OutcomeParams" of Outcome,
-        Carried as "PingParams" of Ping,
-        Carried as "PongParams" of Pong,
-        Carried as "QueryParams" of Query,
-        Carried as "ResponseParams" of Response,
-        Reply as "AckResult" of Ack,
-        Reply as "CapabilitiesResult" of Capabilities,
-        Reply as "FaultResult" of Fault,
-        Reply as "PongResult" of Pong,
-        Reply as "ResponseResult" of Response,
+/// Makes descriptions of documentation: without its examples, and its links to Rust names as names.
+fn plain(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(Value::String(text)) = members.get_mut("description") {
+                *text = described(text);
+            }
+            members.values_mut().for_each(plain);
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain),
+        _ => {}
     }
-    .into()
+}
+
+fn described(doc: &str) -> String {
+    let mut rest = doc.split("\n\n```").next().unwrap_or_default();
+    let mut text = String::new();
+    while let Some((before, link)) = rest.split_once("[`") {
+        let Some((name, after)) = link.split_once("`]") else { break };
+        text.push_str(&format!("{before}`{name}`"));
+        let target = after.strip_prefix('(').and_then(|target| target.split_once(')'));
+        rest = target.map_or(after, |(_, after)| after);
+    }
+    text + rest
 }

@@ -1,0 +1,55 @@
+//! The schema of dialogue messages.
+
+use serde_json::{Map, Value, json};
+
+use super::registry::{Definition, define, round_trip};
+use super::schemes::Scheme;
+use super::{nullable, reference};
+use crate::SessionId;
+use crate::dialogue::{
+    AgentUri, Belief, BeliefUpdate, Content, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
+    DialogueRequest, DialogueResponse, ErrorContent, ID_CHARS, METHODS, Message, MessageType, Metadata,
+    Receipt, ReceiptStatus, URI_BYTES,
+};
+
+pub(super) const SCHEME: Scheme = Scheme {
+    name: "dialogue",
+    methods: METHODS,
+    title: "Dialogue messages of Duologue: what `_session/dialogue` carries",
+    definitions,
+    refine,
+};
+
+fn definitions() -> Vec<Definition> {
+    define! {
+        AgentUri, Belief, BeliefUpdate, Content, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
+        DialogueRequest, DialogueResponse, ErrorContent, Message, MessageType, Metadata, Receipt, ReceiptStatus,
+        SessionId,
+    }
+    .into()
+}
+
+fn refine(all: &mut Map<String, Value>) {
+    let mut set = |definition: &str, rules: Value| {
+        if let (Some(Value::Object(definition)), Value::Object(rules)) = (all.get_mut(definition), rules) {
+            definition.extend(rules);
+        }
+    };
+    for id in ["DialogueId", "DialogueMessageId"] {
+        set(id, json!({ "minLength": 1, "maxLength": ID_CHARS }));
+    }
+    set("AgentUri", json!({ "pattern": r"^agent://[^/\s?#\\]+[^\s?#\\]*$", "maxLength": URI_BYTES }));
+    let mut property = |definition: &str, property: &str, rules: Value| {
+        if let (Some(definition), Value::Object(rules)) = (all.get_mut(definition), rules)
+            && let Some(property) = definition["properties"][property].as_object_mut()
+        {
+            property.extend(rules);
+        }
+    };
+    property("Message", "timestamp", json!({ "format": "date-time" }));
+    property("Message", "interaction_step", json!({ "minimum": 1 }));
+    property("Belief", "confidence", json!({ "minimum": 0, "maximum": 1 }));
+    // They travel as they were written.
+    property("DialogueRequest", "message", reference("Message"));
+    property("DialogueResponse", "error", nullable(reference("Message")));
+}
