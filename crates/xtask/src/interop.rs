@@ -1,9 +1,11 @@
 //! `cargo xtask interop`: our client against agents on the official SDKs, and their clients against our agent,
 //! over the whole stable surface. `interop/surface.json` says what both sides send and expect; every program
-//! reports what it saw, one line a method or variant, and a cell counts only when both sides reported it.
+//! reports what it saw, one line a method or variant, and a cell counts only when both sides reported it. What agents
+//! say to each other has a table of its own.
 
 pub(crate) mod agent;
 pub(crate) mod client;
+pub(crate) mod exchange;
 mod extension;
 mod fence;
 mod install;
@@ -50,8 +52,11 @@ struct Pairing {
     agent: &'static str,
     lacks: Vec<String>,
     problem: Option<String>,
-    reports: [BTreeMap<String, Report>; 2],
+    reports: Reports,
 }
+
+/// What the client and the agent said, by row.
+type Reports = [BTreeMap<String, Report>; 2];
 
 /// What one side said about one row.
 #[derive(Default)]
@@ -61,12 +66,17 @@ struct Report {
 }
 
 /// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
-/// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command.
+/// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command, with
+/// `--exchange` only what agents say to each other.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new();
     match args.first().map(String::as_str) {
         Some("--real") => return real::run(&paths),
         Some("--recorded") => return recorded::run(&paths),
+        Some("--exchange") => {
+            install::ts(&paths)?;
+            return exchange::run(&paths);
+        }
         _ => {}
     }
     let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
@@ -83,32 +93,45 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let pairings = pairs.into_iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
     let fence = fence::check(&paths);
-    show(&rows, &pairings, &surface, fence)
+    show(&rows, &pairings, &surface, fence)?;
+    if args.is_empty() { exchange::run(&paths) } else { Ok(()) }
 }
 
 /// Runs one client against one agent and reads both reports.
 fn pair(paths: &Paths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
-    let dir = paths.target.join("runs").join(format!("{client}-drives-{agent}"));
+    let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());
+    let lacks: Vec<_> = known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect();
+    let (problem, reports) = drive(paths, [client, agent], ["client", "agent"], &lacks)?;
+    Ok(Pairing { client, agent, lacks, problem, reports })
+}
+
+/// Runs a client on one SDK with an agent on another, in a folder of their own. Returns what went wrong with the
+/// client, and what both reported.
+fn drive(
+    paths: &Paths,
+    [client, agent]: [&str; 2],
+    [client_role, agent_role]: [&str; 2],
+    lacks: &[String],
+) -> Result<(Option<String>, Reports)> {
+    let dir = paths.target.join("runs").join(format!("{client}-{client_role}-drives-{agent}"));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(dir.join("project/more"))?;
     let dir = dir.canonicalize()?;
-    let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());
-    let lacks: Vec<_> = known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect();
     let reports = [dir.join("client.jsonl"), dir.join("agent.jsonl")];
-    let agent_command = install::program(paths, agent, "agent")?;
-    let mut command = install::program(paths, client, "client")?;
+    let agent_command = install::program(paths, agent, agent_role)?;
+    let mut command = install::program(paths, client, client_role)?;
     command
         .arg(agent_command.get_program())
         .args(agent_command.get_args())
         .env("INTEROP_SURFACE", paths.sources.join("surface.json").canonicalize()?)
-        .env("INTEROP_CWD", dir.join("project"))
         .env("INTEROP_LACKS", lacks.join(","))
+        .env("INTEROP_CWD", dir.join("project"))
         .env("INTEROP_CLIENT_REPORT", &reports[0])
         .env("INTEROP_AGENT_REPORT", &reports[1])
         .stderr(File::create(dir.join("stderr.log"))?);
     let problem = finish(&mut command, LIMIT).err().map(|error| error.to_string());
     let [client_report, agent_report] = reports.map(|path| read_report(&path));
-    Ok(Pairing { client, agent, lacks, problem, reports: [client_report?, agent_report?] })
+    Ok((problem, [client_report?, agent_report?]))
 }
 
 /// Runs a command to its end, or kills it when its time is over.

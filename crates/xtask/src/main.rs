@@ -13,8 +13,13 @@ fn main() -> ExitCode {
         Some("interop") => interop::run(&args[1..]),
         Some("interop-agent") => interop::agent::main().map_err(Into::into),
         Some("interop-client") => interop::client::drive(&args[1..]),
+        Some("interop-exchange-agent") => interop::exchange::agent(),
+        Some("interop-exchange-client") => interop::exchange::client(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
-        _ => Err("cargo xtask interop [--peers | --real | --recorded] | schema [--check] | browser".into()),
+        _ => Err(
+            "cargo xtask interop [--peers | --real | --recorded | --exchange] | schema [--check] | browser"
+                .into(),
+        ),
     };
     outcome.map_or_else(fail, |()| ExitCode::SUCCESS)
 }

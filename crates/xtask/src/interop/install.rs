@@ -18,12 +18,24 @@ pub(super) fn peers(paths: &Paths) -> Result<()> {
             finish(cargo.arg("--target-dir").arg(target), LIMIT).map_err(|error| error.to_string())
         }
     });
-    npm(&paths.sources.join("ts"), &paths.target.join("ts"))?;
-    for name in ["surface.mjs", "agent.mjs", "client.mjs", "validate.mjs"] {
-        fs::copy(paths.sources.join("ts").join(name), paths.target.join("ts").join(name))?;
-    }
+    ts(paths)?;
     python(&paths.sources.join("python"), &paths.target.join("python"))?;
     rust.join().map_err(|_| "building the Rust peers panicked")??;
+    Ok(())
+}
+
+/// Makes the programs on the TypeScript SDK ready to run.
+pub(super) fn ts(paths: &Paths) -> Result<()> {
+    let (source, target) = (paths.sources.join("ts"), paths.target.join("ts"));
+    npm(&source, &target)?;
+    for entry in fs::read_dir(&source)? {
+        let program = entry?.path();
+        if let (Some(name), true) =
+            (program.file_name(), program.extension().is_some_and(|kind| kind == "mjs"))
+        {
+            fs::copy(&program, target.join(name))?;
+        }
+    }
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! `cargo xtask interop --real`: our client with real agents, and `acpx`, a real client, with our agent.
 //! A mock model answers; nothing leaves the machine but the installation.
 
+use super::exchange::quiet;
 use super::{Paths, Result, finish, install};
 use duologue_client::schema::{
     ClientCapabilities, Error, FileSystemCapabilities, PermissionOptionKind, ReadTextFileRequest,
     ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason,
     ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
 };
-use duologue_client::{Client, Command, Host, HostResult};
+use duologue_client::{Client, Command, Exchange, Host, HostResult};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -125,8 +126,9 @@ async fn drive(place: &Place, name: &str, argument: &str, existing: bool, port: 
     for (key, value) in environment(name, port) {
         command = command.env(key, value);
     }
-    let agent = Client::new(Editor).spawn(command).await?;
+    let agent = Client::new(Editor).exchange(Exchange::new()).spawn(command).await?;
     let session = agent.new_session(&place.project).await?;
+    quiet::refused(&session.peer_agent()).await?;
     let (mut updates, mut calls) = (0, 0);
     for prompt in ["Say hello".to_owned(), "SHELLTOOL".to_owned(), format!("WRITETOOL={}", file.display())] {
         let mut turn = session.prompt(prompt.as_str()).await?;

@@ -1,0 +1,17 @@
+// An agent on the official TypeScript SDK that takes envelopes, and sends its own when it is prompted.
+import { Readable, Writable } from "node:stream";
+import { agent, ndJsonStream } from "@agentclientprotocol/sdk";
+import { hook, introduced, offers, their } from "./exchange.mjs";
+import { tour } from "./exchange-tour.mjs";
+
+const app = agent({ name: "exchange" });
+app.onRequest("initialize", ({ params }) => {
+  introduced(params.clientCapabilities);
+  return { protocolVersion: 1, agentCapabilities: { _meta: offers } };
+});
+app.onRequest("session/new", () => ({ sessionId: (their.session = "session-ts") }));
+app.onRequest("session/prompt", async ({ client }) => {
+  await tour(client, process.env.INTEROP_AGENT_REPORT);
+  return { stopReason: "end_turn" };
+});
+hook(app).connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));

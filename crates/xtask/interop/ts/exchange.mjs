@@ -1,0 +1,131 @@
+// Envelopes on the SDK's hooks for methods of one's own, and nothing else: how they look, and what this peer answers.
+import { randomBytes, randomUUID } from "node:crypto";
+import { RequestError } from "@agentclientprotocol/sdk";
+
+/** What this peer says in `initialize`, and who it is. */
+export const own = randomBytes(16).toString("hex");
+export const offers = { duologue: { agentId: own, envelope: { v: [1] } } };
+/** What the other side said there, and the session both are in. */
+export const their = {};
+export const introduced = (capabilities) => {
+  their.offers = capabilities?._meta?.duologue;
+  their.id = their.offers?.agentId;
+};
+
+export const envelope = (kind, payload, ref = null) => ({
+  ...{ v: 1, id: randomUUID(), from: own, to: their.id, ts: Date.now() },
+  ...{ kind, ref, payload },
+});
+export const tell = (peer, kind, payload, ref) =>
+  peer.notify(`_session/${kind}`, { sessionId: their.session, envelope: envelope(kind, payload, ref) });
+
+/** The fault of an exchange: a JSON-RPC error with the whole envelope in it. */
+const fault = (ref, rpc, code, message, retryable = false) =>
+  new RequestError(rpc, message, { envelope: envelope("error", { code, message, retryable }, ref) });
+
+const MOST = 2;
+const CANCELLED = { code: "cancelled", message: "as you wish", retryable: false };
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const running = new Map();
+const news = [];
+/** Everything that came as a notification, and who waits for more. */
+export const inbox = [];
+let wake = () => {};
+let arrived = new Promise((resolve) => (wake = resolve));
+
+/** The notifications that belong to `ref`, as soon as there is one. */
+export async function about(ref, ms = 5000) {
+  const late = sleep(ms).then(() => "late");
+  for (;;) {
+    const found = inbox.filter((letter) => letter.ref === ref);
+    if (found.length > 0) return found;
+    if ((await Promise.race([arrived, late])) === "late") return found;
+  }
+}
+
+/** What is answered, by kind: the kind of the answer and its payload. */
+const answers = {
+  ping: () => ["pong", { status: running.size > 0 ? "busy" : "idle", uptime_secs: 1, active_tasks: running.size, agent_name: "ts" }],
+  discover: () => [
+    "capabilities",
+    { agent_name: "ts", domains: ["family.calendar"], channels: ["work.build"], tools: ["clock"], max_concurrent_tasks: MOST, model: "none" },
+  ],
+  async query({ id, payload }, peer) {
+    const answer = (summary, data = null) => ["response", { data, summary, tokens_used: 3, truncated: false }];
+    switch (payload.question) {
+      case "fault":
+        throw fault(id, -31004, "unknown_domain", "nobody knows");
+      case "plain fault":
+        throw new RequestError(-32602, "no envelope in here");
+      case "twice":
+        setTimeout(() => tell(peer, ...answer("again"), id), 20);
+        return answer("once");
+      case "by notification":
+        await tell(peer, ...answer("as a notification"), id);
+        return new Promise(() => {});
+      case "ended":
+        await tell(peer, "error", { code: "overloaded", message: "not today", retryable: true }, id);
+        return answer("too late");
+      case "late":
+        await sleep(400);
+        return answer("too late");
+      case "ask back":
+        return answer((await ask(peer, "query", { question: "echo", max_tokens: 0 })).payload.summary);
+      case "told":
+        return answer("the news", news);
+      default:
+        return answer("heard é世界 😀", payload);
+    }
+  },
+  async delegate({ id, payload }, peer) {
+    const { task, context, priority = "normal", report_back = true } = payload;
+    if (running.size >= MOST + (priority === "urgent" ? 1 : 0)) throw fault(id, -31005, "overloaded", "no room", true);
+    const error = { code: "not_authorized", message: "not for you", retryable: false };
+    const end = (kind, result) => {
+      if (running.delete(id) && report_back) return tell(peer, kind, result, id);
+    };
+    const result = (status, more) => end("result", { status, outcome: task, data: { context }, error: null, ...more });
+    if (task === "refuse") return ["ack", { accepted: false, reason: "no", error }];
+    running.set(id, () => end("error", CANCELLED));
+    if (task === "early") await result("completed");
+    else if (task === "fail") setTimeout(result, 20, "failed", { error });
+    else if (task === "partial") setTimeout(result, 20, "partial");
+    else if (task === "break") setTimeout(end, 20, "error", { code: "internal", message: "broke", retryable: true });
+    else if (task !== "wait") setTimeout(result, 20, "completed");
+    return ["ack", { accepted: true, estimated_ms: 20 }];
+  },
+  cancel({ ref }) {
+    const stop = running.get(ref);
+    if (!stop) return ["ack", { accepted: false, reason: "already finished", error: { code: "not_found", message: "already finished", retryable: false } }];
+    setTimeout(stop, 20);
+    return ["ack", { accepted: true }];
+  },
+};
+
+/** Hangs the answers on an app of the SDK, an agent's or a client's. */
+export function hook(app) {
+  for (const [kind, answer] of Object.entries(answers)) {
+    app.onRequest(`_session/${kind}`, asIs, async ({ params, client, agent }) => {
+      const [reply, payload] = await answer(params.envelope, client ?? agent);
+      return { envelope: envelope(reply, payload, params.envelope.id) };
+    });
+  }
+  for (const kind of ["notify", "result", "error", "pong", "response", "ack", "capabilities"]) {
+    app.onNotification(`_session/${kind}`, asIs, ({ params }) => {
+      if (kind === "notify") news.push(params.envelope.payload);
+      inbox.push(params.envelope);
+      wake();
+      arrived = new Promise((resolve) => (wake = resolve));
+    });
+  }
+  return app;
+}
+
+/** Asks the other side and returns the whole answer. */
+export async function ask(peer, kind, payload, change = {}) {
+  const asked = { ...envelope(kind, payload), ...change };
+  const params = { sessionId: their.session, envelope: asked };
+  return { asked, ...(await peer.request(`_session/${kind}`, params)).envelope };
+}
+
+const asIs = (params) => params;

@@ -1,0 +1,110 @@
+//! What agents say to each other, with a peer on the official TypeScript SDK that has nothing but the SDK's hooks for
+//! methods of one's own. Our client with its agent, its client with our agent, and within each pair both ask.
+
+mod answers;
+mod ends;
+pub(super) mod quiet;
+mod tour;
+
+use super::{OURS, Paths, Report, Result, drive};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+pub(crate) use ends::{agent, client};
+
+/// Who asks what a row of the table is about.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Both,
+    /// What our side never sends, or answers in one way only.
+    Theirs,
+    /// What our side never answers with.
+    Ours,
+}
+
+/// What is asked.
+const ROWS: &[(&str, By)] = &[
+    ("ping", By::Both),
+    ("ping, payload null and in no session", By::Theirs),
+    ("discover", By::Both),
+    ("query", By::Both),
+    ("query, refused", By::Both),
+    ("query, refused without an envelope", By::Ours),
+    ("query, asked back", By::Both),
+    ("query, missed", By::Theirs),
+    ("no v is v 1", By::Theirs),
+    ("v 2", By::Theirs),
+    ("wrong to", By::Theirs),
+    ("kind of another method", By::Theirs),
+    ("unknown kind", By::Theirs),
+    ("unknown session", By::Theirs),
+];
+
+/// Runs the two pairs and prints what came of them; fails when a cell is not what it should be.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+pub(super) fn run(paths: &Paths) -> Result<()> {
+    let (mut columns, mut notes, mut bad) = (Vec::new(), String::new(), 0);
+    for [client, agent] in [[OURS, "ts"], ["ts", OURS]] {
+        let (problem, reports) = drive(paths, [client, agent], ["exchange-client", "exchange-agent"], &[])?;
+        if let Some(problem) = problem {
+            bad += 1;
+            writeln!(notes, "the client {client} with the agent {agent}: {problem}")?;
+        }
+        let heads = [
+            [format!("{client} client"), format!("asks {agent}")],
+            [format!("{agent} agent"), format!("asks {client}")],
+        ];
+        let by = |asker| if asker == OURS { By::Ours } else { By::Theirs };
+        let ends = [by(client), by(agent)].into_iter().zip(heads).zip(reports);
+        columns.extend(ends.map(|((by, head), report)| Column { head, by, report }));
+    }
+    match quiet::check(paths) {
+        Ok(found) => writeln!(notes, "{found}")?,
+        Err(problem) => {
+            bad += 1;
+            writeln!(notes, "an agent that speaks no envelopes: {problem}")?;
+        }
+    }
+    let width = ROWS.iter().map(|(row, _)| row.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for line in [0, 1] {
+        write!(text, "{:width$}", "")?;
+        for column in &columns {
+            write!(text, "  {:15}", column.head[line])?;
+        }
+        writeln!(text)?;
+    }
+    for (row, by) in ROWS {
+        write!(text, "{row:width$}")?;
+        for column in &columns {
+            let (cell, problem) = column.cell(row, *by);
+            write!(text, "  {cell:15}")?;
+            if let Some(problem) = problem {
+                bad += 1;
+                writeln!(notes, "{}: {row}: {problem}", column.head.join(" "))?;
+            }
+        }
+        writeln!(text)?;
+    }
+    println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
+    if bad > 0 { Err(format!("{bad} things between agents are bad").into()) } else { Ok(()) }
+}
+
+/// What one end said about all that it asked.
+struct Column {
+    head: [String; 2],
+    by: By,
+    report: BTreeMap<String, Report>,
+}
+
+impl Column {
+    /// The cell of one row: what to print, and the problem if it is one.
+    fn cell(&self, row: &str, by: By) -> (&'static str, Option<String>) {
+        match self.report.get(row) {
+            Some(Report { problem: Some(problem), .. }) => ("FAIL", Some(problem.clone())),
+            Some(_) => ("ok", None),
+            None if by == By::Both || by == self.by => ("EMPTY", Some("no report".to_owned())),
+            None => ("-", None),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What our end asks of the other one, and what it expects: a line of the report for each row.
+
+use crate::interop::Result;
+use duologue_agent::PeerAgent;
+use duologue_agent::exchange::Error;
+use duologue_agent::exchange::envelope::{FaultCode, Status};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::time::Duration;
+
+/// What both ends answer to most questions.
+pub(super) const HEARD: &str = "heard é世界 😀";
+
+/// Goes through all of it and reports each row.
+pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
+    let mut report = OpenOptions::new().create(true).append(true).open(report)?;
+    let rows: Vec<(&str, BoxFuture<'_, Result<()>>)> = vec![
+        ("ping", ping(peer).boxed()),
+        ("discover", discover(peer).boxed()),
+        ("query", query(peer).boxed()),
+        ("query, refused", refused(peer).boxed()),
+        ("query, refused without an envelope", refused_plainly(peer).boxed()),
+        ("query, asked back", asked_back(peer).boxed()),
+    ];
+    for (row, run) in rows {
+        let outcome = tokio::time::timeout(Duration::from_secs(8), run).await;
+        let problem = match outcome {
+            Ok(outcome) => outcome.err().map(|error| error.to_string()),
+            Err(_) => Some("not done in 8 s".to_owned()),
+        };
+        writeln!(report, "{}", json!({"row": row, "ok": problem.is_none(), "detail": problem}))?;
+    }
+    Ok(())
+}
+
+fn same<T: PartialEq + Debug>(came: T, expected: T) -> Result<()> {
+    if came == expected { Ok(()) } else { Err(format!("{came:?} is not {expected:?}").into()) }
+}
+
+/// The fault of an answer, with its code, its message and whether to try again.
+fn fault<T: Debug>(answer: Result<T, Error>, code: FaultCode, message: &str, retryable: bool) -> Result<()> {
+    match answer {
+        Err(Error::Fault(fault)) => {
+            same((fault.code, fault.message.as_str(), fault.retryable), (code, message, retryable))
+        }
+        other => Err(format!("{other:?} is no fault of the other side").into()),
+    }
+}
+
+async fn ping(peer: &PeerAgent) -> Result<()> {
+    let pong = peer.ping().await?;
+    same((pong.status, pong.active_tasks, pong.agent_name.as_str()), (Status::Idle, 0, "ts"))
+}
+
+async fn discover(peer: &PeerAgent) -> Result<()> {
+    let capabilities = peer.discover().await?;
+    same(capabilities.agent_name.as_str(), "ts")?;
+    same(capabilities.max_concurrent_tasks, 2)?;
+    same(capabilities.domains, vec!["family.calendar".to_owned()])
+}
+
+async fn query(peer: &PeerAgent) -> Result<()> {
+    let query = peer.query("echo").domain("family.calendar").max_tokens(200).deadline(Duration::from_secs(5));
+    let answer = query.await?;
+    same((answer.summary.as_str(), answer.truncated), (HEARD, false))?;
+    let data: Value = answer.data.ok_or("no data")?.parse()?;
+    let sent =
+        json!({"question": "echo", "domain": "family.calendar", "max_tokens": 200, "deadline_ms": 5000});
+    same(data, sent)
+}
+
+async fn refused(peer: &PeerAgent) -> Result<()> {
+    fault(peer.query("fault").await, FaultCode::UnknownDomain, "nobody knows", false)
+}
+
+async fn refused_plainly(peer: &PeerAgent) -> Result<()> {
+    fault(peer.query("plain fault").await, FaultCode::InvalidParameter, "no envelope in here", false)
+}
+
+async fn asked_back(peer: &PeerAgent) -> Result<()> {
+    same(peer.query("ask back").await?.summary.as_str(), HEARD)
+}
