@@ -1,0 +1,413 @@
+//! What is written, and what is refused without a trace.
+#![cfg(unix)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use duologue_exchange::work::{ApplyError, ArtifactFault as Fault, apply_artifacts};
+use duologue_schema::Members;
+use duologue_schema::work::{Artifact, Context, Input, Output, Paths, Recommendation, Task};
+use proptest::prelude::*;
+
+/// A project whose feature root is `features/login`, beside files that are none of its business.
+struct Project {
+    folder: tempfile::TempDir,
+}
+
+impl Project {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in [
+            ("project/README.md", "read me"),
+            ("project/features/other/spec.md", "other"),
+            ("project/features/login/old.md", "old"),
+            ("project/features/login/deep/old.md", "deep"),
+            ("outside.md", "outside"),
+        ] {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        Project { folder }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("project")
+    }
+
+    fn feature(&self, path: &str) -> PathBuf {
+        self.root().join("features/login").join(path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.feature(path)).unwrap()
+    }
+
+    fn apply(&self, artifacts: &[Artifact]) -> Result<Vec<PathBuf>, ApplyError> {
+        self.apply_to("features/login", artifacts)
+    }
+
+    fn apply_to(&self, feature_root: &str, artifacts: &[Artifact]) -> Result<Vec<PathBuf>, ApplyError> {
+        apply_artifacts(self.root(), &input([(Paths::FEATURE_ROOT, feature_root)].into()), &output(artifacts))
+    }
+
+    /// Every file, folder and link, what it is and what is in it.
+    fn tree(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+        let mut tree = BTreeMap::new();
+        let mut folders = vec![self.folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                let content = if metadata.is_symlink() {
+                    fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+                } else if metadata.is_file() {
+                    fs::read(&path).unwrap()
+                } else {
+                    Vec::new()
+                };
+                if metadata.is_dir() {
+                    folders.push(path.clone());
+                }
+                tree.insert(path, (metadata.mode(), content));
+            }
+        }
+        tree
+    }
+
+    /// What is wrong with the artifacts, and with which. They must leave everything as it was.
+    fn refuses(&self, artifacts: &[Artifact]) -> (usize, Fault) {
+        let before = self.tree();
+        let error = self.apply(artifacts).expect_err("refused");
+        assert_eq!(self.tree(), before, "{error}");
+        match error {
+            ApplyError::Artifact { index, fault, left, .. } => {
+                assert_eq!(left, Vec::<String>::new());
+                (index, fault)
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+fn input(paths: Paths) -> Input {
+    Input::new(Context::new("login", "feature", 1), paths, Task::new("specify", Members::new()))
+}
+
+fn output(artifacts: &[Artifact]) -> Output {
+    Output::new(true, "", artifacts, Recommendation::Proceed)
+}
+
+fn create(path: &str) -> Artifact {
+    Artifact::create(path, "new")
+}
+
+fn update(path: &str) -> Artifact {
+    Artifact::update(path, "new")
+}
+
+#[test]
+fn paths_begin_at_the_project_or_at_the_feature() {
+    let project = Project::new();
+    let written = project
+        .apply(&[
+            create("features/login/a.md"),
+            create("b.md"),
+            create("./new/deep//c.md"),
+            create("features/other/d.md"),
+            create("features/login2/e.md"),
+            Artifact::create("ünï/\u{1f600}.md", ""),
+            update("old.md"),
+        ])
+        .unwrap();
+    let expected = ["a.md", "b.md", "new/deep/c.md", "features/other/d.md", "features/login2/e.md"];
+    for (path, written) in expected.iter().zip(&written) {
+        assert_eq!(*written, Path::new("features/login").join(path));
+        assert_eq!(project.read(path), "new");
+    }
+    assert_eq!((project.read("ünï/\u{1f600}.md"), project.read("old.md")), (String::new(), "new".to_owned()));
+    assert!(!project.tree().keys().any(|path| path.to_string_lossy().contains(".duologue-")));
+}
+
+#[test]
+fn a_feature_root_that_is_not_there_is_made() {
+    let project = Project::new();
+    let written =
+        project.apply_to("./features/new/", &[create("features/new/a.md"), create("b.md")]).unwrap();
+    assert_eq!(written, [Path::new("features/new/a.md"), Path::new("features/new/b.md")]);
+    // The project itself can be one.
+    project.apply_to(".", &[update("README.md")]).unwrap();
+    assert_eq!(fs::read_to_string(project.root().join("README.md")).unwrap(), "new");
+}
+
+#[test]
+fn nothing_to_write_asks_for_nothing() {
+    assert_eq!(apply_artifacts("/nowhere", &input(Paths::new()), &output(&[])).unwrap().len(), 0);
+}
+
+#[test]
+fn the_feature_root_is_a_folder_of_the_project() {
+    let project = Project::new();
+    symlink("other", project.root().join("features/link")).unwrap();
+    let before = project.tree();
+    let fault = |root: &str| match project.apply_to(root, &[create("a.md")]) {
+        Err(ApplyError::FeatureRoot { path, fault }) if path == root => fault,
+        other => panic!("{root}: {other:?}"),
+    };
+    let absolute = project.root().join("features/login");
+    assert!(matches!(fault(absolute.to_str().unwrap()), Fault::Absolute));
+    assert!(matches!(fault("/"), Fault::Absolute));
+    assert!(matches!(fault("features/../.."), Fault::LeadsUp));
+    assert!(matches!(fault(".."), Fault::LeadsUp));
+    assert!(matches!(fault(""), Fault::Empty));
+    assert!(matches!(fault("features\\login"), Fault::BadCharacter));
+    assert!(matches!(fault("features/link"), Fault::Link { name } if name == "link"));
+    assert!(matches!(fault("features/link/deeper"), Fault::Link { .. }));
+    assert!(matches!(fault("README.md"), Fault::NotAFolder { name } if name == "README.md"));
+
+    let nowhere = apply_artifacts(project.root(), &input(Paths::new()), &output(&[create("a.md")]));
+    assert!(matches!(nowhere, Err(ApplyError::NoFeatureRoot)));
+    let paths = Paths::from([(Paths::FEATURE_ROOT, "features")]);
+    let gone = apply_artifacts(project.root().join("gone"), &input(paths), &output(&[create("a.md")]));
+    assert!(matches!(gone, Err(ApplyError::Project { .. })));
+    assert_eq!(project.tree(), before);
+}
+
+#[test]
+fn paths_that_are_none() {
+    let project = Project::new();
+    for (path, expected) in [
+        ("", "Empty"),
+        ("/etc/passwd", "Absolute"),
+        ("//x", "Absolute"),
+        ("../spec.md", "LeadsUp"),
+        ("a/../../../x", "LeadsUp"),
+        ("features/login/../other/spec.md", "LeadsUp"),
+        ("..", "LeadsUp"),
+        ("a/..", "LeadsUp"),
+        ("..\\x", "BadCharacter"),
+        ("a\0b", "BadCharacter"),
+        ("deep/", "NotAFile"),
+        ("new/.", "NotAFile"),
+        (".", "NotAFile"),
+        ("features/login", "NotAFile"),
+        ("features/login/", "NotAFile"),
+    ] {
+        for artifact in [create(path), update(path)] {
+            // One that is fine comes before it, and another after it.
+            let (index, fault) = project.refuses(&[create("fine.md"), artifact, update("old.md")]);
+            assert_eq!((index, format!("{fault:?}").as_str()), (1, expected), "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn what_fails_half_way_is_taken_back() {
+    let project = Project::new();
+    let long = "x".repeat(300);
+    // No name may be that long; the folders before it are made by then, and the first file is written.
+    let (index, fault) =
+        project.refuses(&[create("new/a.md"), update("old.md"), create(&format!("b/c/{long}"))]);
+    assert!(index == 2 && matches!(fault, Fault::Io(_)), "{fault}");
+    // A folder that takes no new files. Root may write anywhere.
+    fs::set_permissions(project.feature("deep"), PermissionsExt::from_mode(0o555)).unwrap();
+    if fs::write(project.feature("deep/probe"), "").is_err() {
+        let (index, fault) = project.refuses(&[create("new/a.md"), update("deep/old.md")]);
+        assert!(index == 1 && matches!(fault, Fault::Io(_)), "{fault}");
+    }
+}
+
+#[test]
+fn create_and_update_want_what_they_say() {
+    let project = Project::new();
+    fs::create_dir(project.feature("folder")).unwrap();
+    let refused =
+        |artifact: Artifact| match project.refuses(&[update("old.md"), create("new/a.md"), artifact]) {
+            (2, fault) => fault,
+            other => panic!("{other:?}"),
+        };
+    assert!(matches!(refused(create("deep/old.md")), Fault::Exists));
+    assert!(matches!(refused(create("folder")), Fault::Exists));
+    assert!(matches!(refused(update("none.md")), Fault::Missing));
+    assert!(matches!(refused(update("none/none.md")), Fault::Missing));
+    assert!(matches!(refused(update("folder")), Fault::NotAFile));
+    assert!(matches!(refused(create("deep/old.md/x")), Fault::NotAFolder { name } if name == "old.md"));
+    for operation in ["append", "Create", ""] {
+        let fault = refused(Artifact::new("x.md", operation, "new"));
+        assert!(matches!(fault, Fault::UnknownOperation(name) if name == operation));
+    }
+}
+
+#[test]
+fn artifacts_do_not_stand_in_each_others_way() {
+    let project = Project::new();
+    let refused = |one: Artifact, other: Artifact| {
+        let first = one.path.clone();
+        match project.refuses(&[one, create("between.md"), other]) {
+            (2, Fault::Clash { with }) if with == first => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    refused(create("a.md"), create("a.md"));
+    refused(create("a.md"), create("./a.md"));
+    refused(create("a.md"), create("features/login/a.md"));
+    refused(create("a.md"), update("a.md"));
+    refused(update("old.md"), update("old.md"));
+    refused(create("a"), create("a/b"));
+    refused(create("a/b/c"), create("a"));
+    // Names that only begin alike are other names.
+    project.apply(&[create("a"), create("ab"), create("a.b/c"), create("a b")]).unwrap();
+}
+
+#[test]
+fn links_are_not_followed() {
+    let project = Project::new();
+    symlink("../../../outside.md", project.feature("file.md")).unwrap();
+    symlink("old.md", project.feature("inside.md")).unwrap();
+    symlink("nowhere", project.feature("dangling.md")).unwrap();
+    symlink("../..", project.feature("up")).unwrap();
+    symlink("deep", project.feature("down")).unwrap();
+    symlink("/etc", project.feature("etc")).unwrap();
+    symlink("around", project.feature("around")).unwrap();
+    for name in ["file.md", "inside.md", "dangling.md", "around", "etc"] {
+        for artifact in [create(name), update(name)] {
+            let (index, fault) = project.refuses(&[create("fine.md"), artifact]);
+            assert!(index == 1 && matches!(&fault, Fault::Link { name: link } if link == name), "{fault}");
+        }
+    }
+    for way in ["up/x.md", "up/README.md", "down/old.md", "down/new.md", "etc/x", "around/x", "dangling.md/x"]
+    {
+        for artifact in [create(way), update(way)] {
+            assert!(matches!(project.refuses(&[artifact]), (0, Fault::Link { .. })), "{way}");
+        }
+    }
+}
+
+#[test]
+fn other_names_of_a_file_keep_its_content() {
+    let project = Project::new();
+    let outside = project.folder.path().join("outside.md");
+    fs::hard_link(&outside, project.feature("also.md")).unwrap();
+    project.apply(&[update("also.md")]).unwrap();
+    assert_eq!(
+        (project.read("also.md"), fs::read_to_string(outside).unwrap()),
+        ("new".into(), "outside".into())
+    );
+}
+
+#[test]
+fn an_update_keeps_the_permissions() {
+    let project = Project::new();
+    for mode in [0o755, 0o600, 0o444] {
+        fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(mode)).unwrap();
+        project.apply(&[update("old.md")]).unwrap();
+        assert_eq!(fs::metadata(project.feature("old.md")).unwrap().mode() & 0o777, mode);
+    }
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let project = Project::new();
+    let says = |artifact: Artifact| project.apply(&[artifact]).unwrap_err().to_string();
+    assert_eq!(says(create("old.md")), r#"artifact "old.md" is to be created but exists; update it instead"#);
+    assert_eq!(says(create("../x")), r#"artifact "../x" leads up by `..`; name the place itself"#);
+    assert_eq!(
+        project.apply_to("/x", &[create("a")]).unwrap_err().to_string(),
+        r#"feature_root "/x" is absolute; begin at the root of the project or of the feature"#
+    );
+}
+
+/// Whatever is exchanged for a link meanwhile, nothing outside changes, and what is refused leaves nothing.
+#[test]
+fn links_that_come_and_go() {
+    let project = Project::new();
+    let outside = project.folder.path().join("elsewhere");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("old.md"), "outside").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let racer = std::thread::spawn({
+        let (folder, parked, file) =
+            (project.feature("deep"), project.feature("parked"), project.feature("old.md"));
+        let (stop, target) = (stop.clone(), outside.clone());
+        let mut turns = [0, 100, 1000, 3000].into_iter().cycle();
+        move || {
+            while !stop.load(Ordering::SeqCst) {
+                fs::rename(&folder, &parked).unwrap();
+                symlink(&target, &folder).unwrap();
+                fs::remove_file(&folder).unwrap();
+                fs::rename(&parked, &folder).unwrap();
+                let beside = file.with_extension("beside");
+                symlink(target.join("old.md"), &beside).unwrap();
+                fs::rename(&beside, &file).unwrap();
+                fs::write(&beside, "old").unwrap();
+                fs::rename(&beside, &file).unwrap();
+                // Long enough for some to get through.
+                std::thread::sleep(Duration::from_micros(turns.next().unwrap()));
+            }
+        }
+    });
+    let (mut written, mut refused) = (0, 0);
+    for _ in 0..2000 {
+        match project.apply(&[update("deep/old.md"), update("old.md"), create("other.md")]) {
+            Ok(_) => {
+                written += 1;
+                fs::remove_file(project.feature("other.md")).unwrap();
+            }
+            Err(_) => refused += 1,
+        }
+        assert!(!project.feature("other.md").exists());
+    }
+    stop.store(true, Ordering::SeqCst);
+    racer.join().unwrap();
+    assert!(written > 0 && refused > 0, "{written} written, {refused} refused");
+    assert_eq!(fs::read_to_string(outside.join("old.md")).unwrap(), "outside");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert!(!project.tree().keys().any(|path| path.to_string_lossy().contains(".duologue-")));
+}
+
+fn some_artifact() -> impl Strategy<Value = Artifact> {
+    let part = proptest::sample::select(vec![
+        "a", "b", "old.md", "deep", "link", "features", "login", ".", "", "..", "é",
+    ]);
+    let operation = prop_oneof![4 => Just("create"), 4 => Just("update"), 1 => Just("delete")];
+    (proptest::collection::vec(part, 1..4), operation, "[a-z]{0,3}")
+        .prop_map(|(parts, operation, content)| Artifact::new(parts.join("/"), operation, content))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Either every artifact is where it belongs and nothing else has changed, or nothing has.
+    #[test]
+    fn all_or_nothing(artifacts in proptest::collection::vec(some_artifact(), 1..5)) {
+        let project = Project::new();
+        symlink("../../README.md", project.feature("link")).unwrap();
+        let before = project.tree();
+        match project.apply(&artifacts) {
+            Err(_) => prop_assert_eq!(project.tree(), before),
+            Ok(written) => {
+                let mut after = project.tree();
+                let feature = project.root().join("features/login");
+                for (path, artifact) in written.iter().zip(&artifacts) {
+                    let path = project.root().join(path);
+                    prop_assert!(path.starts_with(&feature) && path != feature);
+                    let (_, content) = after.remove(&path).expect("written");
+                    prop_assert_eq!(content, artifact.content.as_bytes());
+                    prop_assert_eq!(before.contains_key(&path), artifact.operation.as_str() == "update");
+                }
+                for (path, what) in &after {
+                    let made = written.iter().any(|file| project.root().join(file).starts_with(path));
+                    prop_assert!(before.get(path) == Some(what) || (made && path.starts_with(&feature)));
+                }
+                for path in before.keys() {
+                    prop_assert!(path.symlink_metadata().is_ok());
+                }
+            }
+        }
+    }
+}
