@@ -1,0 +1,156 @@
+//! Who may ask whom for what, once it is known who asks.
+
+use duologue_schema::dialogue::{AgentUri, Message, MessageType};
+
+/// The messages that are taken, by sender, recipient and task. It is looked at after the signature, so the
+/// sender is who it says it is.
+///
+/// A message is taken if one rule allows it. Without any rule, none is; [`everyone`](Self::everyone) is what a
+/// verifier has that is given no list.
+///
+/// ```
+/// use duologue_exchange::dialogue::{Allow, AllowList};
+///
+/// let list = AllowList::new()
+///     .rule(Allow::sender("agent://buyer.example").task("getCarDetails").task("negotiatePrice"))
+///     .rule(Allow::anyone().to("agent://cars.example/info"));
+/// # let _ = list;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AllowList {
+    rules: Vec<Allow>,
+}
+
+impl AllowList {
+    /// A list that allows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        AllowList::default()
+    }
+
+    /// A list that allows everything.
+    #[must_use]
+    pub fn everyone() -> Self {
+        AllowList::new().rule(Allow::anyone())
+    }
+
+    /// Allows what `rule` allows, too.
+    #[must_use]
+    pub fn rule(mut self, rule: Allow) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Whether a rule allows the message.
+    #[must_use]
+    pub fn allows(&self, message: &Message) -> bool {
+        self.rules.iter().any(|rule| rule.allows(message))
+    }
+}
+
+/// One rule of an [`AllowList`]. What it does not name may be anything.
+#[derive(Clone, Debug)]
+pub struct Allow {
+    sender: Option<AgentUri>,
+    recipients: Vec<AgentUri>,
+    tasks: Vec<String>,
+}
+
+impl Allow {
+    /// Allows messages of this sender.
+    #[must_use]
+    pub fn sender(sender: impl Into<AgentUri>) -> Self {
+        Allow { sender: Some(sender.into()), ..Allow::anyone() }
+    }
+
+    /// Allows messages of every sender.
+    #[must_use]
+    pub fn anyone() -> Self {
+        Allow { sender: None, recipients: Vec::new(), tasks: Vec::new() }
+    }
+
+    /// Only messages to this recipient, and others that are named in the same way.
+    #[must_use]
+    pub fn to(mut self, recipient: impl Into<AgentUri>) -> Self {
+        self.recipients.push(recipient.into());
+        self
+    }
+
+    /// Only messages about this task, and others that are named in the same way.
+    ///
+    /// An `error` or `termination` asks for nothing, and passes if it names no task.
+    #[must_use]
+    pub fn task(mut self, task: impl Into<String>) -> Self {
+        self.tasks.push(task.into());
+        self
+    }
+
+    fn allows(&self, message: &Message) -> bool {
+        let sender = self.sender.as_ref().is_none_or(|sender| *sender == message.sender_id);
+        let recipient = self.recipients.is_empty() || self.recipients.contains(&message.recipient_id);
+        let task = match &message.content.task {
+            Some(task) => self.tasks.is_empty() || self.tasks.contains(task),
+            None => {
+                let asks_nothing =
+                    matches!(message.message_type, MessageType::Error | MessageType::Termination);
+                self.tasks.is_empty() || asks_nothing
+            }
+        };
+        sender && recipient && task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::dialogue::Content;
+
+    use super::*;
+
+    fn message(sender: &str, recipient: &str, task: Option<&str>) -> Message {
+        let message =
+            Message::new("m", "s", sender, recipient, "2026-03-01T12:00:00Z", 1, MessageType::Request);
+        match task {
+            Some(task) => message.content(Content::new().task(task)),
+            None => message,
+        }
+    }
+
+    #[test]
+    fn a_rule_has_to_fit_in_all_it_names() {
+        let list = AllowList::new()
+            .rule(Allow::sender("agent://a").to("agent://x").to("agent://y").task("buy").task("sell"))
+            .rule(Allow::sender("agent://b"));
+        let allows = |sender, recipient, task| list.allows(&message(sender, recipient, task));
+        assert!(allows("agent://a", "agent://x", Some("buy")));
+        assert!(allows("agent://a", "agent://y", Some("sell")));
+        assert!(!allows("agent://a", "agent://z", Some("buy")));
+        assert!(!allows("agent://a", "agent://x", Some("lend")));
+        assert!(!allows("agent://a", "agent://x", None));
+        assert!(allows("agent://b", "agent://z", None));
+        assert!(!allows("agent://c", "agent://x", Some("buy")));
+        // Texts are compared whole: no prefix of a URI stands for what is below it.
+        assert!(!allows("agent://b/c", "agent://z", None));
+    }
+
+    #[test]
+    fn goodbyes_name_no_task() {
+        let list = AllowList::new().rule(Allow::sender("agent://a").task("buy"));
+        for (kind, allowed) in [
+            (MessageType::Termination, true),
+            (MessageType::Error, true),
+            (MessageType::Confirm, false),
+            (MessageType::Unknown("shout".into()), false),
+        ] {
+            let mut message = message("agent://a", "agent://x", None);
+            message.message_type = kind;
+            assert_eq!(list.allows(&message), allowed, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn no_rule_allows_nothing() {
+        let message = message("agent://a", "agent://x", None);
+        assert!(!AllowList::new().allows(&message));
+        assert!(AllowList::everyone().allows(&message));
+    }
+}

@@ -1,0 +1,336 @@
+//! The form of a message that is signed: strict JSON, written as RFC 8785 has it.
+//!
+//! Canonical JSON knows one number type and one value a key. What another reader could take for something
+//! else, two values under one key or an integer that no double holds, is refused before it is signed and
+//! before it is verified.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Deepest nesting of lists and objects in a message.
+pub const MAX_DEPTH: usize = 64;
+/// Largest integer in a message, and with a minus the smallest. Larger numbers travel as strings.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+
+/// Writes `json` in canonical form.
+///
+/// ```
+/// use duologue_exchange::dialogue::canonical;
+///
+/// assert_eq!(canonical(r#"{ "b": 1.50, "a": "\u20ac" }"#)?, r#"{"a":"€","b":1.5}"#);
+/// assert!(canonical(r#"{ "a": 1, "a": 2 }"#).is_err());
+/// # Ok::<(), duologue_exchange::dialogue::CanonicalFault>(())
+/// ```
+///
+/// # Errors
+///
+/// When `json` is not JSON, or not strict: a key that is there twice, an integer beyond [`MAX_INTEGER`],
+/// more than [`MAX_DEPTH`] levels.
+pub fn canonical(json: &str) -> Result<String, CanonicalFault> {
+    write(&strict(json)?)
+}
+
+/// Why a text has no canonical form here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CanonicalFault {
+    /// It is no JSON, or a number in it is no double, or half a surrogate pair is in it.
+    #[error("not JSON: {0}")]
+    Json(String),
+    /// An object has two values for one key.
+    #[error("the key {0:?} is there twice")]
+    DuplicateKey(String),
+    /// An integer that not every reader reads alike; send it as a string.
+    #[error("the integer {0} is beyond 2^53; send it as a string")]
+    BigInteger(String),
+    /// More than [`MAX_DEPTH`] levels.
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// It is not an object, as a message is.
+    #[error("a message is an object")]
+    NoObject,
+}
+
+/// A message on its way to be signed or verified.
+pub(super) struct Signable {
+    /// Its members without `signature`.
+    pub(super) members: Map<String, Value>,
+    /// Its `signature`, if it has any that is not null.
+    pub(super) signature: Option<Value>,
+    /// Its canonical form without `signature`.
+    pub(super) canonical: String,
+}
+
+impl Signable {
+    pub(super) fn read(json: &str) -> Result<Self, CanonicalFault> {
+        let Value::Object(mut members) = strict(json)? else { return Err(CanonicalFault::NoObject) };
+        let signature = members.remove("signature").filter(|signature| !signature.is_null());
+        let message = Value::Object(members);
+        let canonical = write(&message)?;
+        let Value::Object(members) = message else { return Err(CanonicalFault::NoObject) };
+        Ok(Signable { members, signature, canonical })
+    }
+
+    /// The text of a member, if it is a text.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.members.get(key)?.as_str()
+    }
+}
+
+fn write(value: &Value) -> Result<String, CanonicalFault> {
+    serde_json_canonicalizer::to_string(value).map_err(|error| CanonicalFault::Json(error.to_string()))
+}
+
+fn strict(json: &str) -> Result<Value, CanonicalFault> {
+    let mut fault = None;
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let value = Strict { depth: 0, fault: &mut fault }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
+    match (value, fault) {
+        (_, Some(fault)) => Err(fault),
+        (Err(error), None) => Err(CanonicalFault::Json(error.to_string())),
+        (Ok(value), None) => match big_integer(json) {
+            Some(integer) => Err(CanonicalFault::BigInteger(integer.chars().take(40).collect())),
+            None => Ok(value),
+        },
+    }
+}
+
+/// The first integer in `json`, which is JSON, that is too big. A tree would no longer tell it from a
+/// double.
+fn big_integer(json: &str) -> Option<&str> {
+    let bytes = json.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let start = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                while bytes.get(at).is_some_and(|byte| *byte != b'"') {
+                    at += 1 + usize::from(bytes[at] == b'\\');
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                while matches!(bytes.get(at), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) {
+                    at += 1;
+                }
+                let number = json.get(start..at)?;
+                let digits = number.trim_start_matches('-');
+                let integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+                if integer && digits.parse::<u64>().map_or(true, |integer| integer > MAX_INTEGER) {
+                    return Some(number);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads a value and notes what a lenient reader would pass over.
+struct Strict<'a> {
+    depth: usize,
+    fault: &'a mut Option<CanonicalFault>,
+}
+
+impl Strict<'_> {
+    fn inner<E: serde::de::Error>(&mut self) -> Result<Strict<'_>, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.refuse(CanonicalFault::TooDeep));
+        }
+        Ok(Strict { depth: self.depth + 1, fault: self.fault })
+    }
+
+    fn refuse<E: serde::de::Error>(&mut self, fault: CanonicalFault) -> E {
+        *self.fault = Some(fault);
+        E::custom("not strict")
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self.inner()?)? {
+            items.push(item);
+        }
+        Ok(items.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if members.contains_key(&key) {
+                return Err(self.refuse(CanonicalFault::DuplicateKey(key.chars().take(40).collect())));
+            }
+            let value = map.next_value_seed(self.inner()?)?;
+            members.insert(key, value);
+        }
+        Ok(members.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8785, 3.2.2: the example, and the bytes of 3.2.4.
+    #[test]
+    fn the_values_of_the_rfc() {
+        let json = r#"{
+            "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+            "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+            "literals": [null, true, false]
+        }"#;
+        let bytes = "
+            7b 22 6c 69 74 65 72 61 6c 73 22 3a 5b 6e 75 6c 6c 2c 74 72
+            75 65 2c 66 61 6c 73 65 5d 2c 22 6e 75 6d 62 65 72 73 22 3a
+            5b 33 33 33 33 33 33 33 33 33 2e 33 33 33 33 33 33 33 2c 31
+            65 2b 33 30 2c 34 2e 35 2c 30 2e 30 30 32 2c 31 65 2d 32 37
+            5d 2c 22 73 74 72 69 6e 67 22 3a 22 e2 82 ac 24 5c 75 30 30
+            30 66 5c 6e 41 27 42 5c 22 5c 5c 5c 5c 5c 22 2f 22 7d";
+        let bytes: Vec<u8> =
+            bytes.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        assert_eq!(canonical(json).unwrap().into_bytes(), bytes);
+    }
+
+    /// RFC 8785, 3.2.3: keys are sorted by their UTF-16 units.
+    #[test]
+    fn the_order_of_keys_of_the_rfc() {
+        let json = r#"{
+            "\u20ac": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh",
+            "1": "One", "\ud83d\ude00": "Emoji: Grinning Face", "\u0080": "Control",
+            "\u00f6": "Latin Small Letter O With Diaeresis"
+        }"#;
+        let sorted = canonical(json).unwrap();
+        let names = ["Carriage Return", "One", "Control", "Latin Small", "Euro Sign", "Emoji", "Hebrew"];
+        let places: Vec<usize> = names.iter().map(|name| sorted.find(name).unwrap()).collect();
+        assert!(places.is_sorted(), "{sorted}");
+    }
+
+    /// RFC 8785, appendix B: doubles by their bits.
+    #[test]
+    fn the_numbers_of_the_rfc() {
+        for (bits, expected) in [
+            (0x0000000000000000, "0"),
+            (0x8000000000000000, "0"),
+            (0x0000000000000001, "5e-324"),
+            (0x8000000000000001, "-5e-324"),
+            (0x7fefffffffffffff, "1.7976931348623157e+308"),
+            (0xffefffffffffffff, "-1.7976931348623157e+308"),
+            (0x4340000000000000, "9007199254740992"),
+            (0xc340000000000000, "-9007199254740992"),
+            (0x4430000000000000, "295147905179352830000"),
+            (0x44b52d02c7e14af5, "9.999999999999997e+22"),
+            (0x44b52d02c7e14af6, "1e+23"),
+            (0x44b52d02c7e14af7, "1.0000000000000001e+23"),
+            (0x444b1ae4d6e2ef4e, "999999999999999700000"),
+            (0x444b1ae4d6e2ef4f, "999999999999999900000"),
+            (0x444b1ae4d6e2ef50, "1e+21"),
+            (0x3eb0c6f7a0b5ed8c, "9.999999999999997e-7"),
+            (0x3eb0c6f7a0b5ed8d, "0.000001"),
+            (0x41b3de4355555553, "333333333.3333332"),
+            (0x41b3de4355555554, "333333333.33333325"),
+            (0x41b3de4355555555, "333333333.3333333"),
+            (0x41b3de4355555556, "333333333.3333334"),
+            (0x41b3de4355555557, "333333333.33333343"),
+            (0xbecbf647612f3696, "-0.0000033333333333333333"),
+            (0x43143ff3c1cb0959, "1424953923781206.2"),
+        ] {
+            let number = f64::from_bits(bits);
+            // With an exponent, so that it is a double for every reader.
+            assert_eq!(canonical(&format!("{number:e}")).as_deref(), Ok(expected), "{bits:x}");
+        }
+        for no_number in ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"] {
+            assert!(matches!(canonical(no_number), Err(CanonicalFault::Json(_))), "{no_number}");
+        }
+    }
+
+    #[test]
+    fn keys_are_there_once_at_any_depth() {
+        for json in [r#"{"a":1,"a":1}"#, r#"[{"b":{"a":1,"x":[],"\u0061":2}}]"#] {
+            assert_eq!(canonical(json), Err(CanonicalFault::DuplicateKey("a".into())), "{json}");
+        }
+        assert!(canonical(r#"{"a":{"a":1},"b":{"a":1},"A":0}"#).is_ok());
+    }
+
+    #[test]
+    fn integers_are_what_a_double_holds() {
+        for integer in ["9007199254740991", "-9007199254740991", "0", "-0", "1e30", "9007199254740993.0"] {
+            assert!(canonical(&format!(r#"{{"a":[{integer}]}}"#)).is_ok(), "{integer}");
+        }
+        for integer in
+            ["9007199254740992", "-9007199254740993", "18446744073709551616", "-9223372036854775809"]
+        {
+            let fault = Err(CanonicalFault::BigInteger(integer.into()));
+            assert_eq!(canonical(&format!(r#"{{"a":[{integer}]}}"#)), fault);
+            // In a string it is only text, whatever surrounds it.
+            assert!(canonical(&format!(r#"{{"\"{integer}":"\\\" {integer}"}}"#)).is_ok());
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(canonical(&nested(MAX_DEPTH)).is_ok());
+        assert_eq!(canonical(&nested(MAX_DEPTH + 1)), Err(CanonicalFault::TooDeep));
+        assert_eq!(canonical(&nested(100_000)), Err(CanonicalFault::TooDeep));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in
+            ["", "{", "{}x", "{} {}", r#""\ud83d""#, r#""\ude00\ud83d""#, "01", "[1,]", "{\"a\":\u{1}}"]
+        {
+            assert!(matches!(canonical(text), Err(CanonicalFault::Json(_))), "{text}");
+        }
+        for text in ["[]", "7", "null", "\"a\""] {
+            assert_eq!(Signable::read(text).err(), Some(CanonicalFault::NoObject));
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Whose key is whose, and since when.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use duologue_schema::dialogue::{AgentUri, AgentUriFault, ID_CHARS};
+use zeroize::Zeroizing;
+
+/// Shortest secret, in bytes: what HMAC-SHA-256 makes of a longer one.
+pub const SECRET_BYTES: usize = 32;
+
+/// A secret that one agent signs with. The agents it talks to have it too.
+///
+/// Give every pair of agents keys of its own, one for each direction: whoever holds a key can sign with it.
+/// The secret is wiped from memory when the last copy of the key is dropped, and no output shows it.
+///
+/// ```
+/// use duologue_exchange::dialogue::Key;
+///
+/// # let secret = vec![7; 32];
+/// let key = Key::new("buyer-2026", "agent://buyer.example", secret)?;
+/// assert_eq!(format!("{key:?}"), r#"Key { id: "buyer-2026", owner: "agent://buyer.example", .. }"#);
+/// # Ok::<(), duologue_exchange::dialogue::KeyFault>(())
+/// ```
+pub struct Key {
+    id: Arc<str>,
+    owner: AgentUri,
+    algorithm: Algorithm,
+    not_before: Option<SystemTime>,
+    not_after: Option<SystemTime>,
+    pub(super) secret: Zeroizing<Vec<u8>>,
+}
+
+/// How a key signs. Each key has one; what a message says about it is compared, never believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// HMAC with SHA-256.
+    Hs256,
+}
+
+impl Algorithm {
+    /// The name in the header of a signature.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+        }
+    }
+}
+
+impl Key {
+    /// A key with which `owner` signs, valid at any time.
+    ///
+    /// # Errors
+    ///
+    /// When the secret is shorter than [`SECRET_BYTES`], the id has not 1 to 128 characters, or the owner is no
+    /// URI.
+    pub fn new(
+        id: impl Into<Arc<str>>,
+        owner: impl Into<AgentUri>,
+        secret: impl Into<Vec<u8>>,
+    ) -> Result<Self, KeyFault> {
+        // First of all: it is wiped even if it is refused.
+        let secret = Zeroizing::new(secret.into());
+        let (id, owner) = (id.into(), owner.into());
+        if id.is_empty() || id.chars().nth(ID_CHARS).is_some() {
+            return Err(KeyFault::Id);
+        }
+        if secret.len() < SECRET_BYTES {
+            return Err(KeyFault::Short);
+        }
+        owner.check().map_err(KeyFault::Owner)?;
+        Ok(Key { id, owner, algorithm: Algorithm::Hs256, not_before: None, not_after: None, secret })
+    }
+
+    /// From when on it is valid.
+    #[must_use]
+    pub fn not_before(mut self, time: SystemTime) -> Self {
+        self.not_before = Some(time);
+        self
+    }
+
+    /// Until when it is valid. Leave a key that is replaced valid for as long as messages it signed are on
+    /// their way.
+    #[must_use]
+    pub fn not_after(mut self, time: SystemTime) -> Self {
+        self.not_after = Some(time);
+        self
+    }
+
+    /// Its id, the `kid` of signatures.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who signs with it.
+    #[must_use]
+    pub fn owner(&self) -> &AgentUri {
+        &self.owner
+    }
+
+    /// How it signs.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether it is valid `now`, or would be on a clock that is wrong by `skew`.
+    #[must_use]
+    pub fn is_valid(&self, now: SystemTime, skew: Duration) -> bool {
+        let early = |limit: SystemTime| limit.duration_since(now).is_ok_and(|ahead| ahead > skew);
+        let late = |limit: SystemTime| now.duration_since(limit).is_ok_and(|ago| ago > skew);
+        !self.not_before.is_some_and(early) && !self.not_after.is_some_and(late)
+    }
+
+    pub(super) fn shared_id(&self) -> Arc<str> {
+        self.id.clone()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("id", &self.id).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+/// Why something is no key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyFault {
+    /// Its id is empty or too long.
+    #[error("a key's id has 1 to {ID_CHARS} characters")]
+    Id,
+    /// Its secret is too short.
+    #[error("a key's secret has {SECRET_BYTES} bytes or more; make one at random")]
+    Short,
+    /// Its owner is no URI.
+    #[error("the owner of a key {0}")]
+    Owner(#[source] AgentUriFault),
+    /// There was a key with that id before. An id is used once, also after the key was revoked.
+    #[error("there is or was a key with that id; give every key its own")]
+    Taken,
+}
+
+/// Where keys come from.
+///
+/// It is asked on every message and must not wait for anything: fetch keys beforehand.
+pub trait KeyStore: Send + Sync + 'static {
+    /// The key with this id; `None` if there is none, or it was revoked.
+    fn key(&self, id: &str) -> Option<Arc<Key>>;
+
+    /// The key that `owner` signs with `now`.
+    fn signing_key(&self, owner: &AgentUri, now: SystemTime) -> Option<Arc<Key>>;
+
+    /// Whether `owner` has or had a key. Then an unsigned message is not believed to be from it, even where
+    /// unsigned messages are taken.
+    fn knows(&self, owner: &AgentUri) -> bool;
+}
+
+/// Keys in memory.
+///
+/// An owner may have several: give the new one to everybody with a `not_before` that leaves them time, and
+/// it is signed with from then on, while what the old one signed is still taken.
+///
+/// ```
+/// use std::time::SystemTime;
+/// use duologue_exchange::dialogue::{Key, KeyStore, Keys};
+///
+/// let keys = Keys::new();
+/// keys.insert(Key::new("k1", "agent://buyer.example", [7; 32])?)?;
+/// keys.insert(Key::new("k2", "agent://buyer.example", [8; 32])?.not_before(SystemTime::UNIX_EPOCH))?;
+/// let newest = || keys.signing_key(&"agent://buyer.example".into(), SystemTime::now());
+/// assert_eq!(newest().unwrap().id(), "k2");
+///
+/// keys.revoke("k2");
+/// assert_eq!(newest().unwrap().id(), "k1");
+/// # Ok::<(), duologue_exchange::dialogue::KeyFault>(())
+/// ```
+#[derive(Default)]
+pub struct Keys {
+    /// In the order they came. A revoked key leaves its id and owner behind.
+    keys: RwLock<HashMap<Arc<str>, Slot>>,
+}
+
+struct Slot {
+    owner: AgentUri,
+    order: usize,
+    key: Option<Arc<Key>>,
+}
+
+impl Keys {
+    /// No keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Keys::default()
+    }
+
+    /// Adds a key.
+    ///
+    /// # Errors
+    ///
+    /// When there is or was a key with that id.
+    pub fn insert(&self, key: Key) -> Result<(), KeyFault> {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if keys.contains_key(key.id()) {
+            return Err(KeyFault::Taken);
+        }
+        let order = keys.len();
+        let slot = Slot { owner: key.owner.clone(), order, key: Some(Arc::new(key)) };
+        if let Some(key) = &slot.key {
+            keys.insert(key.shared_id(), slot);
+        }
+        Ok(())
+    }
+
+    /// Forgets a key at once; says whether there was one. What it signed is refused from now on.
+    pub fn revoke(&self, id: &str) -> bool {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.get_mut(id).is_some_and(|slot| slot.key.take().is_some())
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&HashMap<Arc<str>, Slot>) -> T) -> T {
+        read(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl KeyStore for Keys {
+    fn key(&self, id: &str) -> Option<Arc<Key>> {
+        self.read(|keys| keys.get(id)?.key.clone())
+    }
+
+    /// Of those that are valid, the one whose `not_before` is the latest; of equals, the one added last.
+    fn signing_key(&self, owner: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
+        self.read(|keys| {
+            keys.values()
+                .filter(|slot| slot.owner == *owner)
+                .filter_map(|slot| slot.key.as_ref().map(|key| (key, slot.order)))
+                .filter(|(key, _)| key.is_valid(now, Duration::ZERO))
+                .max_by_key(|(key, order)| (key.not_before, *order))
+                .map(|(key, _)| key.clone())
+        })
+    }
+
+    fn knows(&self, owner: &AgentUri) -> bool {
+        self.read(|keys| keys.values().any(|slot| slot.owner == *owner))
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read(|keys| f.debug_set().entries(keys.values().filter_map(|slot| slot.key.as_ref())).finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn key(id: &str) -> Key {
+        Key::new(id, "agent://a", [1; 32]).unwrap()
+    }
+
+    #[test]
+    fn a_key_has_an_id_an_owner_and_enough_bytes() {
+        let fault = |id: &str, owner: &str, secret: &[u8]| Key::new(id, owner, secret).unwrap_err();
+        assert_eq!(fault("", "agent://a", &[1; 32]), KeyFault::Id);
+        assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyFault::Id);
+        assert_eq!(fault("k", "agent://a", &[1; 31]), KeyFault::Short);
+        assert_eq!(fault("k", "a", &[1; 32]), KeyFault::Owner(AgentUriFault::Scheme));
+    }
+
+    #[test]
+    fn no_output_shows_the_secret() {
+        let keys = Keys::new();
+        keys.insert(Key::new("k", "agent://a", *b"correct horse battery staple !!!").unwrap()).unwrap();
+        let shown = format!("{keys:?} {:?}", keys.key("k").unwrap());
+        assert!(!shown.contains("horse") && !shown.contains("104") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn the_newest_valid_key_signs() {
+        let start = SystemTime::UNIX_EPOCH + 100 * DAY;
+        let keys = Keys::new();
+        keys.insert(key("late").not_before(start + 2 * DAY)).unwrap();
+        keys.insert(key("old").not_after(start + DAY)).unwrap();
+        keys.insert(key("new").not_before(start)).unwrap();
+        keys.insert(Key::new("other", "agent://b", [1; 32]).unwrap()).unwrap();
+        let signs = |now| keys.signing_key(&"agent://a".into(), now).map(|key| key.id().to_owned());
+        assert_eq!(signs(start - DAY).as_deref(), Some("old"));
+        assert_eq!(signs(start).as_deref(), Some("new"));
+        assert_eq!(signs(start + 2 * DAY).as_deref(), Some("late"));
+        assert!(keys.revoke("late") && !keys.revoke("late") && !keys.revoke("none"));
+        assert_eq!(signs(start + 2 * DAY).as_deref(), Some("new"));
+        assert!(keys.key("late").is_none());
+        assert_eq!(keys.insert(key("late")), Err(KeyFault::Taken));
+        assert!(keys.revoke("new") && keys.revoke("old"));
+        assert_eq!(signs(start), None);
+        assert!(keys.knows(&"agent://a".into()) && !keys.knows(&"agent://c".into()));
+    }
+
+    #[test]
+    fn clocks_may_differ_a_little() {
+        let start = SystemTime::UNIX_EPOCH + DAY;
+        let key = key("k").not_before(start).not_after(start + DAY);
+        let valid = |now| key.is_valid(now, Duration::from_secs(60));
+        let second = Duration::from_secs(1);
+        assert!(valid(start - 60 * second) && !valid(start - 61 * second));
+        assert!(valid(start + DAY + 60 * second) && !valid(start + DAY + 61 * second));
+    }
+}

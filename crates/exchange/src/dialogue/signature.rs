@@ -1,0 +1,245 @@
+//! The signature of a message: a compact JWS whose payload, the message, stands beside it.
+//!
+//! `BASE64URL(header)..BASE64URL(mac)`, as RFC 7515 has it in appendix F. The header is
+//! `{"alg":"HS256","kid":…,"typ":"dialogue"}`; the mac covers the header and the canonical form of the
+//! message without `signature`.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duologue_schema::Json;
+use duologue_schema::dialogue::Message;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use super::canonical::{CanonicalFault, Signable};
+use super::keys::{Algorithm, Key};
+
+/// The `typ` in the header of every signature, so that none fits another use of the same key.
+pub const SIGNATURE_TYPE: &str = "dialogue";
+/// Longest signature, in bytes.
+const SIGNATURE_BYTES: usize = 2048;
+
+/// Signs a message. What it returns is the text to send; a signature it had is replaced.
+///
+/// ```
+/// use duologue_exchange::dialogue::{Key, sign};
+/// use duologue_schema::dialogue::{Message, MessageType};
+///
+/// # let secret = [7; 32];
+/// let key = Key::new("k1", "agent://buyer.example", secret)?;
+/// let message = Message::new(
+///     "m1", "s1", "agent://buyer.example", "agent://seller.example",
+///     "2026-03-01T12:00:00Z", 1, MessageType::Inform,
+/// );
+/// let signed = sign(&message, &key)?;
+/// assert!(signed.parse::<Message>()?.signature.unwrap().contains(".."));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// When the key is not the sender's, or the message holds what nobody may sign: a duplicate key, an integer
+/// beyond 2^53.
+pub fn sign(message: &Message, key: &Key) -> Result<Json, SignFault> {
+    if message.sender_id != *key.owner() {
+        return Err(SignFault::Owner);
+    }
+    let (mut message, canonical) = stripped(message)?;
+    message.signature = Some(signature(&canonical, key));
+    text(&message)
+}
+
+/// The text of a message without its signature.
+pub(super) fn unsigned(message: &Message) -> Result<Json, SignFault> {
+    text(&stripped(message)?.0)
+}
+
+/// A message without its signature, and its canonical form.
+fn stripped(message: &Message) -> Result<(Message, String), SignFault> {
+    let mut message = message.clone();
+    message.signature = None;
+    let signable = Signable::read(text(&message)?.get()).map_err(SignFault::Message)?;
+    Ok((message, signable.canonical))
+}
+
+fn text(message: &Message) -> Result<Json, SignFault> {
+    Json::new(message).map_err(|error| SignFault::Message(CanonicalFault::Json(error.to_string())))
+}
+
+/// Why a message could not be signed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignFault {
+    /// The key belongs to another agent.
+    #[error("the key is not the sender's; sign with a key whose owner is the sender_id")]
+    Owner,
+    /// The sender has no key that is valid now.
+    #[error("the sender has no key that is valid now")]
+    NoKey,
+    /// The message has no form that can be signed.
+    #[error("the message cannot be signed: {0}")]
+    Message(#[source] CanonicalFault),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    alg: String,
+    kid: String,
+    typ: String,
+}
+
+/// The signature of what has the canonical form `canonical`.
+fn signature(canonical: &str, key: &Key) -> String {
+    let header = serde_json::json!({
+        "alg": key.algorithm().as_str(), "kid": key.id(), "typ": SIGNATURE_TYPE,
+    });
+    let header = URL_SAFE_NO_PAD.encode(header.to_string());
+    let mac = mac(&header, canonical, key).finalize().into_bytes();
+    format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac))
+}
+
+fn mac(header: &str, canonical: &str, key: &Key) -> Hmac<Sha256> {
+    match key.algorithm() {
+        Algorithm::Hs256 => {
+            let mut mac = hmac_sha256(&key.secret);
+            mac.update(header.as_bytes());
+            mac.update(b".");
+            mac.update(URL_SAFE_NO_PAD.encode(canonical).as_bytes());
+            mac
+        }
+    }
+}
+
+fn hmac_sha256(secret: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(secret).expect("HMAC takes keys of any length")
+}
+
+/// A signature taken apart, of which nothing is believed yet.
+pub(super) struct Claimed<'a> {
+    header: &'a str,
+    mac: Vec<u8>,
+    alg: String,
+    /// The id of the key it says it was made with.
+    pub(super) kid: String,
+}
+
+impl<'a> Claimed<'a> {
+    /// Takes apart a signature; `None` if it has another form.
+    pub(super) fn read(signature: &'a str) -> Option<Self> {
+        if signature.len() > SIGNATURE_BYTES {
+            return None;
+        }
+        let (header, mac) = signature.split_once("..")?;
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+        // A member of the header that we do not know might be one that forbids us to go on.
+        let Header { alg, kid, typ } = serde_json::from_str(&text).ok()?;
+        (typ == SIGNATURE_TYPE).then_some(())?;
+        Some(Claimed { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
+    }
+
+    /// Whether it says it was made the way `key` signs.
+    pub(super) fn fits(&self, key: &Key) -> bool {
+        self.alg == key.algorithm().as_str()
+    }
+
+    /// Whether `key` made it, for what has the canonical form `canonical`. Takes the same time either way.
+    pub(super) fn is_by(&self, key: &Key, canonical: &str) -> bool {
+        mac(self.header, canonical, key).verify_slice(&self.mac).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        let text: String = text.split_whitespace().collect();
+        text.as_bytes()
+            .chunks(2)
+            .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    /// RFC 4231, 4.2 to 4.8.
+    #[test]
+    fn the_macs_of_the_rfc() {
+        let cases: [(&[u8], &[u8], &str); 7] = [
+            (&[0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b 881dc200c9833da726e9376c2e32cff7"),
+            (
+                b"Jefe",
+                b"what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c7 5a003f089d2739839dec58b964ec3843",
+            ),
+            (&[0xaa; 20], &[0xdd; 50], "773ea91e36800e46854db8ebd09181a7 2959098b3ef8c122d9635514ced565fe"),
+            (
+                &(1..=25).collect::<Vec<u8>>(),
+                &[0xcd; 50],
+                "82558a389a443c0ea4cc819899f2083a 85f0faa3e578f8077a2e3ff46729665b",
+            ),
+            // This one is cut to its first half.
+            (&[0x0c; 20], b"Test With Truncation", "a3b6167473100ee06e0c796c2955552b"),
+            (
+                &[0xaa; 131],
+                b"Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f 8e0bc6213728c5140546040f0ee37f54",
+            ),
+            (
+                &[0xaa; 131],
+                b"This is a test using a larger than block-size key and a larger than block-size data. \
+                  The key needs to be hashed before being used by the HMAC algorithm.",
+                "9b09ffa71b942fcb27635fbcd5b0e944 bfdc63644f0713938a7f51535c3a35e2",
+            ),
+        ];
+        for (secret, data, expected) in cases {
+            let mut mac = hmac_sha256(secret);
+            mac.update(data);
+            assert!(mac.finalize().into_bytes().starts_with(&hex(expected)), "{expected}");
+        }
+    }
+
+    /// RFC 7515, A.1.1: its header, payload and key, and its signature.
+    #[test]
+    fn the_signature_is_a_jws() {
+        let secret = URL_SAFE_NO_PAD
+            .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
+            .unwrap();
+        let key = Key::new("k", "agent://a", secret).unwrap();
+        let payload = "{\"iss\":\"joe\",\r\n \"exp\":1300819380,\r\n \"http://example.com/is_root\":true}";
+        let mac = mac("eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9", payload, &key).finalize().into_bytes();
+        assert_eq!(URL_SAFE_NO_PAD.encode(mac), "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
+    }
+
+    #[test]
+    fn a_header_says_what_it_has_to_and_nothing_else() {
+        let read = |header: &str| {
+            Claimed::read(&format!("{}..AAAA", URL_SAFE_NO_PAD.encode(header))).map(|claimed| claimed.kid)
+        };
+        assert_eq!(read(r#"{"typ":"dialogue","kid":"k","alg":"none"}"#).as_deref(), Some("k"));
+        for header in [
+            "",
+            "{}",
+            r#"{"alg":"HS256","kid":"k"}"#,
+            r#"{"alg":"HS256","kid":"k","typ":"JWT"}"#,
+            r#"{"alg":"HS256","kid":7,"typ":"dialogue"}"#,
+            r#"{"alg":"HS256","kid":"k","kid":"l","typ":"dialogue"}"#,
+            r#"{"alg":"HS256","kid":"k","typ":"dialogue","crit":["b64"],"b64":false}"#,
+        ] {
+            assert_eq!(read(header), None, "{header}");
+        }
+        let header = URL_SAFE_NO_PAD.encode(r#"{"typ":"dialogue","kid":"k","alg":"HS256"}"#);
+        for signature in [
+            String::new(),
+            "..".to_owned(),
+            format!("{header}.AAAA"),
+            format!("{header}.e30.AAAA"),
+            format!("{header}..AAAA="),
+            format!("{header}..AA A"),
+            format!("{header}..AB"),
+            format!("{header}..{}", "A".repeat(SIGNATURE_BYTES)),
+        ] {
+            assert!(Claimed::read(&signature).is_none(), "{signature}");
+        }
+    }
+}
