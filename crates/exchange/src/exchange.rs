@@ -9,6 +9,7 @@ use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 use crate::envelope::correspondent::{Correspondent, Erased};
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
+use crate::work::worker::{self, Worker};
 
 /// One end of an exchange between agents, before there is a connection: who we are, and what we answer.
 ///
@@ -39,11 +40,12 @@ use crate::service::ExchangeService;
 pub struct Exchange {
     agent_id: Option<AgentId>,
     correspondent: Arc<dyn Erased>,
+    worker: Option<Arc<dyn worker::Erased>>,
 }
 
 impl Default for Exchange {
     fn default() -> Self {
-        Exchange { agent_id: None, correspondent: Arc::new(()) }
+        Exchange { agent_id: None, correspondent: Arc::new(()), worker: None }
     }
 }
 
@@ -70,6 +72,12 @@ impl Exchange {
         self.correspondent = Arc::new(correspondent);
         self
     }
+
+    /// Who does work orders. Without one, none are taken.
+    pub fn work(mut self, worker: impl Worker) -> Self {
+        self.worker = Some(Arc::new(worker));
+        self
+    }
 }
 
 /// The exchange of one connection, for an SDK: it says what we offer, hears what the other side offers,
@@ -90,12 +98,11 @@ impl Wiring {
 
     /// Adds what we offer to our capabilities.
     pub fn advertise(&self, meta: &mut Option<Meta>) {
-        if self.settings.is_none() {
-            return;
-        }
+        let Some(settings) = &self.settings else { return };
         let mut capabilities = DuologueCapabilities::of(meta.as_ref());
         capabilities.agent_id = Some(self.own.clone());
         capabilities.envelope = vec![envelope::VERSION];
+        capabilities.work = settings.worker.is_some();
         capabilities.write_to(meta);
     }
 
@@ -106,8 +113,9 @@ impl Wiring {
         peer: &Peer,
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
     ) -> ExchangeService {
+        let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
         let correspondent = self.settings.map(|settings| settings.correspondent);
         let link = Link::new(peer.clone(), self.own, correspondent);
-        ExchangeService::new(PeerAgent::new(Arc::new(link)), Box::new(knows))
+        ExchangeService::new(PeerAgent::new(Arc::new(link)), Box::new(knows), worker)
     }
 }

@@ -1,10 +1,13 @@
 //! Routing: from a `_session/<kind>` of the other side to what answers it.
 
+use std::sync::Arc;
+
 use duologue_rpc::{Closed, Incoming, Responder};
 use duologue_schema::{Meta, SessionId};
 
 use crate::envelope;
 use crate::peer_agent::PeerAgent;
+use crate::work::worker;
 
 pub(crate) type Knows = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
@@ -14,11 +17,12 @@ pub(crate) type Knows = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 pub struct ExchangeService {
     peer: PeerAgent,
     knows: Knows,
+    worker: Option<Arc<dyn worker::Erased>>,
 }
 
 impl ExchangeService {
-    pub(crate) fn new(peer: PeerAgent, knows: Knows) -> Self {
-        ExchangeService { peer, knows }
+    pub(crate) fn new(peer: PeerAgent, knows: Knows, worker: Option<Arc<dyn worker::Erased>>) -> Self {
+        ExchangeService { peer, knows, worker }
     }
 
     /// The handle on the other agent, in no session.
@@ -39,6 +43,7 @@ impl ExchangeService {
     /// The responder, when the method is not one of ours or we were not set up for it.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::request(&self.peer, &self.knows, request, responder)
+            .or_else(|responder| worker::request(self.worker.as_ref(), &self.knows, request, responder))
     }
 
     /// Answers a request that nobody else has answered: an envelope of a kind that does not exist.

@@ -1,0 +1,160 @@
+//! Who does work orders, and how an order gets there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use duologue_rpc::{Error as RpcError, Incoming, Responder};
+use duologue_schema::envelope::{Fault, FaultCode, fault_in};
+use duologue_schema::work::{Input, Output, WorkParams, WorkResult};
+use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result, fault_of};
+use crate::peer_agent::PeerAgent;
+use crate::service::Knows;
+
+/// Does work orders: one method, and all there is to know in its argument.
+///
+/// Each order runs in a task of its own. It is dropped where it awaits, a second after the other side
+/// withdrew the order or the connection ended. Keep nothing between two orders: the next may be given to
+/// somebody else.
+///
+/// Functions and closures are workers, and so is a [`PeerAgent`], who passes the order on.
+///
+/// ```
+/// use duologue_exchange::Exchange;
+/// use duologue_exchange::envelope::Fault;
+/// use duologue_exchange::work::{Artifact, Input, Output, Recommendation, Worker};
+///
+/// struct Specifier;
+///
+/// impl Worker for Specifier {
+///     async fn work(&self, input: Input) -> Result<Output, Fault> {
+///         let spec = Artifact::create("spec.md", format!("# {}\n", input.context.feature_id));
+///         Ok(Output::new(true, "Wrote the specification.", [spec], Recommendation::Proceed))
+///     }
+/// }
+///
+/// let exchange = Exchange::new().work(Specifier);
+/// # let _ = exchange;
+/// ```
+pub trait Worker: Send + Sync + 'static {
+    /// Does one order.
+    ///
+    /// # Errors
+    ///
+    /// Only for an order that could not be tried: an action nobody here knows, a tool that is not there. A
+    /// step that was tried and failed is an [`Output`] whose `success` is false.
+    fn work(&self, input: Input) -> impl Future<Output = Result<Output, Fault>> + Send;
+}
+
+impl<F, Working> Worker for F
+where
+    F: Fn(Input) -> Working + Send + Sync + 'static,
+    Working: Future<Output = Result<Output, Fault>> + Send,
+{
+    fn work(&self, input: Input) -> impl Future<Output = Result<Output, Fault>> + Send {
+        self(input)
+    }
+}
+
+impl Worker for PeerAgent {
+    async fn work(&self, input: Input) -> Result<Output, Fault> {
+        PeerAgent::work(self, input).await.map_err(|error| error.fault())
+    }
+}
+
+impl PeerAgent {
+    /// Gives it a work order and waits for what comes of it, without end: put a `timeout` around it. An
+    /// order needs no session; one that is given in a session names it.
+    ///
+    /// ```no_run
+    /// # async fn run(peer: duologue_exchange::PeerAgent) -> Result<(), Box<dyn std::error::Error>> {
+    /// use duologue_exchange::work::{Context, Input, Task, apply_artifacts};
+    /// use duologue_schema::Members;
+    ///
+    /// let context = Context::new("login", "feature", 1);
+    /// let task = Task::new("specify", Members::new());
+    /// let input = Input::new(context, [("feature_root", "features/login")], task);
+    /// let output = peer.work(input.clone()).await?;
+    /// println!("{}", output.summary);
+    /// apply_artifacts("/home/me/project", &input, &output)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] if it did not say that it does work orders; nothing was sent then.
+    /// [`Error::Fault`] if the order could not be tried, and [`Error::Connection`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the order.
+    pub async fn work(&self, input: Input) -> Result<Output> {
+        if !self.offers().work {
+            return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK });
+        }
+        let mut params = WorkParams::new(input);
+        params.session_id = self.session().cloned();
+        match self.rpc().request(&params).await {
+            Ok(WorkResult { output, .. }) => Ok(output),
+            Err(RpcError::Response(error)) => Err(Error::Fault(from_wire(&error))),
+            Err(error) => Err(Error::Connection(error)),
+        }
+    }
+}
+
+/// Answers a request if it is a work order and somebody does those.
+pub(crate) fn request(
+    worker: Option<&Arc<dyn Erased>>,
+    knows: &Knows,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    let Some(worker) = worker.filter(|_| request.method == WorkParams::METHOD) else { return Err(responder) };
+    match read(knows, request.params) {
+        Ok(input) => {
+            let work = worker.clone().work(input);
+            responder.spawn(async move { work.await.map(WorkResult::new).map_err(|fault| to_wire(&fault)) });
+        }
+        Err(fault) => responder.respond::<()>(Err(to_wire(&fault))),
+    }
+    Ok(())
+}
+
+fn read(knows: &Knows, params: Option<&RawValue>) -> Result<Input, Fault> {
+    let WorkParams { session_id, input, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
+        .map_err(|error| Fault::of(FaultCode::InvalidParameter, fault_in(WorkParams::METHOD, &error)))?;
+    match session_id {
+        Some(session) if !knows(&session) => Err(Fault::of(FaultCode::NotFound, "unknown session")),
+        _ => Ok(input),
+    }
+}
+
+/// A fault as a JSON-RPC error: its code is kept in `data`, since several share a number.
+fn to_wire(fault: &Fault) -> WireError {
+    let data = serde_json::json!({ "code": fault.code, "retryable": fault.retryable });
+    WireError::new(fault.code.rpc_code(), fault.message.clone()).data(data)
+}
+
+fn from_wire(error: &WireError) -> Fault {
+    match error.data.as_ref().and_then(|data| data.parse::<Fault>().ok()) {
+        Some(fault) => fault.message(error.message.clone()),
+        None => fault_of(error),
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A [`Worker`] without its type.
+pub(crate) trait Erased: Send + Sync {
+    fn work(self: Arc<Self>, input: Input) -> Boxed<Result<Output, Fault>>;
+}
+
+impl<W: Worker> Erased for W {
+    fn work(self: Arc<Self>, input: Input) -> Boxed<Result<Output, Fault>> {
+        Box::pin(async move { Worker::work(&*self, input).await })
+    }
+}
