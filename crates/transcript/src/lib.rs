@@ -11,6 +11,7 @@ mod error;
 mod format;
 mod import;
 mod lines;
+mod places;
 mod printable;
 mod reader;
 mod reading;

@@ -15,20 +15,30 @@ pub(crate) enum Kind {
     Terminal,
     Elicitation,
     Compaction,
+    Envelope,
+    Agent,
+    Dialogue,
+    /// A message of a dialogue, which an agent's message is not.
+    DialogueMessage,
     /// Something of which only the form is known.
     Other,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 7] = [
+    /// Those whose numbers count within a session and say no more than that.
+    pub(crate) const PLAIN: [Kind; 8] = [
         Kind::Session,
         Kind::Message,
         Kind::ToolCall,
         Kind::Terminal,
         Kind::Elicitation,
         Kind::Compaction,
+        Kind::Agent,
         Kind::Other,
     ];
+    /// Those whose names hold their session, since they must differ over a whole connection: who receives one
+    /// twice takes it for the same.
+    pub(crate) const WHOLE: [Kind; 3] = [Kind::Envelope, Kind::Dialogue, Kind::DialogueMessage];
 
     /// What the member of this name holds: `parentToolCallId` names a tool call.
     pub(crate) fn of_member(name: &str) -> Option<Kind> {
@@ -52,11 +62,14 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Session => "session",
-            Kind::Message => "message",
+            Kind::Message | Kind::DialogueMessage => "message",
             Kind::ToolCall => "tool-call",
             Kind::Terminal => "terminal",
             Kind::Elicitation => "elicitation",
             Kind::Compaction => "compaction",
+            Kind::Envelope => "envelope",
+            Kind::Agent => "agent",
+            Kind::Dialogue => "dialogue",
             Kind::Other => "id",
         }
     }
@@ -102,13 +115,18 @@ impl Names {
         if kind == Kind::Session {
             return format!("[session-{}]", self.session(id));
         }
+        // An agent is the same in all sessions.
+        let scope = scope.filter(|_| kind != Kind::Agent);
         let key = (scope, kind, id.to_owned());
         if let Some(name) = self.ids.get(&key) {
             return name.clone();
         }
         let count = self.counts.entry((scope, kind)).or_default();
         *count += 1;
-        let name = format!("[{}-{count}]", kind.name());
+        let name = match scope.filter(|_| Kind::WHOLE.contains(&kind)) {
+            Some(session) => format!("[session-{session}.{}-{count}]", kind.name()),
+            None => format!("[{}-{count}]", kind.name()),
+        };
         self.known.entry(id.into()).or_default().entry(scope).or_insert_with(|| name.clone());
         self.ids.insert(key, name.clone());
         name
@@ -116,13 +134,15 @@ impl Names {
 
     /// The name of an id that stands anywhere, if it is one that cannot be anything else. A short id
     /// (`1`, `default`) is often an ordinary word too. Of other sessions only the sessions themselves are
-    /// known here: what another has called `[id-1]` says nothing, and may be something else here.
+    /// known here, and agents: what another has called `[id-1]` says nothing, and may be something else here.
     pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<String> {
         if !is_distinctive(word) {
             return None;
         }
-        let own = self.known.get(word).and_then(|names| names.get(&scope));
-        own.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
+        let known = self.known.get(word);
+        let own = known.and_then(|names| names.get(&scope));
+        let agent = || known?.get(&None).filter(|name| name.starts_with("[agent-"));
+        own.or_else(agent).cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
     }
 
     /// The same for what was not said on the wire and speaks of all sessions.

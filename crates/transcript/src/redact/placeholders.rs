@@ -11,14 +11,18 @@ use crate::format::Redacted;
 /// What stands for home and for the folder for temporary files.
 pub(crate) const HOME: &str = "[home]";
 pub(crate) const TMP: &str = "[tmp]";
+/// What stands for a time of day, and for a signature.
+pub(crate) const TIME: &str = "[time]";
+pub(crate) const SIGNATURE: &str = "[signature]";
 
 static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&regex::escape(SECRET)).ok());
 
 static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let ids = Kind::ALL.map(Kind::name).join("|");
-    let words = [SECRET, HOME, TMP, "[cwd]", "[time]", "[version]"].map(regex::escape).join("|");
+    let ids = Kind::PLAIN.map(Kind::name).join("|");
+    let whole = Kind::WHOLE.map(Kind::name).join("|");
+    let words = [SECRET, HOME, TMP, TIME, SIGNATURE, "[cwd]", "[version]"].map(regex::escape).join("|");
     Regex::new(&format!(
-        r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?request-[0-9]+\]"
+        r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?(?:request|{whole})-[0-9]+\]"
     ))
     .ok()
 });
@@ -43,9 +47,19 @@ mod tests {
             let words = placeholders(redacted).into_iter().flat_map(move |it| it.find_iter(text));
             words.map(|word| word.as_str().to_owned()).collect::<Vec<_>>()
         };
-        let text =
-            "a[i] [link] [x] [home] [tool-call-2] [session-1.request-3] [cwd-2] [secret] [id-9] [session]";
-        let all = ["[home]", "[tool-call-2]", "[session-1.request-3]", "[cwd-2]", "[secret]", "[id-9]"];
+        let text = "a[i] [link] [x] [home] [tool-call-2] [session-1.request-3] [cwd-2] [secret] [id-9] [session] \
+             [agent-1] [session-1.envelope-2] [envelope-1] [session-1.agent-1]";
+        let all = [
+            "[home]",
+            "[tool-call-2]",
+            "[session-1.request-3]",
+            "[cwd-2]",
+            "[secret]",
+            "[id-9]",
+            "[agent-1]",
+            "[session-1.envelope-2]",
+            "[envelope-1]",
+        ];
         assert_eq!(found(Redacted::Everything, text), all);
         assert_eq!(found(Redacted::Secrets, text), ["[secret]"]);
         assert!(found(Redacted::Nothing, text).is_empty());

@@ -22,8 +22,10 @@ use crate::error::{Error, Result};
 ///
 /// Ids are numbered within their session in the order in which they appear, sessions in the order in
 /// which they are asked for. A request is numbered within its session and by who asks, and its id says
-/// so, `[session-1.request-2]`, since the ids of open requests must differ over a whole connection. An
-/// id is also replaced where it stands in a text or path, if it is long enough to be nothing else.
+/// so, `[session-1.request-2]`, since the ids of open requests must differ over a whole connection. So are
+/// envelopes, dialogues and their messages (`[session-1.envelope-1]`), while an agent is `[agent-1]` in all
+/// sessions; signatures go with the ids (`[signature]`). An id is also replaced where it stands in a text
+/// or path, if it is long enough to be nothing else.
 ///
 /// ```
 /// use duologue_transcript::{Line, Redaction, Side};

@@ -8,10 +8,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::names::{Kind, Names, Scope, is_uuid};
+use super::placeholders::{SIGNATURE, TIME};
 use super::redaction::{Redaction, find_times};
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 use super::shapes::SECRET;
 use crate::format::{Line, Side};
+use crate::places::{Place, place};
 use crate::reading::{id_key, request_of, session_of};
 
 /// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
@@ -143,7 +145,7 @@ impl Redactor {
             redaction.folders.find(scope, text, |span, name| found(span, name.into()));
         }
         if redaction.times {
-            find_times(text, |span| found(span, "[time]".into()));
+            find_times(text, |span| found(span, TIME.into()));
         }
         if redaction.ids {
             for word in words(text) {
@@ -329,6 +331,26 @@ impl Places<'_> {
         asked(self.from).or_else(|| asked(self.from.other())).map(|asked| asked.name.as_str())
     }
 
+    /// What replaces a string that is known by its place among what agents say to each other.
+    fn between_agents(&mut self, frames: &[Frame<'_>], text: &str) -> Option<String> {
+        let Redaction { ids, times, .. } = self.redactor.redaction;
+        if text.is_empty() || !(ids || times) {
+            return None;
+        }
+        let kind = match place_of(frames)? {
+            Place::Time => return times.then(|| TIME.into()),
+            Place::Signature => return ids.then(|| SIGNATURE.into()),
+            Place::Correlation if !is_uuid(text) => return None,
+            Place::Correlation => Kind::Other,
+            Place::Envelope => Kind::Envelope,
+            Place::Agent => Kind::Agent,
+            Place::Dialogue => Kind::Dialogue,
+            Place::Message => Kind::DialogueMessage,
+        };
+        let scope = self.scope();
+        ids.then(|| self.redactor.names.name(scope, kind, text))
+    }
+
     /// The name of an id, if the member of this name holds one.
     fn id(&mut self, frames: &[Frame<'_>], name: &str, token: &str, text: &str) -> Option<String> {
         if !self.redactor.redaction.ids || text.is_empty() {
@@ -366,6 +388,10 @@ impl<'a> Visitor<'a> for Places<'_> {
         let whole = string.whole();
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(whole.start - 1..whole.end + 1, with);
+            return;
+        }
+        if let Some(with) = self.between_agents(frames, &string.text) {
+            self.edits.replace(whole, with);
             return;
         }
         if let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) {
@@ -436,6 +462,17 @@ impl<'a> Visitor<'a> for Places<'_> {
     }
 }
 
+/// What stands in a place among what agents say to each other.
+fn place_of(frames: &[Frame<'_>]) -> Option<Place> {
+    // Deeper than any such place.
+    let mut path = [""; 6];
+    let path = path.get_mut(..frames.len())?;
+    for (name, frame) in path.iter_mut().zip(frames) {
+        *name = frame.member.as_deref().unwrap_or_default();
+    }
+    place(path)
+}
+
 /// Numbers below are no time since 1970.
 const SECONDS_IN_2001: f64 = 1e9;
 
@@ -450,7 +487,7 @@ fn names_duration(name: &str) -> bool {
         .iter()
         .find_map(|unit| plain.strip_suffix(unit))
         .unwrap_or(&plain);
-    ["duration", "elapsed", "latency", "took"].iter().any(|end| plain.ends_with(end))
+    ["duration", "elapsed", "latency", "took", "uptime"].iter().any(|end| plain.ends_with(end))
 }
 
 /// Whether the place is in what a side says about its program.

@@ -1,0 +1,81 @@
+//! Where the messages of agents to each other hold ids, and what is never twice the same.
+//!
+//! ACP's own ids are known by their member (`toolCallId`). Those of envelopes and dialogue messages have names
+//! that anything may have (`id`, `from`), so they are known by their place.
+
+/// What stands in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// The id of an envelope: its own, or the one it answers.
+    Envelope,
+    /// The id of an agent.
+    Agent,
+    /// The id of a dialogue, which is no session of ACP.
+    Dialogue,
+    /// The id of a message of a dialogue.
+    Message,
+    /// What ties together several dialogues.
+    Correlation,
+    /// A time, or how long something has been running.
+    Time,
+    /// A signature: of another time, or another key, it is another one.
+    Signature,
+}
+
+/// What stands at a path of member names; an element of a list is any name. The path begins at the message,
+/// or at its params.
+pub(crate) fn place(path: &[&str]) -> Option<Place> {
+    let path = match path {
+        ["params" | "result", rest @ ..] | ["error", "data", rest @ ..] => rest,
+        path => path,
+    };
+    match path {
+        ["envelope", "id" | "ref"] => Some(Place::Envelope),
+        ["envelope", "from" | "to"] | [.., "_meta", "duologue", "agentId"] => Some(Place::Agent),
+        ["envelope", "ts"] | ["envelope", "payload", "uptime_secs"] => Some(Place::Time),
+        ["message" | "error" | "receipt", rest @ ..] => dialogue(rest),
+        _ => None,
+    }
+}
+
+fn dialogue(path: &[&str]) -> Option<Place> {
+    match path {
+        ["timestamp"] => Some(Place::Time),
+        ["signature"] => Some(Place::Signature),
+        ["content", "previous_context", _] => Some(Place::Message),
+        ["metadata", "correlation_id"] => Some(Place::Correlation),
+        [id] | ["content" | "metadata", id] => match *id {
+            "message_id" | "parent_message_id" | "failed_message_id" => Some(Place::Message),
+            "session_id" | "parent_session_id" | "failed_session_id" => Some(Place::Dialogue),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_known_wherever_a_message_is_carried() {
+        for (path, expected) in [
+            ("params.envelope.id", Some(Place::Envelope)),
+            ("result.envelope.ref", Some(Place::Envelope)),
+            ("error.data.envelope.from", Some(Place::Agent)),
+            ("envelope.to", Some(Place::Agent)),
+            ("params.envelope.payload.id", None),
+            ("params.clientCapabilities._meta.duologue.agentId", Some(Place::Agent)),
+            ("params._meta.agentId", None),
+            ("params.message.session_id", Some(Place::Dialogue)),
+            ("params.message.content.previous_context.0", Some(Place::Message)),
+            ("params.message.content.parameters.session_id", None),
+            ("result.receipt.message_id", Some(Place::Message)),
+            ("result.error.content.failed_session_id", Some(Place::Dialogue)),
+            ("error.message", None),
+            ("params.message.signature", Some(Place::Signature)),
+        ] {
+            assert_eq!(place(&path.split('.').collect::<Vec<_>>()), expected, "{path}");
+        }
+    }
+}

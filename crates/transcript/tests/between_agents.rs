@@ -1,0 +1,144 @@
+//! What agents say to each other: redacted, as a script, and replayed.
+
+use std::time::Duration;
+
+use duologue_transcript::{Event, Header, Line, Record, Side, Transcript};
+
+/// A transcript of lines that begin with `>` (the client) or `<` (the agent).
+fn transcript(text: &str) -> Transcript {
+    let records = text.trim().lines().enumerate().filter_map(|(at, line)| {
+        let (mark, line) = line.trim_start().split_at_checked(2)?;
+        let side = if mark == "> " { Side::Client } else { Side::Agent };
+        Some(Record::new(Duration::from_millis(at as u64), Event::Line(Line::new(side, line.as_bytes()))))
+    });
+    Transcript::new(Header::new("a test"), records.collect())
+}
+
+fn lines(transcript: &Transcript) -> String {
+    let lines = transcript.records().iter().filter_map(|record| {
+        let line = record.line()?;
+        let mark = if line.from == Side::Client { ">" } else { "<" };
+        Some(format!("{mark} {}\n", line.text()?))
+    });
+    lines.collect()
+}
+
+/// An exchange as it is one day: `$name` becomes an id that no other day has, `@` a time.
+fn on(day: u64, text: &str) -> Transcript {
+    let mut out = String::new();
+    let mut parts = text.split('$');
+    out.push_str(parts.next().unwrap());
+    for part in parts {
+        let end = part.find(|char: char| !char.is_ascii_lowercase()).unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        let hash = name.bytes().fold(day, |hash, byte| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte));
+        match name {
+            "client" | "agent" => out.push_str(&format!("{hash:016x}{day:016x}")),
+            _ => out.push_str(&format!("{:08x}-0000-4000-8000-{:012x}", hash as u32, hash >> 16)),
+        }
+        out.push_str(rest);
+    }
+    let time = (1_700_000_000_000 + day * 86_400_000).to_string();
+    let date = format!("2026-03-{:02}T12:00:00.5Z", 1 + day);
+    transcript(&out.replace("@date", &date).replace('@', &time))
+}
+
+const HANDSHAKE: &str = r#"
+> {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"$client","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
+< {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"$agent","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
+> {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}
+< {"jsonrpc":"2.0","id":1,"result":{"sessionId":"$session"}}
+"#;
+
+const ENVELOPES: &str = r#"
+> {"jsonrpc":"2.0","id":2,"method":"_session/ping","params":{"envelope":{"v":1,"id":"$ping","from":"$client","to":"$agent","ts":@,"kind":"ping","ref":null,"payload":{}}}}
+< {"jsonrpc":"2.0","id":2,"result":{"envelope":{"v":1,"id":"$pong","from":"$agent","to":"$client","ts":@,"kind":"pong","ref":"$ping","payload":{"status":"idle","uptime_secs":61,"active_tasks":0,"agent_name":"painter"}}}}
+> {"jsonrpc":"2.0","id":3,"method":"_session/query","params":{"sessionId":"$session","envelope":{"v":1,"id":"$query","from":"$client","to":"$agent","ts":@,"kind":"query","ref":null,"payload":{"question":"Who is free?","domain":"family.calendar","max_tokens":200,"deadline_ms":5000}}}}
+< {"jsonrpc":"2.0","id":3,"result":{"envelope":{"v":1,"id":"$response","from":"$agent","to":"$client","ts":@,"kind":"response","ref":"$query","payload":{"data":["Ada"],"summary":"Ada, on Friday","tokens_used":12,"truncated":false}}}}
+> {"jsonrpc":"2.0","id":4,"method":"_session/delegate","params":{"sessionId":"$session","envelope":{"v":1,"id":"$delegate","from":"$client","to":"$agent","ts":@,"kind":"delegate","ref":null,"payload":{"task":"Paint the kitchen","context":{"colour":"blue"},"priority":"urgent","report_back":true}}}}
+< {"jsonrpc":"2.0","id":4,"result":{"envelope":{"v":1,"id":"$ack","from":"$agent","to":"$client","ts":@,"kind":"ack","ref":"$delegate","payload":{"accepted":true,"estimated_ms":9000}}}}
+< {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"$session","envelope":{"v":1,"id":"$news","from":"$agent","to":"$client","ts":@,"kind":"notify","ref":"$delegate","payload":{"topic":"task.progress","data":0.5,"importance":"low"}}}}
+> {"jsonrpc":"2.0","id":5,"method":"_session/cancel","params":{"sessionId":"$session","envelope":{"v":1,"id":"$cancel","from":"$client","to":"$agent","ts":@,"kind":"cancel","ref":"$delegate","payload":{"reason":"out of paint"}}}}
+< {"jsonrpc":"2.0","id":5,"result":{"envelope":{"v":1,"id":"$nack","from":"$agent","to":"$client","ts":@,"kind":"ack","ref":"$cancel","payload":{"accepted":false,"reason":"already_finished"}}}}
+< {"jsonrpc":"2.0","method":"_session/result","params":{"sessionId":"$session","envelope":{"v":1,"id":"$result","from":"$agent","to":"$client","ts":@,"kind":"result","ref":"$delegate","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3},"error":null}}}}
+< {"jsonrpc":"2.0","id":6,"method":"_session/query","params":{"sessionId":"$session","envelope":{"v":1,"id":"$back","from":"$agent","to":"$client","ts":@,"kind":"query","ref":null,"payload":{"question":"And the ceiling, $agent asks?","max_tokens":0}}}}
+> {"jsonrpc":"2.0","id":6,"error":{"code":-31005,"message":"no room","data":{"envelope":{"v":1,"id":"$fault","from":"$client","to":"$agent","ts":@,"kind":"error","ref":"$back","payload":{"code":"overloaded","message":"no room","retryable":true}}}}}
+> {"jsonrpc":"2.0","method":"_session/error","params":{"sessionId":"$session","envelope":{"v":1,"id":"$late","from":"$client","to":"$agent","ts":@,"kind":"error","ref":"$news","payload":{"code":"unknown_domain","message":"nobody here knows about task","retryable":false}}}}
+> {"jsonrpc":"2.0","id":7,"method":"_session/discover","params":{"envelope":{"v":1,"id":"$discover","from":"$client","to":"$agent","ts":@,"kind":"discover","ref":null,"payload":null}}}
+< {"jsonrpc":"2.0","id":7,"result":{"envelope":{"v":1,"id":"$abilities","from":"$agent","to":"$client","ts":@,"kind":"capabilities","ref":"$discover","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
+"#;
+
+const DIALOGUE: &str = r#"
+> {"jsonrpc":"2.0","id":8,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$one","session_id":"$dialogue","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"@date","interaction_step":1,"message_type":"propose","dialogue_act":"propose","content":{"previous_context":[],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":16000},"natural_language":"Would you take 16,000?"},"metadata":{"priority":5,"correlation_id":"$thread"},"signature":"eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0..$signature"}}}
+< {"jsonrpc":"2.0","id":8,"result":{"receipt":{"message_id":"$one","session_id":"$dialogue","duplicate":false,"status":"delivered"}}}
+< {"jsonrpc":"2.0","id":9,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$two","session_id":"$dialogue","parent_message_id":"$one","sender_id":"agent://cars.example/seller","recipient_id":"agent://home.example/buyer","timestamp":"@date","interaction_step":2,"message_type":"reject","dialogue_act":"reject","content":{"previous_context":["$one"],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":17500},"belief_updates":[{"entity":"vehicle:12345ABCDEFG67890","attribute":"price","value":18000,"confidence":1.0}]},"metadata":{"correlation_id":"$thread","parent_session_id":"$outer"}}}}
+> {"jsonrpc":"2.0","id":9,"result":{"error":{"message_id":"$three","session_id":"$dialogue","parent_message_id":"$two","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"@date","interaction_step":3,"message_type":"error","content":{"previous_context":[],"parameters":{},"error_code":"UNAUTHORIZED","error_message":"no signature","details":{},"failed_message_id":"$two","failed_session_id":"$dialogue","failed_sender_id":"agent://cars.example/seller","failed_recipient_id":"agent://home.example/buyer"}}}}
+"#;
+
+const WORK: &str = r##"
+> {"jsonrpc":"2.0","id":10,"method":"_session/work","params":{"sessionId":"$session","input":{"context":{"feature_id":"login","workflow":"feature","iteration":2},"paths":{"feature_root":"/w/features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}}
+< {"jsonrpc":"2.0","id":10,"result":{"output":{"success":false,"summary":"Two cases are missing.","artifacts":[{"path":"report.md","operation":"create","content":"# Report\nTwo cases.\n"}],"notes":["offline"],"recommendation":"retry"}}}
+"##;
+
+fn everything(day: u64) -> Transcript {
+    on(day, &[HANDSHAKE, ENVELOPES, DIALOGUE, WORK].concat())
+}
+
+#[test]
+fn ids_times_and_signatures_are_named() {
+    insta::assert_snapshot!(lines(&on(3, &[HANDSHAKE, ENVELOPES].concat()).redacted()), @r#"
+    > {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"[agent-1]","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
+    < {"jsonrpc":"2.0","id":"[request-1]","result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"[agent-2]","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"sessionId":"[session-1]"}}
+    > {"jsonrpc":"2.0","id":"[request-2]","method":"_session/ping","params":{"envelope":{"v":1,"id":"[envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"ping","ref":null,"payload":{}}}}
+    < {"jsonrpc":"2.0","id":"[request-2]","result":{"envelope":{"v":1,"id":"[envelope-2]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":0,"active_tasks":0,"agent_name":"painter"}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-2]","method":"_session/query","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"query","ref":null,"payload":{"question":"Who is free?","domain":"family.calendar","max_tokens":200,"deadline_ms":5000}}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-2]","result":{"envelope":{"v":1,"id":"[session-1.envelope-2]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"response","ref":"[session-1.envelope-1]","payload":{"data":["Ada"],"summary":"Ada, on Friday","tokens_used":12,"truncated":false}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-3]","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-3]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"delegate","ref":null,"payload":{"task":"Paint the kitchen","context":{"colour":"blue"},"priority":"urgent","report_back":true}}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-3]","result":{"envelope":{"v":1,"id":"[session-1.envelope-4]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"ack","ref":"[session-1.envelope-3]","payload":{"accepted":true,"estimated_ms":9000}}}}
+    < {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-5]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"notify","ref":"[session-1.envelope-3]","payload":{"topic":"task.progress","data":0.5,"importance":"low"}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-4]","method":"_session/cancel","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-6]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"cancel","ref":"[session-1.envelope-3]","payload":{"reason":"out of paint"}}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-4]","result":{"envelope":{"v":1,"id":"[session-1.envelope-7]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"ack","ref":"[session-1.envelope-6]","payload":{"accepted":false,"reason":"already_finished"}}}}
+    < {"jsonrpc":"2.0","method":"_session/result","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-8]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"result","ref":"[session-1.envelope-3]","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3},"error":null}}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/query","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-9]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"query","ref":null,"payload":{"question":"And the ceiling, [agent-2] asks?","max_tokens":0}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","error":{"code":-31005,"message":"no room","data":{"envelope":{"v":1,"id":"[session-1.envelope-10]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"error","ref":"[session-1.envelope-9]","payload":{"code":"overloaded","message":"no room","retryable":true}}}}}
+    > {"jsonrpc":"2.0","method":"_session/error","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-11]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"error","ref":"[session-1.envelope-5]","payload":{"code":"unknown_domain","message":"nobody here knows about task","retryable":false}}}}
+    > {"jsonrpc":"2.0","id":"[request-3]","method":"_session/discover","params":{"envelope":{"v":1,"id":"[envelope-3]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"discover","ref":null,"payload":null}}}
+    < {"jsonrpc":"2.0","id":"[request-3]","result":{"envelope":{"v":1,"id":"[envelope-4]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"capabilities","ref":"[envelope-3]","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
+    "#);
+    insta::assert_snapshot!(lines(&on(3, DIALOGUE).redacted()), @r#"
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/dialogue","params":{"sessionId":"[session-1]","message":{"message_id":"[session-1.message-1]","session_id":"[session-1.dialogue-1]","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"[time]","interaction_step":1,"message_type":"propose","dialogue_act":"propose","content":{"previous_context":[],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":16000},"natural_language":"Would you take 16,000?"},"metadata":{"priority":5,"correlation_id":"[id-1]"},"signature":"[signature]"}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"receipt":{"message_id":"[session-1.message-1]","session_id":"[session-1.dialogue-1]","duplicate":false,"status":"delivered"}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/dialogue","params":{"sessionId":"[session-1]","message":{"message_id":"[session-1.message-2]","session_id":"[session-1.dialogue-1]","parent_message_id":"[session-1.message-1]","sender_id":"agent://cars.example/seller","recipient_id":"agent://home.example/buyer","timestamp":"[time]","interaction_step":2,"message_type":"reject","dialogue_act":"reject","content":{"previous_context":["[session-1.message-1]"],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":17500},"belief_updates":[{"entity":"vehicle:12345ABCDEFG67890","attribute":"price","value":18000,"confidence":1.0}]},"metadata":{"correlation_id":"[id-1]","parent_session_id":"[session-1.dialogue-2]"}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"error":{"message_id":"[session-1.message-3]","session_id":"[session-1.dialogue-1]","parent_message_id":"[session-1.message-2]","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"[time]","interaction_step":3,"message_type":"error","content":{"previous_context":[],"parameters":{},"error_code":"UNAUTHORIZED","error_message":"no signature","details":{},"failed_message_id":"[session-1.message-2]","failed_session_id":"[session-1.dialogue-1]","failed_sender_id":"agent://cars.example/seller","failed_recipient_id":"agent://home.example/buyer"}}}}
+    "#);
+    insta::assert_snapshot!(lines(&on(3, WORK).redacted()), @r##"
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/work","params":{"sessionId":"[session-1]","input":{"context":{"feature_id":"login","workflow":"feature","iteration":2},"paths":{"feature_root":"/w/features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}}
+    < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"output":{"success":false,"summary":"Two cases are missing.","artifacts":[{"path":"report.md","operation":"create","content":"# Report\nTwo cases.\n"}],"notes":["offline"],"recommendation":"retry"}}}
+    "##);
+}
+
+#[test]
+fn the_same_exchange_on_two_days_is_the_same_redacted() {
+    let (one, other) = (everything(1).redacted(), everything(7).redacted());
+    assert_ne!(lines(&everything(1)), lines(&everything(7)));
+    assert_eq!(lines(&one), lines(&other));
+    assert_eq!(one.redacted(), one);
+}
+
+/// Two sessions of one connection say nothing of each other's ids, but the agents in them are the same.
+#[test]
+fn sessions_count_for_themselves_and_agents_for_all() {
+    let line = |session: &str, id: &str| {
+        format!(
+            r#"> {{"jsonrpc":"2.0","method":"_session/notify","params":{{"sessionId":"{session}","envelope":{{"id":"{id}","from":"aa11","to":"bb22","ts":1,"kind":"notify","payload":{{"topic":"t"}}}}}}}}"#
+        )
+    };
+    let redacted = transcript(&[line("s1", "n1"), line("s2", "n2"), line("s1", "n3")].join("\n")).redacted();
+    insta::assert_snapshot!(lines(&redacted), @r#"
+    > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-1]","envelope":{"id":"[session-1.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":1,"kind":"notify","payload":{"topic":"t"}}}}
+    > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-2]","envelope":{"id":"[session-2.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":1,"kind":"notify","payload":{"topic":"t"}}}}
+    > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-1]","envelope":{"id":"[session-1.envelope-2]","from":"[agent-1]","to":"[agent-2]","ts":1,"kind":"notify","payload":{"topic":"t"}}}}
+    "#);
+}
