@@ -1,8 +1,10 @@
 // An agent on the official TypeScript SDK that takes envelopes, and sends its own when it is prompted.
 import { Readable, Writable } from "node:stream";
 import { agent, ndJsonStream } from "@agentclientprotocol/sdk";
+import { hookDialogue } from "./dialogue.mjs";
 import { hook, introduced, offers, their } from "./exchange.mjs";
 import { tour } from "./exchange-tour.mjs";
+import { hookWork } from "./work.mjs";
 
 const app = agent({ name: "exchange" });
 app.onRequest("initialize", ({ params }) => {
@@ -14,4 +16,4 @@ app.onRequest("session/prompt", async ({ client }) => {
   await tour(client, process.env.INTEROP_AGENT_REPORT);
   return { stopReason: "end_turn" };
 });
-hook(app).connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
+hookWork(hookDialogue(hook(app))).connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));

@@ -1,10 +1,11 @@
 // Envelopes on the SDK's hooks for methods of one's own, and nothing else: how they look, and what this peer answers.
 import { randomBytes, randomUUID } from "node:crypto";
 import { RequestError } from "@agentclientprotocol/sdk";
+import { asIs } from "./surface.mjs";
 
 /** What this peer says in `initialize`, and who it is. */
 export const own = randomBytes(16).toString("hex");
-export const offers = { duologue: { agentId: own, envelope: { v: [1] } } };
+export const offers = { duologue: { agentId: own, envelope: { v: [1] }, dialogue: {}, work: {} } };
 /** What the other side said there, and the session both are in. */
 export const their = {};
 export const introduced = (capabilities) => {
@@ -32,6 +33,11 @@ const news = [];
 export const inbox = [];
 let wake = () => {};
 let arrived = new Promise((resolve) => (wake = resolve));
+export function arrive(letter) {
+  inbox.push(letter);
+  wake();
+  arrived = new Promise((resolve) => (wake = resolve));
+}
 
 /** The notifications that belong to `ref`, as soon as there is one. */
 export async function about(ref, ms = 5000) {
@@ -112,10 +118,8 @@ export function hook(app) {
   }
   for (const kind of ["notify", "result", "error", "pong", "response", "ack", "capabilities"]) {
     app.onNotification(`_session/${kind}`, asIs, ({ params }) => {
-      if (kind === "notify") news.push(params.envelope.payload);
-      inbox.push(params.envelope);
-      wake();
-      arrived = new Promise((resolve) => (wake = resolve));
+      if (kind === "notify") news.push(params.envelope.payload.topic);
+      arrive(params.envelope);
     });
   }
   return app;
@@ -127,5 +131,3 @@ export async function ask(peer, kind, payload, change = {}) {
   const params = { sessionId: their.session, envelope: asked };
   return { asked, ...(await peer.request(`_session/${kind}`, params)).envelope };
 }
-
-const asIs = (params) => params;

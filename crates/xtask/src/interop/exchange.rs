@@ -38,6 +38,10 @@ const ROWS: &[(&str, By)] = &[
     ("kind of another method", By::Theirs),
     ("unknown kind", By::Theirs),
     ("unknown session", By::Theirs),
+    ("work", By::Both),
+    ("work, not done", By::Both),
+    ("work, missed", By::Theirs),
+    ("work, unknown recommendation", By::Ours),
 ];
 
 /// Runs the two pairs and prints what came of them; fails when a cell is not what it should be.
