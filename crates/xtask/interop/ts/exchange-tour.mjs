@@ -144,6 +144,16 @@ const rows = {
     for (const { id } of waiting) await asked(peer, "cancel", { reason: "" }, "ack", { ref: id });
     for (const { id } of waiting) assert.equal((await ended(id, "error")).code, "cancelled");
   },
+  async "letters about nothing"(peer) {
+    const error = { code: "internal", message: "", retryable: false };
+    await tell(peer, "result", { status: "completed", outcome: "", data: null, error: null }, randomUUID());
+    await tell(peer, "error", error, randomUUID());
+    await tell(peer, "pong", { status: "idle" }, null);
+    await tell(peer, "result", { status: 7 }, randomUUID());
+    await peer.notify("_session/result", {});
+    await peer.notify("_session/notify", { envelope: [] });
+    assert.equal((await query(peer, "echo")).summary, "heard é世界 😀");
+  },
   async notify(peer) {
     const news = { topic: "work.build", data: { green: true }, importance: "high" };
     const twice = { sessionId: their.session, envelope: envelope("notify", news) };

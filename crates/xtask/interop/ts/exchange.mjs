@@ -95,7 +95,14 @@ const answers = {
     running.set(id, () => end("error", CANCELLED));
     if (task === "early") await result("completed");
     else if (task === "fail") setTimeout(result, 20, "failed", { error });
-    else if (task === "partial") setTimeout(result, 20, "partial");
+    else if (task === "end twice") {
+      setTimeout(tell, 20, peer, "result", { status: "completed", outcome: task, data: null, error: null }, id);
+      setTimeout(end, 20, "error", CANCELLED);
+    } else if (task === "ack by notification") {
+      await tell(peer, "ack", { accepted: true, estimated_ms: 20 }, id);
+      setTimeout(result, 20, "completed");
+      return new Promise(() => {});
+    } else if (task === "partial") setTimeout(result, 20, "partial");
     else if (task === "break") setTimeout(end, 20, "error", { code: "internal", message: "broke", retryable: true });
     else if (task !== "wait") setTimeout(result, 20, "completed");
     return ["ack", { accepted: true, estimated_ms: 20 }];

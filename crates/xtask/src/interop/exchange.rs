@@ -38,6 +38,7 @@ const ROWS: &[(&str, By)] = &[
     ("kind of another method", By::Theirs),
     ("unknown kind", By::Theirs),
     ("unknown session", By::Theirs),
+    ("letters about nothing", By::Theirs),
     ("work", By::Both),
     ("work, not done", By::Both),
     ("work, missed", By::Theirs),
