@@ -71,7 +71,7 @@ pub struct Verifier {
 #[non_exhaustive]
 pub enum Verdict {
     /// It is new.
-    New(Verified),
+    New(Box<Verified>),
     /// The same message was let in before. There is nothing to do but to send the receipt.
     Duplicate(Receipt),
 }
@@ -211,7 +211,9 @@ impl Verifier {
         let sighting =
             Sighting { sender: &message.sender_id, id: &message.message_id, digest, sent, expires };
         match self.seen.lock().unwrap_or_else(PoisonError::into_inner).see(&sighting, now) {
-            Fresh::New => Ok(Verdict::New(Verified { message, json: json.clone(), key_id, sent, digest })),
+            Fresh::New => {
+                Ok(Verdict::New(Box::new(Verified { message, json: json.clone(), key_id, sent, digest })))
+            }
             Fresh::Same => {
                 Ok(Verdict::Duplicate(Receipt::new(message.message_id, message.session_id).duplicate(true)))
             }

@@ -1,0 +1,363 @@
+//! What a verifier lets in: whose key, which time, who may, and once only.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duologue_exchange::dialogue::{
+    Allow, AllowList, CanonicalFault, Key, Keys, Refusal, SignFault, Verdict, Verified, Verifier, canonical,
+    sign,
+};
+use duologue_schema::Json;
+use duologue_schema::dialogue::{Content, DialogueErrorCode, Message, MessageType, Metadata};
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+
+const BUYER: &str = "agent://buyer.example";
+const SELLER: &str = "agent://seller.example";
+const SECRET: [u8; 32] = [7; 32];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// When the messages here were sent.
+fn start() -> SystemTime {
+    "2026-03-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap().into()
+}
+
+fn key(id: &str) -> Key {
+    Key::new(id, BUYER, SECRET).unwrap()
+}
+
+fn keys(all: impl IntoIterator<Item = Key>) -> Arc<Keys> {
+    let keys = Keys::new();
+    all.into_iter().for_each(|key| keys.insert(key).unwrap());
+    Arc::new(keys)
+}
+
+fn seller(keys: &Arc<Keys>) -> Verifier {
+    Verifier::new(SELLER).keys(keys.clone())
+}
+
+fn message(id: &str) -> Message {
+    Message::new(id, "s1", BUYER, SELLER, "2026-03-01T12:00:00Z", 1, MessageType::Request)
+        .content(Content::new().domain("automotive.sales").task("getCarDetails"))
+}
+
+fn signed(message: &Message) -> Json {
+    sign(message, &key("k1")).unwrap()
+}
+
+fn taken(verdict: Result<Verdict, Refusal>) -> Verified {
+    match verdict {
+        Ok(Verdict::New(verified)) => *verified,
+        other => panic!("not new: {other:?}"),
+    }
+}
+
+/// Signs anything, with any header.
+fn forge(message: &Value, header: &Value, secret: &[u8]) -> Json {
+    let header = URL_SAFE_NO_PAD.encode(header.to_string());
+    let payload = URL_SAFE_NO_PAD.encode(canonical(&message.to_string()).unwrap());
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret).unwrap();
+    mac.update(format!("{header}.{payload}").as_bytes());
+    let mut message = message.clone();
+    message["signature"] =
+        format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())).into();
+    message.into()
+}
+
+fn value(message: &Message) -> Value {
+    serde_json::to_value(message).unwrap()
+}
+
+#[test]
+fn a_signed_message_is_taken_once() {
+    let seller = seller(&keys([key("k1")]));
+    let json = signed(&message("m1"));
+    let verified = taken(seller.verify(&json, start()));
+    assert_eq!(verified.message().message_id, "m1");
+    assert_eq!(verified.key_id(), Some("k1"));
+    assert_eq!(verified.sent(), start());
+    assert_eq!(verified.json().get(), json.get());
+    // Nine years later it is still known, since it never expires.
+    for later in [SECOND, 9 * 365 * 86_400 * SECOND] {
+        let Ok(Verdict::Duplicate(receipt)) = seller.verify(&json, start() + later) else {
+            panic!("taken twice")
+        };
+        assert_eq!((receipt.message_id, receipt.session_id), ("m1".into(), "s1".into()));
+        assert!(receipt.duplicate);
+    }
+    // The same words under another id are another message.
+    taken(seller.verify(&signed(&message("m2")), start()));
+}
+
+#[test]
+fn the_same_id_with_other_words_is_a_conflict() {
+    let seller = seller(&keys([key("k1")]));
+    let first = taken(seller.verify(&signed(&message("m1")), start()));
+    let other = signed(&message("m1").content(Content::new().task("negotiatePrice")));
+    assert_eq!(seller.verify(&other, start()), Err(Refusal::Conflict));
+    // Unless nobody acted upon the first.
+    seller.forget(&first);
+    taken(seller.verify(&other, start()));
+    assert_eq!(seller.verify(&signed(&message("m1")), start()), Err(Refusal::Conflict));
+}
+
+#[test]
+fn a_message_signed_again_after_rotation_is_the_same() {
+    let keys = keys([key("k1"), Key::new("k2", BUYER, [8; 32]).unwrap()]);
+    let seller = seller(&keys);
+    taken(seller.verify(&signed(&message("m1")), start()));
+    let again = Verifier::new(BUYER).keys(keys).sign(&message("m1"), start()).unwrap();
+    assert_ne!(again.get(), signed(&message("m1")).get());
+    assert!(matches!(seller.verify(&again, start()), Ok(Verdict::Duplicate(_))));
+}
+
+#[test]
+fn an_unsigned_message_is_refused_where_there_are_keys() {
+    let json = Json::new(&message("m1")).unwrap();
+    let keys = keys([key("k1")]);
+    assert_eq!(seller(&keys).verify(&json, start()), Err(Refusal::Unsigned));
+    // Whoever has a key is not believed without it, also after it was revoked.
+    keys.revoke("k1");
+    let lenient = seller(&keys).takes_unsigned(true);
+    assert_eq!(lenient.verify(&json, start()), Err(Refusal::Unsigned));
+    let mut stranger = message("m1");
+    stranger.sender_id = "agent://stranger.example".into();
+    let json = Json::new(&stranger).unwrap();
+    assert_eq!(taken(lenient.verify(&json, start())).key_id(), None);
+    assert_eq!(seller(&keys).verify(&json, start()), Err(Refusal::Unsigned));
+}
+
+#[test]
+fn without_keys_nothing_signed_is_believed() {
+    let seller = Verifier::new(SELLER);
+    assert_eq!(seller.verify(&signed(&message("m1")), start()), Err(Refusal::NoKeys));
+    let unsigned = seller.sign(&message("m1"), start()).unwrap();
+    taken(seller.verify(&unsigned, start()));
+}
+
+#[test]
+fn a_signature_is_only_what_its_key_makes() {
+    let other = Key::new("other", "agent://other.example", SECRET).unwrap();
+    let seller = seller(&keys([key("k1"), other]));
+    let message = value(&message("m1"));
+    let header = |alg: &str, kid: &str| json!({ "alg": alg, "kid": kid, "typ": "dialogue" });
+    for (header, secret, refusal) in [
+        (header("HS256", "k1"), [8; 32], Refusal::Forged("k1".into())),
+        (header("HS256", "k2"), SECRET, Refusal::UnknownKey("k2".into())),
+        (header("HS256", "other"), SECRET, Refusal::Owner("other".into())),
+        (header("none", "k1"), SECRET, Refusal::Algorithm("k1".into())),
+        (header("HS512", "k1"), SECRET, Refusal::Algorithm("k1".into())),
+        (json!({ "alg": "HS256", "kid": "k1" }), SECRET, Refusal::SignatureForm),
+        (json!({ "alg": "HS256", "kid": "k1", "typ": "JWT" }), SECRET, Refusal::SignatureForm),
+    ] {
+        let forged = forge(&message, &header, &secret);
+        assert_eq!(seller.verify(&forged, start()), Err(refusal.clone()), "{header}");
+        let told = refusal.content(&forged);
+        assert_eq!(told.error_code, DialogueErrorCode::Unauthorized);
+        assert_eq!(told.error_message, "the signature could not be verified");
+        assert_eq!(told.failed_message_id, Some("m1".into()));
+    }
+    // No mac at all, as for the algorithm `none`.
+    let mut bare = message.clone();
+    let none = URL_SAFE_NO_PAD.encode(header("none", "k1").to_string());
+    bare["signature"] = format!("{none}..").into();
+    assert_eq!(seller.verify(&bare.into(), start()), Err(Refusal::Algorithm("k1".into())));
+    let right = forge(&message, &header("HS256", "k1"), &SECRET);
+    taken(seller.verify(&right, start()));
+}
+
+#[test]
+fn nobody_speaks_for_another() {
+    let mut stolen = message("m1");
+    stolen.sender_id = "agent://buyer.example/other".into();
+    assert_eq!(sign(&stolen, &key("k1")), Err(SignFault::Owner));
+    let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
+    let forged = forge(&value(&stolen), &header, &SECRET);
+    let keys = keys([key("k1")]);
+    assert_eq!(seller(&keys).verify(&forged, start()), Err(Refusal::Owner("k1".into())));
+    // Nor is what one said to another passed on as said to us, nor said back to its sender.
+    let elsewhere = Verifier::new("agent://else.example").keys(keys.clone());
+    assert_eq!(elsewhere.verify(&signed(&message("m1")), start()), Err(Refusal::Recipient));
+    let buyer = Verifier::new(BUYER).keys(keys);
+    assert_eq!(buyer.verify(&signed(&message("m1")), start()), Err(Refusal::Recipient));
+}
+
+#[test]
+fn keys_have_their_time() {
+    let day = 86_400 * SECOND;
+    let keys = keys([key("k1").not_before(start() - day).not_after(start() + day)]);
+    let seller = seller(&keys);
+    let json = signed(&message("m1"));
+    let too_late = start() + day + 61 * SECOND;
+    assert_eq!(seller.verify(&json, too_late), Err(Refusal::KeyTime("k1".into())));
+    assert_eq!(seller.verify(&json, start() - day - 61 * SECOND), Err(Refusal::KeyTime("k1".into())));
+    taken(seller.verify(&json, start()));
+    // From the moment it is revoked, nothing it signed is taken.
+    assert!(keys.revoke("k1"));
+    assert_eq!(seller.verify(&signed(&message("m2")), start()), Err(Refusal::UnknownKey("k1".into())));
+    assert_eq!(seller.verify(&json, start()), Err(Refusal::UnknownKey("k1".into())));
+    assert_eq!(seller.sign(&message("m3"), start()), Err(SignFault::NoKey));
+}
+
+#[test]
+fn old_and_new_keys_are_valid_together() {
+    let change = start();
+    let keys = keys([
+        key("old").not_after(change + 3600 * SECOND),
+        Key::new("new", BUYER, [9; 32]).unwrap().not_before(change),
+    ]);
+    let buyer = Verifier::new(BUYER).keys(keys.clone());
+    let seller = seller(&keys);
+    for (id, now, signer) in [("m1", change - 10 * SECOND, "old"), ("m2", change, "new")] {
+        let json = buyer.sign(&message(id), now).unwrap();
+        let verified = taken(seller.verify(&json, change + 10 * SECOND));
+        assert_eq!(verified.key_id(), Some(signer));
+    }
+}
+
+#[test]
+fn time_runs_out() {
+    let seller = seller(&keys([key("k1")]));
+    let with_ttl = |id: &str, ttl| signed(&message(id).metadata(Metadata::new().ttl(ttl)));
+    taken(seller.verify(&with_ttl("m1", 10), start() + 10 * SECOND));
+    assert_eq!(seller.verify(&with_ttl("m2", 10), start() + 11 * SECOND), Err(Refusal::Expired));
+    // What was taken and has expired is refused like anything that has expired.
+    assert_eq!(seller.verify(&with_ttl("m1", 10), start() + 11 * SECOND), Err(Refusal::Expired));
+    assert_eq!(seller.verify(&with_ttl("m1", 10), start() + 999_999 * SECOND), Err(Refusal::Expired));
+    taken(seller.verify(&with_ttl("m3", u64::MAX >> 11), start() + 99 * 365 * 86_400 * SECOND));
+    // Our clock may be behind, but not by much.
+    taken(seller.verify(&signed(&message("m4")), start() - 60 * SECOND));
+    assert_eq!(seller.verify(&signed(&message("m5")), start() - 61 * SECOND), Err(Refusal::Future));
+    // Without a ttl nothing expires.
+    taken(seller.verify(&signed(&message("m6")), start() + 30 * 365 * 86_400 * SECOND));
+}
+
+#[test]
+fn a_timestamp_says_where_on_earth() {
+    let seller = seller(&keys([key("k1")]));
+    let at = |id: &str, timestamp: &str| {
+        let mut message = message(id);
+        message.timestamp = timestamp.to_owned();
+        seller.verify(&signed(&message), start())
+    };
+    for (id, timestamp) in [("a", "2026-03-01T12:00:00.000Z"), ("b", "2026-03-01T13:00:00+01:00")] {
+        assert_eq!(taken(at(id, timestamp)).sent(), start());
+    }
+    for timestamp in ["", "now", "2026-03-01", "2026-03-01T12:00:00", "1772366400", "2026-02-30T12:00:00Z"] {
+        assert_eq!(at("c", timestamp), Err(Refusal::Timestamp), "{timestamp}");
+    }
+}
+
+#[test]
+fn the_list_is_behind_the_signature() {
+    let list = AllowList::new().rule(Allow::sender(BUYER).to(SELLER).task("getCarDetails"));
+    let seller = seller(&keys([key("k1")])).allow(list);
+    taken(seller.verify(&signed(&message("m1")), start()));
+    let other = message("m2").content(Content::new().task("deleteEverything"));
+    assert_eq!(seller.verify(&signed(&other), start()), Err(Refusal::NotAllowed));
+    // A stranger learns nothing about the list.
+    assert_eq!(seller.verify(&Json::new(&other).unwrap(), start()), Err(Refusal::Unsigned));
+}
+
+#[test]
+fn what_two_readers_could_read_differently_is_refused() {
+    let seller = seller(&keys([key("k1")]));
+    let json = signed(&message("m1"));
+    let with = |member: &str| -> Json {
+        let open = json.get().strip_suffix('}').unwrap();
+        serde_json::from_str(&format!("{open},{member}}}")).unwrap()
+    };
+    let malformed = |fault| Err(Refusal::Malformed(fault));
+    for (member, fault) in [
+        (r#""message_type":"accept""#, CanonicalFault::DuplicateKey("message_type".into())),
+        (r#""message\u005ftype":"accept""#, CanonicalFault::DuplicateKey("message_type".into())),
+        (r#""x":[{"a":1,"a":1}]"#, CanonicalFault::DuplicateKey("a".into())),
+        (r#""x":9007199254740993"#, CanonicalFault::BigInteger("9007199254740993".into())),
+    ] {
+        assert_eq!(seller.verify(&with(member), start()), malformed(fault), "{member}");
+    }
+    let deep = format!(r#""x":{}{}"#, "[".repeat(64), "]".repeat(64));
+    assert_eq!(seller.verify(&with(&deep), start()), malformed(CanonicalFault::TooDeep));
+    // Nor is it signed.
+    let mut big = message("m2");
+    big.content.parameters.insert("n", json!(u64::MAX));
+    assert!(matches!(sign(&big, &key("k1")), Err(SignFault::Message(CanonicalFault::BigInteger(_)))));
+}
+
+#[test]
+fn size_comes_first() {
+    let seller = seller(&keys([key("k1")])).max_bytes(100);
+    let json = signed(&message("m1"));
+    let bytes = json.get().len();
+    assert_eq!(seller.verify(&json, start()), Err(Refusal::TooLarge { bytes, limit: 100 }));
+    let garbage = Json::from(json!("x".repeat(200)));
+    assert_eq!(seller.verify(&garbage, start()), Err(Refusal::TooLarge { bytes: 202, limit: 100 }));
+}
+
+#[test]
+fn a_signature_does_not_make_a_message() {
+    let seller = seller(&keys([key("k1")]));
+    let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
+    let changed = |change: fn(&mut Value)| {
+        let mut message = value(&message("m1"));
+        change(&mut message);
+        let forged = forge(&message, &header, &SECRET);
+        let refusal = seller.verify(&forged, start()).unwrap_err();
+        (refusal.code(), refusal.content(&forged))
+    };
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 4] = [
+        (|message| message["message_id"] = "".into(), "message_id"),
+        (|message| message["session_id"] = "x".repeat(129).into(), "session_id"),
+        (|message| message["recipient_id"] = "agent://".into(), "recipient_id"),
+        (|message| message["interaction_step"] = 0.into(), "interaction_step"),
+    ];
+    for (change, field) in changes {
+        let (code, told) = changed(change);
+        assert_eq!(code, DialogueErrorCode::InvalidParameter);
+        assert!(told.error_message.starts_with(field), "{told:?}");
+        assert_eq!(told.details.get::<String>("field").as_deref(), Some(field));
+    }
+    let (code, told) = changed(|message| {
+        message.as_object_mut().unwrap().remove("interaction_step");
+    });
+    assert_eq!(code, DialogueErrorCode::InvalidParameter);
+    assert!(told.error_message.contains("missing field `interaction_step`"), "{told:?}");
+    assert_eq!(told.failed_session_id, Some("s1".into()));
+}
+
+#[test]
+fn a_memory_without_room_refuses_the_old() {
+    let keys = keys([key("k1")]);
+    let seller = seller(&keys).memory(60 * SECOND, 2, None);
+    let at = |id: &str, second: u32| {
+        let mut message = message(id);
+        message.timestamp = format!("2026-03-01T12:00:{second:02}Z");
+        seller.verify(&signed(&message), start() + 60 * SECOND)
+    };
+    for second in 1..=3 {
+        taken(at(&format!("m{second}"), second));
+    }
+    assert_eq!(at("m1", 1), Err(Refusal::TooOld));
+    assert!(matches!(at("m3", 3), Ok(Verdict::Duplicate(_))));
+    // A verifier that begins anew can be told what it does not remember.
+    let restarted = Verifier::new(SELLER).keys(keys).memory(60 * SECOND, 2, Some(start()));
+    assert_eq!(restarted.verify(&signed(&message("m1")), start() + SECOND), Err(Refusal::TooOld));
+}
+
+#[test]
+fn many_threads_take_it_once() {
+    let seller = seller(&keys([key("k1")]));
+    let json = signed(&message("m1"));
+    let new = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| seller.verify(&json, start()))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .filter(|verdict| matches!(verdict, Ok(Verdict::New(_))))
+            .count()
+    });
+    assert_eq!(new, 1);
+}
