@@ -1,9 +1,12 @@
 //! Work orders: stateless steps, and the workflow that runs them.
 
 mod artifacts;
+mod notes;
 mod tree;
 pub(crate) mod worker;
+mod workflow;
 
 pub use artifacts::{ApplyError, ArtifactFault, apply_artifacts};
 pub use duologue_schema::work::*;
 pub use worker::Worker;
+pub use workflow::{Done, End, Reason, Run, Step, Workflow, WorkflowError};

@@ -1,0 +1,305 @@
+//! Where a workflow goes, and what each of its steps is told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use duologue_exchange::envelope::{Fault, FaultCode};
+use duologue_exchange::work::{
+    ApplyError, Artifact, ArtifactFault, Context, End, Input, Note, Output, Reason, Recommendation, Step,
+    Workflow, WorkflowError,
+};
+use duologue_schema::Members;
+use proptest::prelude::*;
+
+/// The orders that were given, oldest first.
+type Seen = Arc<Mutex<Vec<Input>>>;
+
+/// A step that answers with these recommendations, one after the other, and then with `proceed`. It notes
+/// which order it was.
+fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> Step {
+    let left: Mutex<VecDeque<Recommendation>> =
+        Mutex::new(recommendations.iter().map(|name| Recommendation::from(*name)).collect());
+    let seen = seen.clone();
+    Step::new(action, move |input: Input| {
+        let recommendation = left.lock().unwrap().pop_front().unwrap_or(Recommendation::Proceed);
+        let mut seen = seen.lock().unwrap();
+        seen.push(input);
+        let note = format!("note {}", seen.len());
+        std::future::ready(Ok(Output::new(true, "", [], recommendation).notes([note.into()])))
+    })
+}
+
+/// A step that gives one answer.
+fn answering(action: &str, output: Output) -> Step {
+    Step::new(action, move |_: Input| std::future::ready(Ok(output.clone())))
+}
+
+fn context() -> Context {
+    Context::new("login", "feature", 1)
+}
+
+fn root() -> [(&'static str, &'static str); 1] {
+    [("feature_root", "features/login")]
+}
+
+fn told(seen: &Seen) -> Vec<(String, u32, Vec<String>)> {
+    let told = |input: &Input| {
+        let notes = input.prior_context.iter().map(Note::to_string).collect();
+        (input.task.action.clone(), input.context.iteration, notes)
+    };
+    seen.lock().unwrap().iter().map(told).collect()
+}
+
+fn notes(numbers: std::ops::RangeInclusive<usize>) -> Vec<String> {
+    numbers.map(|number| format!("note {number}")).collect()
+}
+
+#[tokio::test]
+async fn a_retry_goes_back_and_the_notes_go_on() {
+    let seen = Seen::default();
+    let workflow = Workflow::new()
+        .prior_context(["before".into()])
+        .step(step("specify", &seen, &[]).params(Members::from_iter([("style", serde_json::json!("short"))])))
+        .step(step("validate", &seen, &["retry"]).back_to("specify"))
+        .step(step("build", &seen, &[]));
+    let run = workflow.run(context(), root()).await.unwrap();
+    assert_eq!(run.end, End::Finished);
+    let expected: Vec<_> = [("specify", 1), ("validate", 1), ("specify", 2), ("validate", 2), ("build", 2)]
+        .into_iter()
+        .enumerate()
+        .map(|(index, (action, iteration))| {
+            let notes = std::iter::once("before".to_owned()).chain(notes(1..=index)).collect();
+            (action.to_owned(), iteration, notes)
+        })
+        .collect();
+    assert_eq!(told(&seen), expected);
+    assert_eq!((run.notes.len(), run.done.len()), (6, 5));
+    let inputs = seen.lock().unwrap();
+    assert!(inputs.iter().all(|input| input.paths.feature_root() == Some("features/login")));
+    assert_eq!(inputs[2].task.params.get::<String>("style").as_deref(), Some("short"));
+}
+
+#[tokio::test]
+async fn without_a_way_back_the_step_is_done_again() {
+    let seen = Seen::default();
+    let workflow = Workflow::new().step(step("a", &seen, &[])).step(step("b", &seen, &["retry"]));
+    workflow.run(context(), root()).await.unwrap();
+    let order: Vec<_> = told(&seen).into_iter().map(|(action, iteration, _)| (action, iteration)).collect();
+    assert_eq!(order, [("a".into(), 1), ("b".into(), 1), ("b".into(), 2)]);
+}
+
+#[tokio::test]
+async fn of_steps_with_one_name_the_nearest_is_tried_again() {
+    let seen = Seen::default();
+    let workflow = Workflow::new()
+        .step(step("check", &seen, &[]))
+        .step(step("write", &seen, &[]))
+        .step(step("check", &seen, &[]))
+        .step(step("ship", &seen, &["retry"]).back_to("check"));
+    workflow.run(context(), root()).await.unwrap();
+    let order: Vec<_> = told(&seen).into_iter().map(|(action, ..)| action).collect();
+    assert_eq!(order, ["check", "write", "check", "ship", "check", "ship"]);
+}
+
+#[tokio::test]
+async fn a_way_back_leads_back() {
+    let seen = Seen::default();
+    let workflow = Workflow::new().step(step("a", &seen, &[]).back_to("b")).step(step("b", &seen, &[]));
+    let error = workflow.run(context(), root()).await.unwrap_err();
+    assert_eq!(error.to_string(), r#"the step "a" goes back to "b", but no step up to it has that action"#);
+    assert_eq!(told(&seen), []);
+}
+
+#[tokio::test]
+async fn what_needs_a_person_stops_the_run() {
+    for (recommendations, reason, orders) in [
+        (&["escalate"][..], Reason::Asked, 1),
+        (&["ponder"], Reason::Unknown("ponder".into()), 1),
+        (&[""], Reason::Unknown(String::new()), 1),
+        (&["retry", "retry", "retry"], Reason::TooManyIterations, 3),
+    ] {
+        let (seen, told) = (Seen::default(), Arc::new(Mutex::new(Vec::new())));
+        let callback = told.clone();
+        let workflow = Workflow::new()
+            .step(step("a", &seen, recommendations))
+            .step(step("b", &seen, &[]))
+            .on_escalate(move |run| callback.lock().unwrap().push(run.clone()));
+        let run = workflow.run(context(), root()).await.unwrap();
+        assert_eq!(run.end, End::Escalated(reason));
+        assert_eq!(run.done.len(), orders);
+        assert_eq!(*told.lock().unwrap(), [run]);
+    }
+}
+
+#[tokio::test]
+async fn the_limit_is_the_highest_iteration() {
+    for (first, limit, orders) in [(1, 1, 1), (1, 5, 5), (4, 5, 2), (7, 5, 1)] {
+        let seen = Seen::default();
+        let workflow = Workflow::new().max_iterations(limit).step(step("a", &seen, &["retry"; 9]));
+        let run = workflow.run(Context::new("f", "w", first), root()).await.unwrap();
+        assert_eq!((run.end, run.done.len()), (End::Escalated(Reason::TooManyIterations), orders));
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_failed_is_a_step_like_any_other() {
+    let seen = Seen::default();
+    let failed = Output::new(false, "No.", [], Recommendation::Proceed);
+    let workflow = Workflow::new().step(answering("a", failed)).step(step("b", &seen, &[]));
+    let run = workflow.run(context(), root()).await.unwrap();
+    assert_eq!((run.end, run.done.len()), (End::Finished, 2));
+    assert!(!run.done[0].output.success);
+}
+
+#[tokio::test]
+async fn an_order_that_could_not_be_tried_is_an_error() {
+    let seen = Seen::default();
+    let nobody = |_: Input| std::future::ready(Err(Fault::of(FaultCode::NotFound, "nobody knows how")));
+    let workflow = Workflow::new()
+        .step(step("a", &seen, &["retry"]))
+        .step(Step::new("b", nobody))
+        .step(step("c", &seen, &[]));
+    let error = workflow.run(context(), root()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"the step "b", iteration 2, could not be tried: nobody knows how (not_found)"#
+    );
+    assert_eq!(told(&seen).len(), 2);
+}
+
+#[tokio::test]
+async fn artifacts_are_written_before_the_next_step() {
+    let project = tempfile::tempdir().unwrap();
+    let spec = project.path().join("features/login/spec.md");
+    let there = spec.clone();
+    let proceed = Recommendation::Proceed;
+    let draft = |recommendation| Output::new(true, "", [Artifact::create("spec.md", "v1")], recommendation);
+    let update = move |_: Input| {
+        assert!(there.exists());
+        std::future::ready(Ok(Output::new(
+            true,
+            "",
+            [Artifact::update("spec.md", "v2")],
+            Recommendation::Proceed,
+        )))
+    };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let callback = seen.clone();
+    let workflow = Workflow::new()
+        .apply_to(project.path())
+        .on_step(move |done| callback.lock().unwrap().push(done.written.clone()))
+        .step(answering("specify", draft(proceed.clone())))
+        .step(Step::new("refine", update));
+    let run = workflow.run(context(), root()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&spec).unwrap(), "v2");
+    let written: Vec<_> = run.done.into_iter().map(|done| done.written).collect();
+    assert_eq!(
+        written,
+        [["features/login/spec.md".into()], ["features/login/spec.md".into()]]
+            as [[std::path::PathBuf; 1]; 2]
+    );
+    assert_eq!(*seen.lock().unwrap(), written);
+
+    // It is there now, so what creates it is refused, and nothing comes after.
+    let after = Seen::default();
+    let workflow = Workflow::new()
+        .apply_to(project.path())
+        .step(answering("specify", draft(proceed)))
+        .step(step("b", &after, &[]));
+    match workflow.run(context(), root()).await {
+        Err(WorkflowError::Artifacts { action, iteration: 1, error }) if action == "specify" => {
+            assert!(matches!(*error, ApplyError::Artifact { fault: ArtifactFault::Exists, .. }));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(told(&after), []);
+}
+
+#[tokio::test]
+async fn what_a_person_must_see_first_is_not_written() {
+    let artifacts = [Artifact::create("report.md", "")];
+    for (success, recommendation, written) in [
+        (true, "proceed", true),
+        (true, "retry", true),
+        (true, "escalate", false),
+        (true, "ponder", false),
+        (false, "proceed", false),
+        (false, "retry", false),
+    ] {
+        let project = tempfile::tempdir().unwrap();
+        let output = Output::new(success, "", artifacts.clone(), recommendation);
+        let workflow =
+            Workflow::new().apply_to(project.path()).max_iterations(1).step(answering("validate", output));
+        let run = workflow.run(context(), root()).await.unwrap();
+        assert_eq!(run.done[0].output.artifacts, artifacts);
+        assert_eq!(
+            project.path().join("features/login/report.md").exists(),
+            written,
+            "{success} {recommendation}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn notes_name_steps_instead_of_agents() {
+    let seen = Seen::default();
+    let said = Output::new(true, "", [], Recommendation::Proceed).notes([
+        "strict-agent asks writer: what if offline?".into(),
+        serde_json::json!({ "by": "strict-agent" }).into(),
+    ]);
+    let workflow = Workflow::new()
+        .step(answering("validate", said).agent("strict-agent"))
+        .step(step("specify", &seen, &[]).agent("writer"));
+    let run = workflow.run(context(), root()).await.unwrap();
+    assert_eq!(told(&seen)[0].2, ["validate asks specify: what if offline?", r#"{"by":"validate"}"#]);
+    // What was said is kept as it was said.
+    assert_eq!(run.done[0].output.notes[0].to_string(), "strict-agent asks writer: what if offline?");
+}
+
+#[tokio::test]
+async fn no_steps_is_nothing_to_do() {
+    let run = Workflow::new().run(context(), root()).await.unwrap();
+    assert_eq!((run.end, run.done.len()), (End::Finished, 0));
+}
+
+proptest! {
+    /// Whatever is recommended, a run ends, its iterations only rise and stay within the limit, each step is
+    /// told every note so far, and nothing is skipped.
+    #[test]
+    fn any_recommendations(
+        recommendations in proptest::collection::vec(
+            proptest::collection::vec(proptest::sample::select(vec!["proceed", "retry", "escalate", "?"]), 0..4),
+            1..5,
+        ),
+        back in proptest::collection::vec(0usize..5, 5),
+        limit in 1u32..5,
+    ) {
+        let seen = Seen::default();
+        let mut workflow = Workflow::new().max_iterations(limit);
+        for (at, recommendations) in recommendations.iter().enumerate() {
+            let step = step(&at.to_string(), &seen, recommendations).back_to((back[at] % (at + 1)).to_string());
+            workflow = workflow.step(step);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let run = runtime.block_on(workflow.run(context(), root())).unwrap();
+        let told = told(&seen);
+        prop_assert_eq!(told.len(), run.done.len());
+        let (mut at, mut iteration) = (0, 1);
+        for (index, (done, (action, told_iteration, told_notes))) in run.done.iter().zip(told).enumerate() {
+            prop_assert_eq!((&action, told_iteration), (&at.to_string(), iteration));
+            prop_assert_eq!((&done.action, done.iteration), (&action, iteration));
+            prop_assert_eq!(told_notes, notes(1..=index));
+            prop_assert!(iteration <= limit);
+            let last = index + 1 == run.done.len();
+            match done.output.recommendation {
+                Recommendation::Proceed => at += 1,
+                Recommendation::Retry if iteration < limit => {
+                    at = back[at] % (at + 1);
+                    iteration += 1;
+                }
+                _ => prop_assert!(last && matches!(run.end, End::Escalated(_))),
+            }
+        }
+        prop_assert_eq!(run.end == End::Finished, at == recommendations.len());
+    }
+}
