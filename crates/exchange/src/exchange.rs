@@ -6,6 +6,7 @@ use duologue_rpc::Peer;
 use duologue_schema::envelope::{self, AgentId};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
+use crate::dialogue::{Dialogues, Line};
 use crate::envelope::correspondent::{Correspondent, Erased};
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
@@ -41,11 +42,12 @@ pub struct Exchange {
     agent_id: Option<AgentId>,
     correspondent: Arc<dyn Erased>,
     worker: Option<Arc<dyn worker::Erased>>,
+    dialogues: Option<Arc<Dialogues>>,
 }
 
 impl Default for Exchange {
     fn default() -> Self {
-        Exchange { agent_id: None, correspondent: Arc::new(()), worker: None }
+        Exchange { agent_id: None, correspondent: Arc::new(()), worker: None, dialogues: None }
     }
 }
 
@@ -78,6 +80,13 @@ impl Exchange {
         self.worker = Some(Arc::new(worker));
         self
     }
+
+    /// Our side of dialogues: [`Dialogues`], in an [`Arc`] if several connections share them. Without it none can be
+    /// opened, on either side.
+    pub fn dialogue(mut self, dialogues: impl Into<Arc<Dialogues>>) -> Self {
+        self.dialogues = Some(dialogues.into());
+        self
+    }
 }
 
 /// The exchange of one connection, for an SDK: it says what we offer, hears what the other side offers,
@@ -103,6 +112,7 @@ impl Wiring {
         capabilities.agent_id = Some(self.own.clone());
         capabilities.envelope = vec![envelope::VERSION];
         capabilities.work = settings.worker.is_some();
+        capabilities.dialogue = settings.dialogues.is_some();
         capabilities.write_to(meta);
     }
 
@@ -114,8 +124,9 @@ impl Wiring {
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
     ) -> ExchangeService {
         let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
+        let line = Line::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
         let correspondent = self.settings.map(|settings| settings.correspondent);
-        let link = Link::new(peer.clone(), self.own, correspondent);
+        let link = Link::new(peer.clone(), self.own, correspondent, line);
         ExchangeService::new(PeerAgent::new(Arc::new(link)), Box::new(knows), worker)
     }
 }

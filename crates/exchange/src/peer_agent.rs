@@ -6,6 +6,7 @@ use duologue_rpc::Peer;
 use duologue_schema::envelope::{AgentId, Ask, Carried, Envelope, EnvelopeId, Kind, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
+use crate::dialogue::Line;
 use crate::envelope::correspondent::Erased;
 use crate::envelope::discovery::Discovered;
 use crate::error::{Error, Result};
@@ -38,11 +39,14 @@ pub(crate) struct Link {
     /// Who answers envelopes; `None` if this side was not set up for them.
     pub(crate) correspondent: Option<Arc<dyn Erased>>,
     pub(crate) discovered: Discovered,
+    /// What this connection has to do with dialogues.
+    pub(crate) line: Line,
 }
 
 impl Link {
-    pub(crate) fn new(peer: Peer, own: AgentId, correspondent: Option<Arc<dyn Erased>>) -> Self {
-        Link { peer, own, theirs: OnceLock::new(), correspondent, discovered: Discovered::default() }
+    pub(crate) fn new(peer: Peer, own: AgentId, correspondent: Option<Arc<dyn Erased>>, line: Line) -> Self {
+        let (theirs, discovered) = (OnceLock::new(), Discovered::default());
+        Link { peer, own, theirs, correspondent, discovered, line }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use duologue_rpc::{Closed, Incoming, Responder};
 use duologue_schema::{Meta, SessionId};
 
-use crate::envelope;
+use crate::{dialogue, envelope};
 use crate::peer_agent::PeerAgent;
 use crate::work::worker;
 
@@ -44,6 +44,7 @@ impl ExchangeService {
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::request(&self.peer, &self.knows, request, responder)
             .or_else(|responder| worker::request(self.worker.as_ref(), &self.knows, request, responder))
+            .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder))
     }
 
     /// Answers a request that nobody else has answered: an envelope of a kind that does not exist.
@@ -63,5 +64,6 @@ impl ExchangeService {
     /// The connection has ended.
     pub fn closed(&self, reason: &Closed) {
         envelope::service::closed(&self.peer, reason);
+        self.peer.link.line.closed(reason);
     }
 }

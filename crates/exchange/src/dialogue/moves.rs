@@ -47,7 +47,9 @@ fn rule(kind: &MessageType) -> Option<Rule> {
     Some(match kind {
         M::Request | M::Query | M::Propose | M::Inform => Rule::Opens,
         M::Response => Rule::Answers(|kind, _| matches!(kind, M::Request | M::Query)),
-        M::Accept => Rule::Answers(|kind, counter| matches!(kind, M::Propose) || (*kind == M::Reject && counter)),
+        M::Accept => {
+            Rule::Answers(|kind, counter| matches!(kind, M::Propose) || (*kind == M::Reject && counter))
+        }
         M::Reject => Rule::Answers(|kind, _| matches!(kind, M::Propose)),
         M::Confirm | M::Clarify | M::Update => Rule::Names,
         M::Termination => Rule::Follows,
@@ -113,6 +115,18 @@ pub(crate) fn allowed(stage: Stage, parent: &Parent) -> Vec<MessageType> {
     MOVES.into_iter().filter(|kind| is_legal(kind, stage, parent)).collect()
 }
 
+/// Whether a message of the type `kind` settles one of the type `asked`, so that who waits for an answer need
+/// not wait on. Errors are another matter: they always do.
+pub(crate) fn settles(asked: &MessageType, kind: &MessageType) -> bool {
+    use MessageType as M;
+    match asked {
+        M::Request | M::Query => matches!(kind, M::Response | M::Propose | M::Clarify),
+        M::Propose | M::Reject => matches!(kind, M::Accept | M::Reject | M::Propose | M::Clarify),
+        M::Clarify => !matches!(kind, M::Confirm | M::Update),
+        _ => true,
+    }
+}
+
 /// Whether this is a `reject` that says what its sender would accept instead, under [`COUNTER_OFFER`] in its
 /// `parameters`. It can be answered by `accept`.
 #[must_use]
@@ -139,10 +153,10 @@ impl IllegalMove {
             return Ok(());
         }
         let because = match (stage, parent) {
-            (Stage::New, _) => "opens no dialogue".to_owned(),
             (Stage::Ended, _) => "comes after the end of the dialogue".to_owned(),
+            (_, Parent::Unknown) => "names a parent_message_id that is not in the dialogue".to_owned(),
+            (Stage::New, _) => "opens no dialogue".to_owned(),
             (Stage::Live, Parent::None) => "names no parent_message_id".to_owned(),
-            (Stage::Live, Parent::Unknown) => "names a parent_message_id that is not in the dialogue".to_owned(),
             (Stage::Live, Parent::Forgotten) => {
                 "answers a message that is no longer remembered, or was never received".to_owned()
             }
@@ -200,7 +214,9 @@ mod tests {
             known(M::Propose),
             "request inform confirm propose accept reject clarify query update error termination",
         );
-        for kind in [M::Response, M::Inform, M::Confirm, M::Accept, M::Reject, M::Clarify, M::Update, M::Error] {
+        for kind in
+            [M::Response, M::Inform, M::Confirm, M::Accept, M::Reject, M::Clarify, M::Update, M::Error]
+        {
             check(Stage::Live, known(kind), ANYWHERE);
         }
     }

@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn the_defaults() {
         let backoff = Backoff::new();
-        let longest: Vec<u128> = (1..=5).filter_map(|n| backoff.pause(n, 1.0)).map(|p| p.as_millis()).collect();
+        let longest: Vec<u128> =
+            (1..=5).filter_map(|n| backoff.pause(n, 1.0)).map(|p| p.as_millis()).collect();
         assert_eq!(longest, [100, 200, 400, 800]);
         assert_eq!(Backoff::never().pause(1, 0.5), None);
         assert_eq!(Backoff::new().attempts(0), Backoff::never());

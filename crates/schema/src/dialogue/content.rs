@@ -39,6 +39,13 @@ impl Content {
     }
 }
 
+/// A content of words.
+impl From<&str> for Content {
+    fn from(words: &str) -> Self {
+        Content::new().natural_language(words)
+    }
+}
+
 /// A content that says nothing but what went wrong.
 impl From<ErrorContent> for Content {
     fn from(error: ErrorContent) -> Self {

@@ -1,0 +1,422 @@
+//! The handle on one dialogue: what to say, what was said.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_schema::dialogue::{
+    AgentUri, Content, DialogueAct, DialogueId, DialogueMessageId, Message, MessageType,
+};
+use futures::future::BoxFuture;
+
+use super::beliefs::Beliefs;
+use super::error::Error;
+use super::handler;
+use super::heard::Heard;
+use super::live::{Above, Live, lock, new_id};
+use super::send::{Draft, Sent};
+use crate::PeerAgent;
+
+/// One dialogue with another agent. Cheap to clone.
+///
+/// [`PeerAgent::dialogue`] opens one; an [`Interlocutor`](super::Interlocutor) is handed one with every
+/// message. Ids, steps, sender, recipient, time and signature are filled in. What is said answers the message
+/// this handle is about: the one that is being handled, or the last one that came out of it
+/// ([`next`](Self::next), [`request`](Self::request)), or the one given to [`answering`](Self::answering). It
+/// inherits domain and task from there if it names neither.
+///
+/// In a dialogue that we opened, messages that nobody waits for come out of [`next`](Self::next). When the
+/// last clone of its handle is dropped they go to the handler of our [`Dialogues`](super::Dialogues); where there is
+/// none, the dialogue is terminated.
+///
+/// Messages of one dialogue leave one at a time: the next one when the one before it has its receipt.
+pub struct Dialogue {
+    live: Arc<Live>,
+    about: Mutex<Option<DialogueMessageId>>,
+    reader: Option<Arc<Reader>>,
+}
+
+/// Held by the handles on a dialogue that we opened.
+struct Reader(Arc<Live>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.hand_over();
+    }
+}
+
+impl Clone for Dialogue {
+    fn clone(&self) -> Self {
+        let about = Mutex::new(self.parent());
+        Dialogue { live: self.live.clone(), about, reader: self.reader.clone() }
+    }
+}
+
+impl fmt::Debug for Dialogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialogue")
+            .field("id", &self.live.id)
+            .field("other", &self.live.other)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PeerAgent {
+    /// Opens a dialogue with the agent `recipient`, such as `agent://cars.example/seller`, which is reached over this
+    /// connection. The first message is what opens it for the other side; it has to be a `request`, a
+    /// `query`, a `propose` or an `inform`.
+    ///
+    /// # Errors
+    ///
+    /// When this side is not set up for dialogues or the other one does not take any, there is no session, or
+    /// `recipient` is no agent's name. Nothing is sent here.
+    pub fn dialogue(&self, recipient: &str) -> Result<Dialogue, Error> {
+        Dialogue::open(self, recipient, None)
+    }
+
+    /// Opens a dialogue within `parent`, which may go on over another connection; see [`Dialogue::nested`].
+    ///
+    /// # Errors
+    ///
+    /// As [`dialogue`](Self::dialogue).
+    pub fn nested_dialogue(&self, parent: &Dialogue, recipient: &str) -> Result<Dialogue, Error> {
+        Dialogue::open(self, recipient, Some(parent))
+    }
+}
+
+impl Dialogue {
+    fn open(peer: &PeerAgent, recipient: &str, parent: Option<&Dialogue>) -> Result<Self, Error> {
+        let other = AgentUri::parse(recipient)?;
+        let dialogues = peer.link.line.dialogues.clone().ok_or(Error::NotSetUp)?;
+        if !peer.offers().dialogue {
+            return Err(Error::NotSupported);
+        }
+        if peer.session().is_none() {
+            return Err(Error::NoSession);
+        }
+        let id = new_id();
+        let correlation = parent.map_or_else(|| id.clone(), |parent| parent.live.correlation.clone());
+        let above = parent.map(|parent| Above {
+            live: Some(parent.live.clone()),
+            session: parent.live.id.clone(),
+            message: parent.parent(),
+        });
+        let live = Live::new(dialogues, peer.clone(), id.as_str().into(), other, above, correlation, false);
+        live.enter()?;
+        let reader = Some(Arc::new(Reader(live.clone())));
+        Ok(Dialogue { live, about: Mutex::new(None), reader })
+    }
+
+    /// The handle for the handler of a message.
+    pub(crate) fn about(live: Arc<Live>, message: &Message) -> Self {
+        Dialogue { live, about: Mutex::new(Some(message.message_id.clone())), reader: None }
+    }
+
+    fn parent(&self) -> Option<DialogueMessageId> {
+        lock(&self.about).clone()
+    }
+
+    fn heard(&self, heard: Arc<Heard>) -> Heard {
+        *lock(&self.about) = Some(heard.message_id.clone());
+        Arc::unwrap_or_clone(heard)
+    }
+
+    /// Opens a dialogue with another agent because of this one, maybe over another connection: the seller asks
+    /// the agent that has the details.
+    ///
+    /// It has steps of its own, knows this dialogue and the message this handle is about, and shares the
+    /// `correlation_id`. It does not end with this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`PeerAgent::dialogue`].
+    pub fn nested(&self, peer: &PeerAgent, recipient: &str) -> Result<Dialogue, Error> {
+        peer.nested_dialogue(self, recipient)
+    }
+
+    /// A handle on the same dialogue that is about `message`: what is said through it answers that one.
+    #[must_use]
+    pub fn answering(&self, message: &Message) -> Dialogue {
+        Dialogue { about: Mutex::new(Some(message.message_id.clone())), ..self.clone() }
+    }
+
+    // --- what to say ---
+
+    /// Asks for something to be done and waits for what settles it: a `response`, or a `propose` or `clarify`
+    /// instead. An `error` is an error.
+    ///
+    /// What comes before that, `confirm` or `update` say, comes out of [`next`](Self::next) or goes to the handler.
+    pub fn request(&self, content: impl Into<Content>) -> Say<'_, Heard> {
+        self.say(MessageType::Request, content).answer()
+    }
+
+    /// Asks for information and waits for the answer, as [`request`](Self::request) does.
+    pub fn query(&self, content: impl Into<Content>) -> Say<'_, Heard> {
+        self.say(MessageType::Query, content).answer()
+    }
+
+    /// Answers a request or a query.
+    pub fn respond(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Response, content)
+    }
+
+    /// Says something nobody asked for.
+    pub fn inform(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Inform, content)
+    }
+
+    /// Says that a message was understood.
+    pub fn confirm(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Confirm, content)
+    }
+
+    /// Offers something. With [`answer`](Say::answer) it waits for `accept`, `reject` or another `propose`.
+    pub fn propose(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Propose, content)
+    }
+
+    /// Takes an offer, or a counter-offer.
+    pub fn accept(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Accept, content)
+    }
+
+    /// Refuses an offer. With the parameter [`COUNTER_OFFER`](super::COUNTER_OFFER) it is an offer itself.
+    pub fn reject(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Reject, content)
+    }
+
+    /// Asks what was meant.
+    pub fn clarify(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Clarify, content)
+    }
+
+    /// Says how far something is.
+    pub fn update(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Update, content)
+    }
+
+    /// Ends the dialogue. When both sides do so at once, both succeed.
+    pub fn terminate(&self, content: impl Into<Content>) -> Say<'_> {
+        self.say(MessageType::Termination, content)
+    }
+
+    /// Says anything.
+    pub fn say(&self, message_type: MessageType, content: impl Into<Content>) -> Say<'_> {
+        let mut draft = Draft::new(message_type, content.into());
+        draft.parent = self.parent();
+        Say { dialogue: self, draft, within: None, returns: PhantomData }
+    }
+
+    // --- what was said ---
+
+    /// The next message of the other side that nobody waits for. In a handler it is one that the handler would
+    /// else have been called with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ended`] after the `termination` of either side, and [`Error::Connection`] when the connection
+    /// has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&self) -> Result<Heard, Error> {
+        Ok(self.heard(self.live.next().await?))
+    }
+
+    /// A message of this dialogue, if it is still remembered; see [`DialogueLimits`](super::DialogueLimits).
+    #[must_use]
+    pub fn message(&self, id: &DialogueMessageId) -> Option<Arc<Message>> {
+        lock(&self.live.inner).track.lineage.message(id)
+    }
+
+    /// The message that another one answers.
+    #[must_use]
+    pub fn parent_of(&self, message: &Message) -> Option<Arc<Message>> {
+        self.message(message.parent_message_id.as_ref()?)
+    }
+
+    /// The messages that the `previous_context` of another one names, those that are still remembered, of this
+    /// dialogue and of those it is nested in.
+    #[must_use]
+    pub fn context_of(&self, message: &Message) -> Vec<Arc<Message>> {
+        let chain = || std::iter::successors(Some(&self.live), |live| live.above.as_ref()?.live.as_ref());
+        let find = |id| chain().find_map(|live| lock(&live.inner).track.lineage.message(id));
+        message.content.previous_context.iter().filter_map(find).collect()
+    }
+
+    /// What both sides have said and is still remembered, in order: by step, time and id.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Arc<Message>> {
+        lock(&self.live.inner).track.lineage.messages().cloned().collect()
+    }
+
+    /// What both sides have said to believe, as it stands.
+    #[must_use]
+    pub fn beliefs(&self) -> Beliefs {
+        lock(&self.live.inner).track.beliefs.clone()
+    }
+
+    /// Whether it has ended, by a `termination` or with its connection.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        lock(&self.live.inner).over.is_some()
+    }
+
+    /// The dialogue's id, the `session_id` of its messages.
+    #[must_use]
+    pub fn id(&self) -> &DialogueId {
+        &self.live.id
+    }
+
+    /// Our own name in it.
+    #[must_use]
+    pub fn own(&self) -> &AgentUri {
+        self.live.dialogues.own()
+    }
+
+    /// The other agent's name.
+    #[must_use]
+    pub fn other(&self) -> &AgentUri {
+        &self.live.other
+    }
+
+    /// What this dialogue and those nested in it have in common.
+    #[must_use]
+    pub fn correlation_id(&self) -> &str {
+        &self.live.correlation
+    }
+
+    /// The dialogue within which this one was opened, and the message there because of which it was. The agent
+    /// that did not open it knows them by name only.
+    #[must_use]
+    pub fn opened_within(&self) -> Option<(&DialogueId, Option<&DialogueMessageId>)> {
+        let above = self.live.above.as_ref()?;
+        Some((&above.session, above.message.as_ref()))
+    }
+
+    /// The connection it is held over.
+    #[must_use]
+    pub fn peer(&self) -> &PeerAgent {
+        &self.live.peer
+    }
+}
+
+/// Something to say: set what is special about it, then await it.
+///
+/// Awaited, it is sent, sent again if it has to be, and returns with the receipt ([`Sent`]); or, of
+/// [`request`](Dialogue::request), [`query`](Dialogue::query) and after [`answer`](Self::answer), with the message that
+/// answers it ([`Heard`]).
+///
+/// # Errors
+///
+/// [`Error::Illegal`] when the rules do not allow it; nothing is sent then. [`Error::Refused`] when the other
+/// side does not take it. For those who wait for the answer also [`Error::Failed`] with the other side's `error`
+/// message, and [`Error::Ended`].
+///
+/// # Cancel safety
+///
+/// Dropped before the receipt, the message may have been taken or not. An answer that comes after that is a
+/// message like any other.
+#[must_use = "nothing is said until it is awaited"]
+pub struct Say<'a, T = Sent> {
+    dialogue: &'a Dialogue,
+    draft: Draft,
+    within: Option<Duration>,
+    returns: PhantomData<fn() -> T>,
+}
+
+impl<'a, T> Say<'a, T> {
+    /// What is meant by it. By default what is usually meant by its type.
+    pub fn act(mut self, act: DialogueAct) -> Self {
+        self.draft.act = Some(act);
+        self
+    }
+
+    /// Which message it answers, in place of the one the handle is about.
+    pub fn answering(mut self, message: &Message) -> Self {
+        self.draft.parent = Some(message.message_id.clone());
+        self
+    }
+
+    /// It answers no message.
+    pub fn unprompted(mut self) -> Self {
+        self.draft.parent = None;
+        self
+    }
+
+    /// How much it hurries, from 0 to 9.
+    pub fn priority(mut self, priority: i64) -> Self {
+        self.draft.metadata.priority = Some(priority);
+        self
+    }
+
+    /// How many seconds it may be acted upon. For ever by default.
+    pub fn ttl(mut self, seconds: u64) -> Self {
+        self.draft.metadata.ttl = Some(seconds);
+        self
+    }
+
+    /// Where it goes, for those who pass it on.
+    pub fn routing_key(mut self, key: impl Into<String>) -> Self {
+        self.draft.metadata.routing_key = Some(key.into());
+        self
+    }
+
+    /// Waits for the message that settles it, and not only for the receipt.
+    pub fn answer(self) -> Say<'a, Heard> {
+        let Say { dialogue, mut draft, within, .. } = self;
+        draft.asks = true;
+        Say { dialogue, draft, within, returns: PhantomData }
+    }
+
+    /// Waits only for the receipt. The answer is then a message like any other.
+    pub fn receipt(self) -> Say<'a, Sent> {
+        let Say { dialogue, mut draft, within, .. } = self;
+        draft.asks = false;
+        Say { dialogue, draft, within, returns: PhantomData }
+    }
+}
+
+impl Say<'_, Heard> {
+    /// How long to wait for the answer once the message is taken: [`Error::NoAnswer`] after that. For ever by
+    /// default, or rather until the dialogue or its connection ends.
+    pub fn within(mut self, time: Duration) -> Self {
+        self.within = Some(time);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Say<'a, Sent> {
+    type Output = Result<Sent, Error>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { Ok(self.dialogue.live.say(self.draft).await?.0) })
+    }
+}
+
+impl<'a> IntoFuture for Say<'a, Heard> {
+    type Output = Result<Heard, Error>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (sent, waiter) = self.dialogue.live.say(self.draft).await?;
+            if let Some(answer) = sent.fallback {
+                return Ok(handler::heard(answer));
+            }
+            let Some(waiter) = waiter else { return Err(Error::Ended) };
+            let answer = match self.within {
+                None => waiter.answer().await?,
+                Some(after) => {
+                    let timeout = tokio::time::timeout(after, waiter.answer());
+                    timeout.await.map_err(|_| Error::NoAnswer { after })??
+                }
+            };
+            Ok(self.dialogue.heard(answer))
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The settings of one agent for all its dialogues, and those that go on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use duologue_rpc::{CancellationToken, Closed};
+use duologue_schema::Json;
+use duologue_schema::dialogue::{AgentUri, AgentUriFault, Message};
+use tokio::time::Instant;
+
+use super::allow::AllowList;
+use super::error::Error;
+use super::handler::{Erased, Fallback, Interlocutor, Undelivered};
+use super::keys::KeyStore;
+use super::limits::DialogueLimits;
+use super::live::{Live, lock};
+use super::parameters::Parameters;
+use super::retry::Backoff;
+use super::rooms::Rooms;
+use super::verify::Verifier;
+
+/// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
+///
+/// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
+/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others, and the bound on
+/// the number of dialogues holds for all together. A dialogue stays on the connection it was opened on; nobody can
+/// speak in it from another one, and it ends with it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use duologue_exchange::Exchange;
+/// use duologue_exchange::dialogue::{AllowList, Allow, Dialogues, Key, Keys};
+///
+/// let keys = Arc::new(Keys::new());
+/// # let secret = [7; 32];
+/// keys.insert(Key::new("seller-1", "agent://cars.example/seller", secret)?)?;
+/// let dialogues = Arc::new(
+///     Dialogues::new("agent://cars.example/seller")?
+///         .keys(keys)
+///         .allow(AllowList::new().rule(Allow::anyone().task("getCarDetails").task("negotiatePrice"))),
+/// );
+/// let to_buyers = Exchange::new().dialogue(dialogues.clone());
+/// let to_the_database = Exchange::new().dialogue(dialogues);
+/// # let _ = (to_buyers, to_the_database);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "give it to an Exchange"]
+pub struct Dialogues {
+    own: AgentUri,
+    pub(crate) verifier: Verifier,
+    pub(crate) handler: Option<Arc<dyn Erased>>,
+    pub(crate) limits: Arc<DialogueLimits>,
+    pub(crate) backoff: Backoff,
+    pub(crate) fallback: Option<Fallback>,
+    pub(crate) parameters: Parameters,
+    pub(crate) rooms: Mutex<Rooms<Arc<Live>>>,
+    epoch: Instant,
+}
+
+impl Dialogues {
+    /// The dialogues of the agent `own`, such as `agent://cars.example/seller`. Without anything more it opens
+    /// dialogues and takes none, and messages are not signed.
+    ///
+    /// # Errors
+    ///
+    /// When `own` is no agent's name.
+    pub fn new(own: &str) -> Result<Self, AgentUriFault> {
+        Ok(Dialogues::verified_by(Verifier::new(AgentUri::parse(own)?)))
+    }
+
+    /// The same with a verifier that is set up already; its [`own`](Verifier::own) is the agent.
+    pub fn verified_by(verifier: Verifier) -> Self {
+        let limits = DialogueLimits::default();
+        Dialogues {
+            own: verifier.own().clone(),
+            verifier,
+            handler: None,
+            rooms: Mutex::new(Rooms::new(limits.dialogues)),
+            limits: Arc::new(limits),
+            backoff: Backoff::default(),
+            fallback: None,
+            parameters: Parameters::default(),
+            epoch: Instant::now(),
+        }
+    }
+
+    /// Signs what we say, and requires that all that is said to us is signed: with these keys.
+    pub fn keys(mut self, keys: Arc<impl KeyStore>) -> Self {
+        self.verifier = self.verifier.keys(keys);
+        self
+    }
+
+    /// Takes unsigned messages, although there are keys, from agents that never had one. Off by default.
+    pub fn takes_unsigned(mut self, yes: bool) -> Self {
+        self.verifier = self.verifier.takes_unsigned(yes);
+        self
+    }
+
+    /// Who may ask for what. Everybody for everything by default.
+    pub fn allow(mut self, list: AllowList) -> Self {
+        self.verifier = self.verifier.allow(list);
+        self
+    }
+
+    /// Who speaks for us in the dialogues that others open. Without one they are refused.
+    pub fn handler(mut self, handler: impl Interlocutor) -> Self {
+        self.handler = Some(Arc::new(handler));
+        self
+    }
+
+    /// Bounds on time and memory.
+    pub fn limits(mut self, limits: DialogueLimits) -> Self {
+        self.rooms = Mutex::new(Rooms::new(limits.dialogues));
+        self.limits = Arc::new(limits);
+        self
+    }
+
+    /// How often a message is sent again.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Who helps when a message does not get through: it was sent as often as [`backoff`](Self::backoff) says,
+    /// or the connection has ended. The answer, another agent's, a person's or one made up for the occasion
+    /// ([`Undelivered::answer`]), goes to whoever waits for one; `None` is no help, and the error stands.
+    pub fn fallback<F>(mut self, fallback: impl Fn(Undelivered) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<Message>> + Send + 'static,
+    {
+        self.fallback = Some(Arc::new(move |undelivered| Box::pin(fallback(undelivered))));
+        self
+    }
+
+    /// What the parameters of tasks look like.
+    pub fn parameters(mut self, parameters: Parameters) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// The agent's name.
+    #[must_use]
+    pub fn own(&self) -> &AgentUri {
+        &self.own
+    }
+
+    /// The time as the state of dialogues counts it.
+    pub(crate) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// The moment at which [`now`](Self::now) is `time`.
+    pub(crate) fn moment(&self, time: Duration) -> Instant {
+        self.epoch.checked_add(time).unwrap_or(self.epoch)
+    }
+
+    /// A message as text, signed if we sign.
+    pub(crate) fn write(&self, message: &Message) -> Result<Json, Error> {
+        Ok(self.verifier.sign(message, SystemTime::now())?)
+    }
+}
+
+impl fmt::Debug for Dialogues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialogues").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+/// What one connection has to do with dialogues.
+pub(crate) struct Line {
+    /// Tells connections apart.
+    pub(crate) id: u64,
+    pub(crate) dialogues: Option<Arc<Dialogues>>,
+    /// Cancelled when the connection has ended: handlers then have a moment.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Line {
+    pub(crate) fn new(dialogues: Option<Arc<Dialogues>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Line { id, dialogues, ended: CancellationToken::new() }
+    }
+
+    /// The connection has ended, and with it its dialogues.
+    pub(crate) fn closed(&self, reason: &Closed) {
+        self.ended.cancel();
+        let Some(dialogues) = &self.dialogues else { return };
+        let left: VecDeque<Arc<Live>> = lock(&dialogues.rooms).leave(self.id).into();
+        for live in left {
+            live.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Who speaks for us in dialogues that others open, and who helps when a message does not get through.
+
+use std::sync::Arc;
+
+use duologue_schema::Json;
+use duologue_schema::dialogue::{AgentUri, Content, Message, MessageType};
+use futures::future::BoxFuture;
+
+use super::dialogue::Dialogue;
+use super::error::Error;
+use super::heard::Heard;
+
+/// Speaks for an agent in the dialogues that others open with it.
+///
+/// ```
+/// use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
+/// use duologue_schema::dialogue::{Content, MessageType};
+///
+/// struct Clock;
+///
+/// impl Interlocutor for Clock {
+///     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+///         if message.message_type == MessageType::Query {
+///             dialogue.respond(Content::from("It is noon.")).await?;
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Interlocutor: Send + Sync + 'static {
+    /// Handles a message. It was verified, it is legal, and it has its receipt.
+    ///
+    /// The messages of one dialogue come one at a time and in order: the next one waits until this returns.
+    /// Those of several dialogues come at the same time. What is said through `dialogue` answers `message`,
+    /// unless told otherwise. Awaiting anything is fine, an answer in the same dialogue and another dialogue
+    /// included: the answers somebody waits for do not come here.
+    ///
+    /// Messages of the types `error` and `termination` come here too.
+    ///
+    /// # Errors
+    ///
+    /// The other side is told in a message of the type `error` that names this message. A panic counts as
+    /// one. An error about an `error` message is only logged.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the connection ends the handler has a moment, then it is dropped where it awaits.
+    fn message(&self, dialogue: &Dialogue, message: &Heard)
+    -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// An [`Interlocutor`] behind a pointer.
+pub(crate) trait Erased: Send + Sync {
+    fn message<'a>(&'a self, dialogue: &'a Dialogue, message: &'a Heard) -> BoxFuture<'a, Result<(), Error>>;
+}
+
+impl<I: Interlocutor> Erased for I {
+    fn message<'a>(&'a self, dialogue: &'a Dialogue, message: &'a Heard) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(Interlocutor::message(self, dialogue, message))
+    }
+}
+
+/// A message that did not get through, for the fallback; see [`Dialogues::fallback`](super::Dialogues::fallback).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Undelivered {
+    /// The message, as it was to be sent.
+    pub message: Message,
+    /// What went wrong the last time.
+    pub error: Error,
+}
+
+impl Undelivered {
+    /// An answer made here, by a person or by doing without. Its sender is who sent the message: nobody else
+    /// has said anything.
+    #[must_use]
+    pub fn answer(&self, content: impl Into<Content>) -> Message {
+        let asked = &self.message;
+        let own: AgentUri = asked.sender_id.clone();
+        Message::new(
+            super::live::new_id(),
+            asked.session_id.clone(),
+            own.clone(),
+            own,
+            super::live::timestamp(),
+            asked.interaction_step,
+            MessageType::Response,
+        )
+        .parent_message_id(asked.message_id.clone())
+        .content(content)
+    }
+}
+
+pub(crate) type Fallback = Arc<dyn Fn(Undelivered) -> BoxFuture<'static, Option<Message>> + Send + Sync>;
+
+/// An answer that did not come over the wire, in the form of one that did.
+pub(crate) fn heard(message: Message) -> Heard {
+    let raw = Json::new(&message).unwrap_or_else(|_| Json::from(serde_json::Value::Null));
+    Heard::new(message, raw)
+}

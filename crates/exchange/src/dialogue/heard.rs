@@ -1,0 +1,58 @@
+//! A message of the other side, as it came.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use duologue_schema::Json;
+use duologue_schema::dialogue::Message;
+use serde::de::DeserializeOwned;
+
+/// A message of the other side: verified, in its place, and a legal move. It reads like the [`Message`] it is.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Heard {
+    /// The message.
+    pub message: Message,
+    /// The message as it was written, which is what its signature covers.
+    pub raw: Json,
+    /// The id of the key it is signed with, if it is.
+    pub key_id: Option<Arc<str>>,
+    /// Whether messages before it are missing. They did not come in time, and if they still come they are
+    /// refused.
+    pub gap: bool,
+}
+
+impl Heard {
+    pub(crate) fn new(message: Message, raw: Json) -> Self {
+        Heard { message, raw, key_id: None, gap: false }
+    }
+
+    /// What the message is about, an empty text if it does not say.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        self.message.content.task.as_deref().unwrap_or_default()
+    }
+
+    /// The `parameters` as a `T`.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit.
+    pub fn parameters<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        super::parameters::read(&self.message.content.parameters)
+    }
+
+    /// One of the `parameters`, if it is there and fits `T`.
+    #[must_use]
+    pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        self.message.content.parameters.get(name)
+    }
+}
+
+impl Deref for Heard {
+    type Target = Message;
+
+    fn deref(&self) -> &Message {
+        &self.message
+    }
+}

@@ -1,0 +1,369 @@
+//! A dialogue on its connection: what arrives finds who waits for it, what is said finds its way.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use duologue_rpc::until_dropped;
+use duologue_schema::dialogue::{
+    AgentUri, Content, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent, Message,
+    MessageType,
+};
+use futures::FutureExt;
+use tokio::sync::{Notify, oneshot};
+
+use super::dialogue::Dialogue;
+use super::dialogues::Dialogues;
+use super::error::Error;
+use super::heard::Heard;
+use super::moves::settles;
+use super::rooms::Key;
+use super::send::Draft;
+use super::state::{Arrival, Event, Track};
+use crate::PeerAgent;
+
+/// Locks; what is guarded is always left whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A random id.
+pub(crate) fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Now, as messages have it.
+pub(crate) fn timestamp() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+/// Within which dialogue another one was opened.
+#[derive(Clone)]
+pub(crate) struct Above {
+    /// The dialogue, if it is held here: the other side knows its name only.
+    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) session: DialogueId,
+    pub(crate) message: Option<DialogueMessageId>,
+}
+
+/// One dialogue.
+pub(crate) struct Live {
+    pub(crate) id: DialogueId,
+    key: Key,
+    pub(crate) dialogues: Arc<Dialogues>,
+    /// The other side, in the session of ACP that carries the dialogue.
+    pub(crate) peer: PeerAgent,
+    pub(crate) other: AgentUri,
+    pub(crate) above: Option<Above>,
+    pub(crate) correlation: String,
+    pub(crate) inner: Mutex<Inner>,
+    /// Something was put into the queue, or the dialogue has ended.
+    changed: Notify,
+    /// One message leaves at a time, so that steps are taken in the order they are claimed.
+    pub(crate) sending: tokio::sync::Mutex<()>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) track: Track,
+    /// Those who wait for the answer to a message of ours, whose type stands beside it.
+    waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
+    /// What was delivered and nobody waited for.
+    queue: VecDeque<Arc<Heard>>,
+    /// Why nothing more will come.
+    pub(crate) over: Option<Error>,
+    /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
+    handled: bool,
+    working: bool,
+    timer: bool,
+}
+
+pub(crate) type Answer = Result<Arc<Heard>, Error>;
+
+impl Live {
+    pub(crate) fn new(
+        dialogues: Arc<Dialogues>,
+        peer: PeerAgent,
+        id: DialogueId,
+        other: AgentUri,
+        above: Option<Above>,
+        correlation: String,
+        handled: bool,
+    ) -> Arc<Self> {
+        let track = Track::new(dialogues.own().clone(), other.clone(), dialogues.limits.clone());
+        Arc::new(Live {
+            key: (peer.link.line.id, id.clone()),
+            id,
+            dialogues,
+            peer,
+            other,
+            above,
+            correlation,
+            inner: Mutex::new(Inner {
+                track,
+                waiters: HashMap::new(),
+                queue: VecDeque::new(),
+                over: None,
+                handled,
+                working: false,
+                timer: false,
+            }),
+            changed: Notify::new(),
+            sending: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// Takes its place among the dialogues of the agent.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
+        // A connection that ends just now would leave it behind.
+        if self.peer.link.line.ended.is_cancelled() {
+            return Err(Error::Ended);
+        }
+        lock(&self.dialogues.rooms)
+            .add(self.key.clone(), self.clone())
+            .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
+    }
+
+    /// Gives its place up.
+    pub(crate) fn leave(&self) {
+        lock(&self.dialogues.rooms).remove(&self.key);
+    }
+
+    /// Takes a message of the other side. Called by the reader.
+    pub(crate) fn arrive(self: &Arc<Self>, heard: Heard) -> Arrival {
+        let mut inner = lock(&self.inner);
+        if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
+            return Arrival::Refused(Box::new(ErrorContent::of(Code::NotFound, over.to_string())));
+        }
+        let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
+        self.apply(&mut inner, events);
+        if inner.track.is_blank() {
+            drop(inner);
+            self.leave();
+        }
+        arrival
+    }
+
+    /// Does what the state says is to be done.
+    pub(crate) fn apply(self: &Arc<Self>, inner: &mut Inner, events: Vec<Event>) {
+        let mut events = VecDeque::from(events);
+        while let Some(event) = events.pop_front() {
+            match event {
+                Event::Deliver(heard) => {
+                    let last = heard.message_type == MessageType::Termination;
+                    match inner.waiter(&heard) {
+                        Some(waiter) => match waiter.send(answer(&heard)) {
+                            Ok(()) => events.extend(inner.track.taken(self.dialogues.now())),
+                            Err(_) => inner.queue.push_back(heard),
+                        },
+                        None => inner.queue.push_back(heard),
+                    }
+                    if last {
+                        self.over(inner, &Error::Ended);
+                    }
+                }
+                Event::Refuse(heard, error) => self.tell(&heard, *error),
+            }
+        }
+        self.changed.notify_waiters();
+        self.watch(inner);
+        self.work(inner);
+    }
+
+    /// Nothing more will be said.
+    fn over(&self, inner: &mut Inner, why: &Error) {
+        inner.over.get_or_insert_with(|| why.clone());
+        for (_, (_, waiter)) in inner.waiters.drain() {
+            let _ = waiter.send(Err(why.clone()));
+        }
+        lock(&self.dialogues.rooms).end(&self.key);
+    }
+
+    /// The dialogue has ended, by a termination of ours or with its connection.
+    pub(crate) fn end(&self, why: &Error) {
+        self.over(&mut lock(&self.inner), why);
+        self.changed.notify_waiters();
+    }
+
+    /// Looks again when what came early has waited long enough.
+    fn watch(self: &Arc<Self>, inner: &mut Inner) {
+        let Some(deadline) = inner.track.deadline().filter(|_| !inner.timer) else { return };
+        inner.timer = true;
+        let (mut moment, this) = (self.dialogues.moment(deadline), Arc::downgrade(self));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep_until(moment).await;
+                let Some(live) = this.upgrade() else { return };
+                let mut inner = lock(&live.inner);
+                let events = inner.track.tick(live.dialogues.now());
+                live.apply(&mut inner, events);
+                match inner.track.deadline() {
+                    Some(deadline) => moment = live.dialogues.moment(deadline),
+                    None => {
+                        inner.timer = false;
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Starts the handler unless it is at work or there is nothing to do.
+    fn work(self: &Arc<Self>, inner: &mut Inner) {
+        if inner.handled && !inner.working && !inner.queue.is_empty() && self.dialogues.handler.is_some() {
+            inner.working = true;
+            self.peer.rpc().spawn(self.clone().handle());
+        }
+    }
+
+    async fn handle(self: Arc<Self>) {
+        let Some(handler) = self.dialogues.handler.clone() else { return };
+        let ended = &self.peer.link.line.ended;
+        let grace = self.peer.rpc().limits().cancel_grace;
+        loop {
+            let heard = {
+                let mut inner = lock(&self.inner);
+                match self.take(&mut inner) {
+                    Some(heard) if !ended.is_cancelled() => heard,
+                    _ => {
+                        inner.working = false;
+                        return;
+                    }
+                }
+            };
+            let dialogue = Dialogue::about(self.clone(), &heard);
+            let handled = AssertUnwindSafe(handler.message(&dialogue, &heard)).catch_unwind();
+            match until_dropped(ended, grace, handled).await {
+                None | Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => {
+                    tracing::warn!(dialogue = %self.id, message = %heard.message_id, %error, "a handler failed");
+                    self.tell(&heard, error.into_content());
+                }
+                Some(Err(_)) => {
+                    tracing::error!(dialogue = %self.id, message = %heard.message_id, "a handler panicked");
+                    let error = ErrorContent::of(Code::ServerError, "the handler panicked").retryable(false);
+                    self.tell(&heard, error);
+                }
+            }
+        }
+    }
+
+    /// Tells the other side what is wrong with a message that it has a receipt for.
+    fn tell(self: &Arc<Self>, heard: &Heard, error: ErrorContent) {
+        // Two agents could go on like that for ever.
+        if heard.message_type == MessageType::Error {
+            return;
+        }
+        let draft = Draft::about(heard, error.about(&heard.raw));
+        let live = self.clone();
+        self.peer.rpc().spawn(async move {
+            if let Err(error) = live.say(draft).await {
+                tracing::warn!(dialogue = %live.id, %error, "an error message could not be sent");
+            }
+        });
+    }
+
+    /// The next message in the queue.
+    fn take(self: &Arc<Self>, inner: &mut Inner) -> Option<Arc<Heard>> {
+        let heard = inner.queue.pop_front()?;
+        let events = inner.track.taken(self.dialogues.now());
+        if !events.is_empty() {
+            self.apply(inner, events);
+        }
+        Some(heard)
+    }
+
+    /// Waits for the next message that nobody else waits for.
+    pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<Heard>, Error> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut inner = lock(&self.inner);
+                if let Some(heard) = self.take(&mut inner) {
+                    return Ok(heard);
+                }
+                if let Some(over) = &inner.over {
+                    return Err(over.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// From now on the handler takes what arrives. Where there is none, the dialogue ends.
+    pub(crate) fn hand_over(self: &Arc<Self>) {
+        let mut inner = lock(&self.inner);
+        inner.handled = true;
+        if inner.track.is_blank() {
+            drop(inner);
+            self.leave();
+        } else if self.dialogues.handler.is_some() {
+            self.work(&mut inner);
+        } else if inner.over.is_none() {
+            drop(inner);
+            let live = self.clone();
+            let goodbye = Draft::new(MessageType::Termination, Content::from("Nobody listens any more."));
+            if tokio::runtime::Handle::try_current().is_ok() {
+                self.peer.rpc().spawn(async move {
+                    let _ = live.say(goodbye).await;
+                    live.end(&Error::Ended);
+                });
+            }
+        }
+    }
+
+    /// Waits for what settles a message of ours. It is registered before the message leaves.
+    pub(crate) fn wait(self: &Arc<Self>, inner: &mut Inner, message: &Message) -> Waiter {
+        let (sender, receiver) = oneshot::channel();
+        inner.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
+        Waiter { live: self.clone(), id: message.message_id.clone(), receiver }
+    }
+}
+
+/// What somebody who waits for `heard` gets.
+fn answer(heard: &Arc<Heard>) -> Answer {
+    if heard.message_type != MessageType::Error {
+        return Ok(heard.clone());
+    }
+    let unnamed = || ErrorContent::of(Code::ServerError, "the other side names no reason");
+    Err(Error::Failed(Box::new(heard.content.error().unwrap_or_else(unnamed))))
+}
+
+impl Inner {
+    /// Who waits for this message.
+    fn waiter(&mut self, heard: &Heard) -> Option<oneshot::Sender<Answer>> {
+        let parent = heard.parent_message_id.as_ref()?;
+        let (asked, _) = self.waiters.get(parent)?;
+        if heard.message_type != MessageType::Error && !settles(asked, &heard.message_type) {
+            return None;
+        }
+        self.waiters.remove(parent).map(|(_, waiter)| waiter)
+    }
+}
+
+/// Waits for the answer to one message. What comes for a waiter that is dropped is a message like any other.
+pub(crate) struct Waiter {
+    live: Arc<Live>,
+    id: DialogueMessageId,
+    receiver: oneshot::Receiver<Answer>,
+}
+
+impl Waiter {
+    pub(crate) async fn answer(mut self) -> Answer {
+        (&mut self.receiver).await.unwrap_or(Err(Error::Ended))
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.live.inner);
+        inner.waiters.remove(&self.id);
+        if let Ok(Ok(heard)) = self.receiver.try_recv() {
+            inner.track.returned();
+            let at = inner.queue.partition_point(|other| other.interaction_step < heard.interaction_step);
+            inner.queue.insert(at, heard);
+            self.live.apply(&mut inner, Vec::new());
+        }
+    }
+}

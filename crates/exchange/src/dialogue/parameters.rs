@@ -1,0 +1,148 @@
+//! What the `parameters` of a task look like, by domain and task.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use duologue_schema::dialogue::{Message, MessageType};
+use duologue_schema::{Json, Members};
+use serde::de::DeserializeOwned;
+
+/// Reads members as a `T`.
+pub(crate) fn read<T: DeserializeOwned>(members: &Members) -> serde_json::Result<T> {
+    Json::new(members)?.parse()
+}
+
+type Check = Arc<dyn Fn(&Members) -> serde_json::Result<()> + Send + Sync>;
+
+/// The forms that parameters have. A message whose parameters do not fit is refused, with a sentence that names
+/// what is wrong, and so is one of ours.
+///
+/// A task that is not registered takes any parameters. `error` messages are never looked at.
+///
+/// ```
+/// use duologue_exchange::dialogue::Parameters;
+/// use duologue_schema::dialogue::MessageType;
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize)]
+/// struct Offer { amount: u32, currency: String }
+///
+/// let parameters = Parameters::new()
+///     .of::<Offer>("automotive.sales", "negotiatePrice", &[MessageType::Propose, MessageType::Accept]);
+/// # let _ = parameters;
+/// ```
+#[derive(Clone, Default)]
+pub struct Parameters {
+    checks: HashMap<(String, String), Vec<(Vec<MessageType>, Check)>>,
+}
+
+impl Parameters {
+    /// No forms.
+    #[must_use]
+    pub fn new() -> Self {
+        Parameters::default()
+    }
+
+    /// Says that the parameters of `task` in `domain` read as a `T`, in messages of these types; in messages of
+    /// every type if there are none here. Of several forms for a type the first counts.
+    #[must_use]
+    pub fn of<T: DeserializeOwned>(mut self, domain: &str, task: &str, types: &[MessageType]) -> Self {
+        let check: Check = Arc::new(|members| read::<T>(members).map(drop));
+        let key = (domain.to_owned(), task.to_owned());
+        self.checks.entry(key).or_default().push((types.to_vec(), check));
+        self
+    }
+
+    /// Checks the parameters of a message.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the form that is registered for them.
+    pub fn check(&self, message: &Message) -> Result<(), BadParameters> {
+        let content = &message.content;
+        let (Some(domain), Some(task)) = (&content.domain, &content.task) else { return Ok(()) };
+        if message.message_type == MessageType::Error {
+            return Ok(());
+        }
+        let forms = self.checks.get(&(domain.clone(), task.clone()));
+        let form = forms
+            .into_iter()
+            .flatten()
+            .find(|(types, _)| types.is_empty() || types.contains(&message.message_type));
+        form.map_or(Ok(()), |(_, check)| check(&content.parameters)).map_err(|error| BadParameters {
+            message_type: message.message_type.clone(),
+            task: task.clone(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.checks.keys()).finish()
+    }
+}
+
+/// Parameters that do not fit their task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BadParameters {
+    /// The type of the message.
+    pub message_type: MessageType,
+    /// The task.
+    pub task: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for BadParameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message_type, task, reason } = self;
+        write!(f, "the parameters of a {message_type} for {task} do not fit: {reason}")
+    }
+}
+
+impl std::error::Error for BadParameters {}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::dialogue::Content;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "only its form is of interest")]
+    struct Offer {
+        amount: u32,
+    }
+
+    fn message(kind: MessageType, task: &str, parameters: serde_json::Value) -> Message {
+        let content =
+            Content::new().domain("sales").task(task).parameters(super::super::state::object(parameters));
+        Message::new("m", "s", "agent://a", "agent://b", "2026-03-01T12:00:00Z", 1, kind).content(content)
+    }
+
+    #[test]
+    fn the_form_belongs_to_a_task_and_a_type() {
+        let parameters = Parameters::new().of::<Offer>("sales", "price", &[MessageType::Propose]);
+        let check = |kind, task, value| parameters.check(&message(kind, task, value));
+        assert!(check(MessageType::Propose, "price", json!({ "amount": 7, "more": true })).is_ok());
+        assert!(check(MessageType::Reject, "price", json!({ "amount": "7" })).is_ok());
+        assert!(check(MessageType::Propose, "colour", json!({})).is_ok());
+        let bad = check(MessageType::Propose, "price", json!({})).unwrap_err();
+        assert!(
+            bad.to_string()
+                .starts_with("the parameters of a propose for price do not fit: missing field `amount`")
+        );
+    }
+
+    #[test]
+    fn a_form_for_every_type_leaves_errors_alone() {
+        let parameters = Parameters::new().of::<Offer>("sales", "price", &[]);
+        assert!(parameters.check(&message(MessageType::Inform, "price", json!({}))).is_err());
+        assert!(parameters.check(&message(MessageType::Error, "price", json!({}))).is_ok());
+    }
+}

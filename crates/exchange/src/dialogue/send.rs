@@ -1,0 +1,194 @@
+//! Saying something: a message is made, signed, sent until it is taken, and helped if it is not.
+
+use std::sync::Arc;
+
+use duologue_schema::Json;
+use duologue_schema::dialogue::{
+    Content, DialogueAct, DialogueErrorCode as Code, DialogueMessageId, DialogueRequest, DialogueResponse,
+    ErrorContent, Message, MessageType, Metadata, Receipt,
+};
+
+use super::error::Error;
+use super::handler::Undelivered;
+use super::live::{Live, Waiter, lock, new_id, timestamp};
+use super::retry::{self, Next};
+
+/// What is to be said, before it has its place in the dialogue.
+#[derive(Clone)]
+pub(crate) struct Draft {
+    pub(crate) kind: MessageType,
+    pub(crate) parent: Option<DialogueMessageId>,
+    pub(crate) act: Option<DialogueAct>,
+    pub(crate) content: Content,
+    pub(crate) metadata: Metadata,
+    /// Whether somebody waits for an answer.
+    pub(crate) asks: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(kind: MessageType, content: Content) -> Self {
+        let act = act_of(&kind);
+        Draft { kind, parent: None, act, content, metadata: Metadata::new(), asks: false }
+    }
+
+    /// An error about a message.
+    pub(crate) fn about(message: &Message, error: ErrorContent) -> Self {
+        let parent = Some(message.message_id.clone());
+        Draft { parent, ..Draft::new(MessageType::Error, error.into()) }
+    }
+}
+
+/// What is usually meant by a message of a type.
+fn act_of(kind: &MessageType) -> Option<DialogueAct> {
+    use MessageType as M;
+    Some(match kind {
+        M::Request => DialogueAct::RequestAction,
+        M::Query | M::Clarify => DialogueAct::QuestionRef,
+        M::Response | M::Inform | M::Update => DialogueAct::InformRef,
+        M::Propose => DialogueAct::Propose,
+        M::Accept => DialogueAct::Accept,
+        M::Reject => DialogueAct::Reject,
+        M::Termination => DialogueAct::Closing,
+        _ => return None,
+    })
+}
+
+/// A message that was said.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Sent {
+    /// The message.
+    pub message: Arc<Message>,
+    /// The other side's receipt. Without one the message did not get through, and the fallback has helped; or
+    /// both sides have ended the dialogue at the same time.
+    pub receipt: Option<Receipt>,
+    /// What the fallback answered.
+    pub fallback: Option<Message>,
+}
+
+impl Live {
+    /// Says something and waits for the receipt; the waiter for the answer comes with it if one was asked for.
+    pub(crate) async fn say(self: &Arc<Self>, draft: Draft) -> Result<(Sent, Option<Waiter>), Error> {
+        if !self.peer.offers().dialogue {
+            return Err(Error::NotSupported);
+        }
+        let turn = self.sending.lock().await;
+        let (message, json, waiter) = self.write(draft)?;
+        let error = match self.send(&message, json).await {
+            Ok(receipt) => {
+                self.taken(&message);
+                return Ok((Sent { message, receipt: Some(receipt), fallback: None }, waiter));
+            }
+            Err(error) => error,
+        };
+        let ended = self.undone(&message, &error);
+        if ended && message.message_type == MessageType::Termination {
+            return Ok((Sent { message, receipt: None, fallback: None }, waiter));
+        }
+        tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message did not get through");
+        // The fallback may want to say something here.
+        drop(turn);
+        let helper = self.dialogues.fallback.as_ref().filter(|_| retry::next(&error) != Next::Fail);
+        let Some(helper) = helper else { return Err(error) };
+        let undelivered = Undelivered { message: (*message).clone(), error: error.clone() };
+        let fallback = helper(undelivered).await.ok_or(error)?;
+        Ok((Sent { message, receipt: None, fallback: Some(fallback) }, waiter))
+    }
+
+    /// Makes the message that a draft becomes at this point of the dialogue.
+    fn write(self: &Arc<Self>, draft: Draft) -> Result<(Arc<Message>, Json, Option<Waiter>), Error> {
+        let Draft { kind, parent, act, mut content, mut metadata, asks } = draft;
+        let mut inner = lock(&self.inner);
+        if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
+            return Err(over.clone());
+        }
+        inner.track.may_say(&kind, parent.as_ref())?;
+        // An answer is about what it answers, unless it says otherwise.
+        if content.domain.is_none()
+            && content.task.is_none()
+            && let Some(parent) = parent.as_ref().and_then(|id| inner.track.lineage.message(id))
+        {
+            content.domain.clone_from(&parent.content.domain);
+            content.task.clone_from(&parent.content.task);
+        }
+        metadata.correlation_id.get_or_insert_with(|| self.correlation.clone());
+        if let Some(above) = &self.above {
+            metadata.parent_session_id = Some(above.session.clone());
+            metadata.parent_message_id.clone_from(&above.message);
+        }
+        let (own, step) = (self.dialogues.own().clone(), inner.track.next_step());
+        let mut message =
+            Message::new(new_id(), self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
+                .content(content)
+                .metadata(metadata);
+        message.parent_message_id = parent;
+        message.dialogue_act = act;
+        self.dialogues.parameters.check(&message)?;
+        super::beliefs::check(&message)?;
+        let json = self.dialogues.write(&message)?;
+        let message = Arc::new(message);
+        let waiter = asks.then(|| self.wait(&mut inner, &message));
+        inner.track.say(&message, &json);
+        Ok((message, json, waiter))
+    }
+
+    /// Sends a message until it is taken or has been sent often enough.
+    async fn send(&self, message: &Message, json: Json) -> Result<Receipt, Error> {
+        let session = self.peer.session().cloned().ok_or(Error::NoSession)?;
+        let request = DialogueRequest::new(session, json);
+        let mut failures = 0;
+        loop {
+            let call = self.peer.rpc().request(&request).timeout(self.dialogues.limits.receipt);
+            let error = match call.await.map_err(Error::Connection).and_then(receipt) {
+                Ok(receipt) => return Ok(receipt),
+                Err(error) => error,
+            };
+            failures += 1;
+            let pause = match retry::next(&error) {
+                Next::Retry => self.dialogues.backoff.pause(failures, fastrand::f64()),
+                Next::Fallback | Next::Fail => None,
+            };
+            let Some(pause) = pause else { return Err(error) };
+            tracing::info!(
+                dialogue = %self.id, message = %message.message_id, %error, ?pause, failures,
+                "a message is sent again"
+            );
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// The other side has taken a message of ours.
+    fn taken(self: &Arc<Self>, message: &Message) {
+        let mut inner = lock(&self.inner);
+        let events = inner.track.receipted(message, self.dialogues.now());
+        self.apply(&mut inner, events);
+        drop(inner);
+        if message.message_type == MessageType::Termination {
+            self.end(&Error::Ended);
+        }
+    }
+
+    /// A message of ours was not taken, or nobody knows; says whether the dialogue has ended meanwhile.
+    fn undone(&self, message: &Message, error: &Error) -> bool {
+        let mut inner = lock(&self.inner);
+        let unknown = matches!(
+            error,
+            Error::Connection(duologue_rpc::Error::Timeout { .. } | duologue_rpc::Error::Closed(_))
+        );
+        if !unknown {
+            inner.track.refused(message);
+        }
+        matches!(inner.over, Some(Error::Ended))
+    }
+}
+
+/// The receipt in an answer, or why there is none.
+fn receipt(response: DialogueResponse) -> Result<Receipt, Error> {
+    if let Some(receipt) = response.receipt {
+        return Ok(receipt);
+    }
+    let message = response.error.as_ref().and_then(|error| error.parse::<Message>().ok());
+    let unnamed = || ErrorContent::of(Code::ServerError, "neither a receipt nor an error").retryable(false);
+    let content = message.and_then(|message| message.content.error()).unwrap_or_else(unnamed);
+    Err(Error::Refused(Box::new(content)))
+}

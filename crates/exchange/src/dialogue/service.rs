@@ -1,0 +1,157 @@
+//! Taking a dialogue message: from a line of the other side to the dialogue it belongs to.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use duologue_rpc::{Incoming, Responder};
+use duologue_schema::dialogue::{
+    AgentUri, DialogueErrorCode as Code, DialogueRequest, DialogueResponse, ErrorContent, Message,
+    MessageType, Receipt, ReceiptStatus,
+};
+use duologue_schema::{Error as WireError, Json, Request};
+
+use super::dialogues::Dialogues;
+use super::handler;
+use super::heard::Heard;
+use super::live::{Above, Live, lock, new_id, timestamp};
+use super::state::{Arrival, object};
+use super::verify::Verdict;
+use crate::peer_agent::PeerAgent;
+use crate::service::Knows;
+
+/// Answers a request if it carries a dialogue message and this side takes them. Called by the reader; the
+/// handler runs in a task of its own.
+pub(crate) fn request(
+    peer: &PeerAgent,
+    knows: &Knows,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    if request.method != DialogueRequest::METHOD {
+        return Err(responder);
+    }
+    let Some(dialogues) = &peer.link.line.dialogues else { return Err(responder) };
+    let params = request.params.map_or("null", |params| params.get());
+    let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {
+        Ok(params) => params,
+        Err(error) => {
+            responder.respond::<()>(Err(WireError::invalid_params(error.to_string())));
+            return Ok(());
+        }
+    };
+    if !knows(&session_id) {
+        responder.respond::<()>(Err(WireError::resource_not_found("there is no such session")));
+        return Ok(());
+    }
+    let answer = match take(dialogues, &peer.in_session(session_id), &message) {
+        Ok(receipt) => DialogueResponse::taken(receipt),
+        Err(error) => {
+            tracing::info!(code = %error.error_code, why = error.error_message, "a dialogue message was refused");
+            DialogueResponse::refused(refusal(dialogues, &message, error))
+        }
+    };
+    responder.respond(Ok(answer));
+    Ok(())
+}
+
+/// Takes a message, or says why not.
+fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Receipt, ErrorContent> {
+    let about = |error: ErrorContent| error.about(json);
+    let verdict = dialogues.verifier.verify(json, SystemTime::now()).map_err(|refusal| {
+        tracing::warn!(%refusal, "a dialogue message was not let in");
+        refusal.content(json)
+    })?;
+    let verified = match verdict {
+        Verdict::New(verified) => verified,
+        Verdict::Duplicate(receipt) => {
+            // Who sends again does so over the connection the message came over.
+            let key = (peer.link.line.id, receipt.session_id.clone());
+            return match lock(&dialogues.rooms).get(&key) {
+                Some(_) => Ok(receipt),
+                None => {
+                    Err(about(ErrorContent::of(Code::Conflict, "this message was taken before, elsewhere")))
+                }
+            };
+        }
+    };
+    let message = verified.message().clone();
+    let (id, session) = (message.message_id.clone(), message.session_id.clone());
+    let mut heard = Heard::new(message, json.clone());
+    heard.key_id = verified.key_id().map(Arc::from);
+    match arrive(dialogues, peer, heard) {
+        Ok(status) => {
+            let duplicate = status.is_none();
+            Ok(Receipt::new(id, session).duplicate(duplicate).status(status.unwrap_or_default()))
+        }
+        Err(error) => {
+            dialogues.verifier.forget(&verified);
+            Err(about(error))
+        }
+    }
+}
+
+/// Hands a verified message to its dialogue. Returns what became of it; nothing if it came before.
+fn arrive(
+    dialogues: &Arc<Dialogues>,
+    peer: &PeerAgent,
+    heard: Heard,
+) -> Result<Option<ReceiptStatus>, ErrorContent> {
+    dialogues.parameters.check(&heard).map_err(|bad| {
+        let details = object(serde_json::json!({ "task": bad.task }));
+        ErrorContent::of(Code::InvalidParameter, bad.to_string()).details(details)
+    })?;
+    let live = find(dialogues, peer, &heard)?;
+    match live.arrive(heard) {
+        Arrival::Delivered => Ok(Some(ReceiptStatus::Delivered)),
+        Arrival::Held => Ok(Some(ReceiptStatus::Held)),
+        Arrival::Duplicate => Ok(None),
+        Arrival::Refused(error) => Err(*error),
+    }
+}
+
+/// The dialogue of a message: one that goes on, or a new one.
+fn find(dialogues: &Arc<Dialogues>, peer: &PeerAgent, message: &Message) -> Result<Arc<Live>, ErrorContent> {
+    let key = (peer.link.line.id, message.session_id.clone());
+    if let Some(live) = lock(&dialogues.rooms).get(&key) {
+        return Ok(live);
+    }
+    if dialogues.handler.is_none() {
+        return Err(ErrorContent::of(
+            Code::NotFound,
+            "there is no such dialogue, and nobody here takes new ones",
+        ));
+    }
+    let metadata = &message.metadata;
+    let above = metadata.parent_session_id.clone().map(|session| Above {
+        live: None,
+        session,
+        message: metadata.parent_message_id.clone(),
+    });
+    let correlation =
+        metadata.correlation_id.clone().unwrap_or_else(|| message.session_id.as_str().to_owned());
+    let (id, other) = (message.session_id.clone(), message.sender_id.clone());
+    let live = Live::new(dialogues.clone(), peer.clone(), id, other, above, correlation, true);
+    live.enter().map_err(|full| ErrorContent::of(Code::Overloaded, full.to_string()))?;
+    Ok(live)
+}
+
+/// The `error` message that answers a message which was not taken. It is no part of the dialogue, so it has
+/// the step of what it answers.
+fn refusal(dialogues: &Dialogues, json: &Json, error: ErrorContent) -> Json {
+    #[derive(Default, serde::Deserialize)]
+    struct Step {
+        #[serde(default)]
+        interaction_step: Option<u64>,
+    }
+    let step =
+        json.parse::<Step>().unwrap_or_default().interaction_step.unwrap_or(1).clamp(1, u64::MAX >> 11);
+    let session = error.failed_session_id.clone().unwrap_or_else(|| new_id().as_str().into());
+    let sender = error.failed_sender_id.clone().unwrap_or_else(|| AgentUri::from("agent://unknown"));
+    let parent = error.failed_message_id.clone();
+    let own = dialogues.own().clone();
+    let mut message =
+        Message::new(new_id(), session, own, sender, timestamp(), step, MessageType::Error).content(error);
+    message.parent_message_id = parent;
+    // Without a key that is valid now it is still an answer.
+    dialogues.write(&message).unwrap_or_else(|_| handler::heard(message).raw)
+}

@@ -1,0 +1,311 @@
+//! One dialogue as pure state: what may be said, what is delivered, in which order. It does no I/O, and is told
+//! the time.
+//!
+//! The step counts the messages of both speakers. A message of the other side is in order when it follows the
+//! last step that both sides know of: one delivered here, or one of ours that the other side has taken. A step
+//! beyond that was claimed by somebody who knows more than we do, so it waits for what is missing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_schema::dialogue::{
+    AgentUri, DialogueErrorCode as Code, DialogueMessageId, ErrorContent, Message, MessageType,
+};
+use duologue_schema::{Json, Members};
+use serde_json::json;
+
+use super::beliefs::{self, Beliefs};
+use super::heard::Heard;
+use super::limits::DialogueLimits;
+use super::lineage::{Lineage, Place};
+use super::moves::{IllegalMove, Stage};
+
+/// What became of a message that arrived.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Arrival {
+    /// It is on its way to the handler.
+    Delivered,
+    /// It waits for those before it.
+    Held,
+    /// It had arrived before.
+    Duplicate,
+    /// It is no part of the dialogue.
+    Refused(Box<ErrorContent>),
+}
+
+/// What happens because something arrived, or because time has passed.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Event {
+    /// A message is to be handled.
+    Deliver(Arc<Heard>),
+    /// A message that was held turned out not to fit.
+    Refuse(Arc<Heard>, Box<ErrorContent>),
+}
+
+/// A message that waits for those before it.
+struct Early {
+    heard: Arc<Heard>,
+    until: Duration,
+}
+
+/// The state of one dialogue, seen from one of its speakers.
+pub(crate) struct Track {
+    own: AgentUri,
+    other: AgentUri,
+    limits: Arc<DialogueLimits>,
+    pub(crate) lineage: Lineage,
+    pub(crate) beliefs: Beliefs,
+    /// The last step we have claimed.
+    own_step: u64,
+    /// The last step of the other side that was delivered.
+    their_step: u64,
+    /// The last step that both sides know of.
+    settled: u64,
+    early: BTreeMap<Place, Early>,
+    /// Messages delivered and not yet taken by the handler.
+    waiting: usize,
+    ended: bool,
+}
+
+impl Track {
+    /// A dialogue in which nothing has been said.
+    pub(crate) fn new(own: AgentUri, other: AgentUri, limits: Arc<DialogueLimits>) -> Self {
+        Track {
+            own,
+            other,
+            limits,
+            lineage: Lineage::default(),
+            beliefs: Beliefs::new(),
+            own_step: 0,
+            their_step: 0,
+            settled: 0,
+            early: BTreeMap::new(),
+            waiting: 0,
+            ended: false,
+        }
+    }
+
+    /// Where the dialogue is.
+    pub(crate) fn stage(&self) -> Stage {
+        match (self.ended, self.own_step.max(self.their_step)) {
+            (true, _) => Stage::Ended,
+            (false, 0) => Stage::New,
+            (false, _) => Stage::Live,
+        }
+    }
+
+    /// Whether nothing has been said and nothing waits: a dialogue that did not come about.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.stage() == Stage::New && self.early.is_empty()
+    }
+
+    /// Takes a message of the other side, which was verified.
+    pub(crate) fn arrive(&mut self, heard: Heard, now: Duration) -> (Arrival, Vec<Event>) {
+        let mut events = Vec::new();
+        let verdict = self.admit(heard, now, &mut events);
+        (verdict.unwrap_or_else(|error| Arrival::Refused(Box::new(error))), events)
+    }
+
+    fn admit(
+        &mut self,
+        heard: Heard,
+        now: Duration,
+        events: &mut Vec<Event>,
+    ) -> Result<Arrival, ErrorContent> {
+        let message = &heard.message;
+        if message.sender_id != self.other || message.recipient_id != self.own {
+            let text = format!("this dialogue is between {} and {}", self.other, self.own);
+            return Err(ErrorContent::of(Code::Unauthorized, text));
+        }
+        let early = self.early.values().find(|early| early.heard.message_id == message.message_id);
+        let known = match early {
+            Some(early) => Some(early.heard.raw.get() == heard.raw.get()),
+            None => self.lineage.knows(&message.message_id, heard.raw.get()),
+        };
+        match known {
+            Some(true) => return Ok(Arrival::Duplicate),
+            Some(false) => {
+                return Err(ErrorContent::of(Code::Conflict, "another message had this message_id"));
+            }
+            None => {}
+        }
+        if self.ended {
+            self.judge(message)?;
+        }
+        let step = message.interaction_step;
+        if step <= self.their_step || self.early.values().any(|early| early.heard.interaction_step == step) {
+            let text = format!("you have used or passed step {step}; the next one is {}", self.next_step());
+            let details = json!({ "next_step": self.next_step() });
+            return Err(ErrorContent::of(Code::Conflict, text).details(object(details)));
+        }
+        beliefs::check(message).map_err(|bad| ErrorContent::of(Code::InvalidParameter, bad.to_string()))?;
+        // Who answers a message of ours has it, even if that one's receipt is still on its way.
+        let answered = message.parent_message_id.as_ref().and_then(|id| self.lineage.headline(id));
+        if let Some(step) = answered.filter(|parent| parent.own).map(|parent| parent.step) {
+            self.settled = self.settled.max(step);
+            self.settle(now, events);
+        }
+        if step <= self.settled.saturating_add(1) {
+            if let Err(illegal) = self.judge(message) {
+                // Its sender may use the step again, or go on from it.
+                self.settled = self.settled.max(step);
+                self.settle(now, events);
+                return Err(illegal);
+            }
+            self.room()?;
+            self.deliver(Arc::new(heard), false, events);
+            self.settle(now, events);
+            return Ok(Arrival::Delivered);
+        }
+        if self.is_full(1, heard.raw.get().len()) {
+            self.room()?;
+        }
+        let id = message.message_id.clone();
+        let until = now.saturating_add(self.limits.patience);
+        self.early.insert(Place::of(message), Early { heard: Arc::new(heard), until });
+        self.settle(now, events);
+        // It may have been what filled the window.
+        let refused = |event: &Event| matches!(event, Event::Refuse(heard, _) if heard.message_id == id);
+        if let Some(at) = events.iter().position(refused)
+            && let Event::Refuse(_, error) = events.remove(at)
+        {
+            return Ok(Arrival::Refused(error));
+        }
+        let held = self.early.keys().any(|place| place.id == id);
+        Ok(if held { Arrival::Held } else { Arrival::Delivered })
+    }
+
+    /// Whether more messages than may wait would do so.
+    fn is_full(&self, more: usize, bytes: usize) -> bool {
+        let held: usize = self.early.values().map(|early| early.heard.raw.get().len()).sum();
+        self.early.len() + more > self.limits.window || held + bytes > self.limits.message_bytes
+    }
+
+    /// Refuses a message for which there is no room in front of the handler.
+    fn room(&self) -> Result<(), ErrorContent> {
+        if self.waiting < self.limits.inbox {
+            return Ok(());
+        }
+        let text = format!("{} messages of this dialogue wait to be handled; try again later", self.waiting);
+        Err(ErrorContent::of(Code::Overloaded, text))
+    }
+
+    /// Whether a message of the other side is a legal move now.
+    fn judge(&self, message: &Message) -> Result<(), ErrorContent> {
+        let parent = self.lineage.parent(message.parent_message_id.as_ref(), false);
+        IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
+            let allowed: Vec<&str> = illegal.allowed.iter().map(MessageType::as_str).collect();
+            let details = json!({ "allowed": allowed });
+            ErrorContent::of(Code::InvalidParameter, illegal.to_string()).details(object(details))
+        })
+    }
+
+    fn deliver(&mut self, heard: Arc<Heard>, gap: bool, events: &mut Vec<Event>) {
+        let heard = if gap { Arc::new(Heard { gap, ..(*heard).clone() }) } else { heard };
+        let message = Arc::new(heard.message.clone());
+        self.their_step = message.interaction_step;
+        self.settled = self.settled.max(message.interaction_step);
+        self.lineage.incomplete |= gap;
+        self.lineage.add(&message, heard.raw.get(), false, &self.limits);
+        // Its confidences have been checked.
+        let _ = self.beliefs.fold(&message);
+        self.ended |= message.message_type == MessageType::Termination;
+        self.waiting += 1;
+        events.push(Event::Deliver(heard));
+    }
+
+    /// Delivers what no longer has to wait.
+    fn settle(&mut self, now: Duration, events: &mut Vec<Event>) {
+        while self.waiting < self.limits.inbox {
+            let full = self.is_full(0, 0);
+            let late = self.early.values().any(|early| early.until <= now);
+            let Some(first) = self.early.first_entry() else { return };
+            let gap = first.key().step > self.settled.saturating_add(1);
+            // After the end there is nothing to wait for.
+            if gap && !full && !late && !self.ended {
+                return;
+            }
+            let Early { heard, .. } = first.remove();
+            self.lineage.incomplete |= gap;
+            match self.judge(&heard.message) {
+                Ok(()) => self.deliver(heard, gap, events),
+                Err(error) => {
+                    // Its sender has a receipt, so for both sides the step is used.
+                    self.their_step = heard.interaction_step;
+                    self.settled = self.settled.max(self.their_step);
+                    events.push(Event::Refuse(heard, Box::new(error)));
+                }
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.settle(now, &mut events);
+        events
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        // A handler that is behind wakes us by taking.
+        let room = self.waiting < self.limits.inbox;
+        self.early.values().map(|early| early.until).min().filter(|_| room)
+    }
+
+    /// A message that was taken is to be handled after all.
+    pub(crate) fn returned(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// The handler has taken a message.
+    pub(crate) fn taken(&mut self, now: Duration) -> Vec<Event> {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.tick(now)
+    }
+
+    /// The step of the next message, whoever sends it.
+    pub(crate) fn next_step(&self) -> u64 {
+        self.own_step.max(self.their_step).saturating_add(1)
+    }
+
+    /// Whether we may make a move.
+    pub(crate) fn may_say(
+        &self,
+        kind: &MessageType,
+        parent: Option<&DialogueMessageId>,
+    ) -> Result<(), IllegalMove> {
+        IllegalMove::check(kind, self.stage(), &self.lineage.parent(parent, true))
+    }
+
+    /// A message of ours leaves; it has the [next step](Self::next_step).
+    pub(crate) fn say(&mut self, message: &Arc<Message>, text: &Json) {
+        self.own_step = message.interaction_step;
+        self.lineage.add(message, text.get(), true, &self.limits);
+    }
+
+    /// A message of ours was taken by the other side.
+    pub(crate) fn receipted(&mut self, message: &Message, now: Duration) -> Vec<Event> {
+        self.settled = self.settled.max(message.interaction_step);
+        let _ = self.beliefs.fold(message);
+        self.ended |= message.message_type == MessageType::Termination;
+        self.tick(now)
+    }
+
+    /// A message of ours was refused by the other side: its step is free again.
+    pub(crate) fn refused(&mut self, message: &Message) {
+        self.lineage.remove(&message.message_id);
+        if self.own_step == message.interaction_step {
+            self.own_step -= 1;
+        }
+    }
+}
+
+/// The members of a JSON object.
+pub(crate) fn object(value: serde_json::Value) -> Members {
+    match value {
+        serde_json::Value::Object(map) => map.into(),
+        _ => Members::new(),
+    }
+}
