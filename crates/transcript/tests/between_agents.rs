@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, Side, Transcript};
+use duologue_transcript::{Event, Header, Line, Record, Redaction, Side, Transcript};
 
 /// A transcript of lines that begin with `>` (the client) or `<` (the agent).
 fn transcript(text: &str) -> Transcript {
@@ -69,7 +69,7 @@ const ENVELOPES: &str = r#"
 "#;
 
 const DIALOGUE: &str = r#"
-> {"jsonrpc":"2.0","id":8,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$one","session_id":"$dialogue","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"@date","interaction_step":1,"message_type":"propose","dialogue_act":"propose","content":{"previous_context":[],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":16000},"natural_language":"Would you take 16,000?"},"metadata":{"priority":5,"correlation_id":"$thread"},"signature":"eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0..$signature"}}}
+> {"jsonrpc":"2.0","id":8,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$one","session_id":"$dialogue","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"@date","interaction_step":1,"message_type":"propose","dialogue_act":"propose","content":{"previous_context":[],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":16000},"natural_language":"Would you take 16,000?"},"metadata":{"priority":5,"correlation_id":"$thread"},"signature":"eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0..dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"}}}
 < {"jsonrpc":"2.0","id":8,"result":{"receipt":{"message_id":"$one","session_id":"$dialogue","duplicate":false,"status":"delivered"}}}
 < {"jsonrpc":"2.0","id":9,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$two","session_id":"$dialogue","parent_message_id":"$one","sender_id":"agent://cars.example/seller","recipient_id":"agent://home.example/buyer","timestamp":"@date","interaction_step":2,"message_type":"reject","dialogue_act":"reject","content":{"previous_context":["$one"],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":17500},"belief_updates":[{"entity":"vehicle:12345ABCDEFG67890","attribute":"price","value":18000,"confidence":1.0}]},"metadata":{"correlation_id":"$thread","parent_session_id":"$outer"}}}}
 > {"jsonrpc":"2.0","id":9,"result":{"error":{"message_id":"$three","session_id":"$dialogue","parent_message_id":"$two","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"@date","interaction_step":3,"message_type":"error","content":{"previous_context":[],"parameters":{},"error_code":"UNAUTHORIZED","error_message":"no signature","details":{},"failed_message_id":"$two","failed_session_id":"$dialogue","failed_sender_id":"agent://cars.example/seller","failed_recipient_id":"agent://home.example/buyer"}}}}
@@ -141,4 +141,133 @@ fn sessions_count_for_themselves_and_agents_for_all() {
     > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-2]","envelope":{"id":"[session-2.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":1,"kind":"notify","payload":{"topic":"t"}}}}
     > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-1]","envelope":{"id":"[session-1.envelope-2]","from":"[agent-1]","to":"[agent-2]","ts":1,"kind":"notify","payload":{"topic":"t"}}}}
     "#);
+}
+
+#[test]
+fn envelopes_as_a_script() {
+    insta::assert_snapshot!(on(3, &[HANDSHAKE, ENVELOPES].concat()).redacted().render(), @r#"
+    ## connection
+
+    → initialize v1
+      can _meta = {"duologue":{"agentId":"[agent-1]","dialogue":{},"envelope":{"v":[1]},"work":{}}}
+    ← initialize v1
+      can _meta = {"duologue":{"agentId":"[agent-2]","dialogue":{},"envelope":{"v":[1]},"work":{}}}
+    → _session/ping
+    ← _session/ping idle "painter"
+    → _session/discover
+    ← _session/discover small "painter" 2 tasks at once
+      domains work.paint
+      channels task.progress
+      tools brush
+
+    ## session [session-1]
+
+    → session/new [cwd]
+    ← session/new ok
+    → _session/query family.calendar "Who is free?" 200 tokens at most within 5000 ms
+    ← _session/query "Ada, on Friday" 12 tokens
+      data ["Ada"]
+    → _session/delegate [session-1.envelope-3] "Paint the kitchen" urgent
+      context {"colour":"blue"}
+    ← _session/delegate accepted 9000 ms to go
+    ← _session/notify [session-1.envelope-5] re [session-1.envelope-3] task.progress low
+      data 0.5
+    → _session/cancel re [session-1.envelope-3] "out of paint"
+    ← _session/cancel refused "already_finished"
+    ← _session/result re [session-1.envelope-3] completed "It is blue"
+      data {"litres":3}
+    ← _session/query "And the ceiling, [agent-2] asks?"
+    → _session/query error -31005 "no room" overloaded "no room" retryable
+    → _session/error re [session-1.envelope-5] unknown_domain "nobody here knows about task"
+    "#);
+}
+
+#[test]
+fn dialogues_as_a_script() {
+    insta::assert_snapshot!(on(3, DIALOGUE).redacted().render(), @r#"
+    ## session [session-1]
+
+    → _session/dialogue step 1 propose [session-1.message-1] signed
+      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      automotive.sales negotiatePrice {"price":16000}
+      "Would you take 16,000?"
+      metadata {"correlation_id":"[id-1]","priority":5}
+    ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
+    ← _session/dialogue step 2 reject [session-1.message-2] re [session-1.message-1]
+      agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
+      automotive.sales negotiatePrice {"price":17500}
+      after [session-1.message-1]
+      believes vehicle:12345ABCDEFG67890 price = 18000 (1.0)
+      metadata {"correlation_id":"[id-1]","parent_session_id":"[session-1.dialogue-2]"}
+    → _session/dialogue step 3 error [session-1.message-3] re [session-1.message-2]
+      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      UNAUTHORIZED "no signature"
+      about [session-1.message-2] of agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
+    "#);
+}
+
+#[test]
+fn work_orders_as_a_script() {
+    insta::assert_snapshot!(on(3, WORK).redacted().render(), @r#"
+    ## session [session-1]
+
+    → _session/work validate {"strict":true} for login feature iteration 2
+      path feature_root = /w/features/login
+      path spec = features/login/spec.md
+      prior "Nobody said what happens offline."
+      prior {"open":2}
+    ← _session/work failure retry "Two cases are missing."
+      create report.md [20 bytes, aae1ed3d]
+      note "offline"
+    "#);
+}
+
+/// What has no known form is shown as it is.
+#[test]
+fn odd_ones_as_a_script() {
+    let odd = r#"
+> {"jsonrpc":"2.0","id":1,"method":"_session/query","params":{"sessionId":"s","envelope":{"v":2,"id":7,"from":["a"],"ts":1,"kind":"ping","ref":4,"payload":{"question":["?"],"mood":"kind"}},"_meta":{"a":1}}}
+< {"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no","data":{"envelope":7,"more":1}}}
+> {"jsonrpc":"2.0","id":2,"method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"d","from":"a","to":"b","ts":1,"kind":"delegate","payload":{"task":"Paint:\n- walls\n- doors","report_back":false,"deadline_ms":10,"context":[]}}}}
+< {"jsonrpc":"2.0","id":2,"result":{"envelope":{"id":"f","from":"b","to":"a","ts":1,"kind":"ack","payload":{"accepted":false,"reason":"busy","error":{"code":"overloaded","message":"full","retryable":true}}}}}
+< {"jsonrpc":"2.0","method":"_session/result","params":{"sessionId":"s","envelope":{"id":"g","from":"b","to":"a","ts":1,"kind":"result","ref":"d","payload":{"status":"failed","outcome":"","error":"dry"}}}}
+< {"jsonrpc":"2.0","method":"_session/sing","params":{"sessionId":"s","song":"la"}}
+< {"jsonrpc":"2.0","method":"_session/pong","params":{"envelope":{"id":"h","from":"b","to":"a","ts":1,"kind":"pong","ref":"i","payload":{"status":"busy","active_tasks":2,"uptime_secs":61,"agent_name":"b"}}}}
+> {"jsonrpc":"2.0","id":3,"method":"_session/dialogue","params":{"sessionId":"s","message":7}}
+< {"jsonrpc":"2.0","id":3,"result":{"receipt":{"message_id":"m","session_id":"d","duplicate":true,"status":"held","n":1}}}
+> {"jsonrpc":"2.0","id":4,"method":"_session/work","params":{"input":{"context":{},"paths":{"a":1},"task":{"action":"a","params":{}},"prior_context":"none"}}}
+< {"jsonrpc":"2.0","id":4,"result":{"output":{"success":"yes","summary":"a\nb","artifacts":[],"recommendation":"sing"}}}
+"#;
+    insta::assert_snapshot!(transcript(odd).render(), @r#"
+    ## connection
+
+    ← _session/pong re i busy "b" 2 tasks 61 s up
+    → _session/work a for {"prior_context":"none"}
+      path a = 1
+    ← _session/work sing {"success":"yes"}
+      | a
+      | b
+
+    ## session s
+
+    → _session/query of the kind ping {"mood":"kind","question":["?"]} {"from":["a"],"id":7,"ref":4,"v":2} {"_meta":{"a":1}}
+    ← _session/query error -32602 "no" {"data":{"envelope":7,"more":1}}
+    → _session/delegate d no report within 10 ms
+      | Paint:
+      | - walls
+      | - doors
+      context []
+    ← _session/delegate refused "busy" error overloaded "full" retryable
+    ← _session/result re d failed "" error "dry"
+    ← _session/sing {"song":"la"}
+    → _session/dialogue {"message":7}
+    ← _session/dialogue held m in d again {"n":1}
+    "#);
+}
+
+/// A recorder takes out secrets, which none of this is: a signature that is taken out cannot be replayed.
+#[test]
+fn nothing_of_it_is_secret() {
+    let recorded = everything(5);
+    assert_eq!(lines(&recorded.redact(&Redaction::secrets_only())), lines(&recorded));
 }

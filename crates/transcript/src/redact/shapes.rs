@@ -59,8 +59,12 @@ const PREFIXED: &[Shape] = &[
     Shape { pattern: r"(hv[sbr]\.[A-Za-z0-9_-]{20,})", holds: anything },
     Shape { pattern: r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})", holds: anything },
     Shape { pattern: r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})", holds: anything },
-    // JSON Web Tokens, signed or encrypted.
-    Shape { pattern: r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*){2,4})", holds: anything },
+    // JSON Web Tokens, signed or encrypted. A signature alone (`eyJ…..…`) opens nothing: it belongs to the message
+    // that it stands in.
+    Shape {
+        pattern: r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
+        holds: anything,
+    },
 ];
 
 /// Secrets known by what stands around them.

@@ -30,6 +30,11 @@ impl Fields {
         self.0.remove(key)
     }
 
+    /// Takes a value that is as it should be. Any other stays.
+    pub(super) fn take_if(&mut self, key: &str, fits: impl FnOnce(&Value) -> bool) -> Option<Value> {
+        self.0.get(key).is_some_and(fits).then(|| self.0.remove(key))?
+    }
+
     pub(super) fn string(&mut self, key: &str) -> Option<String> {
         match self.0.get_mut(key)? {
             Value::String(text) => {

@@ -93,7 +93,12 @@ impl Line {
         if data.len() <= 64 {
             return self.word(data);
         }
-        self.add(format_args!("[{}]", size(data)))
+        self.sized(data)
+    }
+
+    /// Adds the size of a text that is not shown.
+    pub(super) fn sized(&mut self, text: &str) -> &mut Self {
+        self.add(format_args!("[{}]", size(text)))
     }
 
     /// Adds JSON.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Render;
+use super::agents;
 use super::content::{self, item};
 use super::fields::Fields;
 use super::line::Line;
@@ -144,7 +145,10 @@ fn failure(line: &mut Line, error: Value) {
             if let Some(message) = error.string("message") {
                 line.text(&message);
             }
+            let mut below = Vec::new();
+            agents::error(line, &mut error, &mut below);
             line.rest(error);
+            below.into_iter().for_each(|it| _ = line.below(it));
         }
         Err(error) => _ = line.json(error),
     }
@@ -228,6 +232,7 @@ fn request(line: &mut Line, method: &str, params: Option<Value>) {
             }
             content::raw(line, &mut params, &mut below, "requestedSchema");
         }
+        _ if agents::request(line, method, &mut params, &mut below) => {}
         _ => item(line, &mut params, &["terminalId", "requestId", "elicitationId"], &[]),
     }
     line.rest(params);
@@ -287,7 +292,7 @@ fn response(line: &mut Line, method: &str, result: Value) {
         }
         "terminal/wait_for_exit" => exit_status(line, &mut result),
         "elicitation/create" => item(line, &mut result, &["action"], &[]),
-        _ => {}
+        _ => _ = agents::response(line, method, &mut result, &mut below),
     }
     line.rest(result);
     below.into_iter().for_each(|it| _ = line.below(it));

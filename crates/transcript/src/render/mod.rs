@@ -1,5 +1,6 @@
 //! A transcript as a script that a person reads: one line an event.
 
+mod agents;
 mod build;
 mod content;
 mod fields;
