@@ -331,7 +331,7 @@ fn a_signature_does_not_make_a_message() {
 #[test]
 fn a_memory_without_room_refuses_the_old() {
     let keys = keys([key("k1")]);
-    let seller = seller(&keys).memory(60 * SECOND, 2, None);
+    let seller = seller(&keys).memory(2);
     let at = |id: &str, second: u32| {
         let mut message = message(id);
         message.timestamp = format!("2026-03-01T12:00:{second:02}Z");
@@ -343,7 +343,7 @@ fn a_memory_without_room_refuses_the_old() {
     assert_eq!(at("m1", 1), Err(Refusal::TooOld));
     assert!(matches!(at("m3", 3), Ok(Verdict::Duplicate(_))));
     // A verifier that begins anew can be told what it does not remember.
-    let restarted = Verifier::new(SELLER).keys(keys).memory(60 * SECOND, 2, Some(start()));
+    let restarted = Verifier::new(SELLER).keys(keys).since(start());
     assert_eq!(restarted.verify(&signed(&message("m1")), start() + SECOND), Err(Refusal::TooOld));
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use duologue_schema::dialogue::{AgentUri, DialogueMessageId};
 use jiff::{SignedDuration, Timestamp};
 
-/// Most senders that are remembered. Those with keys are as many as there are keys.
+/// Most senders that are remembered. Those with keys are not counted out: they are no more than there are keys.
 const SENDERS: usize = 1024;
 
 /// Most messages that are remembered altogether. Who sent the most forgets first.
@@ -36,6 +36,8 @@ pub(super) enum Fresh {
 /// A message, as far as the memory needs to know it.
 pub(super) struct Sighting<'a> {
     pub(super) sender: &'a AgentUri,
+    /// Whether it has signed this, and so is who it says it is.
+    pub(super) known: bool,
     pub(super) id: &'a DialogueMessageId,
     pub(super) digest: Digest,
     pub(super) sent: Timestamp,
@@ -46,11 +48,11 @@ pub(super) struct Sighting<'a> {
 pub(super) struct Seen {
     senders: HashMap<AgentUri, Sender>,
     /// Most messages of one sender that are remembered.
-    capacity: usize,
+    pub(super) capacity: usize,
     /// How long after its end a message is remembered, since clocks are also set back.
-    grace: SignedDuration,
+    pub(super) grace: SignedDuration,
     /// What was sent no later than this was never remembered.
-    since: Timestamp,
+    pub(super) since: Timestamp,
 }
 
 struct Sender {
@@ -69,12 +71,12 @@ struct Entry {
 
 impl Seen {
     pub(super) fn new(capacity: usize, grace: SignedDuration, since: Timestamp) -> Self {
-        Seen { senders: HashMap::new(), capacity: capacity.max(1), grace, since }
+        Seen { senders: HashMap::new(), capacity, grace, since }
     }
 
     /// Looks a message up, and remembers it if it is new. One that has expired must not get here.
     pub(super) fn see(&mut self, message: &Sighting<'_>, now: Timestamp) -> Fresh {
-        if !self.senders.contains_key(message.sender) && self.senders.len() >= SENDERS {
+        if !message.known && !self.senders.contains_key(message.sender) && self.senders.len() >= SENDERS {
             self.senders.retain(|_, sender| {
                 sender.expire(now);
                 !sender.messages.is_empty() || sender.forgotten > self.since
@@ -180,6 +182,7 @@ mod tests {
         fn see(&mut self, id: &str, digest: u8, sent: i64, ttl: Option<i64>, now: i64) -> Fresh {
             let sighting = Sighting {
                 sender: &"agent://a".into(),
+                known: true,
                 id: &id.into(),
                 digest: [digest; 32],
                 sent: at(sent),
@@ -231,19 +234,28 @@ mod tests {
     #[test]
     fn another_sender_has_a_memory_of_its_own_up_to_a_bound() {
         let mut seen = Seen::new(1, GRACE, at(0));
-        let mut see = |sender: usize, id: &str, sent| {
+        let mut see_as = |known, sender: usize, id: &str, sent| {
             let sender = AgentUri::from(format!("agent://{sender}"));
             let (id, digest) = (id.into(), [0; 32]);
             let expires = Some(at(sent + 1));
-            seen.see(&Sighting { sender: &sender, id: &id, digest, sent: at(sent), expires }, at(sent))
+            let sent = at(sent);
+            seen.see(&Sighting { sender: &sender, known, id: &id, digest, sent, expires }, sent)
         };
-        for sender in 0..SENDERS {
+        assert_eq!(see_as(true, SENDERS + 1, "m", 10), Fresh::New);
+        let mut see = |sender, id, sent| see_as(false, sender, id, sent);
+        for sender in 1..SENDERS {
             assert_eq!(see(sender, "m", 10), Fresh::New);
         }
         assert_eq!(see(SENDERS, "m", 10), Fresh::Full);
-        assert_eq!(see(0, "m", 10), Fresh::Same);
+        assert_eq!(see(1, "m", 10), Fresh::Same);
         // Where everything of a sender expired, nothing has to be remembered.
-        assert_eq!(see(SENDERS, "m", 100), Fresh::New);
+        assert_eq!(see_as(false, SENDERS, "m", 100), Fresh::New);
+        // Whoever has a key has a place.
+        for sender in 1..SENDERS {
+            assert_eq!(see_as(false, sender, "n", 100), Fresh::New);
+        }
+        assert_eq!(see_as(false, 0, "m", 100), Fresh::Full);
+        assert_eq!(see_as(true, 0, "m", 100), Fresh::New);
     }
 
     #[test]

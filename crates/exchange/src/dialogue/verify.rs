@@ -136,7 +136,7 @@ impl Verifier {
             allow: AllowList::everyone(),
             max_bytes: Self::MAX_BYTES,
             skew: Self::SKEW,
-            seen: Mutex::new(seen(Self::MEMORY, Self::SKEW, Timestamp::MIN)),
+            seen: Mutex::new(Seen::new(Self::MEMORY, signed(Self::SKEW), Timestamp::MIN)),
         }
     }
 
@@ -168,15 +168,28 @@ impl Verifier {
         self
     }
 
-    /// How the memory of what came before works: how much clocks may differ ([`SKEW`](Self::SKEW) by default), how many
-    /// messages of a sender are remembered ([`MEMORY`](Self::MEMORY)), and since when. What was sent before `since` is
-    /// refused; by default nothing is, so give the time of the start if messages without `ttl` from an
-    /// earlier run could be sent again.
+    /// How much clocks may differ. [`SKEW`](Self::SKEW) by default.
     #[must_use]
-    pub fn memory(mut self, skew: Duration, messages: usize, since: Option<SystemTime>) -> Self {
-        let since = since.and_then(|since| Timestamp::try_from(since).ok()).unwrap_or(Timestamp::MIN);
+    pub fn skew(mut self, skew: Duration) -> Self {
         self.skew = skew;
-        self.seen = Mutex::new(seen(messages, skew, since));
+        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).grace = signed(skew);
+        self
+    }
+
+    /// How many messages of a sender are remembered, so that none is taken twice.
+    /// [`MEMORY`](Self::MEMORY) by default.
+    #[must_use]
+    pub fn memory(mut self, messages: usize) -> Self {
+        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).capacity = messages.max(1);
+        self
+    }
+
+    /// Refuses what was sent at this time or earlier. By default nothing is too old; give the time of the
+    /// start if messages without `ttl` that an earlier run took could be sent again to this one.
+    #[must_use]
+    pub fn since(mut self, time: SystemTime) -> Self {
+        let since = Timestamp::try_from(time).unwrap_or(Timestamp::MIN);
+        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).since = since;
         self
     }
 
@@ -208,8 +221,8 @@ impl Verifier {
             return Err(Refusal::NotAllowed);
         }
         let digest: Digest = Sha256::digest(signable.canonical.as_bytes()).into();
-        let sighting =
-            Sighting { sender: &message.sender_id, id: &message.message_id, digest, sent, expires };
+        let (sender, id, known) = (&message.sender_id, &message.message_id, key_id.is_some());
+        let sighting = Sighting { sender, known, id, digest, sent, expires };
         match self.seen.lock().unwrap_or_else(PoisonError::into_inner).see(&sighting, now) {
             Fresh::New => {
                 Ok(Verdict::New(Box::new(Verified { message, json: json.clone(), key_id, sent, digest })))
@@ -296,10 +309,6 @@ impl Verifier {
 /// What is wrong, without all of a message in it.
 fn shorten(error: &serde_json::Error) -> String {
     error.to_string().chars().take(200).collect()
-}
-
-fn seen(capacity: usize, skew: Duration, since: Timestamp) -> Seen {
-    Seen::new(capacity, signed(skew), since)
 }
 
 fn signed(duration: Duration) -> SignedDuration {
