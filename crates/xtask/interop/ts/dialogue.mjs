@@ -63,10 +63,16 @@ export function hookDialogue(app) {
     if (heard.message_type === "request") {
       const content = { natural_language: "heard é世界 😀", parameters: heard.content.parameters };
       const answer = message(heard.session_id, heard.interaction_step + 1, "response", content, heard.message_id);
-      setTimeout(send, 20, client ?? agent, sign(answer));
+      setTimeout(reply, 20, client ?? agent, sign(answer), heard.content.task === "alter");
     }
     return { receipt: { message_id: heard.message_id, session_id: heard.session_id, duplicate: false, status: "delivered" } };
   });
+}
+
+/** Sends an answer, on request with one that somebody altered before it. */
+async function reply(peer, answer, altered) {
+  if (altered) await send(peer, { ...answer, content: { ...answer.content, natural_language: "heard nothing" } });
+  await send(peer, answer);
 }
 
 /** Keys in no order, numbers and characters that are written in several ways, and what nobody knows. */

@@ -2,9 +2,11 @@
 //! methods of one's own. Our client with its agent, its client with our agent, and within each pair both ask.
 
 mod answers;
+mod dialogue;
 mod ends;
 pub(super) mod quiet;
 mod tour;
+mod work;
 
 use super::{OURS, Paths, Report, Result, drive};
 use std::collections::BTreeMap;
@@ -39,6 +41,14 @@ const ROWS: &[(&str, By)] = &[
     ("unknown kind", By::Theirs),
     ("unknown session", By::Theirs),
     ("letters about nothing", By::Theirs),
+    ("dialogue, signed", By::Both),
+    ("dialogue, altered", By::Theirs),
+    ("dialogue, altered answer", By::Ours),
+    ("dialogue, forged and unsigned", By::Theirs),
+    ("dialogue, twice", By::Theirs),
+    ("dialogue, expired", By::Theirs),
+    ("dialogue, out of order", By::Theirs),
+    ("dialogue, refused", By::Ours),
     ("work", By::Both),
     ("work, not done", By::Both),
     ("work, missed", By::Theirs),

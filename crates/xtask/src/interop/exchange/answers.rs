@@ -1,26 +1,16 @@
 //! What our end answers: the same as `interop/ts/exchange.mjs`.
 
+use super::{dialogue, work};
+use crate::interop::Result;
 use duologue_agent::exchange::Exchange;
 use duologue_agent::exchange::envelope::{
     Capabilities, Correspondent, Fault, FaultCode, Query, Received, Response,
 };
-use duologue_agent::exchange::work::{Artifact, Input, Note, Output, Recommendation};
 use duologue_schema::Json;
 
 /// Our end of the exchange.
-pub(super) fn exchange() -> Exchange {
-    Exchange::new().correspondent(Answers).work(work)
-}
-
-/// Does an order as the other side does it.
-async fn work(input: Input) -> Result<Output, Fault> {
-    if input.task.action == "fail" {
-        return Ok(Output::new(false, "not done", [], Recommendation::Retry));
-    }
-    let root = input.paths.feature_root().unwrap_or(".");
-    let spec = Artifact::create(format!("{root}/spec.md"), "é世界 😀\n");
-    let notes = input.prior_context.into_iter().chain([Note::from("one more")]).collect::<Vec<_>>();
-    Ok(Output::new(true, "done", [spec], Recommendation::Proceed).notes(notes))
+pub(super) fn exchange() -> Result<Exchange> {
+    Ok(Exchange::new().correspondent(Answers).dialogue(dialogue::dialogues()?).work(work::work))
 }
 
 struct Answers;

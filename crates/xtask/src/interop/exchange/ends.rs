@@ -21,7 +21,7 @@ impl Agent for Prompted {
 /// Our agent.
 #[tokio::main]
 pub(crate) async fn agent() -> Result<()> {
-    Ok(Server::new(Prompted).exchange(answers::exchange()).serve_stdio().await?)
+    Ok(Server::new(Prompted).exchange(answers::exchange()?).serve_stdio().await?)
 }
 
 /// Our client, with the agent whose command follows. It asks, and then has the agent ask.
@@ -29,7 +29,7 @@ pub(crate) async fn agent() -> Result<()> {
 pub(crate) async fn client(command: &[String]) -> Result<()> {
     let [program, args @ ..] = command else { return Ok(()) };
     let command = Command::new(program).args(args);
-    let agent = Client::new(()).exchange(answers::exchange()).spawn(command).await?;
+    let agent = Client::new(()).exchange(answers::exchange()?).spawn(command).await?;
     let session = agent.new_session(std::env::var("INTEROP_CWD")?).await?;
     tour::run(&session.peer_agent(), &std::env::var("INTEROP_CLIENT_REPORT")?).await?;
     session.prompt("your turn").await?.finish().await?;

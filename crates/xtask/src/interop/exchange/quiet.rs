@@ -29,7 +29,7 @@ pub(super) fn check(paths: &Paths) -> Result<String> {
     runtime.block_on(async {
         let sent = Arc::new(Sent::default());
         let (program, script) = agent.split_once(' ').ok_or("no script")?;
-        let client = Client::new(()).exchange(answers::exchange()).tap(sent.clone());
+        let client = Client::new(()).exchange(answers::exchange()?).tap(sent.clone());
         let agent = client.spawn(Command::new(program).arg(script)).await?;
         let session = agent.new_session(std::env::current_dir()?).await?;
         refused(&session.peer_agent()).await?;

@@ -1,18 +1,16 @@
 //! What our end asks of the other one, and what it expects: a line of the report for each row.
 
+use super::{dialogue, work};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;
 use duologue_agent::exchange::envelope::{FaultCode, Status};
-use duologue_agent::exchange::work::{Context, Input, Note, Recommendation, Task, apply_artifacts};
-use duologue_schema::Members;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 /// What both ends answer to most questions.
@@ -28,9 +26,12 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("query, refused", refused(peer).boxed()),
         ("query, refused without an envelope", refused_plainly(peer).boxed()),
         ("query, asked back", asked_back(peer).boxed()),
-        ("work", work(peer).boxed()),
-        ("work, not done", work_not_done(peer).boxed()),
-        ("work, unknown recommendation", unknown_recommendation(peer).boxed()),
+        ("dialogue, signed", dialogue::signed(peer).boxed()),
+        ("dialogue, altered answer", dialogue::altered(peer).boxed()),
+        ("dialogue, refused", dialogue::refused(peer).boxed()),
+        ("work", work::done(peer).boxed()),
+        ("work, not done", work::not_done(peer).boxed()),
+        ("work, unknown recommendation", work::unknown_recommendation(peer).boxed()),
     ];
     for (row, run) in rows {
         let outcome = tokio::time::timeout(Duration::from_secs(8), run).await;
@@ -43,7 +44,7 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
     Ok(())
 }
 
-fn same<T: PartialEq + Debug>(came: T, expected: T) -> Result<()> {
+pub(super) fn same<T: PartialEq + Debug>(came: T, expected: T) -> Result<()> {
     if came == expected { Ok(()) } else { Err(format!("{came:?} is not {expected:?}").into()) }
 }
 
@@ -89,29 +90,4 @@ async fn refused_plainly(peer: &PeerAgent) -> Result<()> {
 
 async fn asked_back(peer: &PeerAgent) -> Result<()> {
     same(peer.query("ask back").await?.summary.as_str(), HEARD)
-}
-
-fn order(action: &str) -> Input {
-    let context = Context::new("login", "feature", 1_u32);
-    Input::new(context, [("feature_root", "features/login")], Task::new(action, Members::new()))
-}
-
-async fn work(peer: &PeerAgent) -> Result<()> {
-    let input = order("specify").prior_context(vec![Note::from("a note")]);
-    let output = peer.work(input.clone()).await?;
-    same((output.success, output.recommendation.clone()), (true, Recommendation::Proceed))?;
-    same(output.notes.clone(), vec![Note::from("a note"), Note::from("one more")])?;
-    let project = Path::new(&std::env::var("INTEROP_CWD")?).join(peer.own_id().as_str());
-    std::fs::create_dir(&project)?;
-    apply_artifacts(&project, &input, &output)?;
-    same(std::fs::read_to_string(project.join("features/login/spec.md"))?.as_str(), "é世界 😀\n")
-}
-
-async fn work_not_done(peer: &PeerAgent) -> Result<()> {
-    let output = peer.work(order("fail")).await?;
-    same((output.success, output.recommendation), (false, Recommendation::Retry))
-}
-
-async fn unknown_recommendation(peer: &PeerAgent) -> Result<()> {
-    same(peer.work(order("puzzle")).await?.recommendation.escalates(), true)
 }
