@@ -2,6 +2,8 @@
 
 use std::io;
 
+use duologue_client::exchange::Error as Exchanged;
+
 use crate::exit::Exit;
 
 /// The result of a command and its parts.
@@ -25,6 +27,12 @@ pub(crate) enum Error {
     /// Why there is no session with the agent, and what to do about it.
     #[error("{0}")]
     Start(String),
+    /// What came of an exchange with the agent as with another agent.
+    #[error("{0}")]
+    Exchange(Exchanged),
+    /// Why the agent cannot be asked what was to be asked, and what it would have to advertise.
+    #[error("{0}")]
+    NotSpoken(String),
     /// A sentence for the user about the command line.
     #[error("{0}")]
     Usage(String),
@@ -39,7 +47,10 @@ impl Error {
     /// The code the command ends with.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::Agent(_) | Error::Serve(_) | Error::Start(_) => Exit::Agent,
+            // It answered, and the answer is no.
+            Error::Exchange(Exchanged::Fault(_) | Exchanged::Refused(_)) => Exit::Found,
+            Error::Exchange(Exchanged::NotSupported { .. }) | Error::NotSpoken(_) => Exit::NotSpoken,
+            Error::Agent(_) | Error::Serve(_) | Error::Start(_) | Error::Exchange(_) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
         }

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Agent,
     /// A file cannot be read or written.
     File,
+    /// The agent did not advertise what it was to be asked.
+    NotSpoken,
     /// Ended by a signal: 128 and its number.
     Signal(Signal),
     /// Whatever the agent ended with.
@@ -27,9 +29,9 @@ pub(crate) enum Exit {
 
 /// What `--help` says of them.
 pub(crate) const HELP: &str = "\
-Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame); \
+Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame), or an agent said no; \
 2 the command line is wrong; 3 the agent could not be started, died or broke the protocol; \
-4 a file cannot be read or written; 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
+4 a file cannot be read or written; 5 the agent does not speak what the command needs; 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
 `record` ends as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete. \
 `replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";
@@ -42,6 +44,7 @@ impl Exit {
             Exit::Usage => 2,
             Exit::Agent => 3,
             Exit::File => 4,
+            Exit::NotSpoken => 5,
             Exit::Signal(signal) => signal.code(),
             Exit::AsTheAgent(code) => code,
         }

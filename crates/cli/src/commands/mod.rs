@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duologue_client::Command as AgentCommand;
@@ -12,7 +14,10 @@ use crate::ui;
 
 mod check;
 mod diff;
+mod discover;
 mod mock;
+mod ping;
+mod query;
 mod record;
 mod replay;
 pub(crate) mod run;
@@ -37,6 +42,9 @@ enum Command {
     Diff(diff::Args),
     Validate(validate::Args),
     Check(check::Args),
+    Ping(ping::Args),
+    Query(query::Args),
+    Discover(discover::Args),
     Mock(mock::Args),
     Schema(schema::Args),
     /// Print completions for a shell
@@ -72,6 +80,71 @@ impl AgentArgs {
     }
 }
 
+/// A conversation with an agent: which one, where, how it begins and what is kept of it.
+#[derive(Args)]
+pub(crate) struct TalkArgs {
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// The folder of the session, if not this one
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Log in first, by one of the agent's methods
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) login: Option<String>,
+    /// How many seconds the agent may take to start, and again to begin a session
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// Record the conversation into a new file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Replace the file of --record if it exists
+    #[arg(long, requires = "record")]
+    pub(crate) force: bool,
+    /// Show what the agent writes to stderr, and on stdout beside the protocol
+    #[arg(short = 'v', long)]
+    pub(crate) stderr: bool,
+}
+
+/// A conversation of one question and its answer, or one task and its result.
+#[derive(Args)]
+pub(crate) struct ErrandArgs {
+    /// Print each message of the agent as JSON, one a line: its kind and its payload
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
+}
+
+impl TalkArgs {
+    /// The agent's program, for the user.
+    pub(crate) fn program(&self) -> String {
+        self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())
+    }
+
+    /// How long the agent may take for each step of its start.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+
+    /// The folder of the session, absolute.
+    pub(crate) fn folder(&self) -> Result<PathBuf> {
+        let folder = std::path::absolute(self.cwd.as_deref().unwrap_or(".".as_ref()))?;
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        Err(Error::Usage(format!("{} is no folder", folder.display())))
+    }
+}
+
+/// Runs a conversation with an agent to its end.
+fn block_on(conversation: impl Future<Output = Result<Exit>>) -> Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let exit = runtime.block_on(conversation);
+    // A file that is still being read for an agent that is gone is nobody's concern.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    exit
+}
+
 /// Does what the command line says.
 pub(crate) fn run() -> Result<Exit> {
     let cli = Cli::parse();
@@ -88,6 +161,9 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Diff(args) => diff::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Check(args) => check::run(args),
+        Command::Ping(args) => ping::run(args),
+        Command::Query(args) => query::run(args),
+        Command::Discover(args) => discover::run(args),
         Command::Mock(args) => mock::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completions { shell } => {

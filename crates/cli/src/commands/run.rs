@@ -1,10 +1,7 @@
 //! `duologue run`.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use crate::commands::AgentArgs;
-use crate::error::{Error, Result};
+use crate::commands::{TalkArgs, block_on};
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::run;
 
@@ -34,11 +31,6 @@ const KINDS: [&str; 10] =
 pub(crate) struct Args {
     /// What to ask; `-` reads it from stdin
     pub(crate) prompt: Option<String>,
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-    /// The folder of the session, if not this one
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
     /// Print every update as JSON, one a line, and how each turn ended
     #[arg(long)]
     pub(crate) json: bool,
@@ -54,9 +46,6 @@ pub(crate) struct Args {
     /// Read no files for the agent either
     #[arg(long)]
     pub(crate) no_tools: bool,
-    /// Log in first, by one of the agent's methods
-    #[arg(long, value_name = "METHOD")]
-    pub(crate) login: Option<String>,
     /// List the agent's sessions
     #[arg(long, conflicts_with_all = ["prompt", "load", "resume", "json"])]
     pub(crate) list: bool,
@@ -72,18 +61,8 @@ pub(crate) struct Args {
     /// Set an option of the session first
     #[arg(long, value_name = "NAME=VALUE", value_parser = option)]
     pub(crate) option: Vec<(String, String)>,
-    /// How many seconds the agent may take to start, and again to begin a session
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) timeout: u32,
-    /// Record the conversation into a new file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// Replace the file of --record if it exists
-    #[arg(long, requires = "record")]
-    pub(crate) force: bool,
-    /// Show what the agent writes to stderr, and on stdout beside the protocol
-    #[arg(short = 'v', long)]
-    pub(crate) stderr: bool,
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
 }
 
 fn option(text: &str) -> std::result::Result<(String, String), String> {
@@ -93,31 +72,6 @@ fn option(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-impl Args {
-    /// The agent's program, for the user.
-    pub(crate) fn program(&self) -> String {
-        self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())
-    }
-
-    /// How long the agent may take for each step of its start.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_secs(self.timeout.into())
-    }
-
-    /// The folder of the session, absolute.
-    pub(crate) fn folder(&self) -> Result<PathBuf> {
-        let folder = std::path::absolute(self.cwd.as_deref().unwrap_or(".".as_ref()))?;
-        if folder.is_dir() {
-            return Ok(folder);
-        }
-        Err(Error::Usage(format!("{} is no folder", folder.display())))
-    }
-}
-
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let exit = runtime.block_on(run::run(args));
-    // A file that is still being read for an agent that is gone is nobody's concern.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    exit
+    block_on(run::run(args))
 }

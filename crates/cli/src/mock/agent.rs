@@ -13,9 +13,10 @@ use duologue_agent::schema::{
     SetSessionConfigOptionRequest,
 };
 use duologue_agent::{
-    Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
+    Agent, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
 };
 
+use super::colleague::Colleague;
 use super::memory::Memory;
 use super::scenario::Scenario;
 use super::scene::Scene;
@@ -44,13 +45,15 @@ impl Mock {
         }
     }
 
-    /// The mock with its extension method: `_duologue.dev/echo` answers with its params.
+    /// The mock with what it does beside turns: it answers other agents, and its extension method
+    /// `_duologue.dev/echo` answers with its params.
     pub(crate) fn server(self) -> Result<Server<Mock>> {
         let mut module = RpcModule::new(());
         module
             .register_method("_duologue.dev/echo", |params, _, _| params.parse::<serde_json::Value>())
             .map_err(Error::other)?;
-        Ok(Server::new(self).extensions(Extensions::new().merge(module)?))
+        let exchange = Exchange::new().agent_id(Colleague::ID).correspondent(Colleague);
+        Ok(Server::new(self).exchange(exchange).extensions(Extensions::new().merge(module)?))
     }
 
     fn check_login(&self) -> Result<()> {

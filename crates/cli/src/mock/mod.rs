@@ -4,6 +4,7 @@
 
 mod agent;
 mod asking;
+mod colleague;
 mod memory;
 mod odd;
 mod scenario;

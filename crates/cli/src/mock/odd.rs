@@ -41,7 +41,7 @@ async fn raw(scene: &Scene<'_>, update: Value) -> Result<()> {
 }
 
 /// Erases the screen, sets the title of the window, moves the cursor, turns text around, hides it.
-const ATTACK: &str =
+pub(super) const ATTACK: &str =
     "\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!";
 
 pub(super) async fn hostile(scene: &Scene<'_>) -> Result<()> {
@@ -90,6 +90,11 @@ pub(super) async fn crash(scene: &Scene<'_>) -> Result<()> {
     scene.say("Something is about to happen.").await?;
     // What was said is to arrive.
     scene.turn.client().peer().flush().await?;
+    end()
+}
+
+/// Ends the process at once.
+pub(super) fn end() -> ! {
     let _ = writeln!(std::io::stderr(), "mock: crashing as asked");
     std::process::exit(7)
 }

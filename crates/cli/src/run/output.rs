@@ -44,11 +44,16 @@ impl Output {
         }
         // A terminal that calls itself dumb cannot draw over what it has drawn.
         if !stdout.is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
-            return Output::Text(Box::default());
+            return Output::words();
         }
         let colours = anstream::AutoStream::choice(&stdout) != ColorChoice::Never;
         let screen = Screen::new(size(), colours);
         Output::Live(Box::new(Live { screen, drawn: Instant::now(), stale: false }))
+    }
+
+    /// Words that are final, whatever stdout is.
+    pub(super) fn words() -> Self {
+        Output::Text(Box::default())
     }
 
     pub(super) fn is_live(&self) -> bool {

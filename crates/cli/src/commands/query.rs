@@ -1,0 +1,53 @@
+//! `duologue query`.
+
+use std::time::Duration;
+
+use duologue_client::exchange::Exchange;
+
+use crate::commands::{ErrandArgs, block_on};
+use crate::error::Result;
+use crate::exit::Exit;
+use crate::run::errand::{self, data, words};
+
+/// Ask an agent a question, as another agent would
+///
+/// The agent has to speak envelopes, which it advertises. It is asked in a new session, prints its answer,
+/// and data that comes with it.
+///
+/// Ends with 1 if the agent answers with an error.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The question
+    question: String,
+    /// What it is about, such as family.calendar
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// How long the answer should be at most; agents may well exceed it
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u64>,
+    /// How long to wait for the answer, such as 2m
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    deadline: Duration,
+    #[command(flatten)]
+    errand: ErrandArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit> {
+    block_on(errand::run(&args.errand, Exchange::new(), async |errand| {
+        let mut query = errand.in_session().await?.query(&args.question).deadline(args.deadline);
+        if let Some(domain) = &args.domain {
+            query = query.domain(domain);
+        }
+        if let Some(max_tokens) = args.max_tokens {
+            query = query.max_tokens(max_tokens);
+        }
+        let answer = errand.answer(query.into_future()).await?;
+        let lines: Vec<_> =
+            [words(&answer.summary)].into_iter().chain(answer.data.as_ref().map(data)).collect();
+        errand.say(&answer, &lines)?;
+        if answer.truncated {
+            errand.note("the agent left something out")?;
+        }
+        Ok(Exit::Ok)
+    }))
+}

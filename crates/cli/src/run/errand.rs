@@ -1,0 +1,181 @@
+//! One errand with an agent that speaks envelopes: it is asked or given something, answers, and that is it.
+//!
+//! An errand advertises envelopes itself, so that the agent can send news of its work and ask who is there.
+//! `duologue run` does not: its user wants turns, and an agent that takes it for a colleague would hand
+//! tasks to nobody.
+//!
+//! With `--json` each message of the agent is a line, `{"kind":…,"payload":…}` as in its envelope. What goes
+//! wrong on the way is a line too, of the kind `error`, with the code that an agent would use.
+
+use std::io::{self, Write as _};
+use std::pin::pin;
+use std::time::Duration;
+
+use anstyle::Style;
+use duologue_client::exchange::{self, Exchange, PeerAgent};
+use duologue_client::{Client, Connection, Error as ClientError};
+use duologue_schema::Json;
+use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload, VERSION};
+use serde::Serialize;
+
+use super::output::Output;
+use super::rows::Span;
+use super::talk::{Stop, Talk};
+use crate::commands::{ErrandArgs, TalkArgs};
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::ui::{DIM, json_line, printable_json};
+
+/// An agent that speaks envelopes, and what is wanted of it.
+pub(crate) struct Errand<'a> {
+    talk: &'a mut Talk,
+    args: &'a TalkArgs,
+    agent: &'a Connection,
+    json: bool,
+}
+
+/// Runs an errand to its end.
+pub(crate) async fn run(
+    args: &ErrandArgs,
+    exchange: Exchange,
+    errand: impl AsyncFnOnce(&mut Errand<'_>) -> Result<Exit, Stop>,
+) -> Result<Exit> {
+    let converse = async |talk: &mut Talk, agent: &Connection| {
+        require_envelopes(&args.talk, agent)?;
+        errand(&mut Errand { talk, args: &args.talk, agent, json: args.json }).await
+    };
+    // It lends the agent nothing: no files, no programs, no permission.
+    let client = |_| Ok(Client::new(()).exchange(exchange));
+    let done = Talk::hold(&args.talk, Output::words(), false, client, converse).await;
+    if let Err(error) = &done
+        && args.json
+    {
+        print(&fault(error))?;
+    }
+    done
+}
+
+/// That the agent said in `initialize` what it takes to be sent an envelope.
+fn require_envelopes(args: &TalkArgs, agent: &Connection) -> Result<()> {
+    let offers = agent.peer_agent().offers();
+    if offers.speaks_envelopes() {
+        return Ok(());
+    }
+    let program = args.program();
+    Err(Error::NotSpoken(if offers.envelope.is_empty() {
+        format!(
+            "{program} does not speak envelopes: it would have to advertise \
+             \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its agentCapabilities"
+        )
+    } else {
+        let versions: Vec<_> = offers.envelope.iter().map(u32::to_string).collect();
+        let versions = versions.join(", ");
+        format!(
+            "{program} speaks envelopes of version {versions} and not of version {VERSION}, which this command does"
+        )
+    }))
+}
+
+impl Errand<'_> {
+    /// The agent, for what needs no session.
+    pub(crate) fn peer(&self) -> PeerAgent {
+        self.agent.peer_agent().clone()
+    }
+
+    /// The agent, in a new session.
+    pub(crate) async fn in_session(&mut self) -> Result<PeerAgent, Stop> {
+        Ok(self.talk.open(self.args, self.agent).await?.peer_agent())
+    }
+
+    /// Waits for an answer that has a deadline of its own.
+    pub(crate) async fn answer<T>(
+        &mut self,
+        work: impl Future<Output = exchange::Result<T>>,
+    ) -> Result<T, Stop> {
+        Ok(self.talk.patiently(self.args, work).await?.map_err(to_error)?)
+    }
+
+    /// Waits for an answer as long as for any other step.
+    pub(crate) async fn quick_answer<T>(
+        &mut self,
+        kind: Kind,
+        work: impl Future<Output = exchange::Result<T>>,
+    ) -> Result<T, Stop> {
+        let after = self.args.patience();
+        let work = pin!(work);
+        self.answer(async {
+            let timeout = |_| Err(exchange::Error::Timeout { kind, after });
+            tokio::time::timeout(after, work).await.unwrap_or_else(timeout)
+        })
+        .await
+    }
+
+    /// Prints a message of the agent: as JSON, or in the words given, a line each.
+    pub(crate) fn say<P: Payload>(&self, payload: &P, words: &[String]) -> Result<()> {
+        if self.json {
+            return print(payload);
+        }
+        let mut stdout = io::stdout().lock();
+        words.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+        Ok(stdout.flush()?)
+    }
+
+    /// Says something of our own, beside what the agent says. Not with JSON, which has it all.
+    pub(crate) fn note(&mut self, text: &str) -> Result<()> {
+        match self.json {
+            true => Ok(()),
+            false => Ok(self.talk.output.note(vec![Span::line(DIM, &format!("· {text}"))])?),
+        }
+    }
+}
+
+/// The code and the words for what went wrong, wherever that was.
+fn fault(error: &Error) -> Fault {
+    let code = match error {
+        Error::Exchange(error) => return error.fault(),
+        Error::Agent(ClientError::Agent(error)) => FaultCode::from_rpc(error.code),
+        Error::Agent(_) | Error::Start(_) => FaultCode::Unreachable,
+        Error::NotSpoken(_) => FaultCode::UnknownKind,
+        Error::Usage(_) => FaultCode::InvalidParameter,
+        _ => FaultCode::Internal,
+    };
+    Fault::of(code, error.to_string())
+}
+
+/// What the other agent answers stays as it is; how the agent ended is what the SDK knows best.
+fn to_error(error: exchange::Error) -> Error {
+    match error {
+        exchange::Error::Connection(error) => Error::Agent(error.into()),
+        error => Error::Exchange(error),
+    }
+}
+
+fn print<P: Payload>(payload: &P) -> Result<()> {
+    #[derive(Serialize)]
+    struct Line<'a, P> {
+        kind: Kind,
+        payload: &'a P,
+    }
+    Ok(json_line(&mut io::stdout().lock(), &Line { kind: P::KIND, payload })?)
+}
+
+/// Words of the agent's that may be of several lines.
+pub(crate) fn words(text: &str) -> String {
+    Span::plain(text.trim_end()).as_str().to_owned()
+}
+
+/// Words of the agent's that stay in one line.
+pub(crate) fn word(text: &str) -> String {
+    Span::line(Style::new(), text).as_str().to_owned()
+}
+
+/// Data of the agent's, in one line.
+pub(crate) fn data(value: &Json) -> String {
+    printable_json(&serde_json::to_string(value).unwrap_or_default()).into_owned()
+}
+
+/// A time without what nobody wants to know of it.
+pub(crate) fn time(time: Duration) -> String {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
