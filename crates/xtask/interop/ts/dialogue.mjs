@@ -53,16 +53,23 @@ function refusal(failed, error_code, error_message) {
   return { error: sign(message(session_id, failed.interaction_step + 1, "error", content, message_id)) };
 }
 
-/** Takes what is signed, and answers requests with a message of its own. */
+/** What is said to a message, if anything. */
+function answer({ message_type, content: { parameters } }) {
+  if (message_type === "request") return ["response", { natural_language: "heard é世界 😀", parameters }];
+  if (message_type !== "propose") return [];
+  return parameters.price > 17_000 ? ["reject", { parameters: { counter_offer: { price: 16_000 } } }] : ["accept", {}];
+}
+
+/** Takes what is signed, and answers with messages of its own. */
 export function hookDialogue(app) {
   return app.onRequest("_session/dialogue", asIs, ({ params, client, agent }) => {
     const heard = params.message;
     if (!isSigned(heard)) return refusal(heard, "UNAUTHORIZED", "who says that?");
     if (heard.content.task === "refuse") return refusal(heard, "INVALID_PARAMETER", "not that");
     arrive({ id: heard.message_id, ref: heard.parent_message_id, message: heard });
-    if (heard.message_type === "request") {
-      const content = { natural_language: "heard é世界 😀", parameters: heard.content.parameters };
-      const answer = message(heard.session_id, heard.interaction_step + 1, "response", content, heard.message_id);
+    const [move, content] = answer(heard);
+    if (move) {
+      const answer = message(heard.session_id, heard.interaction_step + 1, move, content, heard.message_id);
       setTimeout(reply, 20, client ?? agent, sign(answer), heard.content.task === "alter");
     }
     return { receipt: { message_id: heard.message_id, session_id: heard.session_id, duplicate: false, status: "delivered" } };
@@ -126,5 +133,12 @@ export const dialogueRows = {
     const came = [];
     for (const told of [first, third, second]) came.push((await taken(peer, told)).status);
     assert.deepEqual(came, ["delivered", "held", "delivered"]);
+  },
+  async "dialogue, illegal moves"(peer) {
+    const dialogue = randomUUID();
+    await notTaken(peer, sign(message(dialogue, 1, "accept", {})), "INVALID_PARAMETER");
+    await taken(peer, sign(message(dialogue, 1, "inform", {})));
+    await taken(peer, sign(message(dialogue, 2, "termination", {})));
+    await notTaken(peer, sign(message(dialogue, 3, "inform", {})), "INVALID_PARAMETER");
   },
 };

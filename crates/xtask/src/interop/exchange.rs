@@ -48,6 +48,8 @@ const ROWS: &[(&str, By)] = &[
     ("dialogue, twice", By::Theirs),
     ("dialogue, expired", By::Theirs),
     ("dialogue, out of order", By::Theirs),
+    ("dialogue, illegal moves", By::Theirs),
+    ("dialogue, bargained", By::Ours),
     ("dialogue, refused", By::Ours),
     ("work", By::Both),
     ("work, not done", By::Both),

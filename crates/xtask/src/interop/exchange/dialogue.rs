@@ -4,7 +4,7 @@ use super::tour::{HEARD, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::dialogue::{
-    Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, canonical,
+    Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, canonical, has_counter_offer,
 };
 use duologue_schema::Members;
 use duologue_schema::dialogue::{Content, DialogueErrorCode, MessageType};
@@ -60,6 +60,19 @@ pub(super) async fn signed(peer: &PeerAgent) -> Result<()> {
 pub(super) async fn altered(peer: &PeerAgent) -> Result<()> {
     let answer = peer.dialogue(THEIRS)?.request(request("alter")).await?;
     same(answer.content.natural_language.as_deref(), Some(HEARD))
+}
+
+/// An offer, a counter-offer, another offer, and a deal.
+pub(super) async fn bargained(peer: &PeerAgent) -> Result<()> {
+    let dialogue = peer.dialogue(THEIRS)?;
+    let price =
+        |price: u32| Content::new().parameters([("price", json!(price))].into_iter().collect::<Members>());
+    let answer = dialogue.propose(price(18_000)).answer().await?;
+    same((&answer.message_type, has_counter_offer(&answer)), (&MessageType::Reject, true))?;
+    let answer = dialogue.propose(price(17_000)).answer().await?;
+    same((&answer.message_type, answer.interaction_step), (&MessageType::Accept, 4))?;
+    dialogue.terminate("Thank you.").await?;
+    Ok(())
 }
 
 pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {

@@ -28,6 +28,7 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("query, asked back", asked_back(peer).boxed()),
         ("dialogue, signed", dialogue::signed(peer).boxed()),
         ("dialogue, altered answer", dialogue::altered(peer).boxed()),
+        ("dialogue, bargained", dialogue::bargained(peer).boxed()),
         ("dialogue, refused", dialogue::refused(peer).boxed()),
         ("work", work::done(peer).boxed()),
         ("work, not done", work::not_done(peer).boxed()),
