@@ -3,6 +3,8 @@
 //! ACP's own ids are known by their member (`toolCallId`). Those of envelopes and dialogue messages have names
 //! that anything may have (`id`, `from`), so they are known by their place.
 
+use crate::redact::scan::Frame;
+
 /// What stands in a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
@@ -22,6 +24,23 @@ pub(crate) enum Place {
     Signature,
 }
 
+impl Place {
+    /// Under which name ids that stand there are mapped; `None` for what is no id.
+    pub(crate) fn id(self) -> Option<&'static str> {
+        match self {
+            Place::Envelope => Some("envelope"),
+            Place::Agent => Some(AGENT),
+            Place::Dialogue => Some("dialogue"),
+            Place::Message => Some("dialogue message"),
+            Place::Correlation => Some("correlation"),
+            Place::Time | Place::Signature => None,
+        }
+    }
+}
+
+/// The name under which agents are mapped.
+pub(crate) const AGENT: &str = "agent";
+
 /// What stands at a path of member names; an element of a list is any name. The path begins at the message,
 /// or at its params.
 pub(crate) fn place(path: &[&str]) -> Option<Place> {
@@ -36,6 +55,17 @@ pub(crate) fn place(path: &[&str]) -> Option<Place> {
         ["message" | "error" | "receipt", rest @ ..] => dialogue(rest),
         _ => None,
     }
+}
+
+/// The same for a place in a line.
+pub(crate) fn place_of(frames: &[Frame<'_>]) -> Option<Place> {
+    // Longer than the path to any such place.
+    let mut path = [""; 6];
+    let path = path.get_mut(..frames.len())?;
+    for (name, frame) in path.iter_mut().zip(frames) {
+        *name = frame.member.as_deref().unwrap_or_default();
+    }
+    place(path)
 }
 
 fn dialogue(path: &[&str]) -> Option<Place> {

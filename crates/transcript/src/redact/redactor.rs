@@ -13,7 +13,7 @@ use super::redaction::{Redaction, find_times};
 use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 use super::shapes::SECRET;
 use crate::format::{Line, Side};
-use crate::places::{Place, place};
+use crate::places::{Place, place_of};
 use crate::reading::{id_key, request_of, session_of};
 
 /// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
@@ -460,17 +460,6 @@ impl<'a> Visitor<'a> for Places<'_> {
             self.edits.replace(start..end, with);
         }
     }
-}
-
-/// What stands in a place among what agents say to each other.
-fn place_of(frames: &[Frame<'_>]) -> Option<Place> {
-    // Deeper than any such place.
-    let mut path = [""; 6];
-    let path = path.get_mut(..frames.len())?;
-    for (name, frame) in path.iter_mut().zip(frames) {
-        *name = frame.member.as_deref().unwrap_or_default();
-    }
-    place(path)
 }
 
 /// Numbers below are no time since 1970.

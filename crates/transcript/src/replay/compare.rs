@@ -6,7 +6,8 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use serde_json_path::{JsonPath, ParseError};
 
-use super::names::{Folder, Names, OPTION, Pair, SESSION, is_id};
+use super::names::{Folder, Names, OPTION, Pair, SESSION, id_at};
+use crate::places::{AGENT, Place, place};
 
 /// The places that are not compared.
 #[derive(Clone, Debug)]
@@ -111,12 +112,26 @@ impl<'a> Comparison<'a> {
 
     /// Compares; the ignored places are left out.
     pub(super) fn run(mut self, ignored: &Ignored, recorded: &Value, live: &Value) -> Self {
+        self.announce(recorded, live);
         let (mut recorded, mut live) = (recorded.clone(), live.clone());
         ignored.blank(&mut recorded);
         ignored.blank(&mut live);
         self.introduce(&recorded, &live);
         self.values(&recorded, &live);
         self
+    }
+
+    /// Takes the id by which the other side is known to agents: it says so in `initialize`, and may be spoken
+    /// to by it before it says anything else.
+    fn announce(&mut self, recorded: &Value, live: &Value) {
+        let place = match self.freedom {
+            Freedom::Client => "/clientCapabilities/_meta/duologue/agentId",
+            Freedom::Agent => "/result/agentCapabilities/_meta/duologue/agentId",
+        };
+        let id = |value: &Value| value.pointer(place).and_then(Value::as_str).map(str::to_owned);
+        if let Some((recorded, live)) = id(recorded).zip(id(live)) {
+            self.pairs.push(Pair::Id { member: AGENT.into(), recorded, live });
+        }
     }
 
     /// Takes the folders that a client gives its session: each session says its folders once more, and
@@ -157,7 +172,7 @@ impl<'a> Comparison<'a> {
         let mut expected = live.clone();
         // From the end, since what a longer list has too much is removed.
         for (path, recorded) in self.places.iter().rev() {
-            put(&mut expected, path, self.translated(recorded));
+            put(&mut expected, path, self.translated(path, recorded));
         }
         text_diff(&format!("{expected:#}\n"), &format!("{live:#}\n"))
     }
@@ -181,6 +196,8 @@ impl<'a> Comparison<'a> {
                     self.path.pop();
                 }
             }
+            (Value::String(_), Value::String(_)) | (Value::Number(_), Value::Number(_))
+                if self.is_fleeting() => {}
             (Value::String(recorded), Value::String(live)) => self.texts(recorded, live),
             (Value::String(recorded), _) if self.holes.is_some_and(|holes| is_hole(holes, recorded)) => {}
             (recorded, live) if recorded == live || (is_empty(recorded) && is_empty(live)) => {}
@@ -189,8 +206,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn texts(&mut self, recorded: &str, live: &str) {
-        let member = self.path.last().map(String::as_str).unwrap_or_default();
-        if is_id(member) {
+        if let Some(member) = self.id_here() {
             let member = member.to_owned();
             match self.names.id(self.lane, &member, recorded) {
                 Some(known) if known == live => {}
@@ -209,6 +225,20 @@ impl<'a> Comparison<'a> {
         if expected != live && !self.holes.is_some_and(|holes| fits(holes, &expected, live)) {
             self.differ(&recorded.into());
         }
+    }
+
+    /// The name under which the id in this place is mapped, if one stands here.
+    fn id_here(&self) -> Option<&str> {
+        id_at(&self.steps())
+    }
+
+    /// Whether what stands here is never twice the same, which nobody chooses.
+    fn is_fleeting(&self) -> bool {
+        matches!(place(&self.steps()), Some(Place::Time | Place::Signature))
+    }
+
+    fn steps(&self) -> Vec<&str> {
+        self.path.iter().map(String::as_str).collect()
     }
 
     fn may_pair(&self, member: &str, recorded: &str, live: &str) -> bool {
@@ -244,24 +274,36 @@ impl<'a> Comparison<'a> {
     }
 
     /// A recorded value in live words, for people to compare.
-    fn translated(&self, value: &Value) -> Value {
+    fn translated(&self, path: &[String], value: &Value) -> Value {
         let mut value = value.clone();
-        self.translate("", &mut value);
+        self.translate(&mut path.iter().map(String::as_str).collect(), &mut value);
         value
     }
 
-    fn translate(&self, member: &str, value: &mut Value) {
+    fn translate<'v>(&self, path: &mut Vec<&'v str>, value: &'v mut Value) {
         match value {
-            Value::String(text) if is_id(member) => {
-                if let Some(live) = self.names.id(self.lane, member, text) {
-                    *text = live.into();
+            Value::String(text) => match id_at(path) {
+                Some(member) => {
+                    if let Some(live) = self.names.id(self.lane, member, text) {
+                        *text = live.into();
+                    }
+                }
+                None => *text = self.names.translate(self.lane, &self.folders, text).into_owned(),
+            },
+            Value::Array(list) => {
+                for value in list {
+                    path.push("");
+                    self.translate(path, value);
+                    path.pop();
                 }
             }
-            Value::String(text) => {
-                *text = self.names.translate(self.lane, &self.folders, text).into_owned();
+            Value::Object(map) => {
+                for (name, value) in map {
+                    path.push(name);
+                    self.translate(path, value);
+                    path.pop();
+                }
             }
-            Value::Array(list) => list.iter_mut().for_each(|value| self.translate(member, value)),
-            Value::Object(map) => map.iter_mut().for_each(|(name, value)| self.translate(name, value)),
             _ => {}
         }
     }

@@ -189,6 +189,8 @@ impl Player {
         let waiting: Vec<usize> = alike.iter().copied().filter(|at| self.cues.is_waiting(*at)).collect();
         let equal = |at: &&usize| cancels || self.compare(**at, lane, &live).is_equal();
         if let Some(at) = waiting.iter().find(equal).copied() {
+            let pairs = self.compare(at, lane, &live).pairs;
+            pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
             self.came(at, now);
         } else if let Some(at) = waiting.first().copied() {
             let diff = self.compare(at, lane, &live).diff(&live);

@@ -52,7 +52,9 @@ pub enum Timing {
 /// # What may differ
 ///
 /// - **Ids**: those of JSON-RPC, and whatever the live side chooses, are mapped both ways. A session
-///   that is made live has the recorded id.
+///   that is made live has the recorded id. Those that agents give each other, in envelopes and dialogues,
+///   are ids like any other; times and signatures beside them are not compared. A signed message in which
+///   something had to change is not validly signed any more.
 /// - **Folders**: the `cwd` of a session may be another one; wherever the recorded one stands at the
 ///   beginning of a path, the live one is sent.
 /// - **Who the client is**: `clientInfo` and `clientCapabilities` of `initialize` are not compared, since

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::SystemTime;
 
 use super::cues::CONNECTION;
 use super::env::SecretEnv;
 use crate::format::Redacted;
+use crate::places::{AGENT, Place, place, place_of};
 use crate::reading::id_key;
 use crate::redact::folders::{spellings, stands_alone};
-use crate::redact::placeholders::{HOME, SECRET, TMP};
+use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
 use crate::redact::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 
 /// The member that names a session, wherever one is named.
@@ -21,8 +23,13 @@ pub(super) const OPTION: &str = "optionId";
 /// The member that names a JSON-RPC request.
 const REQUEST: &str = "requestId";
 
-/// Whether values of this member are ids.
-pub(super) fn is_id(member: &str) -> bool {
+/// The name under which an id in this place is mapped, if one stands there. `path` begins in the message.
+pub(super) fn id_at<'p>(path: &[&'p str]) -> Option<&'p str> {
+    let between_agents = place(path).and_then(Place::id);
+    between_agents.or_else(|| path.last().copied().filter(|member| is_id(member)))
+}
+
+fn is_id(member: &str) -> bool {
     IDS.contains(&member) || member == OPTION
 }
 
@@ -106,9 +113,9 @@ pub(super) struct Names {
     differ: bool,
 }
 
-/// Sessions are named by the whole connection.
+/// Sessions and agents are named by the whole connection.
 fn scope(lane: usize, member: &str) -> usize {
-    if member == SESSION { CONNECTION } else { lane }
+    if member == SESSION || member == AGENT { CONNECTION } else { lane }
 }
 
 impl Names {
@@ -206,6 +213,22 @@ impl Names {
         places
     }
 
+    /// Takes note of the ids that agents give in one of our recorded lines: those that have no live name are ours
+    /// and keep theirs, so that the other side cannot mean anything else by them.
+    pub(super) fn keep(&mut self, lane: usize, line: &str) {
+        if !KEPT.iter().any(|key| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some()) {
+            return;
+        }
+        let mut said = Said(Vec::new());
+        scan(line, &mut said);
+        for (member, recorded) in said.0 {
+            if self.id(lane, member, &recorded).is_none() {
+                let live = recorded.clone();
+                self.learn(lane, Pair::Id { member: member.into(), recorded, live });
+            }
+        }
+    }
+
     /// One of our recorded lines in live words. Bytes that name nothing stay as they are. `id` is what
     /// the line's own id becomes.
     pub(super) fn rewrite(&self, lane: usize, line: &str, id: Option<&str>) -> Option<Vec<u8>> {
@@ -227,6 +250,21 @@ impl Names {
             rewriting.env.drop_from(&mut rewriting.edits);
         }
         (!rewriting.edits.is_empty()).then(|| rewriting.edits.apply(line.as_bytes()))
+    }
+}
+
+/// What every line holds in which agents give ids.
+const KEPT: [&str; 4] = [r#""envelope""#, r#""agentId""#, r#""message_id""#, r#""session_id""#];
+
+/// The ids that agents give in a line, by the names they are mapped under.
+struct Said(Vec<(&'static str, String)>);
+
+impl<'a> Visitor<'a> for Said {
+    fn name(&mut self, _: &[Frame<'a>], _: &Spelled<'a>) {}
+    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+        if let Some(member) = place_of(frames).and_then(Place::id) {
+            self.0.push((member, string.read().text.into_owned()));
+        }
     }
 }
 
@@ -272,7 +310,15 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
             return;
         }
         let member = frames.last().and_then(|frame| frame.member.as_deref()).unwrap_or_default();
-        if is_id(member) {
+        let place = place_of(frames);
+        if place == Some(Place::Time) && spelled.text == TIME {
+            // Whoever hears it reads it; when it was is not known any more.
+            let now = humantime::format_rfc3339_millis(SystemTime::now());
+            self.edits.replace(whole, now.to_string());
+            return;
+        }
+        let between_agents = place.and_then(Place::id);
+        if let Some(member) = between_agents.or(Some(member).filter(|member| is_id(member))) {
             let live = self.names.id(self.lane, member, &spelled.text);
             if let Some(live) = live.filter(|live| *live != spelled.text) {
                 self.edits.replace(whole, escaped(live));

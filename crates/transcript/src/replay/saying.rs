@@ -304,6 +304,9 @@ impl Player {
         let step = match &record.event {
             Event::Line(line) => {
                 let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));
+                if let Some(text) = line.text() {
+                    self.names.keep(number, text);
+                }
                 let mut bytes = live.unwrap_or_else(|| line.bytes().to_vec());
                 bytes.extend_from_slice(line.end.as_str().as_bytes());
                 Step::Say(bytes)

@@ -1,5 +1,6 @@
 //! The player in the hands of a test: live lines in, our lines out, time by hand.
 
+mod agents;
 mod strict;
 
 use std::fmt::Write as _;

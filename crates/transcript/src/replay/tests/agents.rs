@@ -1,0 +1,136 @@
+//! What agents say to each other, replayed to one whose ids and times are others.
+
+use super::*;
+
+/// The agent asks back while it works; whoever is asked announced itself under another id than the live one.
+const WORK: &str = r#"
+    > {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"aa"}}}}}
+    < {"id":0,"result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"bb"}}}}}
+    < {"id":0,"method":"_session/ping","params":{"envelope":{"id":"e0","from":"bb","to":"aa","ts":5,"kind":"ping"}}}
+    > {"id":0,"result":{"envelope":{"id":"e1","from":"aa","to":"bb","ts":6,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":1}}}}
+    > {"id":1,"method":"session/new","params":{"cwd":"/p"}}
+    < {"id":1,"result":{"sessionId":"s"}}
+    > {"id":2,"method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"e2","from":"aa","to":"bb","ts":7,"kind":"delegate","payload":{"task":"paint"}}}}
+    < {"id":2,"result":{"envelope":{"id":"e3","from":"bb","to":"aa","ts":8,"kind":"ack","ref":"e2","payload":{"accepted":true}}}}
+    < {"id":3,"method":"_session/query","params":{"sessionId":"s","envelope":{"id":"e4","from":"bb","to":"aa","ts":9,"kind":"query","ref":"e2","payload":{"question":"Which colour?"}}}}
+    > {"id":3,"error":{"code":-31005,"message":"no","data":{"envelope":{"id":"e5","from":"aa","to":"bb","ts":10,"kind":"error","ref":"e4","payload":{"code":"overloaded"}}}}}
+    > {"method":"_session/notify","params":{"sessionId":"s","envelope":{"id":"e6","from":"aa","to":"bb","ts":11,"kind":"notify","ref":"e2","payload":{"topic":"work.colour","data":"blue"}}}}
+    < {"method":"_session/error","params":{"sessionId":"s","envelope":{"id":"e7","from":"bb","to":"aa","ts":12,"kind":"error","ref":"e6","payload":{"code":"unknown_domain"}}}}
+    < {"method":"_session/result","params":{"sessionId":"s","envelope":{"id":"e8","from":"bb","to":"aa","ts":13,"kind":"result","ref":"e2","payload":{"status":"completed"}}}}
+    "#;
+
+fn client_of_today(bench: &mut Bench, colour: &str) -> String {
+    bench
+        .hear(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
+        .hear(r#"{"id":0,"result":{"envelope":{"id":"x1","from":"a77a","to":"bb","ts":1795000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":90}}}}"#)
+        .hear(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
+        .hear(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"x2","from":"a77a","to":"bb","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#)
+        .hear(r#"{"id":3,"error":{"code":-31005,"message":"not now"}}"#)
+        .hear(&format!(r#"{{"method":"_session/notify","params":{{"sessionId":"s","envelope":{{"id":"x6","from":"a77a","to":"bb","ts":1795000000002,"kind":"notify","ref":"x2","payload":{{"topic":"work.colour","data":"{colour}"}}}}}}}}"#));
+    bench.log()
+}
+
+#[test]
+fn envelopes_have_the_ids_of_today() {
+    insta::assert_snapshot!(client_of_today(&mut agent(WORK), "blue"), @r#"
+            {"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}
+    {"id":"i","result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"bb"}}}}}
+    {"id":0,"method":"_session/ping","params":{"envelope":{"id":"e0","from":"bb","to":"a77a","ts":5,"kind":"ping"}}}
+            {"id":0,"result":{"envelope":{"id":"x1","from":"a77a","to":"bb","ts":1795000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":90}}}}
+            {"id":"n","method":"session/new","params":{"cwd":"/p"}}
+    {"id":"n","result":{"sessionId":"s"}}
+            {"id":"d","method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"x2","from":"a77a","to":"bb","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}
+    {"id":"d","result":{"envelope":{"id":"e3","from":"bb","to":"a77a","ts":8,"kind":"ack","ref":"x2","payload":{"accepted":true}}}}
+    {"id":3,"method":"_session/query","params":{"sessionId":"s","envelope":{"id":"e4","from":"bb","to":"a77a","ts":9,"kind":"query","ref":"x2","payload":{"question":"Which colour?"}}}}
+            {"id":3,"error":{"code":-31005,"message":"not now"}}
+            {"method":"_session/notify","params":{"sessionId":"s","envelope":{"id":"x6","from":"a77a","to":"bb","ts":1795000000002,"kind":"notify","ref":"x2","payload":{"topic":"work.colour","data":"blue"}}}}
+    {"method":"_session/error","params":{"sessionId":"s","envelope":{"id":"e7","from":"bb","to":"a77a","ts":12,"kind":"error","ref":"x6","payload":{"code":"unknown_domain"}}}}
+    {"method":"_session/result","params":{"sessionId":"s","envelope":{"id":"e8","from":"bb","to":"a77a","ts":13,"kind":"result","ref":"x2","payload":{"status":"completed"}}}}
+    "#);
+    let other = client_of_today(&mut agent(WORK), "green");
+    insta::assert_snapshot!(differences(&other), @"DIFFERENCE not as recorded: the _session/notify in s of line 12");
+}
+
+fn differences(log: &str) -> String {
+    log.lines().filter(|line| line.starts_with("DIFFERENCE")).collect::<Vec<_>>().join("\n")
+}
+
+/// The recording and what was made of it tell the same to a live client.
+#[test]
+fn a_redacted_recording_is_as_good() {
+    let mut bench = Bench::new(recording(WORK).redacted(), Side::Agent);
+    bench
+        .hear(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
+        .hear(r#"{"id":"[request-1]","result":{"envelope":{"id":"x1","from":"a77a","to":"[agent-2]","ts":1795000000000,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":90}}}}"#)
+        .hear(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
+        .hear(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"id":"x2","from":"a77a","to":"[agent-2]","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#);
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}
+    {"id":"i","result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"[agent-2]"}}}}}
+    {"id":"[request-1]","method":"_session/ping","params":{"envelope":{"id":"[envelope-1]","from":"[agent-2]","to":"a77a","ts":5,"kind":"ping"}}}
+            {"id":"[request-1]","result":{"envelope":{"id":"x1","from":"a77a","to":"[agent-2]","ts":1795000000000,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":90}}}}
+            {"id":"n","method":"session/new","params":{"cwd":"/p"}}
+    {"id":"n","result":{"sessionId":"[session-1]"}}
+            {"id":"d","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"id":"x2","from":"a77a","to":"[agent-2]","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}
+    {"id":"d","result":{"envelope":{"id":"[session-1.envelope-2]","from":"[agent-2]","to":"a77a","ts":8,"kind":"ack","ref":"x2","payload":{"accepted":true}}}}
+    {"id":"[session-1.request-1]","method":"_session/query","params":{"sessionId":"[session-1]","envelope":{"id":"[session-1.envelope-3]","from":"[agent-2]","to":"a77a","ts":9,"kind":"query","ref":"x2","payload":{"question":"Which colour?"}}}}
+    UNUSED the answer of line 11 to the _session/query in [session-1] of line 10
+    UNUSED the _session/notify in [session-1] of line 12
+    "#);
+}
+
+const DIALOGUE: &str = r#"
+    > {"id":1,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m1","session_id":"d1","timestamp":"2026-03-01T12:00:00Z","interaction_step":1,"message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"c1"}}}}
+    < {"id":1,"result":{"receipt":{"message_id":"m1","session_id":"d1"}}}
+    < {"id":2,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m2","session_id":"d1","parent_message_id":"m1","timestamp":"2026-03-01T12:00:01Z","interaction_step":2,"message_type":"reject","content":{"previous_context":["m1"]},"metadata":{"correlation_id":"c1"}}}}
+    > {"id":2,"result":{"receipt":{"message_id":"m2","session_id":"d1"}}}
+    > {"id":3,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m3","session_id":"d1","parent_message_id":"m2","timestamp":"2026-03-01T12:00:02Z","interaction_step":3,"message_type":"accept","content":{"previous_context":["m1","m2"]}}}}
+    < {"id":3,"result":{"error":{"message_id":"m4","session_id":"d1","timestamp":"2026-03-01T12:00:03Z","interaction_step":4,"message_type":"error","content":{"error_code":"EXPIRED","failed_message_id":"m3","failed_session_id":"d1"}}}}
+    "#;
+
+#[test]
+fn dialogues_have_the_ids_of_today() {
+    let said = |id: u32, step: u32, rest: &str| {
+        format!(
+            r#"{{"id":{id},"method":"_session/dialogue","params":{{"sessionId":"s","message":{{"message_id":"t{step}","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":{step},{rest}}}}}}}"#
+        )
+    };
+    let propose = r#""message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"w"}"#;
+    let accept = |parent: &str| {
+        format!(
+            r#""parent_message_id":"{parent}","message_type":"accept","content":{{"previous_context":["t1","{parent}"]}}"#
+        )
+    };
+    let mut bench = agent(DIALOGUE);
+    bench
+        .hear(&said(8, 1, propose))
+        .hear(r#"{"id":2,"result":{"receipt":{"message_id":"m2","session_id":"u"}}}"#)
+        .hear(&said(9, 3, &accept("m2")));
+    insta::assert_snapshot!(bench.log(), @r#"
+            {"id":8,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"t1","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":1,"message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"w"}}}}
+    {"id":8,"result":{"receipt":{"message_id":"t1","session_id":"u"}}}
+    {"id":2,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m2","session_id":"u","parent_message_id":"t1","timestamp":"2026-03-01T12:00:01Z","interaction_step":2,"message_type":"reject","content":{"previous_context":["t1"]},"metadata":{"correlation_id":"w"}}}}
+            {"id":2,"result":{"receipt":{"message_id":"m2","session_id":"u"}}}
+            {"id":9,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"t3","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":3,"parent_message_id":"m2","message_type":"accept","content":{"previous_context":["t1","m2"]}}}}
+    {"id":9,"result":{"error":{"message_id":"m4","session_id":"u","timestamp":"2026-03-01T12:00:03Z","interaction_step":4,"message_type":"error","content":{"error_code":"EXPIRED","failed_message_id":"t3","failed_session_id":"u"}}}}
+    "#);
+    // Our ids are not theirs to change.
+    let mut bench = agent(DIALOGUE);
+    bench
+        .hear(&said(8, 1, propose))
+        .hear(r#"{"id":2,"result":{"receipt":{"message_id":"t2","session_id":"u"}}}"#)
+        .hear(&said(9, 3, &accept("t1")));
+    insta::assert_snapshot!(differences(&bench.log()), @r#"
+    DIFFERENCE not as recorded: the answer to the _session/dialogue in s of line 4
+    DIFFERENCE not in the recording: _session/dialogue; the nearest, the _session/dialogue in s of line 6, differs at `message.content.previous_context.1`
+    "#);
+}
+
+/// A time that was taken out is the present when it is said, so that it can be read.
+#[test]
+fn a_time_that_is_said_is_a_time() {
+    let mut bench = Bench::new(recording(DIALOGUE).redacted(), Side::Client);
+    let log = bench.log();
+    let time = log.split_once(r#""timestamp":""#).unwrap().1.split_once('"').unwrap().0;
+    assert!(humantime::parse_rfc3339(time).is_ok(), "{log}");
+}
