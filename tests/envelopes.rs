@@ -2,5 +2,7 @@
 
 mod envelopes {
     mod asking;
+    mod delegating;
+    mod pair;
     mod directory;
 }

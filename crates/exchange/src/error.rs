@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
 use duologue_schema::Error as WireError;
-use duologue_schema::envelope::{AgentId, Ask, Envelope, Fault, FaultCode, Kind};
+use duologue_schema::envelope::{AgentId, Envelope, Fault, FaultCode, Kind, fault_in};
 use serde::Deserialize;
 
 /// Why something could not be asked, delegated or told.
@@ -28,7 +28,7 @@ pub enum Error {
     /// The other agent answered with an error, or ended with one what it had taken on.
     #[error("the other agent says: {0}")]
     Fault(Fault),
-    /// The other agent does not take the task on, or does not cancel it.
+    /// The other agent does not take the task on.
     #[error("the other agent refused: {0}")]
     Refused(Fault),
     /// No answer in time. One that comes later is dropped and counted.
@@ -39,6 +39,17 @@ pub enum Error {
         /// The time that was allowed.
         after: Duration,
     },
+    /// What came as the answer is none. The connection is fine.
+    #[error("the answer to {kind} does not fit: {fault}")]
+    Answer {
+        /// What was asked.
+        kind: Kind,
+        /// What is wrong with the answer.
+        fault: Fault,
+    },
+    /// The task was delegated with `report_back(false)`, so that nobody is told how it ends.
+    #[error("no report was asked for: delegate with report_back(true) to wait for the result")]
+    NoReport,
     /// The connection, or a message on it.
     #[error(transparent)]
     Connection(RpcError),
@@ -57,6 +68,8 @@ impl Error {
             Error::NotSupported { .. } => FaultCode::UnknownKind,
             Error::NoSession { .. } => FaultCode::InvalidParameter,
             Error::Timeout { .. } => FaultCode::Timeout,
+            Error::Answer { fault, .. } => fault.code.clone(),
+            Error::NoReport => FaultCode::InvalidParameter,
             Error::Connection(RpcError::Closed(_)) => FaultCode::Unreachable,
             Error::Connection(RpcError::Cancelled) => FaultCode::Cancelled,
             Error::Connection(_) => FaultCode::Internal,
@@ -76,10 +89,13 @@ impl Error {
         self.fault().retryable
     }
 
-    pub(crate) fn of_call<P: Ask>(error: RpcError) -> Self {
+    pub(crate) fn of_call(kind: Kind, error: RpcError) -> Self {
         match error {
             RpcError::Response(error) => Error::Fault(fault_of(&error)),
-            RpcError::Timeout { after, .. } => Error::Timeout { kind: P::KIND, after },
+            RpcError::Decode { error, .. } => {
+                let fault = Fault::of(FaultCode::InvalidParameter, fault_in("result", &error));
+                Error::Answer { kind, fault }
+            }
             other => Error::Connection(other),
         }
     }
@@ -93,9 +109,14 @@ impl From<RpcError> for Error {
 
 /// The fault in a JSON-RPC error: its envelope's, or for a peer that sends none the nearest.
 pub(crate) fn fault_of(error: &WireError) -> Fault {
+    /// Read for the fault alone: what a peer got wrong around it does not matter.
     #[derive(Deserialize)]
     struct Data {
-        envelope: Envelope<Fault>,
+        envelope: Around,
+    }
+    #[derive(Deserialize)]
+    struct Around {
+        payload: Fault,
     }
     match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
         Some(data) => data.envelope.payload,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use duologue_rpc::Peer;
 use duologue_schema::envelope::{self, AgentId};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
+use tokio::time::Instant;
 
 use crate::dialogue::{Dialogues, Line};
 use crate::envelope::correspondent::{Correspondent, Erased};
+use crate::envelope::inbox;
+use crate::envelope::letters::Letters;
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
 use crate::work::worker::{self, Worker};
@@ -39,6 +42,7 @@ use crate::work::worker::{self, Worker};
 /// ```
 #[must_use = "give it to a server or a client"]
 pub struct Exchange {
+    started: Instant,
     agent_id: Option<AgentId>,
     correspondent: Arc<dyn Erased>,
     worker: Option<Arc<dyn worker::Erased>>,
@@ -47,7 +51,13 @@ pub struct Exchange {
 
 impl Default for Exchange {
     fn default() -> Self {
-        Exchange { agent_id: None, correspondent: Arc::new(()), worker: None, dialogues: None }
+        Exchange {
+            started: Instant::now(),
+            agent_id: None,
+            correspondent: Arc::new(()),
+            worker: None,
+            dialogues: None,
+        }
     }
 }
 
@@ -58,7 +68,8 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// An end with a random id that answers `ping` and `discover`, and refuses the rest.
+    /// An end with a random id that answers `ping` and `discover`, and refuses the rest. Its uptime begins
+    /// here.
     pub fn new() -> Self {
         Exchange::default()
     }
@@ -125,8 +136,11 @@ impl Wiring {
     ) -> ExchangeService {
         let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
         let line = Line::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
+        let started = self.settings.as_ref().map_or_else(Instant::now, |settings| settings.started);
         let correspondent = self.settings.map(|settings| settings.correspondent);
-        let link = Link::new(peer.clone(), self.own, correspondent, line);
-        ExchangeService::new(PeerAgent::new(Arc::new(link)), Box::new(knows), worker)
+        let link = Link::new(peer.clone(), self.own, correspondent, line, Letters::new(started));
+        let peer = PeerAgent::new(Arc::new(link));
+        inbox::start(&peer);
+        ExchangeService::new(peer, Box::new(knows), worker)
     }
 }

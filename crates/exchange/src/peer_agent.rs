@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
-use duologue_schema::envelope::{AgentId, Ask, Carried, Envelope, EnvelopeId, Kind, Payload};
+use duologue_schema::envelope::{AgentId, Carried, Envelope, EnvelopeId, Kind, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
 use crate::dialogue::Line;
 use crate::envelope::correspondent::Erased;
 use crate::envelope::discovery::Discovered;
+use crate::envelope::letters::Letters;
 use crate::error::{Error, Result};
 
 /// The agent on the other side of a connection. Cheap to clone.
@@ -41,12 +42,20 @@ pub(crate) struct Link {
     pub(crate) discovered: Discovered,
     /// What this connection has to do with dialogues.
     pub(crate) line: Line,
+    /// What this connection has to do with envelopes.
+    pub(crate) letters: Letters,
 }
 
 impl Link {
-    pub(crate) fn new(peer: Peer, own: AgentId, correspondent: Option<Arc<dyn Erased>>, line: Line) -> Self {
+    pub(crate) fn new(
+        peer: Peer,
+        own: AgentId,
+        correspondent: Option<Arc<dyn Erased>>,
+        line: Line,
+        letters: Letters,
+    ) -> Self {
         let (theirs, discovered) = (OnceLock::new(), Discovered::default());
-        Link { peer, own, theirs, correspondent, discovered, line }
+        Link { peer, own, theirs, correspondent, discovered, line, letters }
     }
 }
 
@@ -129,7 +138,14 @@ impl PeerAgent {
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
     }
 
-    pub(crate) fn carried<P: Ask>(&self, envelope: Envelope<P>) -> Carried<P> {
+    /// A new envelope that belongs to one of its own, back to whoever sent that.
+    pub(crate) fn reply<P: Payload>(&self, to: &Envelope<impl Payload>, payload: P) -> Envelope<P> {
+        let mut envelope = self.envelope(payload).reference(&to.id);
+        envelope.to = to.from.clone();
+        envelope
+    }
+
+    pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> Carried<P> {
         Carried::new(self.session.clone(), envelope)
     }
 }

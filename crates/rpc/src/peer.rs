@@ -322,6 +322,11 @@ impl Asked {
             self.peer.withdraw(self.id);
         }
     }
+
+    /// Waits no longer: an answer that comes after this is dropped and counted as stray.
+    pub fn forget(&self) {
+        self.peer.shared.pending.forget(self.id);
+    }
 }
 
 #[derive(Clone)]

@@ -1,11 +1,18 @@
-//! Asking: `ping` and `query`.
+//! Asking: `ping` and `query`, and how any message waits for its answer.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use duologue_schema::envelope::{Ask, Envelope, Ping, Pong, Query, Response};
+use duologue_rpc::Asked;
+use duologue_schema::Request;
+use duologue_schema::envelope::{
+    Ask, Carried, Envelope, EnvelopeId, Fault, FaultCode, Kind, Payload, Ping, Pong, Query, Reply, Response,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
+use super::letters::{Answer, count, lock};
 use crate::error::{Error, Result};
 use crate::peer_agent::PeerAgent;
 
@@ -22,7 +29,21 @@ impl PeerAgent {
         self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
     }
 
-    /// A question, sent when it is awaited.
+    /// A question, sent when it is awaited. Dropping the future withdraws it.
+    ///
+    /// ```no_run
+    /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
+    /// let answer = peer.query("Who is free on Friday?").domain("family.calendar").max_tokens(200).await?;
+    /// println!("{}", answer.summary);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] and [`Error::NoSession`] before anything is sent, [`Error::Timeout`] at the
+    /// deadline, [`Error::Fault`] with what the other agent says instead of an answer, [`Error::Answer`] if
+    /// what it sends is none, and [`Error::Connection`] when the connection ends.
     pub fn query(&self, question: impl Into<String>) -> AskQuery {
         AskQuery { peer: self.clone(), query: Query::new(question) }
     }
@@ -34,8 +55,89 @@ impl PeerAgent {
     ) -> Result<Envelope<P::Reply>> {
         self.require_envelopes()?;
         self.require_session(P::KIND)?;
-        let reply = self.rpc().request(&self.carried(envelope)).timeout(within).await;
-        reply.map(|reply| reply.envelope).map_err(Error::of_call::<P>)
+        self.post(envelope)?.answer::<P>(within).await
+    }
+
+    /// Sends a message now, with somebody to wait for its answer.
+    pub(crate) fn post<P: Ask>(&self, envelope: Envelope<P>) -> Result<Asking> {
+        let id = envelope.id.clone();
+        let (sender, answer) = oneshot::channel();
+        // Before it is sent, so that no answer can come too early.
+        lock(&self.link.letters.table).ask(id.clone(), P::Reply::KIND, sender);
+        let deliver = {
+            let (link, id) = (self.link.clone(), id.clone());
+            move |reply: Result<Reply, duologue_rpc::Error>| {
+                let waiter = lock(&link.letters.table).answered(&id);
+                let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
+                if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
+                    count(&link.letters.late);
+                }
+            }
+        };
+        let request = match self.rpc().request_into(&Posted(self.carried(envelope)), None, deliver) {
+            Ok(request) => request,
+            Err(error) => {
+                lock(&self.link.letters.table).gives_up(&id);
+                return Err(error.into());
+            }
+        };
+        Ok(Asking { peer: self.clone(), id, answer, request })
+    }
+}
+
+/// A message as it is sent. Its answer is read later, when it is known what it is.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound = "P: Payload")]
+struct Posted<P>(Carried<P>);
+
+impl<P: Ask> Request for Posted<P> {
+    const METHOD: &'static str = P::METHOD;
+    type Result = Reply;
+}
+
+/// A message that waits for its answer. Dropping it withdraws the message.
+pub(crate) struct Asking {
+    peer: PeerAgent,
+    id: EnvelopeId,
+    answer: oneshot::Receiver<Answer>,
+    request: Asked,
+}
+
+impl Asking {
+    pub(crate) async fn answer<P: Ask>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
+        let answer = match tokio::time::timeout(within, &mut self.answer).await {
+            Ok(Ok(answer)) => answer?,
+            // Its sender is in the table until it is used or the connection ends.
+            Ok(Err(_)) => return Err(duologue_rpc::Error::Cancelled.into()),
+            Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
+        };
+        let unfit = |fault| Error::Answer { kind: P::KIND, fault };
+        self.fits(&answer).map_err(unfit)?;
+        if answer.kind == Kind::Error {
+            // Some peers have no other way to answer with an error.
+            return Err(Error::Fault(answer.open::<Fault>().map_err(unfit)?.payload));
+        }
+        answer.open().map_err(unfit)
+    }
+
+    /// Whether an answer belongs to the message. One without a `ref` came as the JSON-RPC response.
+    fn fits(&self, answer: &Envelope) -> Result<(), Fault> {
+        super::read::check(&self.peer, answer)?;
+        match &answer.reference {
+            Some(id) if *id != self.id => {
+                Err(Fault::of(FaultCode::InvalidParameter, "its `ref` names another message"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if lock(&self.peer.link.letters.table).gives_up(&self.id) {
+            self.request.cancel();
+        }
+        self.request.forget();
     }
 }
 
@@ -54,7 +156,7 @@ impl AskQuery {
         self
     }
 
-    /// How long the answer should be at most, in tokens.
+    /// How long the answer should be at most, in tokens: a guideline. 0, the default, is no limit.
     pub fn max_tokens(mut self, max_tokens: u64) -> Self {
         self.query = self.query.max_tokens(max_tokens);
         self
@@ -62,7 +164,7 @@ impl AskQuery {
 
     /// How long to wait for the answer; 30 seconds by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.query = self.query.deadline_ms(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
+        self.query = self.query.deadline_ms(millis(deadline));
         self
     }
 }
@@ -78,4 +180,8 @@ impl IntoFuture for AskQuery {
             peer.ask(peer.envelope(query), deadline).await.map(|reply| reply.payload)
         })
     }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,37 +1,143 @@
 //! Who answers the envelopes of the other agent.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 
-use duologue_schema::envelope::{Capabilities, Fault, FaultCode, Kind, Query, Response};
+use duologue_schema::envelope::{
+    Ack, Cancel, Capabilities, Delegate, Fault, FaultCode, Notify, Outcome, Payload, Query, Response,
+};
 
-use super::Received;
+use super::inbox::News;
+use super::{Assignment, Received};
 
-/// Answers the other agent's envelopes: one method a kind.
+/// Answers the other agent's envelopes: one method for each kind that can arrive.
 ///
-/// Each call runs in a task of its own and may await anything, questions to the same agent included.
+/// `ping` has none, since it is answered even while every handler is busy, and neither have `pong`,
+/// `response`, `ack` and `capabilities`: they are answers, and go to whoever asked.
+///
+/// [`query`](Self::query), [`accept`](Self::accept), [`delegate`](Self::delegate) and
+/// [`cancel`](Self::cancel) run in a task of their own for each message and may await anything, questions to
+/// the same agent included. One that is cancelled is dropped after
+/// [`Limits::cancel_grace`](duologue_rpc::Limits::cancel_grace). [`notify`](Self::notify),
+/// [`result`](Self::result) and [`error`](Self::error) are called one after the other, in the order of the
+/// wire: what takes long there keeps the others waiting.
+///
+/// ```
+/// use duologue_exchange::envelope::{
+///     Assignment, Capabilities, Correspondent, Fault, Outcome, OutcomeStatus, Query, Received, Response,
+/// };
+///
+/// struct Painter;
+///
+/// impl Correspondent for Painter {
+///     fn capabilities(&self) -> Capabilities {
+///         Capabilities::new("painter").domains(["work.paint".to_owned()]).max_concurrent_tasks(2)
+///     }
+///
+///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+///         match query.domain.as_deref() {
+///             Some("work.paint") => Ok(Response::new("Blue is out of stock")),
+///             other => Err(Fault::unknown_domain(other.unwrap_or("anything"))),
+///         }
+///     }
+///
+///     async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+///         task.progress(serde_json::json!("the first coat is on")).await.map_err(|error| error.fault())?;
+///         Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
+///     }
+/// }
+/// # let _ = duologue_exchange::Exchange::new().correspondent(Painter);
+/// ```
 pub trait Correspondent: Send + Sync + 'static {
-    /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at once.
+    /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at
+    /// once, an urgent one above that aside. With `max_concurrent_tasks` 0, the default, none is taken.
+    ///
+    /// It is called by the reader of the connection, for each `ping`, `discover` and `delegate`, and must
+    /// return at once.
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("")
     }
 
-    /// Answers a question.
+    /// Answers a question. It may be about a domain that was not declared.
     ///
     /// # Errors
     ///
     /// The fault is the answer.
     fn query(&self, query: Received<Query>) -> impl Future<Output = Result<Response, Fault>> + Send {
         let _ = query;
-        refuse(Kind::Query)
+        ready(Err(not_handled::<Query>()))
+    }
+
+    /// Decides quickly whether to take a task on: the other agent waits for it, and the task has its slot
+    /// already. Accepts by default. The ack may estimate how long the task takes.
+    ///
+    /// # Errors
+    ///
+    /// The fault is why not.
+    fn accept(&self, task: &Assignment) -> impl Future<Output = Result<Ack, Fault>> + Send {
+        let _ = task;
+        ready(Ok(Ack::new(true)))
+    }
+
+    /// Does a task that was taken on. Its end is sent to the other agent, unless it wants no report.
+    ///
+    /// # Errors
+    ///
+    /// The fault is the end of the task. After a cancellation it is sent as `cancelled`, after the
+    /// deadline as `timeout`.
+    fn delegate(&self, task: Assignment) -> impl Future<Output = Result<Outcome, Fault>> + Send {
+        let _ = task;
+        ready(Err(not_handled::<Delegate>()))
+    }
+
+    /// Decides quickly whether a task is to stop. With `Ok`, the default, the other agent is told so and
+    /// [`Assignment::cancelled`] returns.
+    ///
+    /// # Errors
+    ///
+    /// The fault is why not; the task goes on.
+    fn cancel(
+        &self,
+        cancel: Received<Cancel>,
+        task: &Assignment,
+    ) -> impl Future<Output = Result<(), Fault>> + Send {
+        let _ = (cancel, task);
+        ready(Ok(()))
+    }
+
+    /// Hears news. The same message is heard once, however often it comes.
+    fn notify(&self, news: Received<Notify>) -> impl Future<Output = ()> + Send {
+        let _ = news;
+        ready(())
+    }
+
+    /// Hears of the end of a task whose [`Delegation`](super::Delegation) has been dropped, or that
+    /// was delegated before the connection was there.
+    fn result(&self, result: Received<Outcome>) -> impl Future<Output = ()> + Send {
+        tracing::debug!(of = ?result.envelope.reference, "nobody waits for a result");
+        ready(())
+    }
+
+    /// Hears of an error that belongs to nothing that waits: to a notification, for instance. It is not
+    /// answered.
+    fn error(&self, error: Received<Fault>) -> impl Future<Output = ()> + Send {
+        tracing::debug!(of = ?error.envelope.reference, fault = %*error, "the other agent complains");
+        ready(())
     }
 }
 
 /// Answers `ping` and `discover`, and refuses the rest.
 impl Correspondent for () {}
 
-fn refuse<T: Send>(kind: Kind) -> impl Future<Output = Result<T, Fault>> + Send {
-    std::future::ready(Err(Fault::of(FaultCode::UnknownKind, format!("{kind} is not handled here"))))
+fn not_handled<P: Payload>() -> Fault {
+    Fault::of(FaultCode::UnknownKind, format!("{} is not handled here", P::KIND))
+}
+
+/// Why a delegation is refused by those who take none.
+pub(crate) fn takes_none() -> Fault {
+    let Fault { message, .. } = not_handled::<Delegate>();
+    Fault::of(FaultCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -39,7 +145,11 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A [`Correspondent`] without its type.
 pub(crate) trait Erased: Send + Sync {
     fn capabilities(&self) -> Capabilities;
-    fn query(self: std::sync::Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>>;
+    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>>;
+    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, Fault>>;
+    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<Outcome, Fault>>;
+    fn cancel(self: Arc<Self>, cancel: Received<Cancel>, task: Assignment) -> Boxed<Result<(), Fault>>;
+    fn hear(self: Arc<Self>, news: News) -> Boxed<()>;
 }
 
 impl<C: Correspondent> Erased for C {
@@ -47,7 +157,29 @@ impl<C: Correspondent> Erased for C {
         Correspondent::capabilities(self)
     }
 
-    fn query(self: std::sync::Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>> {
+    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>> {
         Box::pin(async move { Correspondent::query(&*self, query).await })
+    }
+
+    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, Fault>> {
+        Box::pin(async move { Correspondent::accept(&*self, &task).await })
+    }
+
+    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<Outcome, Fault>> {
+        Box::pin(async move { Correspondent::delegate(&*self, task).await })
+    }
+
+    fn cancel(self: Arc<Self>, cancel: Received<Cancel>, task: Assignment) -> Boxed<Result<(), Fault>> {
+        Box::pin(async move { Correspondent::cancel(&*self, cancel, &task).await })
+    }
+
+    fn hear(self: Arc<Self>, news: News) -> Boxed<()> {
+        Box::pin(async move {
+            match news {
+                News::Notify(news) => Correspondent::notify(&*self, news).await,
+                News::Result(result) => Correspondent::result(&*self, result).await,
+                News::Error(error) => Correspondent::error(&*self, error).await,
+            }
+        })
     }
 }

@@ -1,17 +1,22 @@
-//! Routing of envelopes: from a line of the other side to the [`Correspondent`](super::Correspondent).
+//! Routing of envelopes: from a line of the other side to the [`Correspondent`](super::Correspondent), or to
+//! whoever waits for it. All of it is called by the reader of the connection.
 
 use std::sync::Arc;
 
-use duologue_rpc::{Closed, Incoming, Responder};
+use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Ask, Carried, Discover, Envelope, EnvelopeId, Fault, FaultCode, Payload, Ping, Pong, Query, Reply,
-    Status, VERSION,
+    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, Fault, FaultCode, Kind, METHODS,
+    Notify, Outcome, Payload, Ping, Pong, Query, Reply, Response, Status,
 };
-use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::Received;
 use super::correspondent::Erased;
-use crate::error::to_wire;
+use super::inbox::News;
+use super::letters::{End, count, lock};
+use super::read::{Head, Unfit, read, read_unopened};
+use super::table::Whose;
+use super::{PROGRESS, Received, working};
+use crate::error::{Error, to_wire};
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -23,116 +28,286 @@ pub(crate) fn request(
     responder: Responder,
 ) -> Result<(), Responder> {
     let Some(correspondent) = &peer.link.correspondent else { return Err(responder) };
+    let call = Call { peer, knows, request, responder };
     match request.method {
-        Ping::METHOD => {
-            answer(
-                peer,
-                knows,
-                request,
-                responder,
-                |_: Received<Ping>| async move { Ok(Pong::new(Status::Idle)) },
-            )
+        Ping::METHOD => call.take(|ping: Received<Ping>, responder| {
+            respond(&ping.peer, &ping.envelope, responder, Ok(pong(peer, &**correspondent)));
+        }),
+        Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
+            respond(&discover.peer, &discover.envelope, responder, Ok(correspondent.capabilities()));
+        }),
+        Query::METHOD => call.take(|query, responder| ask(correspondent.clone(), query, responder)),
+        Delegate::METHOD => {
+            call.take(|delegate, responder| working::delegate(correspondent, delegate, responder));
         }
-        Discover::METHOD => {
-            let capabilities = correspondent.capabilities();
-            answer(peer, knows, request, responder, |_: Received<Discover>| async move { Ok(capabilities) });
-        }
-        Query::METHOD => {
-            let correspondent = correspondent.clone();
-            answer(peer, knows, request, responder, |query| Erased::query(correspondent, query));
-        }
-        _ => return Err(responder),
+        Cancel::METHOD => call.take(|cancel, responder| working::cancel(correspondent, cancel, responder)),
+        _ => return Err(call.responder),
     }
     Ok(())
 }
 
-fn answer<P: Ask, F>(
-    peer: &PeerAgent,
-    knows: &Knows,
-    request: Incoming<'_>,
+/// A request that is one of ours.
+struct Call<'a> {
+    peer: &'a PeerAgent,
+    knows: &'a Knows,
+    request: Incoming<'a>,
     responder: Responder,
-    handler: impl FnOnce(Received<P>) -> F,
-) where
-    F: Future<Output = Result<P::Reply, Fault>> + Send + 'static,
-{
-    match read::<P>(peer, knows, request.params) {
-        Ok(received) => {
-            let peer = received.peer.clone();
-            let asked = received.envelope.id.clone();
-            let work = handler(received);
-            responder.spawn(async move {
-                match work.await {
-                    Ok(payload) => Ok(Reply::new(peer.envelope(payload).reference(asked))),
-                    Err(fault) => Err(to_wire(peer.envelope(fault).reference(asked))),
-                }
-            });
-        }
-        Err((asked, fault)) => {
-            let mut envelope = peer.envelope(fault);
-            envelope.reference = asked;
-            responder.respond::<()>(Err(to_wire(envelope)));
+}
+
+impl Call<'_> {
+    /// Reads it; one that does not fit is answered here.
+    fn take<P: Ask>(self, answer: impl FnOnce(Received<P>, Responder)) {
+        match read::<P>(self.peer, self.knows, self.request.params) {
+            Ok(received) => answer(received, self.responder),
+            Err(unfit) => self.responder.respond::<()>(Err(to_wire(unfit.answer(self.peer)))),
         }
     }
 }
 
-/// Reads what a request carries and checks whatever can be checked of every kind.
-fn read<P: Payload>(
+impl Unfit {
+    fn answer(self, peer: &PeerAgent) -> Envelope<Fault> {
+        let mut envelope = peer.envelope(self.fault);
+        envelope.reference = self.id;
+        if let Some(from) = self.from {
+            envelope.to = from;
+        }
+        envelope
+    }
+}
+
+/// Answers a message.
+pub(crate) fn respond<R: Payload>(
     peer: &PeerAgent,
-    knows: &Knows,
-    params: Option<&RawValue>,
-) -> Result<Received<P>, (Option<EnvelopeId>, Fault)> {
-    let invalid = |message: String| Fault::of(FaultCode::InvalidParameter, message);
-    let Carried { session_id, envelope, .. } =
-        serde_json::from_str::<Carried>(params.map_or("{}", RawValue::get))
-            .map_err(|error| (None, invalid(duologue_schema::envelope::fault_in(P::METHOD, &error))))?;
-    let id = Some(envelope.id.clone());
-    check(peer, &envelope).map_err(|fault| (id.clone(), fault))?;
-    let sender = match session_id {
-        Some(session) if !knows(&session) => {
-            return Err((id, Fault::of(FaultCode::NotFound, "unknown session")));
-        }
-        Some(session) => peer.in_session(session),
-        None if matches!(
-            P::KIND,
-            duologue_schema::envelope::Kind::Ping | duologue_schema::envelope::Kind::Discover
-        ) =>
-        {
-            peer.clone()
-        }
-        None => return Err((id, invalid(format!("{}: missing field `sessionId`", P::METHOD)))),
+    to: &Envelope<impl Payload>,
+    responder: Responder,
+    answer: Result<R, Fault>,
+) {
+    responder.respond(match answer {
+        Ok(payload) => Ok(Reply::new(peer.reply(to, payload))),
+        Err(fault) => Err(to_wire(peer.reply(to, fault))),
+    });
+}
+
+fn pong(peer: &PeerAgent, correspondent: &dyn Erased) -> Pong {
+    let Capabilities { agent_name, max_concurrent_tasks, .. } = correspondent.capabilities();
+    let active = lock(&peer.link.letters.tasks).count();
+    let status = match active {
+        0 => Status::Idle,
+        active if active < u64::from(max_concurrent_tasks) => Status::Busy,
+        _ => Status::Overloaded,
     };
-    let envelope = envelope.open::<P>().map_err(|fault| (id, fault))?;
-    Ok(Received::new(envelope, sender))
+    Pong::new(status)
+        .uptime_secs(peer.link.letters.started.elapsed().as_secs())
+        .active_tasks(u32::try_from(active).unwrap_or(u32::MAX))
+        .agent_name(agent_name)
 }
 
-fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Fault> {
-    if envelope.v != VERSION {
-        let message = format!("version {} of envelopes is not spoken here, version {VERSION} is", envelope.v);
-        return Err(Fault::of(FaultCode::UnsupportedVersion, message));
-    }
-    if !envelope.to.as_str().is_empty() && envelope.to != *peer.own_id() {
-        return Err(Fault::of(FaultCode::NotFound, format!("no agent {} here: `to` is wrong", envelope.to)));
-    }
-    Ok(())
+fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Responder) {
+    responder.spawn_with(|responder| async move {
+        let Received { envelope, peer } = query.clone();
+        let grace = peer.rpc().limits().cancel_grace;
+        let answer = working::guarded(responder.cancellation(), grace, correspondent.query(query)).await;
+        respond(&peer, &envelope, responder, answer.flatten());
+    });
 }
 
-/// Answers a request that carries an envelope of a kind that does not exist.
+/// Answers a request that nobody has answered, if it carries an envelope: its kind does not exist.
 pub(crate) fn unknown_kind(
     peer: &PeerAgent,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    let _ = (peer, request);
-    Err(responder)
+    let Some(kind) = request.method.strip_prefix("_session/") else { return Err(responder) };
+    let head = Head::of(request.params.map_or("{}", |params| params.get()));
+    if peer.link.correspondent.is_none() || !head.is_envelope {
+        return Err(responder);
+    }
+    let message = match METHODS.iter().any(|row| row.method == request.method) {
+        true => format!("{kind} is not asked for: send it as a notification"),
+        false => "there is no such kind of envelope".to_owned(),
+    };
+    let Head { id, from, session, .. } = head;
+    let unfit = Unfit { id, from, session, fault: Fault::of(FaultCode::UnknownKind, message) };
+    responder.respond::<()>(Err(to_wire(unfit.answer(peer))));
+    Ok(())
 }
 
 /// Takes a notification that carries an envelope; tells whether it was one.
 pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incoming<'_>) -> bool {
-    let _ = (peer, knows, notification);
-    false
+    if peer.link.correspondent.is_none() && peer.require_envelopes().is_err() {
+        return false;
+    }
+    let news = Told { peer, knows, notification };
+    match notification.method {
+        Notify::METHOD => news.take(|news, bytes| notify(peer, news, bytes)),
+        Outcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
+        Fault::METHOD => news.take(|error, bytes| fault(peer, error, bytes)),
+        Pong::METHOD => news.reply::<Pong>(),
+        Response::METHOD => news.reply::<Response>(),
+        Ack::METHOD => news.reply::<Ack>(),
+        Capabilities::METHOD => news.reply::<Capabilities>(),
+        Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => news.unasked(),
+        _ => return false,
+    }
+    true
+}
+
+/// A notification that is one of ours.
+struct Told<'a> {
+    peer: &'a PeerAgent,
+    knows: &'a Knows,
+    notification: Incoming<'a>,
+}
+
+impl Told<'_> {
+    /// Takes one that belongs somewhere by itself.
+    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> Result<(), (Received<P>, Fault)>) {
+        let received = read::<P>(self.peer, self.knows, self.notification.params);
+        self.taken::<P>(received.and_then(|received| {
+            take(received, self.notification.wire_bytes).map_err(|(received, fault)| unfit(received, fault))
+        }));
+    }
+
+    /// Takes an answer that comes as a notification.
+    fn reply<P: Payload>(&self) {
+        let received = read_unopened::<P>(self.peer, self.knows, self.notification.params);
+        self.taken::<P>(received.and_then(|received| {
+            let Some(to) = &received.envelope.reference else {
+                return Err(unfit(received, missing_ref::<P>()));
+            };
+            let waiter = lock(&self.peer.link.letters.table).replied(to, &P::KIND);
+            if waiter.is_none_or(|waiter| waiter.send(Ok(received.envelope)).is_err()) {
+                count(&self.peer.link.letters.late);
+            }
+            Ok(())
+        }));
+    }
+
+    /// The sender is told if it does not fit, except of an error: errors are not answered.
+    fn taken<P: Payload>(&self, taken: Result<(), Unfit>) {
+        match taken {
+            Ok(()) => {}
+            Err(unfit) if P::KIND == Kind::Error => drop_silently(self.peer, &unfit.fault),
+            Err(unfit) => complain(self.peer, unfit),
+        }
+    }
+
+    /// Complains about a question that cannot be answered.
+    fn unasked(&self) {
+        let Head { id, from, session, .. } = Head::of(self.notification.params.map_or("{}", |it| it.get()));
+        let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
+        complain(
+            self.peer,
+            Unfit { id, from, session, fault: Fault::of(FaultCode::InvalidParameter, message) },
+        );
+    }
+}
+
+fn unfit<P>(received: Received<P>, fault: Fault) -> Unfit {
+    let Received { envelope, peer } = received;
+    Unfit { id: Some(envelope.id), from: Some(envelope.from), session: peer.session().cloned(), fault }
+}
+
+fn drop_silently(peer: &PeerAgent, fault: &Fault) {
+    tracing::debug!(%fault, "dropped a notification");
+    count(&peer.link.letters.dropped);
+}
+
+/// Tells the sender of a notification what is wrong with it, if it can be told, and not too often.
+fn complain(peer: &PeerAgent, unfit: Unfit) {
+    drop_silently(peer, &unfit.fault);
+    let can_be_told = unfit.id.is_some() && unfit.from.is_some();
+    if can_be_told && lock(&peer.link.letters.complaints).allow(Instant::now()) {
+        let session = unfit.session.clone();
+        let _ = peer.rpc().try_notify(&Carried::new(session, unfit.answer(peer)));
+    }
+}
+
+fn missing_ref<P: Payload>() -> Fault {
+    Fault::of(FaultCode::InvalidParameter, format!("{}: missing field `ref`", P::KIND))
+}
+
+fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> Result<(), (Received<Notify>, Fault)> {
+    let letters = &peer.link.letters;
+    if !lock(&letters.seen).insert(news.envelope.id.as_str()) {
+        count(&letters.repeated);
+        return Ok(());
+    }
+    let listening: Vec<_> = {
+        let listeners = lock(&letters.listeners);
+        listeners
+            .iter()
+            .filter_map(std::sync::Weak::upgrade)
+            .filter(|listener| listener.wants(&news))
+            .collect()
+    };
+    let task = match &news.envelope.reference {
+        Some(task) if news.topic == PROGRESS => lock(&letters.table).delegator(task).cloned(),
+        _ => None,
+    };
+    if !listening.is_empty() || task.is_some() {
+        let shared = Arc::new(news.clone());
+        listening.iter().for_each(|listener| listener.push(shared.clone(), bytes));
+        if let Some(task) = task {
+            task.progress.push(shared, bytes);
+            return Ok(());
+        }
+    }
+    letters.deliver(News::Notify(news), bytes);
+    Ok(())
+}
+
+fn outcome(
+    peer: &PeerAgent,
+    result: Received<Outcome>,
+    bytes: usize,
+) -> Result<(), (Received<Outcome>, Fault)> {
+    let letters = &peer.link.letters;
+    let Some(of) = &result.envelope.reference else { return Err((result, missing_ref::<Outcome>())) };
+    // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
+    let mut table = lock(&letters.table);
+    match table.result(of) {
+        Whose::Delegator(task) => task.end(End::Result(result.envelope, bytes)),
+        Whose::Nobody => count(&letters.repeated),
+        Whose::Unknown | Whose::Asker(_) => letters.deliver(News::Result(result), bytes),
+    }
+    Ok(())
+}
+
+fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> Result<(), (Received<Fault>, Fault)> {
+    let letters = &peer.link.letters;
+    let Some(about) = &error.envelope.reference else {
+        match lock(&letters.seen).insert(error.envelope.id.as_str()) {
+            true => letters.deliver(News::Error(error), bytes),
+            false => count(&letters.repeated),
+        }
+        return Ok(());
+    };
+    let mut table = lock(&letters.table);
+    match table.error(about) {
+        Whose::Asker(waiter) => {
+            let _ = waiter.send(Err(Error::Fault(error.envelope.payload)));
+        }
+        Whose::Delegator(task) => task.end(End::Error(error.envelope, bytes)),
+        Whose::Nobody => count(&letters.repeated),
+        Whose::Unknown => letters.deliver(News::Error(error), bytes),
+    }
+    Ok(())
 }
 
 /// The connection has ended.
 pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
-    let _ = (peer, reason, Arc::strong_count(&peer.link));
+    let letters = &peer.link.letters;
+    letters.over.cancel();
+    let lost = || Error::from(RpcError::Closed(reason.clone()));
+    let (asked, delegated) = lock(&letters.table).close();
+    for waiter in asked {
+        let _ = waiter.send(Err(lost()));
+    }
+    delegated.iter().for_each(|task| task.end(End::Lost(lost())));
+    for listener in lock(&letters.listeners).drain(..) {
+        if let Some(listener) = listener.upgrade() {
+            listener.close();
+        }
+    }
 }

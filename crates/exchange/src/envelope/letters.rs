@@ -1,0 +1,180 @@
+//! What the envelopes of one connection have in common: who waits, what runs, what has been seen.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use duologue_rpc::{CancellationToken, QueueSender};
+use duologue_schema::envelope::{Envelope, Fault, Outcome};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use super::Subscription;
+use super::inbox::News;
+use super::seen::Seen;
+use super::subscription::Listener;
+use super::table::Table;
+use super::tasks::Tasks;
+use super::working::Running;
+use crate::error::Error;
+use crate::peer_agent::PeerAgent;
+
+/// What an asker gets.
+pub(crate) type Answer = Result<Envelope, Error>;
+
+/// The state of one connection.
+pub(crate) struct Letters {
+    /// When the agent that we are began.
+    pub(crate) started: Instant,
+    /// What we sent and wait for.
+    pub(crate) table: Mutex<Table<oneshot::Sender<Answer>, Arc<Ending>>>,
+    /// What we were given to do.
+    pub(crate) tasks: Mutex<Tasks<Running>>,
+    /// The notifications that have come.
+    pub(crate) seen: Mutex<Seen>,
+    /// Where notifications wait for the correspondent.
+    pub(crate) news: Mutex<Option<QueueSender<News>>>,
+    pub(crate) listeners: Mutex<Vec<Weak<Listener>>>,
+    pub(crate) complaints: Mutex<Complaints>,
+    /// Set when the connection has ended.
+    pub(crate) over: CancellationToken,
+    pub(crate) late: AtomicU64,
+    pub(crate) repeated: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl Letters {
+    pub(crate) fn new(started: Instant) -> Self {
+        Letters {
+            started,
+            table: Mutex::default(),
+            tasks: Mutex::default(),
+            seen: Mutex::default(),
+            news: Mutex::default(),
+            listeners: Mutex::default(),
+            complaints: Mutex::new(Complaints { left: Complaints::AT_ONCE, since: started }),
+            over: CancellationToken::new(),
+            late: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Puts something behind what waits for the correspondent.
+    pub(crate) fn deliver(&self, news: News, bytes: usize) {
+        let sender = lock(&self.news).clone();
+        if sender.is_none_or(|sender| sender.push(news, bytes).is_err()) {
+            count(&self.dropped);
+        }
+    }
+}
+
+/// How a delegation of ours ends, and what is heard of it until then.
+pub(crate) struct Ending {
+    end: watch::Sender<Option<End>>,
+    pub(crate) progress: Arc<Listener>,
+    /// Whether the end has been looked at.
+    claimed: AtomicBool,
+}
+
+/// The end of a delegation. The number is what its message took on the wire.
+#[derive(Clone)]
+pub(crate) enum End {
+    Result(Envelope<Outcome>, usize),
+    Error(Envelope<Fault>, usize),
+    Lost(Error),
+}
+
+impl Ending {
+    pub(crate) fn new() -> Self {
+        Ending {
+            end: watch::Sender::new(None),
+            progress: Listener::of_a_task(),
+            claimed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    pub(crate) fn end(&self, end: End) {
+        self.end.send_replace(Some(end));
+        self.progress.close();
+    }
+
+    pub(crate) async fn wait(&self) -> End {
+        let mut end = self.end.subscribe();
+        let end = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        self.claimed.store(true, Relaxed);
+        // The sender is ours, so it is there for as long as we wait.
+        end.unwrap_or(End::Lost(Error::from(duologue_rpc::Error::Cancelled)))
+    }
+
+    /// The end, if there is one that nobody has looked at.
+    pub(crate) fn unclaimed(&self) -> Option<End> {
+        if self.claimed.load(Relaxed) { None } else { self.end.borrow().clone() }
+    }
+
+    pub(crate) fn progress(&self) -> Subscription {
+        Subscription::new(self.progress.clone())
+    }
+}
+
+/// How often we complain about notifications: a peer that sends nothing else must not make us talk all day.
+pub(crate) struct Complaints {
+    left: u32,
+    since: Instant,
+}
+
+impl Complaints {
+    /// How many may be sent in a row. Each second allows one more.
+    pub(crate) const AT_ONCE: u32 = 10;
+
+    /// Whether one more may be sent.
+    pub(crate) fn allow(&mut self, now: Instant) -> bool {
+        let seconds = now.saturating_duration_since(self.since).as_secs();
+        if seconds > 0 {
+            let earned = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.left = self.left.saturating_add(earned).min(Self::AT_ONCE);
+            self.since = now;
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+/// What became of odd envelopes, since the connection began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExchangeStats {
+    /// Answers that came as notifications when nobody waited for them any more. One that comes as a
+    /// JSON-RPC response is counted by the connection: [`stray_responses`](duologue_rpc::Stats::stray_responses).
+    pub late: u64,
+    /// Messages that had come before.
+    pub repeated: u64,
+    /// Notifications that were dropped: they did not fit, or nobody took them.
+    pub dropped: u64,
+}
+
+impl PeerAgent {
+    /// Counts of what was dropped.
+    #[must_use]
+    pub fn exchange_stats(&self) -> ExchangeStats {
+        let Letters { late, repeated, dropped, .. } = &self.link.letters;
+        ExchangeStats {
+            late: late.load(Relaxed),
+            repeated: repeated.load(Relaxed),
+            dropped: dropped.load(Relaxed),
+        }
+    }
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+/// A lock that survives panics: what it guards is always left whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! Reading what others send: whatever is wrong with an envelope, its id is told if it can be read.
+
+use duologue_schema::envelope::{
+    AgentId, Carried, Envelope, EnvelopeId, Fault, FaultCode, Kind, Payload, VERSION, fault_in,
+};
+use duologue_schema::{Json, SessionId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::Received;
+use crate::peer_agent::PeerAgent;
+use crate::service::Knows;
+
+/// A message that cannot be taken, and what could be read of it all the same.
+#[derive(Debug)]
+pub(crate) struct Unfit {
+    pub(crate) id: Option<EnvelopeId>,
+    pub(crate) from: Option<AgentId>,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) fault: Fault,
+}
+
+/// Reads what a method carries and checks whatever can be checked of every kind.
+pub(crate) fn read<P: Payload>(
+    peer: &PeerAgent,
+    knows: &Knows,
+    params: Option<&RawValue>,
+) -> Result<Received<P>, Unfit> {
+    let Received { envelope, peer } = read_unopened::<P>(peer, knows, params)?;
+    let (id, from) = (envelope.id.clone(), envelope.from.clone());
+    match envelope.open() {
+        Ok(envelope) => Ok(Received::new(envelope, peer)),
+        Err(fault) => Err(Unfit { id: Some(id), from: Some(from), session: peer.session().cloned(), fault }),
+    }
+}
+
+/// [`read`] without its content, for an answer: whoever asked reads that.
+pub(crate) fn read_unopened<P: Payload>(
+    peer: &PeerAgent,
+    knows: &Knows,
+    params: Option<&RawValue>,
+) -> Result<Received<Json>, Unfit> {
+    let Carried { session_id: session, envelope, .. } = parse(P::METHOD, params)?;
+    let checked = check(peer, &envelope).and_then(|()| check_session(&P::KIND, session.as_ref(), knows));
+    if let Err(fault) = checked {
+        return Err(Unfit { id: Some(envelope.id), from: Some(envelope.from), session, fault });
+    }
+    let sender = match session {
+        Some(session) => peer.in_session(session),
+        None => peer.clone(),
+    };
+    Ok(Received::new(envelope, sender))
+}
+
+fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Unfit> {
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text).map_err(|error| {
+        let head = Head::of(text);
+        let fault = match head.version {
+            // What another version looks like is not known here, so that it does not fit means nothing.
+            Some(version) if version != VERSION.to_string() => unsupported(),
+            _ => Fault::of(FaultCode::InvalidParameter, fault_in(method, &error)),
+        };
+        Unfit { id: head.id, from: head.from, session: head.session, fault }
+    })
+}
+
+/// Checks what every envelope has.
+pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Fault> {
+    if envelope.v != VERSION {
+        return Err(unsupported());
+    }
+    if !envelope.to.as_str().is_empty() && envelope.to != *peer.own_id() {
+        let message = format!("`to` is another agent: this one is {}", peer.own_id());
+        return Err(Fault::of(FaultCode::NotFound, message));
+    }
+    Ok(())
+}
+
+/// Answers and errors find their way by `ref`, and a result may well come after its session.
+fn check_session(kind: &Kind, session: Option<&SessionId>, knows: &Knows) -> Result<(), Fault> {
+    match (kind, session) {
+        (Kind::Query | Kind::Delegate | Kind::Cancel | Kind::Notify | Kind::Result, None) => {
+            let message = format!("_session/{kind}: missing field `sessionId`");
+            Err(Fault::of(FaultCode::InvalidParameter, message))
+        }
+        (
+            Kind::Ping | Kind::Discover | Kind::Query | Kind::Delegate | Kind::Cancel | Kind::Notify,
+            Some(session),
+        ) if !knows(session) => Err(Fault::of(FaultCode::NotFound, "unknown session")),
+        _ => Ok(()),
+    }
+}
+
+fn unsupported() -> Fault {
+    let message = format!("this version of envelopes is not spoken here; these are: {VERSION}");
+    Fault::of(FaultCode::UnsupportedVersion, message)
+}
+
+/// What can be read of a message that does not fit, each part by itself.
+#[derive(Default)]
+pub(crate) struct Head {
+    /// Whether there is something like an envelope at all.
+    pub(crate) is_envelope: bool,
+    version: Option<String>,
+    pub(crate) id: Option<EnvelopeId>,
+    pub(crate) from: Option<AgentId>,
+    pub(crate) session: Option<SessionId>,
+}
+
+impl Head {
+    pub(crate) fn of(params: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, rename = "sessionId")]
+            session: Option<&'a RawValue>,
+            #[serde(borrow)]
+            envelope: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Parts<'a> {
+            #[serde(borrow)]
+            v: Option<&'a RawValue>,
+            #[serde(borrow)]
+            id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            from: Option<&'a RawValue>,
+        }
+        let Ok(params) = serde_json::from_str::<Params<'_>>(params) else { return Head::default() };
+        let Some(envelope) = params.envelope.filter(|envelope| envelope.get().starts_with('{')) else {
+            return Head { session: part(params.session), ..Head::default() };
+        };
+        let Ok(parts) = serde_json::from_str::<Parts<'_>>(envelope.get()) else {
+            return Head { is_envelope: true, session: part(params.session), ..Head::default() };
+        };
+        Head {
+            is_envelope: true,
+            version: parts.v.map(|v| v.get().to_owned()),
+            id: part(parts.id),
+            from: part(parts.from),
+            session: part(params.session),
+        }
+    }
+}
+
+fn part<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}

@@ -1,0 +1,65 @@
+//! A memory of ids that does not grow.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+
+/// How many ids are remembered. A sender that repeats a message does so soon.
+const IDS: usize = 4096;
+
+/// The last [`IDS`] ids. It keeps a fingerprint of each, since a peer may pick ids of any length.
+pub(crate) struct Seen {
+    states: [RandomState; 2],
+    known: HashSet<u128>,
+    order: VecDeque<u128>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let states = [RandomState::new(), RandomState::new()];
+        Seen { states, known: HashSet::new(), order: VecDeque::new() }
+    }
+}
+
+impl Seen {
+    /// Remembers an id; `false` if it was known.
+    pub(crate) fn insert(&mut self, id: &str) -> bool {
+        let print = self.fingerprint(id);
+        if !self.known.insert(print) {
+            return false;
+        }
+        if self.order.len() == IDS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        self.order.push_back(print);
+        true
+    }
+
+    /// Whether an id is remembered.
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        self.known.contains(&self.fingerprint(id))
+    }
+
+    /// With keys of our own, so that a peer cannot pick two ids that look the same.
+    fn fingerprint(&self, id: &str) -> u128 {
+        let [low, high] = self.states.each_ref().map(|state| u128::from(state.hash_one(id)));
+        high << 64 | low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IDS, Seen};
+
+    #[test]
+    fn it_forgets_the_oldest() {
+        let mut seen = Seen::default();
+        assert!(seen.insert("first") && !seen.insert("first"));
+        for number in 0..IDS {
+            assert!(seen.insert(&number.to_string()));
+        }
+        assert_eq!((seen.known.len(), seen.order.len()), (IDS, IDS));
+        assert!(!seen.contains("first") && seen.contains("0") && seen.insert("first"));
+    }
+}

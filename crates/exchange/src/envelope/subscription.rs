@@ -1,0 +1,192 @@
+//! Streams of news: of topics, and of a task that goes on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use duologue_schema::SessionId;
+use duologue_schema::envelope::Notify;
+use futures::Stream;
+
+use super::letters::lock;
+use super::{Pattern, Received};
+use crate::peer_agent::PeerAgent;
+
+/// How many messages wait for a subscriber, and how many bytes of them, before the oldest are lost.
+const MESSAGES: usize = 256;
+const BYTES: usize = 1024 * 1024;
+
+impl PeerAgent {
+    /// The news of the other agent on the topics that `pattern` means, from now on: all of them, or on the
+    /// handle of a session those that come in it. They go to
+    /// [`Correspondent::notify`](super::Correspondent::notify) as well.
+    ///
+    /// ```no_run
+    /// # async fn run(peer: duologue_exchange::PeerAgent) {
+    /// let mut family = peer.subscribe("family.*");
+    /// while let Some(Ok(news)) = family.next().await {
+    ///     println!("{}: {:?}", news.topic, news.data);
+    /// }
+    /// # }
+    /// ```
+    pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
+        let filter = Filter { pattern: pattern.into(), session: self.session().cloned() };
+        let listener = Listener::new(Some(filter));
+        if self.link.letters.over.is_cancelled() {
+            listener.close();
+        } else {
+            let mut listeners = lock(&self.link.letters.listeners);
+            listeners.retain(|other| other.strong_count() > 0);
+            listeners.push(Arc::downgrade(&listener));
+        }
+        Subscription::new(listener)
+    }
+}
+
+/// What a subscriber wants to hear.
+struct Filter {
+    pattern: Pattern,
+    session: Option<SessionId>,
+}
+
+/// The end of a subscription that messages are put into.
+pub(crate) struct Listener {
+    /// `None` for the progress of a task, whose messages are sorted out by their `ref`.
+    filter: Option<Filter>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(Arc<Received<Notify>>, usize)>,
+    bytes: usize,
+    missed: u64,
+    closed: bool,
+    wakers: Vec<Waker>,
+}
+
+impl Listener {
+    fn new(filter: Option<Filter>) -> Arc<Self> {
+        Arc::new(Listener { filter, state: Mutex::default() })
+    }
+
+    pub(crate) fn of_a_task() -> Arc<Self> {
+        Listener::new(None)
+    }
+
+    /// Whether it wants to hear this.
+    pub(crate) fn wants(&self, news: &Received<Notify>) -> bool {
+        self.filter.as_ref().is_some_and(|filter| {
+            let session = filter.session.as_ref();
+            filter.pattern.matches(&news.topic)
+                && session.is_none_or(|session| news.peer.session() == Some(session))
+        })
+    }
+
+    /// Takes a message that took `bytes` on the wire. Never waits: the oldest make room.
+    pub(crate) fn push(&self, news: Arc<Received<Notify>>, bytes: usize) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        while state.waiting.len() == MESSAGES || (state.bytes + bytes > BYTES && !state.waiting.is_empty()) {
+            let lost = state.waiting.pop_front().map_or(0, |(_, bytes)| bytes);
+            state.bytes -= lost;
+            state.missed += 1;
+        }
+        state.bytes += bytes;
+        state.waiting.push_back((news, bytes));
+        state.wake();
+    }
+
+    /// Nothing comes after this.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.wake();
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// News as they come, see [`PeerAgent::subscribe`] and [`Delegation::progress`](super::Delegation::progress).
+///
+/// It holds 256 messages or 1 MiB of them. When nobody takes them the oldest are lost, and the next item
+/// says how many. It ends with the connection, and for a task with the task.
+pub struct Subscription(Arc<Listener>);
+
+impl Subscription {
+    pub(crate) fn new(listener: Arc<Listener>) -> Self {
+        Subscription(listener)
+    }
+
+    /// One that is over.
+    pub(crate) fn ended() -> Self {
+        let listener = Listener::of_a_task();
+        listener.close();
+        Subscription(listener)
+    }
+
+    /// Waits for the next message; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Lagged`] when messages were lost. The stream goes on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Arc<Received<Notify>>, Lagged>> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Arc<Received<Notify>>, Lagged>>> {
+        let mut state = lock(&self.0.state);
+        if state.missed > 0 {
+            let missed = std::mem::take(&mut state.missed);
+            return Poll::Ready(Some(Err(Lagged { missed })));
+        }
+        if let Some((news, bytes)) = state.waiting.pop_front() {
+            state.bytes -= bytes;
+            return Poll::Ready(Some(Ok(news)));
+        }
+        if state.closed {
+            return Poll::Ready(None);
+        }
+        // The progress of a task may have several handles.
+        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<Arc<Received<Notify>>, Lagged>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll(cx)
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = lock(&self.0.state).waiting.len();
+        f.debug_struct("Subscription").field("waiting", &waiting).finish_non_exhaustive()
+    }
+}
+
+/// Messages were lost because they were not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{missed} messages were lost because they were not taken in time")]
+#[non_exhaustive]
+pub struct Lagged {
+    /// How many.
+    pub missed: u64,
+}

@@ -1,0 +1,74 @@
+//! Telling: news for the other agent.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use duologue_schema::Json;
+use duologue_schema::envelope::{Carried, EnvelopeId, Importance, Kind, Notify, Tell};
+
+use crate::error::Result;
+use crate::peer_agent::PeerAgent;
+
+impl PeerAgent {
+    /// News for the other agent, sent when it is awaited. What comes back is the message's id, which an
+    /// error about it would refer to.
+    ///
+    /// ```no_run
+    /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
+    /// use duologue_schema::envelope::Importance;
+    /// use serde_json::json;
+    ///
+    /// peer.notify("family.calendar", json!({ "moved": "dinner" })).importance(Importance::High).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`](crate::Error::NotSupported), [`Error::NoSession`](crate::Error::NoSession),
+    /// and [`Error::Connection`](crate::Error::Connection) when the connection has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits for room sends nothing.
+    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> TellNotify {
+        TellNotify { peer: self.clone(), notify: Notify::new(topic).data(data) }
+    }
+
+    pub(crate) async fn tell<P: Tell>(&self, message: Carried<P>) -> Result<EnvelopeId> {
+        let id = message.envelope.id.clone();
+        self.rpc().notify(&message).await?;
+        Ok(id)
+    }
+}
+
+/// News before they are sent, see [`PeerAgent::notify`].
+#[must_use = "news are sent when they are awaited"]
+#[derive(Debug)]
+pub struct TellNotify {
+    peer: PeerAgent,
+    notify: Notify,
+}
+
+impl TellNotify {
+    /// How much they matter; medium by default.
+    pub fn importance(mut self, importance: Importance) -> Self {
+        self.notify = self.notify.importance(importance);
+        self
+    }
+}
+
+impl IntoFuture for TellNotify {
+    type Output = Result<EnvelopeId>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<EnvelopeId>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let TellNotify { peer, notify } = self;
+        Box::pin(async move {
+            peer.require_envelopes()?;
+            peer.require_session(Kind::Notify)?;
+            let envelope = peer.envelope(notify);
+            peer.tell(peer.carried(envelope)).await
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! Working: from a task that arrives to its end.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_rpc::{CancellationToken, Responder, until_dropped};
+use duologue_schema::envelope::{Ack, Cancel, Carried, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
+use futures::FutureExt as _;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::correspondent::{Erased, takes_none};
+use super::letters::lock;
+use super::service::respond;
+use super::tasks::{Admission, Found};
+use super::{Assignment, Received};
+use crate::peer_agent::Link;
+
+/// What a delegate is answered with; the fault is a JSON-RPC error.
+type Decision = Result<Ack, Fault>;
+
+/// A task that has a slot.
+#[derive(Clone)]
+pub(crate) struct Running {
+    task: Assignment,
+    decision: watch::Receiver<Option<Decision>>,
+}
+
+/// A delegation has come. Called by the reader.
+pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Delegate>, responder: Responder) {
+    let limit = correspondent.capabilities().max_concurrent_tasks;
+    let (peer, id) = (received.peer.clone(), received.envelope.id.clone());
+    let task = Assignment::new(received, responder.cancellation().clone());
+    let (decided, decision) = watch::channel(None);
+    let running = Running { task: task.clone(), decision };
+    let admission = match limit {
+        0 => return respond::<Ack>(&peer, &task.envelope, responder, Err(takes_none())),
+        _ => lock(&peer.link.letters.tasks).admit(&id, limit, task.is_urgent(), running),
+    };
+    match admission {
+        Admission::Admitted => {
+            let slot = Slot { link: peer.link.clone(), id, taken: true };
+            let correspondent = correspondent.clone();
+            responder.spawn_with(|responder| run(slot, correspondent, task, decided, responder));
+        }
+        Admission::Full => {
+            let message = format!("no more than {limit} tasks at once; try again later");
+            respond::<Ack>(&peer, &task.envelope, responder, Err(Fault::overloaded(message)));
+        }
+        Admission::Running(first) => responder.spawn_with(|responder| async move {
+            let decision = first.decided().await;
+            respond(&peer, &task.envelope, responder, decision);
+        }),
+        Admission::Finished => respond(&peer, &task.envelope, responder, Ok(Ack::new(true))),
+    }
+}
+
+impl Running {
+    async fn decided(mut self) -> Decision {
+        let decision = self.decision.wait_for(Option::is_some).await;
+        let decision = decision.ok().and_then(|decision| decision.clone());
+        decision.unwrap_or_else(|| Err(Fault::internal("the task has ended without a decision")))
+    }
+}
+
+async fn run(
+    slot: Slot,
+    correspondent: Arc<dyn Erased>,
+    task: Assignment,
+    decided: watch::Sender<Option<Decision>>,
+    responder: Responder,
+) {
+    let peer = task.peer.clone();
+    let grace = peer.rpc().limits().cancel_grace;
+    let accepted = guarded(task.cancellation(), grace, correspondent.clone().accept(task.clone())).await;
+    let decision = match (task.stopped(), accepted) {
+        (Some(fault), _) => Err(fault),
+        (None, Ok(Ok(ack))) => Ok(ack),
+        (None, Ok(Err(fault))) => Ok(Ack::new(false).reason(fault.message.clone()).error(fault)),
+        (None, Err(fault)) => Err(fault),
+    };
+    let goes_on = decision.as_ref().is_ok_and(|ack| ack.accepted);
+    decided.send_replace(Some(decision.clone()));
+    if !goes_on {
+        // Free before it is told: the other agent may try again at once.
+        slot.refuse();
+        return respond(&peer, &task.envelope, responder, decision);
+    }
+    respond(&peer, &task.envelope, responder, decision);
+    let end = work(correspondent, &task, grace).await;
+    slot.finish();
+    if task.wants_report() {
+        report(&task, end).await;
+    }
+}
+
+/// Does the task, for as long as it may take.
+async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration) -> Result<Outcome, Fault> {
+    // A time too far away to be expressed is no limit.
+    let limit = task.deadline_ms.map(Duration::from_millis);
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let expire = async {
+        match (deadline, limit) {
+            (Some(deadline), Some(limit)) => {
+                tokio::time::sleep_until(deadline).await;
+                task.stop(FaultCode::Timeout, format!("not done within {limit:?}"));
+            }
+            _ => {}
+        }
+        std::future::pending().await
+    };
+    let work = guarded(task.cancellation(), grace, correspondent.delegate(task.clone()));
+    let end = tokio::select! {
+        biased;
+        end = work => end,
+        never = expire => never,
+    };
+    match end {
+        Ok(Ok(outcome)) => Ok(outcome),
+        Ok(Err(fault)) => Err(task.stopped().unwrap_or(fault)),
+        Err(fault) if fault.code == FaultCode::Cancelled => Err(task.stopped().unwrap_or(fault)),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Tells the other agent how a task has ended.
+async fn report(task: &Assignment, end: Result<Outcome, Fault>) {
+    let peer = &task.peer;
+    let session = peer.session().cloned();
+    let sent = match end {
+        Ok(outcome) => peer.tell(Carried::new(session.clone(), peer.reply(&task.envelope, outcome))).await,
+        Err(fault) => peer.tell(Carried::new(session.clone(), peer.reply(&task.envelope, fault))).await,
+    };
+    let Err(error) = sent else { return };
+    tracing::warn!(%error, "the end of a task could not be sent");
+    // Too large, then. It must not wait for ever.
+    let fault = Fault::internal(format!("the result cannot be sent: {error}"));
+    let _ = peer.tell(Carried::new(session, peer.reply(&task.envelope, fault))).await;
+}
+
+/// A cancellation has come. Called by the reader.
+pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>, responder: Responder) {
+    let Received { envelope, peer } = &received;
+    let Some(of) = &envelope.reference else {
+        let fault =
+            Fault::of(FaultCode::InvalidParameter, "cancel: missing field `ref`, the delegation's id");
+        return respond::<Ack>(peer, envelope, responder, Err(fault));
+    };
+    let refuse = |reason: &str| Ack::new(false).reason(reason);
+    let found = lock(&peer.link.letters.tasks).find(of);
+    match found {
+        Found::Running(Running { task, .. }) => {
+            let correspondent = correspondent.clone();
+            responder.spawn_with(|responder| stop(correspondent, received, task, responder));
+        }
+        Found::Finished => respond(peer, envelope, responder, Ok(refuse("already_finished"))),
+        Found::Nothing => {
+            let fault = Fault::of(FaultCode::NotFound, "there is no delegation of this id");
+            respond(peer, envelope, responder, Ok(refuse("not_found").error(fault)));
+        }
+    }
+}
+
+async fn stop(
+    correspondent: Arc<dyn Erased>,
+    received: Received<Cancel>,
+    task: Assignment,
+    responder: Responder,
+) {
+    let (peer, envelope) = (received.peer.clone(), received.envelope.clone());
+    let grace = peer.rpc().limits().cancel_grace;
+    let decided =
+        guarded(responder.cancellation(), grace, correspondent.cancel(received, task.clone())).await;
+    let stops = matches!(decided, Ok(Ok(())));
+    let answer = decided.map(|decided| match decided {
+        Ok(()) => Ack::new(true),
+        Err(fault) => Ack::new(false).reason(fault.message.clone()).error(fault),
+    });
+    // The ack goes first, so that it is there before the end.
+    respond(&peer, &envelope, responder, answer);
+    if stops {
+        let Cancel { reason, .. } = envelope.payload;
+        let why = if reason.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {reason}") };
+        task.stop(FaultCode::Cancelled, why);
+    }
+}
+
+/// Runs a handler until it is done, it panics, or the grace after its cancellation is over.
+pub(crate) async fn guarded<F: Future>(
+    cancellation: &CancellationToken,
+    grace: Duration,
+    handler: F,
+) -> Result<F::Output, Fault> {
+    match until_dropped(cancellation, grace, AssertUnwindSafe(handler).catch_unwind()).await {
+        Some(Ok(output)) => Ok(output),
+        Some(Err(_)) => Err(Fault::internal("the handler panicked")),
+        None => Err(Fault::of(FaultCode::Cancelled, "it was cancelled before it was done")),
+    }
+}
+
+/// A slot, which is free again however its task ends.
+struct Slot {
+    link: Arc<Link>,
+    id: EnvelopeId,
+    /// Given back, it may be another's at once.
+    taken: bool,
+}
+
+impl Slot {
+    fn refuse(mut self) {
+        self.taken = false;
+        lock(&self.link.letters.tasks).refuse(&self.id);
+    }
+
+    fn finish(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.taken {
+            lock(&self.link.letters.tasks).finish(&self.id);
+        }
+    }
+}
