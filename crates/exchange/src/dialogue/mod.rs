@@ -93,6 +93,8 @@ mod parameters;
 mod refusal;
 mod retry;
 mod rooms;
+#[cfg(test)]
+mod schedules;
 mod seen;
 mod send;
 pub(crate) mod service;

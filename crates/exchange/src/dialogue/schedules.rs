@@ -1,0 +1,491 @@
+//! The state of a dialogue under random schedules: whatever comes late, twice or in the wrong order, and
+//! whatever move somebody tries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_schema::Json;
+use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, Message, MessageType as M};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::heard::Heard;
+use super::limits::DialogueLimits;
+use super::moves::{COUNTER_OFFER, MOVES};
+use super::state::{Arrival, Event, Track, object};
+
+const US: &str = "agent://us";
+const THEM: &str = "agent://them";
+
+fn message(from: &str, id: &str, step: u64, kind: M) -> Message {
+    let to = if from == US { THEM } else { US };
+    let time = format!("2026-03-01T12:00:00.{:03}Z", step % 1000);
+    Message::new(id, "s1", from, to, time, step, kind)
+}
+
+fn heard(message: Message) -> Heard {
+    let raw = Json::new(&message).unwrap();
+    Heard::new(message, raw)
+}
+
+fn track(limits: DialogueLimits) -> Track {
+    Track::new(US.into(), THEM.into(), Arc::new(limits))
+}
+
+fn limits(window: usize, inbox: usize) -> DialogueLimits {
+    DialogueLimits { window, inbox, ..DialogueLimits::default() }
+}
+
+fn delivered(events: &[Event]) -> Vec<(u64, bool)> {
+    let delivered = |event: &Event| match event {
+        Event::Deliver(heard) => Some((heard.interaction_step, heard.gap)),
+        Event::Refuse(..) => None,
+    };
+    events.iter().filter_map(delivered).collect()
+}
+
+fn refusal(arrival: &Arrival) -> Option<Code> {
+    match arrival {
+        Arrival::Refused(error) => Some(error.error_code.clone()),
+        _ => None,
+    }
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
+    let mut track = track(limits(64, 64));
+    let mut arrive = |step: u64, at| {
+        let (arrival, events) =
+            track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(at));
+        (arrival, delivered(&events))
+    };
+    assert_eq!(arrive(1, 0), (Arrival::Delivered, vec![(1, false)]));
+    assert_eq!(arrive(4, 0), (Arrival::Held, vec![]));
+    assert_eq!(arrive(3, 10), (Arrival::Held, vec![]));
+    assert_eq!(arrive(4, 10), (Arrival::Duplicate, vec![]));
+    assert_eq!(arrive(2, 20), (Arrival::Delivered, vec![(2, false), (3, false), (4, false)]));
+    assert_eq!(arrive(7, 100), (Arrival::Held, vec![]));
+    assert_eq!(track.deadline(), Some(ms(5100)));
+    assert_eq!(delivered(&track.tick(ms(5099))), []);
+    assert_eq!(delivered(&track.tick(ms(5100))), [(7, true)]);
+    assert_eq!(track.deadline(), None);
+    let late = track.arrive(heard(message(THEM, "5", 5, M::Inform)), ms(5200)).0;
+    assert_eq!(refusal(&late), Some(Code::Conflict));
+}
+
+#[test]
+fn a_full_window_does_not_wait() {
+    let mut track = track(limits(3, 64));
+    for step in [9, 7, 8] {
+        let arrival = track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(0)).0;
+        assert_eq!(arrival, Arrival::Held);
+    }
+    let (arrival, events) = track.arrive(heard(message(THEM, "12", 12, M::Inform)), ms(0));
+    assert_eq!(arrival, Arrival::Held);
+    assert_eq!(delivered(&events), [(7, true), (8, false), (9, false)]);
+}
+
+#[test]
+fn a_step_belongs_to_one_message_of_a_speaker() {
+    let mut track = track(limits(64, 64));
+    let mut arrive =
+        |id: &str, step| refusal(&track.arrive(heard(message(THEM, id, step, M::Inform)), ms(0)).0);
+    assert_eq!(arrive("a", 1), None);
+    assert_eq!(arrive("b", 1), Some(Code::Conflict));
+    assert_eq!(arrive("c", 3), None);
+    assert_eq!(arrive("d", 3), Some(Code::Conflict));
+    assert_eq!(arrive("a", 2), Some(Code::Conflict), "another message with that id");
+    assert_eq!(arrive("e", u64::MAX), None);
+    assert_eq!(delivered(&track.tick(ms(10_000))), [(3, true), (u64::MAX, true)]);
+    assert_eq!(
+        refusal(&track.arrive(heard(message(THEM, "f", u64::MAX, M::Inform)), ms(0)).0),
+        Some(Code::Conflict)
+    );
+}
+
+#[test]
+fn two_speakers_may_claim_a_step() {
+    let mut track = track(limits(64, 64));
+    let ours = Arc::new(message(US, "ours", 1, M::Inform));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), ms(0)).0, Arrival::Delivered);
+    assert_eq!(track.next_step(), 2);
+    // They count ours before we know that they have it: what follows waits, unless it answers ours.
+    assert_eq!(track.arrive(heard(message(THEM, "next", 3, M::Inform)), ms(0)).0, Arrival::Held);
+    let ours = Arc::new(message(US, "more", 2, M::Inform));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(delivered(&track.receipted(&ours, ms(1))), [(3, false)]);
+}
+
+#[test]
+fn an_answer_shows_that_its_question_has_arrived() {
+    let mut track = track(limits(64, 64));
+    let ours = Arc::new(message(US, "ours", 1, M::Request));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    let answer = message(THEM, "answer", 2, M::Response).parent_message_id("ours");
+    assert_eq!(track.arrive(heard(answer), ms(0)).0, Arrival::Delivered);
+}
+
+#[test]
+fn a_refused_message_leaves_its_step_free() {
+    let mut track = track(limits(64, 64));
+    let arrive =
+        |track: &mut Track, id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), ms(0)).0;
+    assert_eq!(arrive(&mut track, "a", 1, M::Inform), Arrival::Delivered);
+    assert_eq!(refusal(&arrive(&mut track, "b", 2, M::Accept)), Some(Code::InvalidParameter));
+    // Its sender may take the step again, or count on.
+    assert_eq!(arrive(&mut track, "c", 3, M::Inform), Arrival::Delivered);
+    let ours = Arc::new(message(US, "ours", 4, M::Inform));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(track.next_step(), 5);
+    track.refused(&ours);
+    assert_eq!(track.next_step(), 4);
+    assert!(track.lineage.message(&ours.message_id).is_none());
+}
+
+#[test]
+fn a_bad_confidence_is_refused_by_name() {
+    let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
+    let mut track = track(limits(64, 64));
+    let told = message(THEM, "a", 1, M::Inform).content(Content::new().belief_updates(vec![belief.into()]));
+    let Arrival::Refused(error) = track.arrive(heard(told), ms(0)).0 else { panic!("it was taken") };
+    assert_eq!(error.error_code, Code::InvalidParameter);
+    assert!(
+        error.error_message.starts_with("belief_updates[0].confidence is 1.5"),
+        "{}",
+        error.error_message
+    );
+    assert!(track.is_blank());
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
+    let mut track = track(DialogueLimits { messages: 4, ..limits(64, usize::MAX) });
+    let say = |track: &mut Track, step: u64, kind, parent: Option<&str>| {
+        let mut message = message(THEM, &step.to_string(), step, kind);
+        message.parent_message_id = parent.map(Into::into);
+        track.arrive(heard(message), ms(0)).0
+    };
+    let ours = Arc::new(message(US, "offer", 1, M::Propose));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    track.receipted(&ours, ms(0));
+    for step in 2..70 {
+        assert_eq!(say(&mut track, step, M::Inform, None), Arrival::Delivered);
+    }
+    assert_eq!(track.lineage.messages().count(), 4);
+    assert!(track.lineage.message(&"60".into()).is_none());
+    assert_eq!(say(&mut track, 70, M::Inform, Some("offer")), Arrival::Delivered);
+    assert_eq!(refusal(&say(&mut track, 71, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
+    // Forgotten as a message, it is still passed as a step.
+    assert_eq!(refusal(&say(&mut track, 2, M::Inform, None)), Some(Code::Conflict));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Messages of one speaker, in any order and more than once, with pauses and a handler that takes when it
+    /// likes: each is delivered once and in order, or its sender is told.
+    #[test]
+    fn nothing_is_lost_doubled_or_out_of_order(
+        count in 1_u64..60,
+        window in 1_usize..20,
+        inbox in 1_usize..10,
+        chaos in proptest::collection::vec((any::<prop::sample::Index>(), 0_u64..2500, 0_usize..4, any::<bool>()), 1..200),
+    ) {
+        let mut track = track(limits(window, inbox));
+        let mut pending: Vec<u64> = (1..=count).collect();
+        let (mut now, mut waiting) = (0, 0_usize);
+        let mut came: Vec<(u64, bool)> = Vec::new();
+        let mut refused = BTreeSet::new();
+        let mut turns = chaos.iter().cycle();
+        let mut left = 10_000;
+        while !pending.is_empty() {
+            left -= 1;
+            prop_assert!(left > 0, "no end");
+            let (pick, pause, takes, again) = turns.next().unwrap();
+            // In the end everybody has had enough.
+            let (takes, again) = if left < 9000 { (4, false) } else { (*takes, *again) };
+            // Mostly near the front, as on a real way.
+            let at = pick.index(pending.len().min(8));
+            let step = pending[at];
+            now += pause;
+            let (arrival, mut events) =
+                track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(now));
+            match refusal(&arrival) {
+                Some(Code::Overloaded) => {}
+                Some(code) => {
+                    prop_assert_eq!(code, Code::Conflict);
+                    refused.insert(step);
+                    pending.remove(at);
+                }
+                None if again => {}
+                None => drop(pending.remove(at)),
+            }
+            waiting += delivered(&events).len();
+            for _ in 0..takes.min(waiting) {
+                waiting -= 1;
+                let more = track.taken(ms(now));
+                waiting += delivered(&more).len();
+                events.extend(more);
+            }
+            prop_assert!(waiting <= inbox);
+            came.extend(delivered(&events));
+        }
+        for round in 1.. {
+            prop_assert!(round < 1000, "no end");
+            let events = track.tick(ms(now + 60_000));
+            waiting += delivered(&events).len();
+            came.extend(delivered(&events));
+            if waiting == 0 {
+                break;
+            }
+            waiting -= 1;
+            let more = track.taken(ms(now + 60_000));
+            waiting += delivered(&more).len();
+            came.extend(delivered(&more));
+        }
+        prop_assert!(came.is_sorted_by(|left, right| left.0 < right.0), "{:?}", came);
+        let steps: BTreeSet<u64> = came.iter().map(|(step, _)| *step).collect();
+        for step in 1..=count {
+            prop_assert!(steps.contains(&step) || refused.contains(&step), "{step} is lost");
+        }
+        // A gap is said where there is one, and nowhere else.
+        for (at, (step, gap)) in came.iter().enumerate() {
+            let before = if at == 0 { 0 } else { came[at - 1].0 };
+            prop_assert_eq!(*gap, *step != before + 1);
+        }
+        prop_assert!(track.deadline().is_none());
+    }
+
+    /// Within the window nothing is refused and there are no gaps.
+    #[test]
+    fn within_the_window_the_order_is_restored(
+        count in 1_u64..200,
+        keys in proptest::collection::vec(0_u64..30, 200),
+        twice in proptest::collection::vec(any::<bool>(), 200),
+    ) {
+        let mut order: Vec<u64> = (1..=count).collect();
+        order.sort_by_key(|step| step + keys[*step as usize - 1]);
+        let mut track = track(limits(64, usize::MAX));
+        let mut came = Vec::new();
+        for step in order {
+            for round in 0..=u8::from(twice[step as usize - 1]) {
+                let (arrival, events) =
+                    track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(step));
+                prop_assert_eq!(refusal(&arrival), None);
+                prop_assert!(round == 0 || arrival == Arrival::Duplicate);
+                came.extend(delivered(&events));
+            }
+        }
+        let expected: Vec<(u64, bool)> = (1..=count).map(|step| (step, false)).collect();
+        prop_assert_eq!(came, expected);
+    }
+
+    /// Two speakers who both talk, over ways that delay, reorder and double. Each says the next thing when the
+    /// last one has its receipt, as a `Dialogue` does.
+    #[test]
+    fn two_speakers_hear_all_of_each_other_and_agree_on_the_order(
+        counts in (1_u64..30, 1_u64..30),
+        delays in proptest::collection::vec(0_u64..400, 50..200),
+    ) {
+        let mut sides = [
+            Side::new(US, counts.0), Side::new(THEM, counts.1),
+        ];
+        let mut delays = delays.iter().copied().cycle();
+        let mut way: BTreeMap<(u64, u64), Flight> = BTreeMap::new();
+        let (mut now, mut number) = (0, 0);
+        let mut send = |way: &mut BTreeMap<(u64, u64), Flight>, now: u64, flight: Flight| {
+            number += 1;
+            way.insert((now + delays.next().unwrap(), number), flight);
+        };
+        loop {
+            for at in 0..2 {
+                if let Some(message) = sides[at].speak() {
+                    for copy in 0..=u64::from(message.interaction_step % 3 == 0) {
+                        send(&mut way, now + copy, Flight::Message(1 - at, message.clone()));
+                    }
+                }
+            }
+            let Some(((time, _), flight)) = way.pop_first() else { break };
+            now = time;
+            match flight {
+                Flight::Message(to, message) => {
+                    let (arrival, events) = sides[to].track.arrive(heard((*message).clone()), ms(now));
+                    prop_assert_eq!(refusal(&arrival), None, "{:?}", arrival);
+                    sides[to].hear(&events, now);
+                    send(&mut way, now, Flight::Receipt(1 - to, message));
+                }
+                Flight::Receipt(to, message) => {
+                    let events = sides[to].track.receipted(&message, ms(now));
+                    sides[to].said(&message);
+                    sides[to].hear(&events, now);
+                }
+            }
+        }
+        let [left, right] = &sides;
+        for (side, other) in [(left, right), (right, left)] {
+            prop_assert_eq!(&side.heard, &other.spoken);
+            prop_assert_eq!(side.left, 0);
+        }
+        let order = |side: &Side| -> Vec<String> {
+            side.track.lineage.messages().map(|message| message.message_id.to_string()).collect()
+        };
+        prop_assert_eq!(order(left), order(right));
+    }
+
+    /// Random moves of both speakers against the rules as prose has them.
+    #[test]
+    fn moves_are_legal_when_the_rules_say_so(
+        tries in proptest::collection::vec((any::<bool>(), 0..12_usize, proptest::option::of(0..12_usize), any::<bool>()), 1..60),
+    ) {
+        let mut track = track(limits(64, usize::MAX));
+        let mut said: Vec<Said> = Vec::new();
+        for (number, (ours, kind, parent, counter)) in tries.into_iter().enumerate() {
+            let kind = MOVES[kind].clone();
+            let id = format!("m{number}");
+            // Some of the parents do not exist.
+            let parent_id = parent.map(|at| said.get(at).map_or("nowhere".to_owned(), |said| said.id.clone()));
+            let parent = parent.map(|at| said.get(at));
+            let allowed: Vec<M> =
+                MOVES.into_iter().filter(|kind| oracle(&said, ours, kind, parent)).collect();
+            let legal = allowed.contains(&kind);
+            let mut message = message(if ours { US } else { THEM }, &id, track.next_step(), kind.clone());
+            if counter {
+                message.content = Content::new().parameters(object(json!({ COUNTER_OFFER: 7 })));
+            }
+            message.parent_message_id = parent_id.map(|id| id.as_str().into());
+            if ours {
+                let may = track.may_say(&kind, message.parent_message_id.as_ref());
+                prop_assert_eq!(may.as_ref().err().map(|illegal| &illegal.allowed), (!legal).then_some(&allowed));
+                if legal {
+                    let message = Arc::new(message);
+                    track.say(&message, &Json::new(&*message).unwrap());
+                    track.receipted(&message, ms(0));
+                }
+            } else {
+                match track.arrive(heard(message), ms(0)).0 {
+                    Arrival::Delivered => prop_assert!(legal),
+                    Arrival::Refused(error) => {
+                        prop_assert!(!legal);
+                        prop_assert_eq!(&error.error_code, &Code::InvalidParameter);
+                        let named: Vec<String> = error.details.get("allowed").unwrap();
+                        let named: Vec<M> = named.iter().map(|kind| kind.as_str().into()).collect();
+                        prop_assert_eq!(named, allowed);
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+            if legal {
+                said.push(Said { id, ours, counter: counter && kind == M::Reject, kind });
+            }
+        }
+    }
+}
+
+/// What was said, for the oracle.
+struct Said {
+    id: String,
+    ours: bool,
+    kind: M,
+    counter: bool,
+}
+
+/// The rules, one sentence after the other. `parent` is what the move names; `Some(None)` is a message that does
+/// not exist.
+fn oracle(said: &[Said], ours: bool, kind: &M, parent: Option<Option<&Said>>) -> bool {
+    // Nothing but an error after termination.
+    if said.iter().any(|said| said.kind == M::Termination) {
+        return *kind == M::Error;
+    }
+    // A dialogue is opened by a request, a query, a proposal or information, which answer nothing.
+    let opens = [M::Request, M::Query, M::Propose, M::Inform].contains(kind);
+    if said.is_empty() {
+        return opens && parent.is_none();
+    }
+    // What is named exists.
+    if parent == Some(None) {
+        return false;
+    }
+    let parent = parent.flatten();
+    // These follow anything, named or not.
+    if opens || [M::Error, M::Termination].contains(kind) {
+        return true;
+    }
+    // The others name a message.
+    let Some(parent) = parent else { return false };
+    let theirs = parent.ours != ours;
+    match kind {
+        M::Confirm | M::Clarify | M::Update => true,
+        M::Response => theirs && (parent.kind == M::Request || parent.kind == M::Query),
+        M::Reject => theirs && parent.kind == M::Propose,
+        M::Accept => theirs && (parent.kind == M::Propose || parent.counter),
+        _ => false,
+    }
+}
+
+impl PartialEq for Said {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+/// One of two speakers who both have a number of things to say.
+struct Side {
+    name: &'static str,
+    track: Track,
+    /// What is still to be said.
+    left: u64,
+    /// What waits for its receipt.
+    open: Option<Arc<Message>>,
+    spoken: Vec<String>,
+    heard: Vec<String>,
+}
+
+/// Something on its way to one of the two.
+enum Flight {
+    Message(usize, Arc<Message>),
+    Receipt(usize, Arc<Message>),
+}
+
+impl Side {
+    fn new(name: &'static str, left: u64) -> Self {
+        let other = if name == US { THEM } else { US };
+        let track = Track::new(name.into(), other.into(), Arc::new(limits(64, 64)));
+        Side { name, track, left, open: None, spoken: Vec::new(), heard: Vec::new() }
+    }
+
+    fn speak(&mut self) -> Option<Arc<Message>> {
+        if self.left == 0 || self.open.is_some() {
+            return None;
+        }
+        self.left -= 1;
+        let id = format!("{}-{}", self.name, self.left);
+        let message = Arc::new(message(self.name, &id, self.track.next_step(), M::Inform));
+        self.track.say(&message, &Json::new(&*message).unwrap());
+        self.spoken.push(id);
+        self.open = Some(message.clone());
+        Some(message)
+    }
+
+    /// A message of ours has its receipt; that of a copy says nothing new.
+    fn said(&mut self, message: &Message) {
+        if self.open.as_ref().is_some_and(|open| open.message_id == message.message_id) {
+            self.open = None;
+        }
+    }
+
+    fn hear(&mut self, events: &[Event], now: u64) {
+        for event in events {
+            let Event::Deliver(heard) = event else { panic!("a refusal") };
+            assert!(!heard.gap);
+            self.heard.push(heard.message_id.to_string());
+            let more = self.track.taken(ms(now));
+            self.hear(&more, now);
+        }
+    }
+}
