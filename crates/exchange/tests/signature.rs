@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use duologue_exchange::dialogue::{Key, Keys, Refusal, Verdict, Verifier, canonical};
 use duologue_schema::Json;
+use duologue_schema::dialogue::Message;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -260,6 +261,23 @@ proptest! {
         let at = at.index(bytes.len());
         if bytes[at] != byte {
             refused_with(&bytes, at, byte);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_cannot_be_altered_whatever_it_says(
+        words in any_json(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+    ) {
+        let mut message: Message = serde_json::from_str(MESSAGE).unwrap();
+        message.content.parameters.insert("words", words);
+        let sent = seller().sign(&message, now()).unwrap();
+        prop_assert!(seller().verify(&sent, now()).is_ok());
+        let mut bytes = sent.get().as_bytes().to_owned();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(altered) = serde_json::from_slice::<Json>(&bytes) {
+            let same = canonical(altered.get()) == canonical(sent.get());
+            prop_assert_eq!(seller().verify(&altered, now()).is_ok(), same, "{}", altered);
         }
     }
 
