@@ -65,6 +65,13 @@ impl<K: AsRef<str>, V: Into<Json>> FromIterator<(K, V)> for Members {
     }
 }
 
+/// So that a setter takes `[("price", json!(18_000))]`.
+impl<K: AsRef<str>, V: Into<Json>, const N: usize> From<[(K, V); N]> for Members {
+    fn from(members: [(K, V); N]) -> Self {
+        members.into_iter().collect()
+    }
+}
+
 impl From<serde_json::Map<String, serde_json::Value>> for Members {
     fn from(map: serde_json::Map<String, serde_json::Value>) -> Self {
         map.into_iter().collect()
