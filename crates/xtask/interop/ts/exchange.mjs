@@ -125,7 +125,10 @@ export function hook(app) {
   }
   for (const kind of ["notify", "result", "error", "pong", "response", "ack", "capabilities"]) {
     app.onNotification(`_session/${kind}`, asIs, ({ params }) => {
-      if (kind === "notify") news.push(params.envelope.payload.topic);
+      const { id, payload } = params.envelope;
+      if (kind === "notify" && payload.topic.startsWith("work.") && inbox.every((letter) => letter.id !== id)) {
+        news.push(payload.topic);
+      }
       arrive(params.envelope);
     });
   }

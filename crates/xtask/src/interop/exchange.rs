@@ -2,6 +2,7 @@
 //! methods of one's own. Our client with its agent, its client with our agent, and within each pair both ask.
 
 mod answers;
+mod delegate;
 mod dialogue;
 mod ends;
 pub(super) mod quiet;
@@ -40,6 +41,22 @@ const ROWS: &[(&str, By)] = &[
     ("kind of another method", By::Theirs),
     ("unknown kind", By::Theirs),
     ("unknown session", By::Theirs),
+    ("query, answered twice", By::Ours),
+    ("query, answered by notification", By::Ours),
+    ("query, ended by error", By::Ours),
+    ("query, late", By::Ours),
+    ("delegate, result", By::Both),
+    ("delegate, failed", By::Both),
+    ("delegate, partial", By::Both),
+    ("delegate, ended by error", By::Both),
+    ("delegate, refused", By::Both),
+    ("delegate, no report", By::Both),
+    ("delegate, result before ack", By::Ours),
+    ("delegate, ack by notification", By::Ours),
+    ("delegate, ended twice", By::Ours),
+    ("cancel", By::Both),
+    ("overloaded", By::Both),
+    ("notify", By::Both),
     ("letters about nothing", By::Theirs),
     ("dialogue, signed", By::Both),
     ("dialogue, altered", By::Theirs),
@@ -90,6 +107,12 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
             write!(text, "  {:15}", column.head[line])?;
         }
         writeln!(text)?;
+    }
+    for column in &columns {
+        for row in column.report.keys().filter(|row| ROWS.iter().all(|(known, _)| known != row)) {
+            bad += 1;
+            writeln!(notes, "{}: {row}: not in the table", column.head.join(" "))?;
+        }
     }
     for (row, by) in ROWS {
         write!(text, "{row:width$}")?;

@@ -4,16 +4,23 @@ use super::{dialogue, work};
 use crate::interop::Result;
 use duologue_agent::exchange::Exchange;
 use duologue_agent::exchange::envelope::{
-    Capabilities, Correspondent, Fault, FaultCode, Query, Received, Response,
+    Ack, Assignment, Capabilities, Correspondent, Fault, FaultCode, Notify, Outcome, OutcomeStatus, Pattern,
+    Query, Received, Response,
 };
 use duologue_schema::Json;
+use serde_json::json;
+use std::sync::Mutex;
 
 /// Our end of the exchange.
 pub(super) fn exchange() -> Result<Exchange> {
-    Ok(Exchange::new().correspondent(Answers).dialogue(dialogue::dialogues()?).work(work::work))
+    Ok(Exchange::new().correspondent(Answers::default()).dialogue(dialogue::dialogues()?).work(work::work))
 }
 
-struct Answers;
+#[derive(Default)]
+struct Answers {
+    /// The topics of the news that were listened to.
+    news: Mutex<Vec<String>>,
+}
 
 impl Correspondent for Answers {
     fn capabilities(&self) -> Capabilities {
@@ -32,10 +39,43 @@ impl Correspondent for Answers {
                 let answer = query.peer.query("echo").await.map_err(|error| error.fault())?;
                 Ok(Response::new(answer.summary))
             }
+            "told" => {
+                let news = self.news.lock().map(|news| news.clone()).unwrap_or_default();
+                Ok(Response::new("the news").data(json!(news)))
+            }
             // As it came, with what we do not know.
             _ => Ok(Response::new(super::tour::HEARD).data(
                 Json::new(&query.envelope.payload).map_err(|error| Fault::internal(error.to_string()))?,
             )),
+        }
+    }
+    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+        match task.task.as_str() {
+            "refuse" => Err(Fault::not_authorized("not for you")),
+            _ => Ok(Ack::new(true).estimated_ms(20_u64)),
+        }
+    }
+
+    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+        let outcome =
+            |status| Outcome::new(status).outcome(&*task.task).data(json!({"context": task.context}));
+        match task.task.as_str() {
+            "fail" => Ok(outcome(OutcomeStatus::Failed).error(json!(Fault::not_authorized("not for you")))),
+            "partial" => Ok(outcome(OutcomeStatus::Partial)),
+            "break" => Err(Fault::internal("broke")),
+            "wait" => {
+                task.cancelled().await;
+                Err(Fault::of(FaultCode::Cancelled, "as you wish"))
+            }
+            _ => Ok(outcome(OutcomeStatus::Completed)),
+        }
+    }
+
+    async fn notify(&self, news: Received<Notify>) {
+        if Pattern::from("work.*").matches(&news.topic)
+            && let Ok(mut all) = self.news.lock()
+        {
+            all.push(news.topic.clone());
         }
     }
 }

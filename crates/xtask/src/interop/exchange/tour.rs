@@ -1,10 +1,10 @@
 //! What our end asks of the other one, and what it expects: a line of the report for each row.
 
-use super::{dialogue, work};
+use super::{delegate, dialogue, work};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{FaultCode, Status};
+use duologue_agent::exchange::envelope::{FaultCode, Importance, Status};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -26,6 +26,22 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("query, refused", refused(peer).boxed()),
         ("query, refused without an envelope", refused_plainly(peer).boxed()),
         ("query, asked back", asked_back(peer).boxed()),
+        ("query, answered twice", answered(peer, "twice", "once").boxed()),
+        ("query, answered by notification", answered(peer, "by notification", "as a notification").boxed()),
+        ("query, ended by error", ended(peer).boxed()),
+        ("query, late", late(peer).boxed()),
+        ("delegate, result", delegate::finished(peer, "finish").boxed()),
+        ("delegate, failed", delegate::failed(peer).boxed()),
+        ("delegate, partial", delegate::partial(peer).boxed()),
+        ("delegate, ended by error", delegate::broken(peer).boxed()),
+        ("delegate, refused", delegate::refused(peer).boxed()),
+        ("delegate, no report", delegate::unreported(peer).boxed()),
+        ("delegate, result before ack", delegate::finished(peer, "early").boxed()),
+        ("delegate, ack by notification", delegate::finished(peer, "ack by notification").boxed()),
+        ("delegate, ended twice", delegate::finished(peer, "end twice").boxed()),
+        ("cancel", delegate::cancelled(peer).boxed()),
+        ("overloaded", delegate::overloaded(peer).boxed()),
+        ("notify", notify(peer).boxed()),
         ("dialogue, signed", dialogue::signed(peer).boxed()),
         ("dialogue, altered answer", dialogue::altered(peer).boxed()),
         ("dialogue, bargained", dialogue::bargained(peer).boxed()),
@@ -50,7 +66,12 @@ pub(super) fn same<T: PartialEq + Debug>(came: T, expected: T) -> Result<()> {
 }
 
 /// The fault of an answer, with its code, its message and whether to try again.
-fn fault<T: Debug>(answer: Result<T, Error>, code: FaultCode, message: &str, retryable: bool) -> Result<()> {
+pub(super) fn fault<T: Debug>(
+    answer: Result<T, Error>,
+    code: FaultCode,
+    message: &str,
+    retryable: bool,
+) -> Result<()> {
     match answer {
         Err(Error::Fault(fault)) => {
             same((fault.code, fault.message.as_str(), fault.retryable), (code, message, retryable))
@@ -91,4 +112,33 @@ async fn refused_plainly(peer: &PeerAgent) -> Result<()> {
 
 async fn asked_back(peer: &PeerAgent) -> Result<()> {
     same(peer.query("ask back").await?.summary.as_str(), HEARD)
+}
+
+async fn answered(peer: &PeerAgent, question: &str, summary: &str) -> Result<()> {
+    same(peer.query(question).await?.summary.as_str(), summary)
+}
+
+async fn ended(peer: &PeerAgent) -> Result<()> {
+    fault(peer.query("ended").await, FaultCode::Overloaded, "not today", true)
+}
+
+async fn late(peer: &PeerAgent) -> Result<()> {
+    match peer.query("late").deadline(Duration::from_millis(100)).await {
+        Err(Error::Timeout { .. }) => Ok(()),
+        other => Err(format!("{other:?} is not too late").into()),
+    }
+}
+
+async fn notify(peer: &PeerAgent) -> Result<()> {
+    peer.notify("work.build", json!({"green": true})).importance(Importance::High).await?;
+    for topic in ["family.dinner", "work.done"] {
+        peer.notify(topic, json!(null)).await?;
+    }
+    // News and questions need not wait for each other.
+    loop {
+        let told: Vec<String> = peer.query("told").await?.data.ok_or("no data")?.parse()?;
+        if told.last().is_some_and(|last| last == "work.done") {
+            return same(told, vec!["work.build".to_owned(), "work.done".to_owned()]);
+        }
+    }
 }

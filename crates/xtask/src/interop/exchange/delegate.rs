@@ -1,0 +1,82 @@
+//! What our side delegates, and how it ends.
+
+use super::tour::{fault, same};
+use crate::interop::Result;
+use duologue_agent::PeerAgent;
+use duologue_agent::exchange::Error;
+use duologue_agent::exchange::envelope::{AskDelegate, FaultCode, OutcomeStatus};
+use duologue_schema::Members;
+use serde_json::{Value, json};
+
+fn task(peer: &PeerAgent, task: &str) -> AskDelegate {
+    let context: Members = [("room", json!(7))].into_iter().collect();
+    peer.delegate(task).context(context)
+}
+
+/// It is taken on and done; in which order and by how many messages that is said makes no difference.
+pub(super) async fn finished(peer: &PeerAgent, named: &str) -> Result<()> {
+    let delegation = task(peer, named).await?;
+    same(delegation.estimated().map(|estimated| estimated.as_millis()), Some(20))?;
+    let outcome = delegation.result().await?;
+    same((&outcome.status, outcome.outcome.as_str()), (&OutcomeStatus::Completed, named))?;
+    if let Some(data) = &outcome.data {
+        same(data.parse::<Value>()?, json!({"context": {"room": 7}}))?;
+    }
+    same(outcome.fault().is_none(), true)?;
+    // Asked again, it says the same again.
+    same(delegation.result().await?.status, OutcomeStatus::Completed)
+}
+
+pub(super) async fn failed(peer: &PeerAgent) -> Result<()> {
+    let outcome = task(peer, "fail").await?.result().await?;
+    same(outcome.status.clone(), OutcomeStatus::Failed)?;
+    same(outcome.fault().map(|fault| fault.code), Some(FaultCode::NotAuthorized))
+}
+
+pub(super) async fn partial(peer: &PeerAgent) -> Result<()> {
+    same(task(peer, "partial").await?.result().await?.status, OutcomeStatus::Partial)
+}
+
+pub(super) async fn broken(peer: &PeerAgent) -> Result<()> {
+    fault(task(peer, "break").await?.result().await, FaultCode::Internal, "broke", true)
+}
+
+pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
+    match task(peer, "refuse").await {
+        Err(Error::Refused(fault)) => same(
+            (fault.code, fault.message.as_str(), fault.retryable),
+            (FaultCode::NotAuthorized, "not for you", false),
+        ),
+        other => Err(format!("{other:?} is no refusal").into()),
+    }
+}
+
+pub(super) async fn unreported(peer: &PeerAgent) -> Result<()> {
+    match task(peer, "finish").report_back(false).await?.result().await {
+        Err(Error::NoReport) => Ok(()),
+        other => Err(format!("{other:?} was not asked for").into()),
+    }
+}
+
+pub(super) async fn cancelled(peer: &PeerAgent) -> Result<()> {
+    let delegation = task(peer, "wait").await?;
+    same(delegation.cancel("enough").await?.accepted, true)?;
+    fault(delegation.result().await, FaultCode::Cancelled, "as you wish", false)?;
+    same(delegation.cancel("enough").await?.accepted, false)
+}
+
+/// Two tasks are all it takes, and an urgent one above that.
+pub(super) async fn overloaded(peer: &PeerAgent) -> Result<()> {
+    let mut waiting = vec![task(peer, "wait").await?, task(peer, "wait").await?];
+    same(peer.ping().await?.active_tasks, 2)?;
+    fault(task(peer, "finish").await, FaultCode::Overloaded, "no room", true)?;
+    waiting.push(task(peer, "wait").urgent().await?);
+    fault(task(peer, "finish").urgent().await, FaultCode::Overloaded, "no room", true)?;
+    for delegation in &waiting {
+        same(delegation.cancel("enough").await?.accepted, true)?;
+    }
+    for delegation in &waiting {
+        fault(delegation.result().await, FaultCode::Cancelled, "as you wish", false)?;
+    }
+    same(peer.ping().await?.active_tasks, 0)
+}
