@@ -20,14 +20,14 @@
 //!     let wanted = Content::new()
 //!         .domain("automotive.sales")
 //!         .task("getCarDetails")
-//!         .parameters([("make", json!("Toyota")), ("model", json!("Camry"))].into_iter().collect::<duologue_schema::Members>());
+//!         .parameters([("make", json!("Toyota")), ("model", json!("Camry"))]);
 //!     let car = dialogue.request(wanted).await?;
 //!     println!("{}", car.content.natural_language.as_deref().unwrap_or("a car"));
 //!
 //!     let mut offer = dialogue.next().await?;
 //!     while offer.message_type == MessageType::Propose && offer.parameter::<u32>("price") > Some(17_000) {
 //!         let less = Content::from("I can pay 16,000.")
-//!             .parameters([(COUNTER_OFFER, json!({ "price": 16_000 }))].into_iter().collect::<duologue_schema::Members>());
+//!             .parameters([(COUNTER_OFFER, json!({ "price": 16_000 }))]);
 //!         offer = dialogue.reject(less).answer().await?;
 //!     }
 //!     dialogue.accept("Agreed.").await?;
@@ -42,7 +42,6 @@
 //! ```
 //! use duologue_exchange::PeerAgent;
 //! use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor, has_counter_offer};
-//! use duologue_schema::Members;
 //! use duologue_schema::dialogue::{Content, MessageType};
 //! use serde_json::json;
 //!
@@ -52,7 +51,7 @@
 //!
 //! impl Interlocutor for Seller {
 //!     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
-//!         let price = |price: u32| [("price", json!(price))].into_iter().collect::<Members>();
+//!         let price = |price: u32| [("price", json!(price))];
 //!         match message.message_type {
 //!             MessageType::Request if message.task() == "getCarDetails" => {
 //!                 let nested = dialogue.nested(&self.details, "agent://cars.example/details")?;
