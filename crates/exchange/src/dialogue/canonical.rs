@@ -55,27 +55,26 @@ pub enum CanonicalFault {
 
 /// A message on its way to be signed or verified.
 pub(super) struct Signable {
-    /// Its members without `signature`.
-    pub(super) members: Map<String, Value>,
+    /// The message without its `signature`.
+    message: Value,
     /// Its `signature`, if it has any that is not null.
     pub(super) signature: Option<Value>,
-    /// Its canonical form without `signature`.
+    /// The canonical form of the message without its `signature`.
     pub(super) canonical: String,
 }
 
 impl Signable {
     pub(super) fn read(json: &str) -> Result<Self, CanonicalFault> {
-        let Value::Object(mut members) = strict(json)? else { return Err(CanonicalFault::NoObject) };
+        let mut message = strict(json)?;
+        let members = message.as_object_mut().ok_or(CanonicalFault::NoObject)?;
         let signature = members.remove("signature").filter(|signature| !signature.is_null());
-        let message = Value::Object(members);
         let canonical = write(&message)?;
-        let Value::Object(members) = message else { return Err(CanonicalFault::NoObject) };
-        Ok(Signable { members, signature, canonical })
+        Ok(Signable { message, signature, canonical })
     }
 
     /// The text of a member, if it is a text.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        self.members.get(key)?.as_str()
+        self.message.get(key)?.as_str()
     }
 }
 
