@@ -1,0 +1,39 @@
+//! The workflow itself, and the project it is run in.
+
+use std::path::Path;
+
+use duologue_client::PeerAgent;
+use duologue_client::exchange::work::{Context, Paths, Step, Workflow};
+use duologue_client::schema::Members;
+
+/// Whoever validates may send it back to whoever specifies.
+pub(crate) fn workflow(specifier: &PeerAgent, validator: &PeerAgent, project: &Path) -> Workflow {
+    let must_cover = Members::from_iter([("must_cover", serde_json::json!(["wrong password", "offline"]))]);
+    Workflow::new()
+        .step(Step::new("specify", specifier.clone()))
+        .step(Step::new("validate", validator.clone()).params(must_cover).back_to("specify"))
+        .apply_to(project)
+}
+
+/// What it is about.
+pub(crate) fn context() -> Context {
+    Context::new("login", "specify-validate", 1)
+}
+
+/// Where things are, from the root of the project.
+pub(crate) fn paths() -> Paths {
+    Paths::from([
+        ("feature_root", "features/login"),
+        ("request", "requests/login.md"),
+        ("spec", "features/login/spec.md"),
+    ])
+}
+
+/// A project with a request in it.
+pub(crate) fn prepare(project: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(project.join("requests"))?;
+    std::fs::write(
+        project.join("requests/login.md"),
+        "Log in with a password. A wrong password is refused.\n",
+    )
+}
