@@ -6,6 +6,7 @@
 
 mod bench;
 mod cancel;
+mod envelopes;
 mod finding;
 mod handshake;
 mod ids;
@@ -34,6 +35,7 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("turns", turns::CHECKS),
     ("cancel", cancel::CHECKS),
     ("sessions", sessions::CHECKS),
+    ("envelopes", envelopes::CHECKS),
     ("process", process::CHECKS),
     ("stream", stream::CHECKS),
 ];

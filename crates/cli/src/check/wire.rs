@@ -116,6 +116,8 @@ pub(crate) struct Answer {
 pub(crate) struct Refusal {
     pub(crate) code: i64,
     pub(crate) message: String,
+    /// What comes with it; null if nothing does.
+    pub(crate) data: Value,
 }
 
 impl std::fmt::Display for Refusal {
@@ -481,9 +483,13 @@ fn seen(line: &Line) -> Seen {
             outcome: match outcome {
                 Said::Result(result) => Ok(value(Some(result))),
                 Said::Error(error) => {
-                    Err(Refusal { code: error.code.0.into(), message: error.message.into_owned() })
+                    let data = error.data.and_then(|data| data.parse().ok()).unwrap_or_default();
+                    Err(Refusal { code: error.code.0.into(), message: error.message.into_owned(), data })
                 }
-                _ => Err(Refusal { code: 0, message: "neither a result nor a readable error".into() }),
+                _ => {
+                    let message = "neither a result nor a readable error".into();
+                    Err(Refusal { code: 0, message, data: Value::Null })
+                }
             },
         }),
         _ => Seen::Noise,

@@ -1,6 +1,5 @@
 //! `duologue discover`.
 
-use duologue_client::exchange::Exchange;
 use duologue_schema::envelope::Kind;
 
 use crate::commands::{ErrandArgs, block_on};
@@ -19,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, Exchange::new(), async |errand| {
+    block_on(errand::run(&args.errand, async |errand| {
         let peer = errand.peer();
         let told = errand.quick_answer(Kind::Discover, peer.discover()).await?;
         let names = |names: &[String]| names.iter().map(|name| word(name)).collect::<Vec<_>>().join(", ");

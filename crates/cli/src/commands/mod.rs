@@ -13,6 +13,7 @@ use crate::exit::{self, Exit};
 use crate::ui;
 
 mod check;
+mod delegate;
 mod diff;
 mod discover;
 mod mock;
@@ -44,6 +45,7 @@ enum Command {
     Check(check::Args),
     Ping(ping::Args),
     Query(query::Args),
+    Delegate(delegate::Args),
     Discover(discover::Args),
     Mock(mock::Args),
     Schema(schema::Args),
@@ -163,6 +165,7 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Check(args) => check::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Query(args) => query::run(args),
+        Command::Delegate(args) => delegate::run(args),
         Command::Discover(args) => discover::run(args),
         Command::Mock(args) => mock::run(args),
         Command::Schema(args) => schema::run(args),

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use duologue_client::exchange::Exchange;
 use duologue_schema::envelope::Kind;
 
 use crate::commands::{ErrandArgs, block_on};
@@ -22,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, Exchange::new(), async |errand| {
+    block_on(errand::run(&args.errand, async |errand| {
         let start = Instant::now();
         let peer = errand.peer();
         let pong = errand.quick_answer(Kind::Ping, peer.ping()).await?;

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use duologue_client::exchange::Exchange;
-
 use crate::commands::{ErrandArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::run::errand::{self, data, words};
+use crate::run::errand::{self, data, duration, words};
 
 /// Ask an agent a question, as another agent would
 ///
@@ -26,14 +24,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
     /// How long to wait for the answer, such as 2m
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     deadline: Duration,
     #[command(flatten)]
     errand: ErrandArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, Exchange::new(), async |errand| {
+    block_on(errand::run(&args.errand, async |errand| {
         let mut query = errand.in_session().await?.query(&args.question).deadline(args.deadline);
         if let Some(domain) = &args.domain {
             query = query.domain(domain);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use duologue_agent::exchange::dialogue::Dialogues;
 use duologue_agent::rpc::jsonrpsee::RpcModule;
 use duologue_agent::schema::{
     AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, Implementation,
@@ -16,11 +17,12 @@ use duologue_agent::{
     Agent, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
 };
 
-use super::colleague::Colleague;
+use super::colleague::{self, Colleague};
 use super::memory::Memory;
 use super::scenario::Scenario;
 use super::scene::Scene;
 use super::settings::{Settings, modes};
+use super::speaker::Speaker;
 use super::{asking, odd, showing, words};
 
 /// The agent without a model.
@@ -52,7 +54,12 @@ impl Mock {
         module
             .register_method("_duologue.dev/echo", |params, _, _| params.parse::<serde_json::Value>())
             .map_err(Error::other)?;
-        let exchange = Exchange::new().agent_id(Colleague::ID).correspondent(Colleague);
+        let dialogues = Dialogues::new(Colleague::URI).map_err(Error::other)?.handler(Speaker);
+        let exchange = Exchange::new()
+            .agent_id(Colleague::ID)
+            .correspondent(Colleague { pace: self.pace })
+            .work(colleague::work)
+            .dialogue(dialogues);
         Ok(Server::new(self).exchange(exchange).extensions(Extensions::new().merge(module)?))
     }
 
@@ -95,6 +102,7 @@ impl Mock {
             Scenario::Content => showing::content(scene).await?,
             Scenario::Unknown => odd::unknown(scene).await?,
             Scenario::Extension => asking::extension(scene).await?,
+            Scenario::Colleague => asking::colleague(scene).await?,
             Scenario::Markdown => words::markdown(scene).await?,
             Scenario::Unicode => words::unicode(scene).await?,
             Scenario::Hostile => odd::hostile(scene).await?,

@@ -11,6 +11,7 @@ use duologue_agent::{PermissionOption, PermissionOptionKind, Result, Terminal, T
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
+use super::colleague;
 use super::scene::{Scene, is_refusal};
 
 /// The four answers there are.
@@ -188,4 +189,17 @@ pub(super) async fn extension(scene: &Scene<'_>) -> Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+pub(super) async fn colleague(scene: &Scene<'_>) -> Result<()> {
+    let peer = scene.turn.peer_agent();
+    if !peer.offers().speaks_envelopes() {
+        return scene
+            .say("This client does not say that it speaks to agents: no _meta.duologue.envelope.")
+            .await;
+    }
+    for line in colleague::turn_to(&peer).await {
+        scene.say(&line).await?;
+    }
+    Ok(())
 }

@@ -1,32 +1,45 @@
-//! The mock as a colleague: what it says when it is spoken to as one agent speaks to another.
+//! The mock as a colleague: what it says and does when it is spoken to as one agent speaks to another.
 //!
-//! The first word of a question chooses what goes wrong, as the first word of a prompt chooses a scenario.
+//! The first word of a question or a task chooses what becomes of it, as the first word of a prompt chooses
+//! a scenario. A word that is the code of a fault, such as `not_authorized`, ends it with that fault.
 
 use std::time::Duration;
 
+use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::{
-    Capabilities, Correspondent, Fault, FaultCode, Pattern, Query, Received, Response,
+    Ack, Assignment, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Pattern, Query,
+    Received, Response,
 };
-use serde_json::json;
+use duologue_agent::exchange::work::{Artifact, Input, Output, Recommendation};
+use serde_json::{Value, json};
 
 use super::odd::{self, ATTACK};
 
-/// What it knows about: any question of these domains.
+/// What it knows about: any question of these domains and those below.
 const DOMAINS: [&str; 2] = ["family.calendar", "work.build"];
+/// The steps of every task.
+const STEPS: [&str; 3] = ["looked around", "changed something", "tidied up"];
+/// How long it works on what is to be cancelled.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Answers the envelopes of the client.
-pub(super) struct Colleague;
+pub(super) struct Colleague {
+    pub(super) pace: Duration,
+}
 
 impl Colleague {
     /// Its id in envelopes: `mock`, in hexadecimal digits.
     pub(super) const ID: &str = "6d6f636b";
+    /// Its name in dialogues.
+    pub(super) const URI: &str = "agent://duologue.dev/mock";
 }
 
 impl Correspondent for Colleague {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue-mock")
-            .domains(DOMAINS.map(str::to_owned).to_vec())
-            .tools(vec!["echo".to_owned()])
+            .domains(DOMAINS.map(str::to_owned))
+            .channels(["work.build".to_owned()])
+            .tools(["echo".to_owned()])
             .max_concurrent_tasks(2_u32)
             .model("none")
     }
@@ -42,16 +55,83 @@ impl Correspondent for Colleague {
             }
             "crash" => odd::end(),
             "hostile" => {
-                return Ok(Response::new(format!("An answer with {ATTACK} in it.")).data(json!(ATTACK)));
+                let attack = format!("An answer with {ATTACK} in it.");
+                return Ok(Response::new(attack).data(Value::from(ATTACK)));
             }
-            word => {
-                if let Some(code) = fault_code(word) {
-                    return Err(Fault::of(code, "the mock was asked for this error"));
-                }
-            }
+            word => fault_named(word)?,
         }
         Ok(answer(&query))
     }
+
+    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+        match first_word(&task.task) {
+            "refuse" => Err(Fault::not_authorized("the mock does not do that")),
+            "overloaded" => Err(Fault::overloaded("the mock has enough to do")),
+            _ => Ok(Ack::new(true).estimated_ms(millis(self.step() * 3))),
+        }
+    }
+
+    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+        let word = first_word(&task.task);
+        match word {
+            "slow" => {
+                tell(&task, "working until it is cancelled".into()).await?;
+                if tokio::time::timeout(LONG, task.cancelled()).await.is_ok() {
+                    return Err(Fault::of(FaultCode::Cancelled, "the mock stopped as it was told"));
+                }
+            }
+            "colleague" => {
+                for line in turn_to(&task.peer).await {
+                    tell(&task, line.into()).await?;
+                }
+            }
+            "hostile" => tell(&task, format!("News with {ATTACK} in it.").into()).await?,
+            "refuse" | "overloaded" | "crash" | "fail" | "partial" => {}
+            word => fault_named(word)?,
+        }
+        for (number, step) in (1..).zip(STEPS) {
+            let stopped = tokio::time::timeout(self.step(), task.cancelled()).await.is_ok();
+            if stopped {
+                return Err(Fault::of(FaultCode::Cancelled, "the mock stopped between two steps"));
+            }
+            match (word, number) {
+                ("crash", 2) => {
+                    // What was told is to arrive.
+                    let _ = task.peer.rpc().flush().await;
+                    odd::end();
+                }
+                ("fail", 2) => {
+                    let fault = Fault::internal("the mock was asked to fail");
+                    return Ok(Outcome::new(OutcomeStatus::Failed)
+                        .outcome(format!("Nothing came of it: {}", task.task))
+                        .error(json!({ "code": fault.code, "message": fault.message, "retryable": false })));
+                }
+                ("partial", 3) => {
+                    return Ok(Outcome::new(OutcomeStatus::Partial)
+                        .outcome(format!("Two of three steps are done: {}", task.task))
+                        .data(json!({ "steps": 2 })));
+                }
+                _ => tell(&task, format!("{number} of 3: {step}").into()).await?,
+            }
+        }
+        let outcome = match word {
+            "hostile" => format!("A result with {ATTACK} in it."),
+            _ => format!("Done: {}", task.task),
+        };
+        let data = json!({ "steps": 3, "urgent": task.is_urgent(), "context": task.context });
+        Ok(Outcome::new(OutcomeStatus::Completed).outcome(outcome).data(data))
+    }
+}
+
+impl Colleague {
+    /// How long a step of a task takes.
+    fn step(&self) -> Duration {
+        self.pace * 10
+    }
+}
+
+async fn tell(task: &Assignment, news: Value) -> Result<(), Fault> {
+    task.progress(news).await.map_err(|error| error.fault())
 }
 
 /// Says the question back, cut to as many words as tokens were allowed.
@@ -67,17 +147,62 @@ fn answer(query: &Query) -> Response {
         .truncated(kept < words.len())
 }
 
+/// Turns to the client as to an agent, and says what came of it.
+pub(super) async fn turn_to(peer: &PeerAgent) -> Vec<String> {
+    let pong = match peer.ping().await {
+        Ok(pong) => format!("You are {}.", pong.status),
+        Err(error) => format!("You do not say how you are: {error}."),
+    };
+    let discovered = match peer.discover().await {
+        Ok(told) => format!("Your name is {:?}.", told.agent_name),
+        Err(error) => format!("You do not say what you can do: {error}."),
+    };
+    let notified = match peer.notify("work.build", json!({ "build": "green" })).await {
+        Ok(_) => "I sent you news of work.build.".to_owned(),
+        Err(error) => format!("I have news you cannot get: {error}."),
+    };
+    let question = "What should an agent know about you?";
+    let answered = match peer.query(question).deadline(Duration::from_secs(10)).await {
+        Ok(answer) => format!("You answered: {}", answer.summary),
+        Err(error) => format!("You do not answer questions: {error}."),
+    };
+    vec![pong, discovered, notified, answered]
+}
+
+/// Does the work order `specify`. Others fail, or ask for a person.
+pub(super) async fn work(input: Input) -> Result<Output, Fault> {
+    let feature = &input.context.feature_id;
+    let done = |success, summary: &str, recommendation| Output::new(success, summary, [], recommendation);
+    match input.task.action.as_str() {
+        "specify" => {
+            let spec = format!("# {feature}\n\nIt does what its name says.\n");
+            let artifact = Artifact::create("spec.md", spec);
+            let summary = "Wrote a specification.";
+            Ok(Output::new(true, summary, [artifact], Recommendation::Proceed))
+        }
+        "fail" => Ok(done(false, "The mock was asked to fail.", Recommendation::Retry)),
+        "escalate" => Ok(done(false, "A person has to decide.", Recommendation::Escalate)),
+        _ => Err(Fault::of(FaultCode::InvalidParameter, "the mock does specify, fail and escalate")),
+    }
+}
+
 fn knows(domain: &str) -> bool {
     let within = |known: &str| Pattern::from(format!("{known}.*")).matches(domain);
     DOMAINS.iter().any(|known| domain == *known || within(known))
 }
 
-pub(super) fn first_word(text: &str) -> &str {
+fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
-/// The code of this name, if there is one.
-pub(super) fn fault_code(word: &str) -> Option<FaultCode> {
-    let code = FaultCode::from(word);
-    (!matches!(code, FaultCode::Unknown(_))).then_some(code)
+/// The fault whose code the word is, if it is one.
+fn fault_named(word: &str) -> Result<(), Fault> {
+    match FaultCode::from(word) {
+        FaultCode::Unknown(_) => Ok(()),
+        code => Err(Fault::of(code, "the mock was asked for this error")),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

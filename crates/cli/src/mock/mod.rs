@@ -11,6 +11,7 @@ mod scenario;
 mod scene;
 mod settings;
 mod showing;
+mod speaker;
 mod words;
 
 pub(crate) use agent::Mock;

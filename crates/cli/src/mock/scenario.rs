@@ -44,6 +44,8 @@ pub(crate) enum Scenario {
     Unknown,
     /// Asks and notifies with methods beyond the protocol
     Extension,
+    /// Turns to the client as to another agent, if the client says that it is one
+    Colleague,
     /// A long answer in Markdown
     Markdown,
     /// Wide, joined and combining characters

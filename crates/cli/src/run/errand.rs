@@ -12,8 +12,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anstyle::Style;
+use duologue_client::exchange::envelope::{Capabilities, Correspondent, Subscription};
 use duologue_client::exchange::{self, Exchange, PeerAgent};
-use duologue_client::{Client, Connection, Error as ClientError};
+use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
 use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload, VERSION};
 use serde::Serialize;
@@ -28,24 +29,38 @@ use crate::ui::{DIM, json_line, printable_json};
 
 /// An agent that speaks envelopes, and what is wanted of it.
 pub(crate) struct Errand<'a> {
-    talk: &'a mut Talk,
+    pub(super) talk: &'a mut Talk,
     args: &'a TalkArgs,
     agent: &'a Connection,
+    /// What it was asked in, as long as the errand lasts.
+    session: Option<Session>,
+    /// What it tells without being asked.
+    pub(super) news: Subscription,
     json: bool,
+}
+
+/// Who we are to the agent. Nobody is there to answer its questions.
+struct Caller;
+
+impl Correspondent for Caller {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("duologue")
+    }
 }
 
 /// Runs an errand to its end.
 pub(crate) async fn run(
     args: &ErrandArgs,
-    exchange: Exchange,
     errand: impl AsyncFnOnce(&mut Errand<'_>) -> Result<Exit, Stop>,
 ) -> Result<Exit> {
     let converse = async |talk: &mut Talk, agent: &Connection| {
         require_envelopes(&args.talk, agent)?;
-        errand(&mut Errand { talk, args: &args.talk, agent, json: args.json }).await
+        let news = agent.peer_agent().subscribe("*");
+        let json = args.json;
+        errand(&mut Errand { talk, args: &args.talk, agent, session: None, news, json }).await
     };
     // It lends the agent nothing: no files, no programs, no permission.
-    let client = |_| Ok(Client::new(()).exchange(exchange));
+    let client = |_| Ok(Client::new(()).exchange(Exchange::new().correspondent(Caller)));
     let done = Talk::hold(&args.talk, Output::words(), false, client, converse).await;
     if let Err(error) = &done
         && args.json
@@ -84,7 +99,13 @@ impl Errand<'_> {
 
     /// The agent, in a new session.
     pub(crate) async fn in_session(&mut self) -> Result<PeerAgent, Stop> {
-        Ok(self.talk.open(self.args, self.agent).await?.peer_agent())
+        let session = self.talk.open(self.args, self.agent).await?;
+        Ok(self.session.insert(session).peer_agent())
+    }
+
+    /// How long the agent may take for what has no deadline of its own.
+    pub(super) fn patience(&self) -> Duration {
+        self.args.patience()
     }
 
     /// Waits for an answer that has a deadline of its own.
@@ -101,7 +122,7 @@ impl Errand<'_> {
         kind: Kind,
         work: impl Future<Output = exchange::Result<T>>,
     ) -> Result<T, Stop> {
-        let after = self.args.patience();
+        let after = self.patience();
         let work = pin!(work);
         self.answer(async {
             let timeout = |_| Err(exchange::Error::Timeout { kind, after });
@@ -118,6 +139,11 @@ impl Errand<'_> {
         let mut stdout = io::stdout().lock();
         words.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
         Ok(stdout.flush()?)
+    }
+
+    /// Prints a message of the agent on the way to its last one: as JSON, or in words beside the answer.
+    pub(super) fn tell<P: Payload>(&mut self, payload: &P, words: impl FnOnce() -> String) -> Result<()> {
+        if self.json { print(payload) } else { self.note(&words()) }
     }
 
     /// Says something of our own, beside what the agent says. Not with JSON, which has it all.
@@ -143,7 +169,7 @@ fn fault(error: &Error) -> Fault {
 }
 
 /// What the other agent answers stays as it is; how the agent ended is what the SDK knows best.
-fn to_error(error: exchange::Error) -> Error {
+pub(super) fn to_error(error: exchange::Error) -> Error {
     match error {
         exchange::Error::Connection(error) => Error::Agent(error.into()),
         error => Error::Exchange(error),
@@ -174,8 +200,14 @@ pub(crate) fn data(value: &Json) -> String {
     printable_json(&serde_json::to_string(value).unwrap_or_default()).into_owned()
 }
 
+/// A time on the command line, such as `30s`.
+pub(crate) fn duration(text: &str) -> std::result::Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "a time is written as 500ms, 30s or 2m".into())
+}
+
 /// A time without what nobody wants to know of it.
 pub(crate) fn time(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    humantime::format_duration(Duration::from_millis(millis)).to_string()
+    // Nothing takes no time at all.
+    humantime::format_duration(Duration::from_millis(millis.max(1))).to_string()
 }

@@ -1,0 +1,24 @@
+//! The mock in dialogues: it says back what it is told.
+
+use duologue_agent::exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
+use duologue_agent::schema::dialogue::MessageType;
+
+/// Answers every message that wants an answer.
+pub(super) struct Speaker;
+
+impl Interlocutor for Speaker {
+    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+        let said = message.content.natural_language.as_deref().unwrap_or_default();
+        match message.message_type {
+            MessageType::Request | MessageType::Query => {
+                let mut content = message.content.clone();
+                content.natural_language = Some(format!("You said: {said}"));
+                dialogue.respond(content).await?;
+            }
+            MessageType::Propose => drop(dialogue.accept("Agreed.").await?),
+            MessageType::Inform => drop(dialogue.confirm("I see.").await?),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! A task in the hands of another agent, from here: news of it, its result, and asking for its end.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_client::exchange;
+use duologue_client::exchange::envelope::{
+    AskDelegate, Delegation, Lagged, Notify, Outcome, PROGRESS, Received, Subscription,
+};
+use duologue_schema::envelope::{Ack, Kind, OutcomeStatus};
+use tokio::time::Instant;
+
+use super::errand::{Errand, data, time, to_error, word, words};
+use super::talk::{Step, Stop};
+use crate::exit::Exit;
+use crate::signals::Signal;
+
+/// How long an agent may take to end what it was asked to cancel.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// News, or that some were lost.
+type Told = Result<Arc<Received<Notify>>, Lagged>;
+
+/// What comes of waiting for the end of a task.
+enum Next {
+    News(Told),
+    /// It has taken as long as it may.
+    Late,
+    /// The answer to our cancellation.
+    Ack(exchange::Result<Ack>),
+    /// It should have ended by now.
+    Ignored,
+    End(exchange::Result<Outcome>),
+}
+
+type Cancelling<'a> = Pin<Box<dyn Future<Output = exchange::Result<Ack>> + Send + 'a>>;
+
+impl Errand<'_> {
+    /// Hands a task over.
+    pub(crate) async fn delegated(&mut self, task: AskDelegate) -> Result<Delegation, Stop> {
+        let patience = self.patience();
+        let task = self.answer(task.ack_timeout(patience).into_future()).await?;
+        let mut ack = Ack::new(true);
+        ack.estimated_ms = task.estimated().map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        self.tell(&ack, || match task.estimated() {
+            Some(estimated) => format!("accepted, takes about {}", time(estimated)),
+            None => "accepted".to_owned(),
+        })?;
+        Ok(task)
+    }
+
+    /// Shows what the agent says about the task until it ends. It is cancelled after a time, or when the
+    /// user wants that.
+    pub(crate) async fn result(
+        &mut self,
+        task: &Delegation,
+        cancel_after: Option<Duration>,
+    ) -> Result<Exit, Stop> {
+        let mut progress = task.progress();
+        let mut late = cancel_after.map(|after| Instant::now() + after);
+        let mut cancelling: Option<Cancelling<'_>> = None;
+        let mut until: Option<Instant> = None;
+        let mut interrupted = false;
+        let outcome = loop {
+            let next = next(task, &mut progress, &mut self.news, late, &mut cancelling, until);
+            let reason = match self.talk.attend(next, false).await? {
+                Step::Done(Next::News(news)) => {
+                    self.news(news)?;
+                    continue;
+                }
+                Step::Done(Next::Ack(ack)) => {
+                    cancelling = None;
+                    match ack {
+                        Ok(ack) if ack.accepted => {}
+                        Ok(ack) => {
+                            let fault = ack.error.map(|fault| fault.to_string());
+                            let why = ack.reason.or(fault).unwrap_or_else(|| "it does not say why".into());
+                            self.note(&format!("the agent does not cancel: {why}"))?;
+                            // It will end when it ends; the user need not wait for that.
+                            until = until.filter(|_| interrupted);
+                        }
+                        Err(error) => {
+                            self.note(&format!("it is not known whether the agent cancels: {error}"))?
+                        }
+                    }
+                    continue;
+                }
+                Step::Done(Next::End(outcome)) => break outcome,
+                Step::Done(Next::Ignored) if interrupted => {
+                    self.note("the agent does not end what it was asked to cancel")?;
+                    return Err(Stop::Left(Signal::Interrupt));
+                }
+                Step::Done(Next::Ignored) => {
+                    break Err(exchange::Error::Timeout { kind: Kind::Result, after: PATIENCE });
+                }
+                Step::Done(Next::Late) => {
+                    late = None;
+                    "it takes too long"
+                }
+                Step::Interrupt if interrupted => return Err(Stop::Left(Signal::Interrupt)),
+                Step::Interrupt => {
+                    interrupted = true;
+                    late = None;
+                    "the user cancelled"
+                }
+                Step::Line(_) => continue,
+            };
+            self.note(if interrupted { "cancelling; Ctrl-C again leaves" } else { "cancelling" })?;
+            until = Some(Instant::now() + PATIENCE);
+            if cancelling.is_none() {
+                cancelling = Some(Box::pin(task.cancel(reason)));
+            }
+        };
+        let exit = self.outcome(outcome);
+        if interrupted {
+            // It was told that it was cancelled; how the agent saw that has been shown.
+            if let Err(Stop::Failed(error)) = exit {
+                self.note(&error.to_string())?;
+            }
+            return Ok(Exit::Signal(Signal::Interrupt));
+        }
+        exit
+    }
+
+    fn news(&mut self, news: Told) -> crate::error::Result<()> {
+        match news {
+            Ok(news) => {
+                let said = news.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
+                let said: String = said.unwrap_or_default();
+                let payload = &news.envelope.payload;
+                self.tell(payload, || match news.topic.as_str() {
+                    PROGRESS => said,
+                    topic => format!("{topic}: {said}"),
+                })
+            }
+            Err(lagged) => self.note(&lagged.to_string()),
+        }
+    }
+
+    fn outcome(&mut self, outcome: exchange::Result<Outcome>) -> Result<Exit, Stop> {
+        let outcome = outcome.map_err(to_error)?;
+        let said = Some(words(&outcome.outcome)).filter(|said| !said.is_empty());
+        let lines: Vec<_> = said.into_iter().chain(outcome.data.as_ref().map(data)).collect();
+        self.say(&outcome, &lines)?;
+        if outcome.status == OutcomeStatus::Completed {
+            return Ok(Exit::Ok);
+        }
+        let why = outcome.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
+        self.note(&format!("{}{why}", word(outcome.status.as_str())))?;
+        Ok(Exit::Found)
+    }
+}
+
+/// Waits for whatever comes first. News come before the end that they led to.
+async fn next(
+    task: &Delegation,
+    progress: &mut Subscription,
+    others: &mut Subscription,
+    late: Option<Instant>,
+    cancelling: &mut Option<Cancelling<'_>>,
+    until: Option<Instant>,
+) -> Next {
+    let end = pin!(async {
+        loop {
+            match progress.next().await {
+                Some(news) => break Next::News(news),
+                None => break Next::End(task.result().await),
+            }
+        }
+    });
+    tokio::select! {
+        biased;
+        next = end => next,
+        Some(news) = unrelated(task, others) => Next::News(news),
+        ack = answered(cancelling) => Next::Ack(ack),
+        () = at(late) => Next::Late,
+        () = at(until) => Next::Ignored,
+    }
+}
+
+/// News that is not of this task.
+async fn unrelated(task: &Delegation, news: &mut Subscription) -> Option<Told> {
+    loop {
+        match news.next().await? {
+            Ok(news) if news.envelope.reference.as_ref() == Some(task.id()) => {}
+            told => return Some(told),
+        }
+    }
+}
+
+async fn answered(cancelling: &mut Option<Cancelling<'_>>) -> exchange::Result<Ack> {
+    match cancelling {
+        Some(cancelling) => cancelling.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
