@@ -39,7 +39,10 @@ fn table(name: &str, payloads: &[&str]) -> String {
                 assert_eq!(serde_json::from_str::<Value>(spelled).unwrap(), value["payload"]);
                 format!("{payload}\n  -> {spelled}\n")
             }
-            Err(error) => format!("{payload}\n  -> error: {error}\n"),
+            Err(error) => {
+                let reason = error.split(" at line ").next().unwrap();
+                format!("{payload}\n  -> error: {reason}\n")
+            }
         }
     };
     payloads.iter().map(line).collect()
@@ -151,9 +154,15 @@ fn what_an_envelope_may_leave_out() {
     let later: Envelope =
         serde_json::from_str(r#"{"v":2,"id":"e","from":"a","to":"b","ts":1,"kind":"ping"}"#).unwrap();
     assert_eq!(later.v, 2, "whether it is spoken is for others to say");
-    for wrong in ["[]", "null", "7", r#"["e"]"#] {
+    for wrong in ["[]", "null", "7", r#"[1,"e","a","b",1,"ping",null,{}]"#] {
         assert!(serde_json::from_str::<Envelope>(wrong).is_err(), "{wrong}");
     }
+    let text = serde_json::to_string(&envelope).unwrap();
+    assert!(serde_json::from_str::<Reply>(&format!("[{text},null]")).is_err(), "members have names");
+    let carried: Carried =
+        serde_json::from_str(&format!(r#"{{"_meta":7,"later":[],"envelope":{text},"sessionId":null}}"#))
+            .unwrap();
+    assert_eq!(carried, Carried::new(None, envelope), "what is malformed beside it costs nothing");
 }
 
 #[test]
@@ -181,17 +190,17 @@ fn what_a_payload_says_beyond_its_fields_is_kept() {
     {"question":"Who?","mood":{"tone":"kind","n":1.50},"max_tokens":0}
       -> {"question":"Who?","max_tokens":0,"mood":{"tone":"kind","n":1.50}}
     {"mood":1}
-      -> error: missing field `question` at line 1 column 10
+      -> error: missing field `question`
     {"question":7}
-      -> error: invalid type: integer `7`, expected a string at line 1 column 13
+      -> error: invalid type: integer `7`, expected a string
     {"question":"Who?","deadline_ms":-1}
-      -> error: invalid value: integer `-1`, expected u64 at line 1 column 35
+      -> error: invalid value: integer `-1`, expected u64
     {"question":"Who?","domain":null,"deadline_ms":null}
       -> {"question":"Who?","max_tokens":0}
     null
-      -> error: missing field `question` at line 1 column 4
+      -> error: missing field `question`
     ["Who?"]
-      -> error: invalid type: sequence, expected an object at line 1 column 1
+      -> error: invalid type: sequence, expected an object
     "#);
     assert_snapshot!(table("PingEnvelope", &["null", "{}", r#"{"nonce":"n"}"#, "7"]), @r#"
     null
@@ -201,7 +210,7 @@ fn what_a_payload_says_beyond_its_fields_is_kept() {
     {"nonce":"n"}
       -> {"nonce":"n"}
     7
-      -> error: invalid type: integer `7`, expected an object at line 1 column 1
+      -> error: invalid type: integer `7`, expected an object
     "#);
 }
 
@@ -215,7 +224,7 @@ fn what_is_left_out_has_a_default() {
     {"topic":"t"}
       -> {"topic":"t","importance":"medium"}
     {"data":1}
-      -> error: missing field `topic` at line 1 column 10
+      -> error: missing field `topic`
     "#);
     assert_snapshot!(table("CapabilitiesEnvelope", &[r#"{"agent_name":"n"}"#]), @r#"
     {"agent_name":"n"}
@@ -225,7 +234,7 @@ fn what_is_left_out_has_a_default() {
     {"status":"asleep"}
       -> {"status":"asleep","uptime_secs":0,"active_tasks":0,"agent_name":""}
     {}
-      -> error: missing field `status` at line 1 column 2
+      -> error: missing field `status`
     "#);
     let silent: Delegate = serde_json::from_str(r#"{"task":"t"}"#).unwrap();
     assert!(silent.wants_report());

@@ -6,12 +6,12 @@
 mod fault;
 mod payload;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
 
 use crate::ids::ids;
 use crate::v1::methods::params_fault;
+use crate::wire::{ReadFields, lenient, read_struct, required};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
 pub use fault::{Fault, FaultCode};
@@ -58,7 +58,13 @@ pub struct Envelope<P = Json> {
 impl<P: Payload> Envelope<P> {
     /// An envelope around `payload`.
     #[must_use]
-    pub fn new(id: impl Into<EnvelopeId>, from: impl Into<AgentId>, to: impl Into<AgentId>, ts: u64, payload: P) -> Self {
+    pub fn new(
+        id: impl Into<EnvelopeId>,
+        from: impl Into<AgentId>,
+        to: impl Into<AgentId>,
+        ts: u64,
+        payload: P,
+    ) -> Self {
         let (id, from, to) = (id.into(), from.into(), to.into());
         Envelope { v: VERSION, id, from, to, ts, kind: P::KIND, reference: None, payload }
     }
@@ -90,24 +96,56 @@ impl Envelope {
     }
 }
 
+impl<P: DeserializeOwned> ReadFields for Envelope<P> {
+    type Slots = (
+        Option<Option<u32>>,
+        Option<EnvelopeId>,
+        Option<AgentId>,
+        Option<AgentId>,
+        Option<u64>,
+        Option<Kind>,
+        Option<Option<EnvelopeId>>,
+        Option<P>,
+    );
+
+    fn read<'de, A: MapAccess<'de>>(
+        slots: &mut Self::Slots,
+        key: &str,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        match key {
+            "v" => slots.0 = Some(map.next_value()?),
+            "id" => slots.1 = Some(map.next_value()?),
+            "from" => slots.2 = Some(map.next_value()?),
+            "to" => slots.3 = Some(map.next_value()?),
+            "ts" => slots.4 = Some(map.next_value()?),
+            "kind" => slots.5 = Some(map.next_value()?),
+            "ref" => slots.6 = Some(map.next_value()?),
+            "payload" => slots.7 = Some(map.next_value()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish<E: serde::de::Error>(
+        (v, id, from, to, ts, kind, reference, payload): Self::Slots,
+    ) -> Result<Self, E> {
+        Ok(Envelope {
+            v: v.flatten().unwrap_or(VERSION),
+            id: required(id, "id")?,
+            from: required(from, "from")?,
+            to: required(to, "to")?,
+            ts: required(ts, "ts")?,
+            kind: required(kind, "kind")?,
+            reference: reference.flatten(),
+            payload: payload.map_or_else(|| serde_json::from_str("null"), Ok).map_err(E::custom)?,
+        })
+    }
+}
+
 impl<'de, P: DeserializeOwned> Deserialize<'de> for Envelope<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Raw {
-            v: Option<u32>,
-            id: EnvelopeId,
-            from: AgentId,
-            to: AgentId,
-            ts: u64,
-            kind: Kind,
-            #[serde(rename = "ref")]
-            reference: Option<EnvelopeId>,
-            payload: Option<Box<RawValue>>,
-        }
-        let Raw { v, id, from, to, ts, kind, reference, payload } = Raw::deserialize(deserializer)?;
-        let payload = serde_json::from_str(payload.as_deref().map_or("null", RawValue::get))
-            .map_err(serde::de::Error::custom)?;
-        Ok(Envelope { v: v.unwrap_or(VERSION), id, from, to, ts, kind, reference, payload })
+        read_struct(deserializer)
     }
 }
 
@@ -129,17 +167,17 @@ pub trait Ask: Payload {
 pub trait Tell: Payload {}
 
 /// The params of `_session/<kind>`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "P: Serialize + DeserializeOwned")]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Carried<P = Json> {
     /// The session it is sent in. `ping` and `discover` need none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The message.
     pub envelope: Envelope<P>,
     /// Extension data.
-    #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
 }
 
@@ -151,15 +189,42 @@ impl<P> Carried<P> {
     }
 }
 
+impl<P: DeserializeOwned> ReadFields for Carried<P> {
+    type Slots = (Option<Option<SessionId>>, Option<Envelope<P>>, Option<Meta>);
+
+    fn read<'de, A: MapAccess<'de>>(
+        slots: &mut Self::Slots,
+        key: &str,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        match key {
+            "sessionId" => slots.0 = Some(map.next_value()?),
+            "envelope" => slots.1 = Some(map.next_value()?),
+            "_meta" => slots.2 = lenient(map)?.ok(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish<E: serde::de::Error>((session_id, envelope, meta): Self::Slots) -> Result<Self, E> {
+        Ok(Carried { session_id: session_id.flatten(), envelope: required(envelope, "envelope")?, meta })
+    }
+}
+
+impl<'de, P: DeserializeOwned> Deserialize<'de> for Carried<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_struct(deserializer)
+    }
+}
+
 /// The result of `_session/<kind>`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(bound = "P: Serialize + DeserializeOwned")]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Reply<P = Json> {
     /// The answer.
     pub envelope: Envelope<P>,
     /// Extension data.
-    #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
 }
 
@@ -168,6 +233,33 @@ impl<P> Reply<P> {
     #[must_use]
     pub fn new(envelope: Envelope<P>) -> Self {
         Reply { envelope, meta: None }
+    }
+}
+
+impl<P: DeserializeOwned> ReadFields for Reply<P> {
+    type Slots = (Option<Envelope<P>>, Option<Meta>);
+
+    fn read<'de, A: MapAccess<'de>>(
+        slots: &mut Self::Slots,
+        key: &str,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        match key {
+            "envelope" => slots.0 = Some(map.next_value()?),
+            "_meta" => slots.1 = lenient(map)?.ok(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish<E: serde::de::Error>((envelope, meta): Self::Slots) -> Result<Self, E> {
+        Ok(Reply { envelope: required(envelope, "envelope")?, meta })
+    }
+}
+
+impl<'de, P: DeserializeOwned> Deserialize<'de> for Reply<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_struct(deserializer)
     }
 }
 
