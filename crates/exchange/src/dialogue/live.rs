@@ -19,7 +19,7 @@ use super::heard::Heard;
 use super::moves::settles;
 use super::rooms::Key;
 use super::send::Draft;
-use super::state::{Arrival, Event, Track};
+use super::state::{Arrival, Event, Track, refused};
 use crate::PeerAgent;
 
 /// Locks; what is guarded is always left whole.
@@ -132,7 +132,7 @@ impl Live {
     pub(crate) fn arrive(self: &Arc<Self>, heard: Heard) -> Arrival {
         let mut inner = lock(&self.inner);
         if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
-            return Arrival::Refused(Box::new(ErrorContent::of(Code::NotFound, over.to_string())));
+            return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
         let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
         self.apply(&mut inner, events);

@@ -13,6 +13,8 @@ pub(crate) fn read<T: DeserializeOwned>(members: &Members) -> serde_json::Result
     Json::new(members)?.parse()
 }
 
+/// The form of the parameters in messages of these types, or of all.
+type Form = (Vec<MessageType>, Check);
 type Check = Arc<dyn Fn(&Members) -> serde_json::Result<()> + Send + Sync>;
 
 /// The forms that parameters have. A message whose parameters do not fit is refused, with a sentence that names
@@ -34,7 +36,7 @@ type Check = Arc<dyn Fn(&Members) -> serde_json::Result<()> + Send + Sync>;
 /// ```
 #[derive(Clone, Default)]
 pub struct Parameters {
-    checks: HashMap<(String, String), Vec<(Vec<MessageType>, Check)>>,
+    checks: HashMap<(String, String), Vec<Form>>,
 }
 
 impl Parameters {

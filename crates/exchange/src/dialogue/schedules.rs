@@ -304,8 +304,8 @@ proptest! {
             way.insert((now + delays.next().unwrap(), number), flight);
         };
         loop {
-            for at in 0..2 {
-                if let Some(message) = sides[at].speak() {
+            for (at, side) in sides.iter_mut().enumerate() {
+                if let Some(message) = side.speak() {
                     for copy in 0..=u64::from(message.interaction_step % 3 == 0) {
                         send(&mut way, now + copy, Flight::Message(1 - at, message.clone()));
                     }

@@ -14,7 +14,7 @@ use super::dialogues::Dialogues;
 use super::handler;
 use super::heard::Heard;
 use super::live::{Above, Live, lock, new_id, timestamp};
-use super::state::{Arrival, object};
+use super::state::{Arrival, object, refused};
 use super::verify::Verdict;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
@@ -47,7 +47,7 @@ pub(crate) fn request(
         Ok(receipt) => DialogueResponse::taken(receipt),
         Err(error) => {
             tracing::info!(code = %error.error_code, why = error.error_message, "a dialogue message was refused");
-            DialogueResponse::refused(refusal(dialogues, &message, error))
+            DialogueResponse::refused(refusal(dialogues, &message, *error))
         }
     };
     responder.respond(Ok(answer));
@@ -55,11 +55,11 @@ pub(crate) fn request(
 }
 
 /// Takes a message, or says why not.
-fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Receipt, ErrorContent> {
-    let about = |error: ErrorContent| error.about(json);
+fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Receipt, Box<ErrorContent>> {
+    let about = |error: Box<ErrorContent>| Box::new(error.about(json));
     let verdict = dialogues.verifier.verify(json, SystemTime::now()).map_err(|refusal| {
         tracing::warn!(%refusal, "a dialogue message was not let in");
-        refusal.content(json)
+        Box::new(refusal.content(json))
     })?;
     let verified = match verdict {
         Verdict::New(verified) => verified,
@@ -68,9 +68,7 @@ fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Rec
             let key = (peer.link.line.id, receipt.session_id.clone());
             return match lock(&dialogues.rooms).get(&key) {
                 Some(_) => Ok(receipt),
-                None => {
-                    Err(about(ErrorContent::of(Code::Conflict, "this message was taken before, elsewhere")))
-                }
+                None => Err(about(refused(Code::Conflict, "this message was taken before, elsewhere"))),
             };
         }
     };
@@ -95,31 +93,32 @@ fn arrive(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
     heard: Heard,
-) -> Result<Option<ReceiptStatus>, ErrorContent> {
+) -> Result<Option<ReceiptStatus>, Box<ErrorContent>> {
     dialogues.parameters.check(&heard).map_err(|bad| {
         let details = object(serde_json::json!({ "task": bad.task }));
-        ErrorContent::of(Code::InvalidParameter, bad.to_string()).details(details)
+        Box::new(ErrorContent::of(Code::InvalidParameter, bad.to_string()).details(details))
     })?;
     let live = find(dialogues, peer, &heard)?;
     match live.arrive(heard) {
         Arrival::Delivered => Ok(Some(ReceiptStatus::Delivered)),
         Arrival::Held => Ok(Some(ReceiptStatus::Held)),
         Arrival::Duplicate => Ok(None),
-        Arrival::Refused(error) => Err(*error),
+        Arrival::Refused(error) => Err(error),
     }
 }
 
 /// The dialogue of a message: one that goes on, or a new one.
-fn find(dialogues: &Arc<Dialogues>, peer: &PeerAgent, message: &Message) -> Result<Arc<Live>, ErrorContent> {
+fn find(
+    dialogues: &Arc<Dialogues>,
+    peer: &PeerAgent,
+    message: &Message,
+) -> Result<Arc<Live>, Box<ErrorContent>> {
     let key = (peer.link.line.id, message.session_id.clone());
     if let Some(live) = lock(&dialogues.rooms).get(&key) {
         return Ok(live);
     }
     if dialogues.handler.is_none() {
-        return Err(ErrorContent::of(
-            Code::NotFound,
-            "there is no such dialogue, and nobody here takes new ones",
-        ));
+        return Err(refused(Code::NotFound, "there is no such dialogue, and nobody here takes new ones"));
     }
     let metadata = &message.metadata;
     let above = metadata.parent_session_id.clone().map(|session| Above {
@@ -131,7 +130,7 @@ fn find(dialogues: &Arc<Dialogues>, peer: &PeerAgent, message: &Message) -> Resu
         metadata.correlation_id.clone().unwrap_or_else(|| message.session_id.as_str().to_owned());
     let (id, other) = (message.session_id.clone(), message.sender_id.clone());
     let live = Live::new(dialogues.clone(), peer.clone(), id, other, above, correlation, true);
-    live.enter().map_err(|full| ErrorContent::of(Code::Overloaded, full.to_string()))?;
+    live.enter().map_err(|full| refused(Code::Overloaded, full.to_string()))?;
     Ok(live)
 }
 

@@ -104,7 +104,7 @@ impl Track {
     pub(crate) fn arrive(&mut self, heard: Heard, now: Duration) -> (Arrival, Vec<Event>) {
         let mut events = Vec::new();
         let verdict = self.admit(heard, now, &mut events);
-        (verdict.unwrap_or_else(|error| Arrival::Refused(Box::new(error))), events)
+        (verdict.unwrap_or_else(Arrival::Refused), events)
     }
 
     fn admit(
@@ -112,11 +112,11 @@ impl Track {
         heard: Heard,
         now: Duration,
         events: &mut Vec<Event>,
-    ) -> Result<Arrival, ErrorContent> {
+    ) -> Result<Arrival, Box<ErrorContent>> {
         let message = &heard.message;
         if message.sender_id != self.other || message.recipient_id != self.own {
             let text = format!("this dialogue is between {} and {}", self.other, self.own);
-            return Err(ErrorContent::of(Code::Unauthorized, text));
+            return Err(refused(Code::Unauthorized, text));
         }
         let early = self.early.values().find(|early| early.heard.message_id == message.message_id);
         let known = match early {
@@ -126,7 +126,7 @@ impl Track {
         match known {
             Some(true) => return Ok(Arrival::Duplicate),
             Some(false) => {
-                return Err(ErrorContent::of(Code::Conflict, "another message had this message_id"));
+                return Err(refused(Code::Conflict, "another message had this message_id"));
             }
             None => {}
         }
@@ -137,9 +137,9 @@ impl Track {
         if step <= self.their_step || self.early.values().any(|early| early.heard.interaction_step == step) {
             let text = format!("you have used or passed step {step}; the next one is {}", self.next_step());
             let details = json!({ "next_step": self.next_step() });
-            return Err(ErrorContent::of(Code::Conflict, text).details(object(details)));
+            return Err(Box::new(ErrorContent::of(Code::Conflict, text).details(object(details))));
         }
-        beliefs::check(message).map_err(|bad| ErrorContent::of(Code::InvalidParameter, bad.to_string()))?;
+        beliefs::check(message).map_err(|bad| refused(Code::InvalidParameter, bad.to_string()))?;
         // Who answers a message of ours has it, even if that one's receipt is still on its way.
         let answered = message.parent_message_id.as_ref().and_then(|id| self.lineage.headline(id));
         if let Some(step) = answered.filter(|parent| parent.own).map(|parent| parent.step) {
@@ -183,21 +183,21 @@ impl Track {
     }
 
     /// Refuses a message for which there is no room in front of the handler.
-    fn room(&self) -> Result<(), ErrorContent> {
+    fn room(&self) -> Result<(), Box<ErrorContent>> {
         if self.waiting < self.limits.inbox {
             return Ok(());
         }
         let text = format!("{} messages of this dialogue wait to be handled; try again later", self.waiting);
-        Err(ErrorContent::of(Code::Overloaded, text))
+        Err(refused(Code::Overloaded, text))
     }
 
     /// Whether a message of the other side is a legal move now.
-    fn judge(&self, message: &Message) -> Result<(), ErrorContent> {
+    fn judge(&self, message: &Message) -> Result<(), Box<ErrorContent>> {
         let parent = self.lineage.parent(message.parent_message_id.as_ref(), false);
         IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
             let allowed: Vec<&str> = illegal.allowed.iter().map(MessageType::as_str).collect();
             let details = json!({ "allowed": allowed });
-            ErrorContent::of(Code::InvalidParameter, illegal.to_string()).details(object(details))
+            Box::new(ErrorContent::of(Code::InvalidParameter, illegal.to_string()).details(object(details)))
         })
     }
 
@@ -234,7 +234,7 @@ impl Track {
                     // Its sender has a receipt, so for both sides the step is used.
                     self.their_step = heard.interaction_step;
                     self.settled = self.settled.max(self.their_step);
-                    events.push(Event::Refuse(heard, Box::new(error)));
+                    events.push(Event::Refuse(heard, error));
                 }
             }
         }
@@ -300,6 +300,11 @@ impl Track {
             self.own_step -= 1;
         }
     }
+}
+
+/// Why a message is refused.
+pub(crate) fn refused(code: Code, message: impl Into<String>) -> Box<ErrorContent> {
+    Box::new(ErrorContent::of(code, message))
 }
 
 /// The members of a JSON object.

@@ -1,0 +1,158 @@
+//! Messages that do not get through at once, or at all. Time is paused: nobody sleeps.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_agent::exchange::dialogue::{Backoff, Dialogues, Error, Heard, Undelivered};
+use duologue_client::{Client, Connection, Exchange, Session};
+use duologue_schema::dialogue::{DialogueErrorCode as Code, MessageType};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::speakers::{BUYER, SELLER};
+use crate::support::{Played, Wire, played::client_of};
+
+/// A buyer whose seller the test plays.
+async fn buyer(dialogues: Dialogues) -> (Connection, Played, Session) {
+    let client = Client::new(()).exchange(Exchange::new().dialogue(dialogues));
+    let can = json!({ "_meta": { "duologue": { "dialogue": {} } } });
+    let (connection, mut seller) = client_of(Wire::Memory, client, can).await;
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), seller.open("s"));
+    (connection, seller, session.expect("a session"))
+}
+
+fn unsigned() -> Dialogues {
+    Dialogues::new(BUYER).unwrap()
+}
+
+/// Refuses a message.
+async fn refuse(seller: &mut Played, code: &str) -> Value {
+    let request = seller.expect("_session/dialogue").await;
+    let failed = &request["params"]["message"];
+    let error = json!({
+        "message_id": "e", "session_id": failed["session_id"], "sender_id": SELLER, "recipient_id": BUYER,
+        "timestamp": "2026-03-01T12:00:00Z", "interaction_step": 1, "message_type": "error",
+        "content": { "error_code": code, "error_message": "no", "details": {} },
+    });
+    seller.answer(&request, json!({ "error": error })).await;
+    request["params"].clone()
+}
+
+/// Takes a message.
+async fn take(seller: &mut Played) -> Value {
+    let request = seller.expect("_session/dialogue").await;
+    let message = &request["params"]["message"];
+    let receipt = json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
+    seller.answer(&request, json!({ "receipt": receipt })).await;
+    request["params"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_message_is_sent_again_after_a_pause() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let start = Instant::now();
+    let (sent, tries) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
+        let mut tries = Vec::new();
+        for code in ["OVERLOADED", "TIMEOUT", "SERVER_ERROR", "OVERLOADED"] {
+            tries.push(refuse(&mut seller, code).await);
+        }
+        tries.push(take(&mut seller).await);
+        tries
+    });
+    assert!(sent.unwrap().receipt.is_some());
+    assert!(tries.iter().all(|other| *other == tries[0]), "{tries:#?}");
+    // At most 100, 200, 400 and 800 milliseconds.
+    assert!(start.elapsed() <= Duration::from_millis(1500), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_would_never_do_is_sent_once() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    for code in ["INVALID_PARAMETER", "UNAUTHORIZED", "CONFLICT", "EXPIRED", "SOMETHING_NEW"] {
+        let (error, refused) =
+            tokio::join!(dialogue.inform("Hello.").into_future(), refuse(&mut seller, code));
+        let Err(Error::Refused(error)) = error else { panic!("{error:?}") };
+        assert_eq!(error.error_code.as_str(), code);
+        // Nothing was taken, so it is the first step all the time.
+        assert_eq!(refused["message"]["interaction_step"], 1);
+    }
+    seller.probe().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_receipt_it_is_sent_again() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let (sent, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
+        let silent = seller.expect("_session/dialogue").await;
+        let withdrawn = seller.expect("$/cancel_request").await;
+        assert_eq!(withdrawn["params"]["requestId"], silent["id"]);
+        let again = take(&mut seller).await;
+        assert_eq!(again, silent["params"]);
+    });
+    assert!(sent.unwrap().receipt.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_end_the_fallback_helps() {
+    let asked: Arc<Mutex<Vec<Undelivered>>> = Arc::default();
+    let seen = asked.clone();
+    let dialogues =
+        unsigned().backoff(Backoff::new().attempts(3)).fallback(move |undelivered: Undelivered| {
+            seen.lock().unwrap().push(undelivered.clone());
+            async move {
+                let wants_answer = undelivered.message.message_type == MessageType::Request;
+                wants_answer.then(|| undelivered.answer("A person says yes."))
+            }
+        });
+    let (_connection, mut seller, session) = buyer(dialogues).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let three_times = async {
+        for _ in 0..3 {
+            refuse(&mut seller, "OVERLOADED").await;
+        }
+    };
+    let (answer, ()) = tokio::join!(dialogue.request("May I?").into_future(), three_times);
+    let answer: Heard = answer.unwrap();
+    assert_eq!(answer.content.natural_language.as_deref(), Some("A person says yes."));
+    assert_eq!(answer.sender_id, BUYER, "nobody else has said it");
+    {
+        let asked = asked.lock().unwrap();
+        assert_eq!(answer.parent_message_id.as_ref(), Some(&asked[0].message.message_id));
+        assert!(matches!(&asked[0].error, Error::Refused(error) if error.error_code == Code::Overloaded));
+    }
+
+    // Where it cannot help, the error stands; where it would not help, it is not asked.
+    let three_times = async {
+        for _ in 0..3 {
+            refuse(&mut seller, "OVERLOADED").await;
+        }
+    };
+    let (error, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), three_times);
+    assert!(matches!(error, Err(Error::Refused(_))));
+    let (error, _) = tokio::join!(dialogue.inform("Hello.").into_future(), refuse(&mut seller, "CONFLICT"));
+    assert!(matches!(error, Err(Error::Refused(_))));
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_pipe_is_not_tried_again() {
+    let asked: Arc<Mutex<usize>> = Arc::default();
+    let seen = asked.clone();
+    let dialogues = unsigned().fallback(move |_| {
+        *seen.lock().unwrap() += 1;
+        std::future::ready(None)
+    });
+    let (_connection, mut seller, session) = buyer(dialogues).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let start = Instant::now();
+    let (error, ()) = tokio::join!(dialogue.request("Hello?").into_future(), async {
+        seller.expect("_session/dialogue").await;
+        drop(seller);
+    });
+    assert!(matches!(error, Err(Error::Connection(_))), "{error:?}");
+    assert_eq!(*asked.lock().unwrap(), 1);
+    assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
+}
