@@ -138,3 +138,36 @@ fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
     exit 4
     "#);
 }
+
+/// Envelopes, dialogues and work orders have types too; other methods that begin with `_` have none.
+#[test]
+fn what_agents_say_to_each_other_is_checked() {
+    let frames = [
+        r#"{"from":"client","frame":{"jsonrpc":"2.0","id":1,"method":"_session/query","params":{"sessionId":"s","envelope":{"id":"e","from":"a","to":"b","ts":1,"kind":"query","payload":{"question":"Who?","mood":"kind"}}}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":1,"result":{"envelope":{"v":2,"id":"f","from":"b","to":"a","ts":1,"kind":"pong","ref":"e","payload":{}}}}}"#,
+        r#"{"from":"client","frame":{"jsonrpc":"2.0","id":2,"method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"e","from":"a","to":"b","ts":-1,"kind":"delegate","payload":{"priority":"urgent"}},"more":1}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":2,"error":{"code":-31005,"message":"full","data":{"envelope":{"v":1,"id":"g","from":"b","to":"a","ts":1,"kind":"error","ref":"e","payload":{"message":"full"}}}}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"s"}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","method":"_session/ping","params":{"envelope":{"v":1,"id":"h","from":"b","to":"a","ts":1,"kind":"ping","ref":null,"payload":{}}}}}"#,
+        r#"{"from":"client","frame":{"jsonrpc":"2.0","id":3,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m","session_id":"","sender_id":"agent://a","recipient_id":"agent://b","timestamp":"t","interaction_step":1,"message_type":"inform","content":{}}}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":3,"result":{}}}"#,
+        r#"{"from":"client","frame":{"jsonrpc":"2.0","id":4,"method":"_session/work","params":{"input":{"context":{"feature_id":"f","workflow":"w"},"paths":{},"task":{"action":"a","params":{}}}}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":4,"result":{"output":{"success":true,"summary":"s","artifacts":[{"path":"p","operation":"create"}],"recommendation":"proceed"}}}}"#,
+        r#"{"from":"agent","frame":{"jsonrpc":"2.0","method":"_session/sing","params":[1]}}"#,
+    ];
+    insta::assert_snapshot!(said(&validate(&["-"], &frames.join("\n"))), @r#"
+    {"line":1,"from":"client","ok":true,"method":"_session/query","kind":"request","lossless":false,"problems":[]}
+    {"line":2,"from":"agent","ok":false,"method":"_session/query","kind":"response","lossless":true,"problems":[{"level":"error","path":"$.result.envelope.v","problem":"must be 1, the version that is spoken"},{"level":"error","path":"$.result.envelope.kind","problem":"must be \"response\" here"}]}
+    {"line":3,"from":"client","ok":false,"method":"_session/delegate","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.envelope.ts","problem":"invalid value: integer `-1`, expected u64"},{"level":"error","path":"$.params.envelope.payload","problem":"missing field `task`"}]}
+    {"line":4,"from":"agent","ok":false,"method":"_session/delegate","kind":"response","lossless":false,"problems":[{"level":"error","path":"$.error.data.envelope.payload","problem":"missing field `code`"}]}
+    {"line":5,"from":"agent","ok":false,"method":"_session/notify","kind":"notification","lossless":false,"problems":[{"level":"error","path":"$.params","problem":"missing field `envelope`"}]}
+    {"line":6,"from":"agent","ok":false,"method":"_session/ping","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is a request and needs an id"}]}
+    {"line":7,"from":"client","ok":false,"method":"_session/dialogue","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.message.session_id","problem":"must have 1 to 128 characters"}]}
+    {"line":8,"from":"agent","ok":false,"method":"_session/dialogue","kind":"response","lossless":true,"problems":[{"level":"error","path":"$.result","problem":"holds either a receipt or an error"}]}
+    {"line":9,"from":"client","ok":false,"method":"_session/work","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.input.context","problem":"missing field `iteration`"}]}
+    {"line":10,"from":"agent","ok":false,"method":"_session/work","kind":"response","lossless":false,"problems":[{"level":"error","path":"$.result.output.artifacts[0]","problem":"missing field `content`"}]}
+    {"line":11,"from":"agent","ok":true,"method":"_session/sing","kind":"notification","lossless":true,"problems":[]}
+    11 frames: 9 not ok, 0 more with warnings, 7 not lossless
+    exit 1
+    "#);
+}

@@ -33,7 +33,7 @@ fn differences(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Pro
             let added = written.keys().filter(|key| !sent.contains_key(*key));
             problems.extend(added.map(|key| {
                 let value = written.get(key).unwrap_or(&Value::Null);
-                Problem::warning(member(path, key), format!("was left out and reads as {value}"))
+                Problem::addition(member(path, key), value)
             }));
         }
         (Value::Array(sent), Value::Array(written)) if sent.len() == written.len() => {

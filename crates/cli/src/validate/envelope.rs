@@ -66,7 +66,9 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
                 }
             }
             Outcome::Error(_) => {
-                lossless &= typed::error(frame.get("error").unwrap_or(&Value::Null), &mut problems);
+                let asked = method.as_deref().unwrap_or_default();
+                let error = frame.get("error").unwrap_or(&Value::Null);
+                lossless &= typed::error(asked, error, &mut problems);
                 if frame.contains_key("result") {
                     lossless = false;
                     problems.push(Problem::warning("$.result", "stands beside an error and is ignored"));

@@ -1,5 +1,6 @@
 //! What is right and wrong with each frame of a conversation.
 
+mod agents;
 mod compare;
 mod envelope;
 mod ids;
@@ -49,6 +50,9 @@ pub(crate) struct Problem {
     pub(crate) path: String,
     /// What it is.
     pub(crate) problem: String,
+    /// Whether it is only that something was left out and reads as something.
+    #[serde(skip)]
+    addition: bool,
 }
 
 /// How bad it is.
@@ -63,11 +67,15 @@ pub(crate) enum Level {
 
 impl Problem {
     fn error(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Problem { level: Level::Error, path: path.into(), problem: problem.into() }
+        Problem { level: Level::Error, path: path.into(), problem: problem.into(), addition: false }
+    }
+
+    fn addition(path: impl Into<String>, reads_as: &Value) -> Self {
+        Problem { addition: true, ..Problem::warning(path, format!("was left out and reads as {reads_as}")) }
     }
 
     fn warning(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Problem { level: Level::Warning, path: path.into(), problem: problem.into() }
+        Problem { level: Level::Warning, path: path.into(), problem: problem.into(), addition: false }
     }
 }
 
@@ -126,7 +134,8 @@ fn kind(entry: &Entry<'_>) -> Kind {
     }
 }
 
-/// The row of a method in the protocol's table.
+/// The row of a method in the protocol's table, or in one of those of agents.
 fn row(method: &str) -> Option<&'static MethodRow> {
-    duologue_schema::METHODS.into_iter().flatten().find(|row| row.method == method)
+    let of_protocol = duologue_schema::METHODS.into_iter().flatten().find(|row| row.method == method);
+    of_protocol.or_else(|| agents::row(method))
 }

@@ -10,11 +10,14 @@ use serde_json::Value;
 use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment, Track};
 
-use super::{Problem, compare, row};
+use super::{Problem, agents, compare, row};
 
 /// Reads params as what their method takes. Says whether they come back the same.
 pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
     let path = "$.params";
+    if agents::row(method).is_some() {
+        return agents::params(method, params, problems);
+    }
     let Some(row) = row(method) else { return true };
     match (row.side, row.result.is_some()) {
         (duologue_schema::Side::Agent, true) => {
@@ -38,6 +41,9 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
 
 /// Reads what answers a method this side has asked for.
 pub(super) fn result(method: &str, asker: Side, result: &Value, problems: &mut Vec<Problem>) -> bool {
+    if agents::row(method).is_some() {
+        return agents::result(method, result, problems);
+    }
     match asker {
         Side::Client => through(result, "$.result", problems, |json| AgentResponse::read(method, json)),
         Side::Agent => through(result, "$.result", problems, |json| ClientResponse::read(method, json)),
@@ -53,9 +59,10 @@ fn unknown_update(params: &Value, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reads an error.
-pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
-    through(error, "$.error", problems, |json| Some(Error::deserialize(json)))
+/// Reads an error that answers `method`.
+pub(super) fn error(method: &str, error: &Value, problems: &mut Vec<Problem>) -> bool {
+    let lossless = through(error, "$.error", problems, |json| Some(Error::deserialize(json)));
+    if agents::row(method).is_some() { agents::error(error, problems) && lossless } else { lossless }
 }
 
 /// A reader of JSON that remembers where it is.
@@ -63,7 +70,7 @@ type Json<'a> = serde_path_to_error::Deserializer<'a, 'a, &'a mut serde_json::De
 
 /// Reads a value and writes it again. `read` gives `None` where there is no type to read it as, and then it
 /// stays as it is.
-fn through<T: Serialize>(
+pub(super) fn through<T: Serialize>(
     value: &Value,
     path: &str,
     problems: &mut Vec<Problem>,

@@ -1,0 +1,154 @@
+//! What agents say to each other: envelopes, messages of a dialogue, work orders.
+
+use duologue_schema::dialogue::{self, DialogueRequest, DialogueResponse, Message};
+use duologue_schema::envelope::{
+    self, Ack, Cancel, Capabilities, Carried, Delegate, Discover, Fault, Kind, Notify, Outcome, Ping, Pong,
+    Query, Reply, Response, VERSION,
+};
+use duologue_schema::work::{self, WorkParams, WorkResult};
+use duologue_schema::{MethodRow, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Problem;
+use super::typed::{member, through};
+
+/// The row of a method between agents.
+pub(super) fn row(method: &str) -> Option<&'static MethodRow> {
+    [envelope::METHODS, dialogue::METHODS, work::METHODS]
+        .into_iter()
+        .flatten()
+        .find(|row| row.method == method)
+}
+
+/// Reads the params of a method between agents. Says whether they come back the same.
+pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
+    let path = "$.params";
+    match method {
+        DialogueRequest::METHOD => {
+            typed::<DialogueRequest>(params, path, problems) && message(params, "message", path, problems)
+        }
+        WorkParams::METHOD => typed::<WorkParams>(params, path, problems),
+        _ => carried::<Carried>(params, &kind_of(method), path, problems),
+    }
+}
+
+/// Reads what answers a method between agents.
+pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) -> bool {
+    let path = "$.result";
+    match method {
+        DialogueRequest::METHOD => {
+            let lossless = typed::<DialogueResponse>(result, path, problems);
+            let says = |key| result.get(key).is_some_and(|value| !value.is_null());
+            if says("receipt") == says("error") {
+                problems.push(Problem::error(path, "holds either a receipt or an error"));
+            }
+            message(result, "error", path, problems) && lossless
+        }
+        WorkParams::METHOD => typed::<WorkResult>(result, path, problems),
+        _ => {
+            let answer = match kind_of(method) {
+                Kind::Ping => Kind::Pong,
+                Kind::Query => Kind::Response,
+                Kind::Delegate | Kind::Cancel => Kind::Ack,
+                Kind::Discover => Kind::Capabilities,
+                kind => kind,
+            };
+            carried::<Reply>(result, &answer, path, problems)
+        }
+    }
+}
+
+/// Reads the envelope in the data of an error, if there is one.
+pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
+    match error.get("data") {
+        Some(data) if data.get("envelope").is_some() => {
+            carried::<Reply>(data, &Kind::Error, "$.error.data", problems)
+        }
+        _ => true,
+    }
+}
+
+/// The kind that a method is called after.
+fn kind_of(method: &str) -> Kind {
+    Kind::from(method.trim_start_matches("_session/"))
+}
+
+/// What carries an envelope, and the envelope in it, which is of the kind `expected`.
+fn carried<C: Serialize + DeserializeOwned>(
+    carrier: &Value,
+    expected: &Kind,
+    path: &str,
+    problems: &mut Vec<Problem>,
+) -> bool {
+    let mut shell = carrier.clone();
+    let mut sent = Value::Null;
+    if let Some(envelope) = shell.get_mut("envelope").and_then(Value::as_object_mut) {
+        // Who leaves these out says the same.
+        envelope.entry("v").or_insert(VERSION.into());
+        envelope.entry("ref").or_insert(Value::Null);
+        sent = envelope.insert("payload".into(), Value::Null).unwrap_or_default();
+    }
+    let lossless = typed::<C>(&shell, path, problems);
+    let Some(envelope) = shell.get("envelope").filter(|envelope| envelope.is_object()) else { return false };
+    let path = member(path, "envelope");
+    let before = problems.len();
+    if envelope.get("v").and_then(Value::as_u64).is_some_and(|v| v != u64::from(VERSION)) {
+        problems.push(Problem::error(
+            member(&path, "v"),
+            format!("must be {VERSION}, the version that is spoken"),
+        ));
+    }
+    let kind = envelope.get("kind").and_then(Value::as_str);
+    if kind.is_some_and(|kind| *expected != *kind) {
+        problems.push(Problem::error(member(&path, "kind"), format!("must be {:?} here", expected.as_str())));
+    }
+    // Of another kind, it is not known what it carries.
+    if problems.len() > before {
+        return lossless;
+    }
+    let nothing = json!({});
+    let payload = if sent.is_null() { &nothing } else { &sent };
+    payload_of(expected, payload, &member(&path, "payload"), problems) && lossless
+}
+
+fn payload_of(kind: &Kind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
+    let read = match kind {
+        Kind::Ping => typed::<Ping>,
+        Kind::Query => typed::<Query>,
+        Kind::Delegate => typed::<Delegate>,
+        Kind::Cancel => typed::<Cancel>,
+        Kind::Discover => typed::<Discover>,
+        Kind::Result => typed::<Outcome>,
+        Kind::Notify => typed::<Notify>,
+        Kind::Error => typed::<Fault>,
+        Kind::Pong => typed::<Pong>,
+        Kind::Response => typed::<Response>,
+        Kind::Ack => typed::<Ack>,
+        Kind::Capabilities => typed::<Capabilities>,
+        _ => return true,
+    };
+    read(payload, path, problems)
+}
+
+/// The message of a dialogue that `carrier` holds under `key`.
+fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) -> bool {
+    let Some(sent) = carrier.get(key).filter(|message| !message.is_null()) else { return true };
+    let path = member(path, key);
+    let lossless = typed::<Message>(sent, &path, problems);
+    if let Ok(message) = serde_json::from_value::<Message>(sent.clone())
+        && let Err(fault) = message.check()
+    {
+        problems.push(Problem::error(member(&path, fault.field), fault.reason));
+    }
+    lossless
+}
+
+/// Reads a value and writes it again. These types say what others leave out, which is no problem of theirs.
+fn typed<T: Serialize + DeserializeOwned>(value: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
+    let mut found = Vec::new();
+    let lossless = through(value, path, &mut found, |json| Some(T::deserialize(json)));
+    problems.extend(found.into_iter().filter(|problem| !problem.addition));
+    lossless
+}
