@@ -75,6 +75,14 @@ const rows = {
     const missed = await refused(ask(peer, "query", { max_tokens: 1 }), -32602, "invalid_parameter");
     assert.match(missed.message, /question/);
   },
+  async "query, withdrawn"(peer) {
+    const withdraw = new AbortController();
+    setTimeout(() => withdraw.abort(), 50);
+    const params = { sessionId: their.session, envelope: envelope("query", { question: "forever" }) };
+    const request = peer.request("_session/query", params, { cancellationSignal: withdraw.signal });
+    await refused(request, -32800, "cancelled", params.envelope.id);
+    assert.equal((await query(peer, "withdrawn")).data, 1);
+  },
   async "no v is v 1"(peer) {
     assert.equal((await asked(peer, "query", { question: "echo" }, "response", { v: undefined })).summary, "heard é世界 😀");
   },
@@ -92,6 +100,11 @@ const rows = {
   async "unknown kind"(peer) {
     const id = randomUUID();
     await refused(ask(peer, "dance", {}, { id }), -32601, "unknown_kind", id);
+  },
+  async "unknown kind, as a notification"(peer) {
+    const params = { sessionId: their.session, envelope: envelope("dance", {}) };
+    await peer.notify("_session/dance", params);
+    assert.equal((await ended(params.envelope.id, "error")).code, "unknown_kind");
   },
   async "unknown session"(peer) {
     const [none, other] = [undefined, "nowhere"].map((sessionId) =>
@@ -121,6 +134,26 @@ const rows = {
     const { accepted, error } = await delegate(peer, "refuse");
     assert.deepEqual([accepted, error], [false, { code: "not_authorized", message: "not for you", retryable: false }]);
   },
+  async "delegate, progress"(peer) {
+    const { id } = await delegate(peer, "progress");
+    const [progress, result] = await about(id, 5000, 2);
+    const { topic, data } = opened(progress, "notify", id);
+    assert.deepEqual([topic, data], ["task.progress", "half"]);
+    assert.equal(opened(result, "result", id).status, "completed");
+  },
+  async "delegate, deadline"(peer) {
+    const { code } = await ended((await delegate(peer, "wait", { deadline_ms: 50 })).id, "error");
+    assert.equal(code, "timeout");
+  },
+  async "delegate, sent twice"(peer) {
+    const params = { sessionId: their.session, envelope: envelope("delegate", { task: "finish", context: {} }) };
+    const [first, second] = await Promise.all([1, 2].map(() => peer.request("_session/delegate", params)));
+    const { id } = params.envelope;
+    assert.deepEqual([first, second].map((ack) => opened(ack.envelope, "ack", id).accepted), [true, true]);
+    assert.equal((await ended(id, "result")).status, "completed");
+    await query(peer, "echo");
+    assert.equal((await about(id)).length, 1);
+  },
   async "delegate, no report"(peer) {
     const { id, accepted } = await delegate(peer, "finish", { report_back: false });
     assert.equal(accepted, true);
@@ -131,8 +164,10 @@ const rows = {
     const cancel = await asked(peer, "cancel", { reason: "enough" }, "ack", { ref: id });
     assert.equal(cancel.accepted, true);
     assert.equal((await ended(id, "error")).code, "cancelled");
-    const again = await asked(peer, "cancel", { reason: "enough" }, "ack", { ref: id });
-    assert.equal(again.accepted, false);
+    for (const ref of [id, randomUUID()]) {
+      assert.equal((await asked(peer, "cancel", { reason: "enough" }, "ack", { ref })).accepted, false);
+    }
+    await refused(ask(peer, "cancel", { reason: "enough" }), -32602, "invalid_parameter");
   },
   async overloaded(peer) {
     const waiting = [await delegate(peer, "wait"), await delegate(peer, "wait")];

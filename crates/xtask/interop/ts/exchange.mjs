@@ -29,6 +29,7 @@ const CANCELLED = { code: "cancelled", message: "as you wish", retryable: false 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const running = new Map();
 const news = [];
+let withdrawn = 0;
 /** Everything that came as a notification, and who waits for more. */
 export const inbox = [];
 let wake = () => {};
@@ -39,12 +40,12 @@ export function arrive(letter) {
   arrived = new Promise((resolve) => (wake = resolve));
 }
 
-/** The notifications that belong to `ref`, as soon as there is one. */
-export async function about(ref, ms = 5000) {
+/** The notifications that belong to `ref`, as soon as there are `many`. */
+export async function about(ref, ms = 5000, many = 1) {
   const late = sleep(ms).then(() => "late");
   for (;;) {
     const found = inbox.filter((letter) => letter.ref === ref);
-    if (found.length > 0) return found;
+    if (found.length >= many) return found;
     if ((await Promise.race([arrived, late])) === "late") return found;
   }
 }
@@ -56,13 +57,26 @@ const answers = {
     "capabilities",
     { agent_name: "ts", domains: ["family.calendar"], channels: ["work.build"], tools: ["clock"], max_concurrent_tasks: MOST, model: "none" },
   ],
-  async query({ id, payload }, peer) {
+  async query({ id, payload }, peer, signal) {
     const answer = (summary, data = null) => ["response", { data, summary, tokens_used: 3, truncated: false }];
     switch (payload.question) {
       case "fault":
         throw fault(id, -31004, "unknown_domain", "nobody knows");
       case "plain fault":
         throw new RequestError(-32602, "no envelope in here");
+      case "fault of its own":
+        throw fault(id, -32000, "tired", "after lunch", true);
+      case "wrong ref":
+        return [...answer("not yours"), { ref: randomUUID() }];
+      case "wrong kind":
+        return ["pong", { status: "idle" }];
+      case "no summary":
+        return ["response", { data: 7 }];
+      case "forever":
+        signal.addEventListener("abort", () => withdrawn++);
+        return new Promise(() => {});
+      case "withdrawn":
+        return answer("so many", withdrawn);
       case "twice":
         setTimeout(() => tell(peer, ...answer("again"), id), 20);
         return answer("once");
@@ -94,7 +108,10 @@ const answers = {
     if (task === "refuse") return ["ack", { accepted: false, reason: "no", error }];
     running.set(id, () => end("error", CANCELLED));
     if (task === "early") await result("completed");
-    else if (task === "fail") setTimeout(result, 20, "failed", { error });
+    else if (task === "progress") {
+      await tell(peer, "notify", { topic: "task.progress", data: "half", importance: "low" }, id);
+      setTimeout(result, 20, "completed");
+    } else if (task === "fail") setTimeout(result, 20, "failed", { error });
     else if (task === "end twice") {
       setTimeout(tell, 20, peer, "result", { status: "completed", outcome: task, data: null, error: null }, id);
       setTimeout(end, 20, "error", CANCELLED);
@@ -118,9 +135,9 @@ const answers = {
 /** Hangs the answers on an app of the SDK, an agent's or a client's. */
 export function hook(app) {
   for (const [kind, answer] of Object.entries(answers)) {
-    app.onRequest(`_session/${kind}`, asIs, async ({ params, client, agent }) => {
-      const [reply, payload] = await answer(params.envelope, client ?? agent);
-      return { envelope: envelope(reply, payload, params.envelope.id) };
+    app.onRequest(`_session/${kind}`, asIs, async ({ params, client, agent, signal }) => {
+      const [reply, payload, change] = await answer(params.envelope, client ?? agent, signal);
+      return { envelope: { ...envelope(reply, payload, params.envelope.id), ...change } };
     });
   }
   for (const kind of ["notify", "result", "error", "pong", "response", "ack", "capabilities"]) {

@@ -10,6 +10,8 @@ use duologue_agent::exchange::envelope::{
 use duologue_schema::Json;
 use serde_json::json;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Our end of the exchange.
 pub(super) fn exchange() -> Result<Exchange> {
@@ -20,6 +22,17 @@ pub(super) fn exchange() -> Result<Exchange> {
 struct Answers {
     /// The topics of the news that were listened to.
     news: Mutex<Vec<String>>,
+    /// How many questions were withdrawn.
+    withdrawn: AtomicUsize,
+}
+
+/// Counts that a question was withdrawn.
+struct OnDrop<'a>(&'a AtomicUsize);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 impl Correspondent for Answers {
@@ -39,6 +52,11 @@ impl Correspondent for Answers {
                 let answer = query.peer.query("echo").await.map_err(|error| error.fault())?;
                 Ok(Response::new(answer.summary))
             }
+            "forever" => {
+                let _withdrawn = OnDrop(&self.withdrawn);
+                std::future::pending().await
+            }
+            "withdrawn" => Ok(Response::new("so many").data(json!(self.withdrawn.load(Relaxed)))),
             "told" => {
                 let news = self.news.lock().map(|news| news.clone()).unwrap_or_default();
                 Ok(Response::new("the news").data(json!(news)))
@@ -62,6 +80,10 @@ impl Correspondent for Answers {
         match task.task.as_str() {
             "fail" => Ok(outcome(OutcomeStatus::Failed).error(json!(Fault::not_authorized("not for you")))),
             "partial" => Ok(outcome(OutcomeStatus::Partial)),
+            "progress" => {
+                task.progress(json!("half")).await.map_err(|error| error.fault())?;
+                Ok(outcome(OutcomeStatus::Completed))
+            }
             "break" => Err(Fault::internal("broke")),
             "wait" => {
                 task.cancelled().await;

@@ -41,6 +41,16 @@ pub(super) async fn broken(peer: &PeerAgent) -> Result<()> {
     fault(task(peer, "break").await?.result().await, FaultCode::Internal, "broke", true)
 }
 
+/// What is heard of it until it is done.
+pub(super) async fn told(peer: &PeerAgent) -> Result<()> {
+    let delegation = task(peer, "progress").await?;
+    let mut progress = delegation.progress();
+    let news = progress.next().await.ok_or("no progress")??;
+    same(news.data.as_ref().map(|data| data.get()), Some(r#""half""#))?;
+    same(progress.next().await.is_none(), true)?;
+    same(delegation.result().await?.status, OutcomeStatus::Completed)
+}
+
 pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
     match task(peer, "refuse").await {
         Err(Error::Refused(fault)) => same(

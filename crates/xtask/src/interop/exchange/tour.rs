@@ -30,10 +30,13 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("query, answered by notification", answered(peer, "by notification", "as a notification").boxed()),
         ("query, ended by error", ended(peer).boxed()),
         ("query, late", late(peer).boxed()),
+        ("query, withdrawn", withdrawn(peer).boxed()),
+        ("query, answers that do not fit", unfit(peer).boxed()),
         ("delegate, result", delegate::finished(peer, "finish").boxed()),
         ("delegate, failed", delegate::failed(peer).boxed()),
         ("delegate, partial", delegate::partial(peer).boxed()),
         ("delegate, ended by error", delegate::broken(peer).boxed()),
+        ("delegate, progress", delegate::told(peer).boxed()),
         ("delegate, refused", delegate::refused(peer).boxed()),
         ("delegate, no report", delegate::unreported(peer).boxed()),
         ("delegate, result before ack", delegate::finished(peer, "early").boxed()),
@@ -103,7 +106,8 @@ async fn query(peer: &PeerAgent) -> Result<()> {
 }
 
 async fn refused(peer: &PeerAgent) -> Result<()> {
-    fault(peer.query("fault").await, FaultCode::UnknownDomain, "nobody knows", false)
+    fault(peer.query("fault").await, FaultCode::UnknownDomain, "nobody knows", false)?;
+    fault(peer.query("fault of its own").await, FaultCode::from("tired"), "after lunch", true)
 }
 
 async fn refused_plainly(peer: &PeerAgent) -> Result<()> {
@@ -141,4 +145,22 @@ async fn notify(peer: &PeerAgent) -> Result<()> {
             return same(told, vec!["work.build".to_owned(), "work.done".to_owned()]);
         }
     }
+}
+
+/// Drops a question, and asks how many were withdrawn until it is one.
+async fn withdrawn(peer: &PeerAgent) -> Result<()> {
+    let asked = tokio::time::timeout(Duration::from_millis(50), peer.query("forever").into_future()).await;
+    same(asked.is_err(), true)?;
+    while peer.query("withdrawn").await?.data.ok_or("no data")?.parse::<u32>()? != 1 {}
+    Ok(())
+}
+
+async fn unfit(peer: &PeerAgent) -> Result<()> {
+    for question in ["wrong ref", "wrong kind", "no summary"] {
+        match peer.query(question).await {
+            Err(Error::Answer { .. }) => {}
+            other => return Err(format!("{question}: {other:?}").into()),
+        }
+    }
+    Ok(())
 }
