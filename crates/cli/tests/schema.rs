@@ -57,8 +57,12 @@ fn helps() {
       diff         Compare two transcripts, ids, times, paths and chunk boundaries aside
       validate     Check every frame of a transcript or log against the protocol
       check        Check whether an agent keeps to the protocol
+      ping         Ask an agent whether it is there, and how busy it is
+      query        Ask an agent a question, as another agent would
+      delegate     Give an agent a task, as another agent would
+      discover     Ask an agent what it can do for other agents
       mock         A deterministic agent that shows everything an agent can do
-      schema       Print the JSON Schema of the protocol
+      schema       Print the JSON Schema of the protocol, or of what agents say to each other
       completions  Print completions for a shell
       help         Print this message or the help of the given subcommand(s)
 
@@ -76,19 +80,19 @@ fn helps() {
       [AGENT]...  The agent's program and its arguments
 
     Options:
-          --cwd <DIR>            The folder of the session, if not this one
           --json                 Print every update as JSON, one a line, and how each turn ended
           --yes                  Allow whatever the agent asks permission for
           --allow <KIND>         Allow tools of these kinds without asking [possible values: read, edit,
                                  delete, move, search, execute, think, fetch, switch_mode, other]
           --read-only            Write no files and run no programs for the agent
           --no-tools             Read no files for the agent either
-          --login <METHOD>       Log in first, by one of the agent's methods
           --list                 List the agent's sessions
           --load <ID>            Go on with a session and show what was said in it
           --resume <ID>          Go on with a session
           --mode <MODE>          Switch to a mode first
           --option <NAME=VALUE>  Set an option of the session first
+          --cwd <DIR>            The folder of the session, if not this one
+          --login <METHOD>       Log in first, by one of the agent's methods
           --timeout <SECONDS>    How many seconds the agent may take to start, and again to begin a
                                  session [default: 30]
           --record <FILE>        Record the conversation into a new file
