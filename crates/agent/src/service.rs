@@ -202,8 +202,10 @@ impl<A: Agent> Service for AgentService<A> {
                 tracing::debug!(method = notification.method, %error, "dropped a notification")
             }
             None => {
-                if !self.exchange.notification(notification) {
-                    self.extensions.notification(notification, self.shared.client.peer());
+                let taken = self.exchange.notification(notification)
+                    || self.extensions.notification(notification, self.shared.client.peer());
+                if !taken {
+                    self.exchange.unheard(notification);
                 }
             }
         }

@@ -257,8 +257,10 @@ impl<H: Host> Service for ClientService<H> {
                 tracing::warn!(method = notification.method, %error, "an update of the agent does not fit the protocol");
             }
             None => {
-                if !self.exchange.notification(notification) {
-                    self.extensions.notification(notification, &self.peer);
+                let taken = self.exchange.notification(notification)
+                    || self.extensions.notification(notification, &self.peer);
+                if !taken {
+                    self.exchange.unheard(notification);
                 }
             }
         }

@@ -138,13 +138,6 @@ impl PeerAgent {
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
     }
 
-    /// A new envelope that belongs to one of its own, back to whoever sent that.
-    pub(crate) fn reply<P: Payload>(&self, to: &Envelope<impl Payload>, payload: P) -> Envelope<P> {
-        let mut envelope = self.envelope(payload).reference(&to.id);
-        envelope.to = to.from.clone();
-        envelope
-    }
-
     pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> Carried<P> {
         Carried::new(self.session.clone(), envelope)
     }

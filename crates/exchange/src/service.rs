@@ -61,6 +61,11 @@ impl ExchangeService {
         envelope::service::notification(&self.peer, &self.knows, notification)
     }
 
+    /// Hears of a notification that nobody has taken: an envelope of a kind that does not exist.
+    pub fn unheard(&self, notification: Incoming<'_>) {
+        envelope::service::unknown_notification(&self.peer, notification);
+    }
+
     /// The connection has ended.
     pub fn closed(&self, reason: &Closed) {
         envelope::service::closed(&self.peer, reason);

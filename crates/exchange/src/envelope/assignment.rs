@@ -10,6 +10,7 @@ use duologue_schema::envelope::{Delegate, Envelope, Fault, FaultCode, Notify, Pr
 
 use super::Received;
 use super::letters::lock;
+use super::received::Origin;
 use super::tasks::Found;
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
@@ -79,9 +80,12 @@ impl Assignment {
         if !self.wants_report() || !matches!(running, Found::Running(_)) {
             return Ok(());
         }
-        let news = Notify::new(PROGRESS).data(data);
-        let envelope = self.peer.reply(&self.envelope, news);
+        let envelope = self.origin().reply(Notify::new(PROGRESS).data(data));
         self.peer.tell(self.peer.carried(envelope)).await.map(drop)
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::of(&self.envelope, &self.peer)
     }
 
     /// Asks it to stop. The first reason counts.

@@ -57,12 +57,12 @@ fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Unfit> {
     let text = params.map_or("{}", RawValue::get);
     serde_json::from_str(text).map_err(|error| {
         let head = Head::of(text);
-        let fault = match head.version {
+        let fault = match &head.version {
             // What another version looks like is not known here, so that it does not fit means nothing.
-            Some(version) if version != VERSION.to_string() => unsupported(),
+            Some(version) if *version != VERSION.to_string() => unsupported(),
             _ => Fault::of(FaultCode::InvalidParameter, fault_in(method, &error)),
         };
-        Unfit { id: head.id, from: head.from, session: head.session, fault }
+        head.unfit(fault)
     })
 }
 
@@ -104,12 +104,17 @@ pub(crate) struct Head {
     /// Whether there is something like an envelope at all.
     pub(crate) is_envelope: bool,
     version: Option<String>,
-    pub(crate) id: Option<EnvelopeId>,
-    pub(crate) from: Option<AgentId>,
-    pub(crate) session: Option<SessionId>,
+    id: Option<EnvelopeId>,
+    from: Option<AgentId>,
+    session: Option<SessionId>,
 }
 
 impl Head {
+    pub(crate) fn unfit(self, fault: Fault) -> Unfit {
+        let Head { id, from, session, .. } = self;
+        Unfit { id, from, session, fault }
+    }
+
     pub(crate) fn of(params: &str) -> Self {
         #[derive(Deserialize)]
         struct Params<'a> {

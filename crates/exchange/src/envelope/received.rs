@@ -2,8 +2,10 @@
 
 use std::ops::Deref;
 
-use duologue_schema::envelope::Envelope;
+use duologue_rpc::Responder;
+use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, Fault, Payload, Reply};
 
+use crate::error::to_wire;
 use crate::peer_agent::PeerAgent;
 
 /// An envelope of the other agent. It derefs to what it carries.
@@ -20,6 +22,10 @@ impl<P> Received<P> {
     pub(crate) fn new(envelope: Envelope<P>, peer: PeerAgent) -> Self {
         Received { envelope, peer }
     }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::of(&self.envelope, &self.peer)
+    }
 }
 
 impl<P> Deref for Received<P> {
@@ -27,5 +33,34 @@ impl<P> Deref for Received<P> {
 
     fn deref(&self) -> &P {
         &self.envelope.payload
+    }
+}
+
+/// The way back to a message, without what it carried.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    peer: PeerAgent,
+    id: EnvelopeId,
+    from: AgentId,
+}
+
+impl Origin {
+    pub(crate) fn of<P>(envelope: &Envelope<P>, peer: &PeerAgent) -> Self {
+        Origin { peer: peer.clone(), id: envelope.id.clone(), from: envelope.from.clone() }
+    }
+
+    /// A new envelope that belongs to the message, to whoever sent it.
+    pub(crate) fn reply<P: Payload>(&self, payload: P) -> Envelope<P> {
+        let mut envelope = self.peer.envelope(payload).reference(&self.id);
+        envelope.to = self.from.clone();
+        envelope
+    }
+
+    /// Answers the message.
+    pub(crate) fn respond<R: Payload>(&self, responder: Responder, answer: Result<R, Fault>) {
+        responder.respond(match answer {
+            Ok(payload) => Ok(Reply::new(self.reply(payload))),
+            Err(fault) => Err(to_wire(self.reply(fault))),
+        });
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
     Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, Fault, FaultCode, Kind, METHODS,
-    Notify, Outcome, Payload, Ping, Pong, Query, Reply, Response, Status,
+    Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
 };
 use tokio::time::Instant;
 
@@ -31,10 +31,10 @@ pub(crate) fn request(
     let call = Call { peer, knows, request, responder };
     match request.method {
         Ping::METHOD => call.take(|ping: Received<Ping>, responder| {
-            respond(&ping.peer, &ping.envelope, responder, Ok(pong(peer, &**correspondent)));
+            ping.origin().respond(responder, Ok(pong(peer, &**correspondent)));
         }),
         Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
-            respond(&discover.peer, &discover.envelope, responder, Ok(correspondent.capabilities()));
+            discover.origin().respond(responder, Ok(correspondent.capabilities()));
         }),
         Query::METHOD => call.take(|query, responder| ask(correspondent.clone(), query, responder)),
         Delegate::METHOD => {
@@ -75,19 +75,6 @@ impl Unfit {
     }
 }
 
-/// Answers a message.
-pub(crate) fn respond<R: Payload>(
-    peer: &PeerAgent,
-    to: &Envelope<impl Payload>,
-    responder: Responder,
-    answer: Result<R, Fault>,
-) {
-    responder.respond(match answer {
-        Ok(payload) => Ok(Reply::new(peer.reply(to, payload))),
-        Err(fault) => Err(to_wire(peer.reply(to, fault))),
-    });
-}
-
 fn pong(peer: &PeerAgent, correspondent: &dyn Erased) -> Pong {
     let Capabilities { agent_name, max_concurrent_tasks, .. } = correspondent.capabilities();
     let active = lock(&peer.link.letters.tasks).count();
@@ -104,32 +91,45 @@ fn pong(peer: &PeerAgent, correspondent: &dyn Erased) -> Pong {
 
 fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Responder) {
     responder.spawn_with(|responder| async move {
-        let Received { envelope, peer } = query.clone();
-        let grace = peer.rpc().limits().cancel_grace;
+        let (origin, grace) = (query.origin(), query.peer.rpc().limits().cancel_grace);
         let answer = working::guarded(responder.cancellation(), grace, correspondent.query(query)).await;
-        respond(&peer, &envelope, responder, answer.flatten());
+        origin.respond(responder, answer.unwrap_or_else(Err));
     });
 }
 
-/// Answers a request that nobody has answered, if it carries an envelope: its kind does not exist.
+/// Answers a request that nobody has answered, if it carries an envelope: there is no such kind.
 pub(crate) fn unknown_kind(
     peer: &PeerAgent,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    let Some(kind) = request.method.strip_prefix("_session/") else { return Err(responder) };
-    let head = Head::of(request.params.map_or("{}", |params| params.get()));
-    if peer.link.correspondent.is_none() || !head.is_envelope {
-        return Err(responder);
+    match no_such_kind(peer, request) {
+        Some(unfit) => {
+            responder.respond::<()>(Err(to_wire(unfit.answer(peer))));
+            Ok(())
+        }
+        None => Err(responder),
     }
-    let message = match METHODS.iter().any(|row| row.method == request.method) {
+}
+
+/// Complains about a notification that nobody has taken, if it carries an envelope.
+pub(crate) fn unknown_notification(peer: &PeerAgent, notification: Incoming<'_>) {
+    if let Some(unfit) = no_such_kind(peer, notification) {
+        complain(peer, unfit);
+    }
+}
+
+fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Unfit> {
+    let kind = message.method.strip_prefix("_session/")?;
+    let head = Head::of(message.params.map_or("{}", |params| params.get()));
+    if peer.link.correspondent.is_none() || !head.is_envelope {
+        return None;
+    }
+    let message = match METHODS.iter().any(|row| row.method == message.method) {
         true => format!("{kind} is not asked for: send it as a notification"),
         false => "there is no such kind of envelope".to_owned(),
     };
-    let Head { id, from, session, .. } = head;
-    let unfit = Unfit { id, from, session, fault: Fault::of(FaultCode::UnknownKind, message) };
-    responder.respond::<()>(Err(to_wire(unfit.answer(peer))));
-    Ok(())
+    Some(head.unfit(Fault::of(FaultCode::UnknownKind, message)))
 }
 
 /// Takes a notification that carries an envelope; tells whether it was one.
@@ -194,12 +194,9 @@ impl Told<'_> {
 
     /// Complains about a question that cannot be answered.
     fn unasked(&self) {
-        let Head { id, from, session, .. } = Head::of(self.notification.params.map_or("{}", |it| it.get()));
+        let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
-        complain(
-            self.peer,
-            Unfit { id, from, session, fault: Fault::of(FaultCode::InvalidParameter, message) },
-        );
+        complain(self.peer, head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
     }
 }
 
@@ -286,7 +283,9 @@ fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> Result<(), (
     let mut table = lock(&letters.table);
     match table.error(about) {
         Whose::Asker(waiter) => {
-            let _ = waiter.send(Err(Error::Fault(error.envelope.payload)));
+            if waiter.send(Err(Error::Fault(error.envelope.payload))).is_err() {
+                count(&letters.late);
+            }
         }
         Whose::Delegator(task) => task.end(End::Error(error.envelope, bytes)),
         Whose::Nobody => count(&letters.repeated),

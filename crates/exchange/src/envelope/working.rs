@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, until_dropped};
-use duologue_schema::envelope::{Ack, Cancel, Carried, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
+use duologue_schema::envelope::{Ack, Cancel, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::correspondent::{Erased, takes_none};
 use super::letters::lock;
-use super::service::respond;
 use super::tasks::{Admission, Found};
 use super::{Assignment, Received};
 use crate::peer_agent::Link;
@@ -30,29 +29,29 @@ pub(crate) struct Running {
 /// A delegation has come. Called by the reader.
 pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Delegate>, responder: Responder) {
     let limit = correspondent.capabilities().max_concurrent_tasks;
-    let (peer, id) = (received.peer.clone(), received.envelope.id.clone());
+    let (link, id) = (received.peer.link.clone(), received.envelope.id.clone());
+    let origin = received.origin();
     let task = Assignment::new(received, responder.cancellation().clone());
     let (decided, decision) = watch::channel(None);
     let running = Running { task: task.clone(), decision };
     let admission = match limit {
-        0 => return respond::<Ack>(&peer, &task.envelope, responder, Err(takes_none())),
-        _ => lock(&peer.link.letters.tasks).admit(&id, limit, task.is_urgent(), running),
+        0 => return origin.respond::<Ack>(responder, Err(takes_none())),
+        _ => lock(&link.letters.tasks).admit(&id, limit, task.is_urgent(), running),
     };
     match admission {
         Admission::Admitted => {
-            let slot = Slot { link: peer.link.clone(), id, taken: true };
+            let slot = Slot { link, id, taken: true };
             let correspondent = correspondent.clone();
             responder.spawn_with(|responder| run(slot, correspondent, task, decided, responder));
         }
         Admission::Full => {
             let message = format!("no more than {limit} tasks at once; try again later");
-            respond::<Ack>(&peer, &task.envelope, responder, Err(Fault::overloaded(message)));
+            origin.respond::<Ack>(responder, Err(Fault::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
-            let decision = first.decided().await;
-            respond(&peer, &task.envelope, responder, decision);
+            origin.respond(responder, first.decided().await);
         }),
-        Admission::Finished => respond(&peer, &task.envelope, responder, Ok(Ack::new(true))),
+        Admission::Finished => origin.respond(responder, Ok(Ack::new(true))),
     }
 }
 
@@ -71,8 +70,8 @@ async fn run(
     decided: watch::Sender<Option<Decision>>,
     responder: Responder,
 ) {
-    let peer = task.peer.clone();
-    let grace = peer.rpc().limits().cancel_grace;
+    let origin = task.origin();
+    let grace = task.peer.rpc().limits().cancel_grace;
     let accepted = guarded(task.cancellation(), grace, correspondent.clone().accept(task.clone())).await;
     let decision = match (task.stopped(), accepted) {
         (Some(fault), _) => Err(fault),
@@ -85,9 +84,9 @@ async fn run(
     if !goes_on {
         // Free before it is told: the other agent may try again at once.
         slot.refuse();
-        return respond(&peer, &task.envelope, responder, decision);
+        return origin.respond(responder, decision);
     }
-    respond(&peer, &task.envelope, responder, decision);
+    origin.respond(responder, decision);
     let end = work(correspondent, &task, grace).await;
     slot.finish();
     if task.wants_report() {
@@ -126,38 +125,37 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
 
 /// Tells the other agent how a task has ended.
 async fn report(task: &Assignment, end: Result<Outcome, Fault>) {
-    let peer = &task.peer;
-    let session = peer.session().cloned();
+    let (peer, origin) = (&task.peer, task.origin());
     let sent = match end {
-        Ok(outcome) => peer.tell(Carried::new(session.clone(), peer.reply(&task.envelope, outcome))).await,
-        Err(fault) => peer.tell(Carried::new(session.clone(), peer.reply(&task.envelope, fault))).await,
+        Ok(outcome) => peer.tell(peer.carried(origin.reply(outcome))).await,
+        Err(fault) => peer.tell(peer.carried(origin.reply(fault))).await,
     };
     let Err(error) = sent else { return };
     tracing::warn!(%error, "the end of a task could not be sent");
     // Too large, then. It must not wait for ever.
     let fault = Fault::internal(format!("the result cannot be sent: {error}"));
-    let _ = peer.tell(Carried::new(session, peer.reply(&task.envelope, fault))).await;
+    let _ = peer.tell(peer.carried(origin.reply(fault))).await;
 }
 
 /// A cancellation has come. Called by the reader.
 pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>, responder: Responder) {
-    let Received { envelope, peer } = &received;
-    let Some(of) = &envelope.reference else {
+    let origin = received.origin();
+    let Some(of) = &received.envelope.reference else {
         let fault =
             Fault::of(FaultCode::InvalidParameter, "cancel: missing field `ref`, the delegation's id");
-        return respond::<Ack>(peer, envelope, responder, Err(fault));
+        return origin.respond::<Ack>(responder, Err(fault));
     };
     let refuse = |reason: &str| Ack::new(false).reason(reason);
-    let found = lock(&peer.link.letters.tasks).find(of);
+    let found = lock(&received.peer.link.letters.tasks).find(of);
     match found {
         Found::Running(Running { task, .. }) => {
             let correspondent = correspondent.clone();
             responder.spawn_with(|responder| stop(correspondent, received, task, responder));
         }
-        Found::Finished => respond(peer, envelope, responder, Ok(refuse("already_finished"))),
+        Found::Finished => origin.respond(responder, Ok(refuse("already_finished"))),
         Found::Nothing => {
             let fault = Fault::of(FaultCode::NotFound, "there is no delegation of this id");
-            respond(peer, envelope, responder, Ok(refuse("not_found").error(fault)));
+            origin.respond(responder, Ok(refuse("not_found").error(fault)));
         }
     }
 }
@@ -168,8 +166,8 @@ async fn stop(
     task: Assignment,
     responder: Responder,
 ) {
-    let (peer, envelope) = (received.peer.clone(), received.envelope.clone());
-    let grace = peer.rpc().limits().cancel_grace;
+    let (origin, reason) = (received.origin(), received.reason.clone());
+    let grace = task.peer.rpc().limits().cancel_grace;
     let decided =
         guarded(responder.cancellation(), grace, correspondent.cancel(received, task.clone())).await;
     let stops = matches!(decided, Ok(Ok(())));
@@ -178,9 +176,8 @@ async fn stop(
         Err(fault) => Ack::new(false).reason(fault.message.clone()).error(fault),
     });
     // The ack goes first, so that it is there before the end.
-    respond(&peer, &envelope, responder, answer);
+    origin.respond(responder, answer);
     if stops {
-        let Cancel { reason, .. } = envelope.payload;
         let why = if reason.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {reason}") };
         task.stop(FaultCode::Cancelled, why);
     }
