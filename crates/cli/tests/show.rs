@@ -162,6 +162,75 @@ fn the_page_has_both_states_of_a_message_and_asks_nobody() {
 }
 
 #[test]
+fn what_agents_say_to_each_other_is_shown_in_words() {
+    insta::assert_snapshot!(said(&show(&["--redact", "agents.jsonl"])), @r#"
+    ## connection
+
+    → initialize v1
+      can _meta = {"duologue":{"agentId":"[agent-1]","dialogue":{},"envelope":{"v":[1]},"work":{}}}
+    ← initialize v1
+      can _meta = {"duologue":{"agentId":"[agent-2]","dialogue":{},"envelope":{"v":[1]},"work":{}}}
+
+    ## session [session-1]
+
+    → session/new [cwd]
+    ← session/new ok
+    → _session/query work.paint "Is there blue paint?"
+    ← _session/query "Three litres." 9 tokens
+      data {"litres":3}
+    → _session/delegate [session-1.envelope-3] "Paint the kitchen"
+    ← _session/delegate accepted
+    ← _session/notify [session-1.envelope-5] re [session-1.envelope-3] task.progress low
+      data 0.5
+    ← _session/result re [session-1.envelope-3] completed "It is blue."
+    → _session/dialogue step 1 propose [session-1.message-1]
+      agent://home/owner to agent://work/painter in [session-1.dialogue-1]
+      negotiatePrice {"price":400}
+      "400 for the kitchen?"
+    ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
+    ← _session/dialogue step 2 accept [session-1.message-2] re [session-1.message-1]
+      agent://work/painter to agent://home/owner in [session-1.dialogue-1]
+    → _session/dialogue delivered [session-1.message-2] in [session-1.dialogue-1]
+    → _session/work plan for kitchen house iteration 1
+      path feature_root = rooms/kitchen
+    ← _session/work success proceed "A plan in two steps."
+      create plan.md [17 bytes, 99404c96]
+
+    ## end
+
+    → end of output
+    the agent's process ended with code 0
+    exit 0
+    "#);
+    let page = said(&show(&["--html", "agents.jsonl"]));
+    let items = data(&page)["items"].clone();
+    let words = items.as_array().expect("items").iter().map(|item| {
+        let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {:?}\n", word("from"), word("name"), word("text"))
+    });
+    insta::assert_snapshot!(words.collect::<String>(), @r#"
+    client initialize "{\"clientCapabilities\":{\"_meta\":{\"duologue\":{\"agentId\":\"c1c1\",\"dialogue\":{},\"envelope\":{\"v\":[1]},\"work\":{}}}},\"protocolVersion\":1}"
+    agent initialize "{\"agentCapabilities\":{\"_meta\":{\"duologue\":{\"agentId\":\"a9a9\",\"dialogue\":{},\"envelope\":{\"v\":[1]},\"work\":{}}}},\"protocolVersion\":1}"
+    client session/new "{\"cwd\":\"/home/me/house\",\"mcpServers\":[]}"
+    agent session/new ""
+    client _session/query "Is there blue paint?"
+    agent _session/query "Three litres."
+    client _session/delegate "Paint the kitchen"
+    agent _session/delegate "{\"envelope\":{\"from\":\"a9a9\",\"id\":\"e4\",\"kind\":\"ack\",\"payload\":{\"accepted\":true},\"ref\":\"e3\",\"to\":\"c1c1\",\"ts\":1795273200007,\"v\":1}}"
+    agent _session/notify "task.progress"
+    agent _session/result "It is blue."
+    client _session/dialogue "400 for the kitchen?"
+    agent _session/dialogue "delivered"
+    agent _session/dialogue "accept"
+    client _session/dialogue "delivered"
+    client _session/work "plan"
+    agent _session/work "A plan in two steps."
+     end "the client writes nothing more"
+     exit "exit code 0"
+    "#);
+}
+
+#[test]
 fn a_file_that_is_there_is_replaced_only_when_asked() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("hello.jsonl");

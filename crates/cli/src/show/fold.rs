@@ -480,7 +480,22 @@ fn lines(old: &str, new: &str) -> Vec<(char, Shown)> {
     lines
 }
 
-/// The beginning of some JSON, without the session it is in, which stands beside it.
+/// Where agents that speak to each other say in words what it is about.
+const WORDS: [&str; 11] = [
+    "/envelope/payload/question",
+    "/envelope/payload/summary",
+    "/envelope/payload/task",
+    "/envelope/payload/outcome",
+    "/envelope/payload/topic",
+    "/envelope/payload/message",
+    "/message/content/natural_language",
+    "/message/message_type",
+    "/receipt/status",
+    "/input/task/action",
+    "/output/summary",
+];
+
+/// The beginning of some JSON, or what it says in words, without the session it is in, which stands beside it.
 fn summary(json: Option<&RawValue>) -> Shown {
     let Some(json) = json else { return Shown::default() };
     let text = match serde_json::from_str(json.get()) {
@@ -489,7 +504,11 @@ fn summary(json: Option<&RawValue>) -> Shown {
             if members.is_empty() {
                 return Shown::default();
             }
-            serde_json::Value::Object(members).to_string()
+            let json = serde_json::Value::Object(members);
+            match WORDS.iter().find_map(|place| json.pointer(place)?.as_str()) {
+                Some(words) => words.to_owned(),
+                None => json.to_string(),
+            }
         }
         _ => json.get().to_owned(),
     };
