@@ -252,3 +252,112 @@ impl Staged {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use cap_std::ambient_authority;
+
+    use super::*;
+
+    fn staged(project: &Dir, artifacts: &[Artifact], changes: &mut Changes) -> Vec<Staged> {
+        let stage = |artifact: &Artifact| {
+            let place: Vec<&str> = artifact.path.split('/').collect();
+            Staged::new(project, &place, artifact, changes).unwrap()
+        };
+        artifacts.iter().map(stage).collect()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A project with the file `old`, three artifacts staged, and what happens before the last is placed.
+    fn fails_last(meddle: impl Fn(&Path)) -> (tempfile::TempDir, Fault, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("old"), "old").unwrap();
+        fs::write(folder.path().join("last"), "last").unwrap();
+        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let artifacts =
+            [Artifact::create("a/b", "new"), Artifact::update("old", "new"), Artifact::update("last", "new")];
+        let mut changes = Changes::default();
+        let files = staged(&project, &artifacts, &mut changes);
+        files[0].place(&mut changes).unwrap();
+        files[1].place(&mut changes).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("a/b")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(folder.path().join("old")).unwrap(), "new");
+        meddle(folder.path());
+        let fault = files[2].place(&mut changes).unwrap_err();
+        let left = changes.undo();
+        (folder, fault, left)
+    }
+
+    #[test]
+    fn what_was_placed_is_taken_back() {
+        let (folder, fault, left) = fails_last(|folder| fs::remove_file(folder.join("last")).unwrap());
+        assert!(matches!(fault, Fault::Missing), "{fault}");
+        assert_eq!((left, names(folder.path())), (vec![], vec!["old".to_owned()]));
+        assert_eq!(fs::read_to_string(folder.path().join("old")).unwrap(), "old");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_became_a_link_stays_one_and_is_not_followed() {
+        let (folder, fault, left) = fails_last(|folder| {
+            fs::remove_file(folder.join("last")).unwrap();
+            std::os::unix::fs::symlink("old", folder.join("last")).unwrap();
+        });
+        assert!(matches!(&fault, Fault::Link { name } if name == "last"), "{fault}");
+        assert_eq!((left, names(folder.path())), (vec![], vec!["last".to_owned(), "old".to_owned()]));
+        assert_eq!(fs::read_link(folder.path().join("last")).unwrap(), Path::new("old"));
+        assert_eq!(fs::read_to_string(folder.path().join("old")).unwrap(), "old");
+    }
+
+    #[test]
+    fn what_cannot_be_taken_back_is_told_and_the_old_content_kept() {
+        let (folder, _, left) = fails_last(|folder| {
+            fs::remove_file(folder.join("last")).unwrap();
+            // No file can take the name of a folder.
+            fs::remove_file(folder.join("old")).unwrap();
+            fs::create_dir(folder.join("old")).unwrap();
+            // And a folder that is used stays.
+            fs::write(folder.join("a/theirs"), "").unwrap();
+        });
+        assert_eq!(left.len(), 2, "{left:?}");
+        let (_, kept) = left[0].trim_end_matches(')').split_once("its old content is in ").unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join(kept)).unwrap(), "old");
+        assert!(left[1].starts_with("a ("), "{left:?}");
+        assert_eq!(names(&folder.path().join("a")), ["theirs"]);
+    }
+
+    #[test]
+    fn a_file_that_came_first_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let mut changes = Changes::default();
+        let files = staged(&project, &[Artifact::create("a", "ours")], &mut changes);
+        fs::write(folder.path().join("a"), "theirs").unwrap();
+        assert!(matches!(files[0].place(&mut changes), Err(Fault::Exists)));
+        assert_eq!(changes.undo(), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "theirs");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn what_is_dropped_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let mut changes = Changes::default();
+        let files = staged(&project, &[Artifact::create("a/b/c", "")], &mut changes);
+        files[0].place(&mut changes).unwrap();
+        drop(changes);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+    }
+}
