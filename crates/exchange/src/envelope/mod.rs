@@ -17,6 +17,8 @@ mod subscription;
 mod table;
 mod tasks;
 mod telling;
+#[cfg(test)]
+mod tests;
 mod working;
 
 pub use asking::AskQuery;

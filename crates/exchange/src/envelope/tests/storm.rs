@@ -1,0 +1,308 @@
+//! Two ends over a wire that delays, reorders and repeats what both of them say at once.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+use duologue_schema::DuologueCapabilities;
+use fastrand::Rng;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::sync::mpsc;
+
+use crate::envelope::letters::lock;
+use crate::envelope::*;
+use crate::{Error, Exchange, ExchangeService, PeerAgent, Wiring};
+
+const LIMIT: u32 = 3;
+
+struct End(ExchangeService);
+
+impl Service for End {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        let nobody = self.0.request(request, responder).err();
+        if let Some(responder) = nobody.and_then(|responder| self.0.unhandled(request, responder).err()) {
+            responder.method_not_found(request.method);
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        self.0.notification(notification);
+    }
+
+    fn closed(&self, reason: &duologue_rpc::Closed) {
+        self.0.closed(reason);
+    }
+}
+
+fn connect(transport: Transport, own: &str, other: &str, correspondent: impl Correspondent) -> PeerAgent {
+    let mut meta = None;
+    let mut capabilities = DuologueCapabilities::new();
+    (capabilities.agent_id, capabilities.envelope) = (Some(other.into()), vec![VERSION]);
+    capabilities.write_to(&mut meta);
+    let mut agent = None;
+    Connection::new(transport).start(|peer| {
+        let exchange = Exchange::new().agent_id(own).correspondent(correspondent);
+        let service = Wiring::new(Some(exchange)).start(peer, |_| true);
+        service.introduced(meta.as_ref());
+        agent = Some(service.peer_agent().in_session("s"));
+        End(service)
+    });
+    agent.unwrap()
+}
+
+/// What happened to the tasks of one side, by their names.
+#[derive(Default)]
+struct Log {
+    /// How often the handler began.
+    begun: Mutex<HashMap<String, u32>>,
+    /// Whose handler has returned an outcome.
+    done: Mutex<Vec<String>>,
+    /// Who was told of an outcome: the handle, or the correspondent.
+    told: Mutex<Vec<String>>,
+    /// News that were sent, and those that were heard.
+    sent: Mutex<Vec<String>>,
+    heard: Mutex<Vec<String>>,
+    active: AtomicU32,
+}
+
+/// Does the tasks of the other side (`theirs`), and hears of what nobody waits for of its own (`ours`).
+struct Worker {
+    theirs: Arc<Log>,
+    ours: Arc<Log>,
+    rng: Mutex<Rng>,
+}
+
+/// A handler at work, however it ends.
+struct Active<'a>(&'a Log);
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Correspondent for Worker {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("worker").max_concurrent_tasks(LIMIT)
+    }
+
+    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+        let pause = lock(&self.rng).u64(0..200);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        Ok(Response::new(&*query.question))
+    }
+
+    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+        let (pause, refuses) = {
+            let mut rng = lock(&self.rng);
+            (rng.u64(0..50), rng.u8(0..8) == 0)
+        };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if refuses { Err(Fault::not_authorized(&*task.task)) } else { Ok(Ack::new(true)) }
+    }
+
+    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+        *lock(&self.theirs.begun).entry(task.task.clone()).or_default() += 1;
+        assert!(self.theirs.active.fetch_add(1, Relaxed) <= LIMIT);
+        let _active = Active(&self.theirs);
+        let (pause, way) = {
+            let mut rng = lock(&self.rng);
+            (rng.u64(0..300), rng.u8(0..10))
+        };
+        let pause = tokio::time::sleep(Duration::from_millis(pause));
+        match way {
+            // A panic that prints nothing.
+            0 => std::panic::resume_unwind(Box::new(())),
+            1 => return Err(Fault::unknown_domain("anything")),
+            2 => std::future::pending::<()>().await,
+            3 => tokio::select! {
+                () = pause => {}
+                () = task.cancelled() => return Err(Fault::internal("stopped")),
+            },
+            _ => pause.await,
+        }
+        let _ = task.progress(json!(1)).await;
+        lock(&self.theirs.done).push(task.task.clone());
+        Ok(Outcome::new(OutcomeStatus::Completed).outcome(&*task.task))
+    }
+
+    async fn notify(&self, news: Received<Notify>) {
+        if news.topic != PROGRESS {
+            lock(&self.theirs.heard).push(news.topic.clone());
+        }
+    }
+
+    async fn result(&self, result: Received<Outcome>) {
+        lock(&self.ours.told).push(result.outcome.clone());
+    }
+}
+
+/// Carries the lines of one direction, late, out of order and more than once. What asks the same again gets
+/// a JSON-RPC id of its own, whose answer is swallowed on the way back.
+async fn carry(from: DuplexStream, mut to: DuplexStream, mut rng: Rng) {
+    let (sender, mut arriving) = mpsc::unbounded_channel::<String>();
+    tokio::spawn(async move {
+        while let Some(line) = arriving.recv().await {
+            if to.write_all(line.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut lines = BufReader::new(from).lines();
+    let mut copies = 0;
+    while let Ok(Some(line)) = lines.next_line().await {
+        let mut message: Value = serde_json::from_str(&line).unwrap();
+        if message["id"].as_str().is_some_and(|id| id.starts_with("again")) && message["method"].is_null() {
+            continue;
+        }
+        send_later(&sender, line, &mut rng);
+        if rng.u8(0..3) > 0 {
+            continue;
+        }
+        if message["method"].is_string() && !message["id"].is_null() {
+            copies += 1;
+            message["id"] = json!(format!("again {copies}"));
+        }
+        send_later(&sender, message.to_string(), &mut rng);
+    }
+}
+
+fn send_later(sender: &mpsc::UnboundedSender<String>, line: String, rng: &mut Rng) {
+    let (sender, delay) = (sender.clone(), Duration::from_millis(rng.u64(0..60)));
+    tokio::spawn(async move {
+        tokio::time::sleep(delay).await;
+        let _ = sender.send(line + "\n");
+    });
+}
+
+fn wire(rng: &mut Rng) -> [Transport; 2] {
+    let mut ends = Vec::new();
+    let mut middle = Vec::new();
+    for _ in 0..2 {
+        let ((input, into), (output, out)) = (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
+        ends.push(Transport::new(input, output));
+        middle.push((out, into));
+    }
+    let [(out_of_a, into_a), (out_of_b, into_b)] = <[_; 2]>::try_from(middle).ok().unwrap();
+    tokio::spawn(carry(out_of_a, into_b, rng.fork()));
+    tokio::spawn(carry(out_of_b, into_a, rng.fork()));
+    <[_; 2]>::try_from(ends).ok().unwrap()
+}
+
+/// One thing that one side does, and what may come of it.
+async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng) {
+    let pause = |rng: &mut Rng| tokio::time::sleep(Duration::from_millis(rng.u64(0..400)));
+    pause(&mut rng).await;
+    match rng.u8(0..6) {
+        0 => {
+            let deadline = Duration::from_millis(rng.u64(50..500));
+            match peer.query(&*name).deadline(deadline).await {
+                Ok(answer) => assert_eq!(answer.summary, name),
+                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+            }
+            return;
+        }
+        1 => {
+            peer.notify(&*name, json!({})).await.unwrap();
+            lock(&log.sent).push(name);
+            return;
+        }
+        _ => {}
+    }
+    let mut task = peer.delegate(&*name);
+    if rng.bool() {
+        task = task.urgent();
+    }
+    // What never ends by itself has to end some day.
+    task = task.deadline(Duration::from_millis(rng.u64(100..2_000)));
+    if rng.u8(0..4) == 0 {
+        task = task.ack_timeout(Duration::from_millis(rng.u64(10..150)));
+    }
+    let task = match task.await {
+        Ok(task) => task,
+        Err(Error::Refused(fault)) => return assert_eq!(fault.message, name),
+        Err(error) => {
+            // The end of a task may overtake its ack.
+            let expected = matches!(error.code(), FaultCode::Overloaded) || ends_badly(&error);
+            return assert!(expected, "{error}");
+        }
+    };
+    let cancels = match rng.u8(0..4) {
+        0 => return drop(task),
+        1 => {
+            pause(&mut rng).await;
+            task.cancel("on purpose").await.unwrap();
+            true
+        }
+        _ => false,
+    };
+    match task.result().await {
+        Ok(outcome) => {
+            assert_eq!(outcome.outcome, name);
+            lock(&log.told).push(name);
+        }
+        Err(error) => {
+            let cancelled = cancels && error.code() == FaultCode::Cancelled;
+            assert!(cancelled || ends_badly(&error), "{error}");
+        }
+    }
+}
+
+fn ends_badly(error: &Error) -> bool {
+    matches!(error.code(), FaultCode::Internal | FaultCode::UnknownDomain | FaultCode::Timeout)
+}
+
+async fn storm(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let logs = [Arc::new(Log::default()), Arc::new(Log::default())];
+    let mut worker = |ours: usize| Worker {
+        ours: logs[ours].clone(),
+        theirs: logs[1 - ours].clone(),
+        rng: Mutex::new(rng.fork()),
+    };
+    let workers = [worker(0), worker(1)];
+    let [a, b] = wire(&mut rng);
+    let [first, second] = workers;
+    let peers = [connect(a, "a", "b", first), connect(b, "b", "a", second)];
+    let acts = (0..24).map(|number| {
+        let side = number % 2;
+        let name = format!("{side}.{number}");
+        tokio::spawn(act(peers[side].clone(), name, logs[side].clone(), rng.fork()))
+    });
+    for act in futures::future::join_all(acts).await {
+        act.unwrap();
+    }
+    // Longer than anything takes: deadlines, graces and the wire.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for (peer, log) in peers.iter().zip(&logs) {
+        let letters = &peer.link.letters;
+        assert_eq!(lock(&letters.tasks).count(), 0, "slots are free");
+        assert!(lock(&letters.table).is_empty(), "nobody waits");
+        assert_eq!(peer.rpc().pending_requests(), 0);
+        assert!(lock(&log.begun).values().all(|times| *times == 1), "nothing is done twice");
+        // What is done within the grace after its deadline counts.
+        assert_eq!(sorted(&log.done), sorted(&log.told), "each result is told once, to somebody");
+        assert_eq!(sorted(&log.sent), sorted(&log.heard), "news are heard once");
+        assert_eq!(log.active.load(Relaxed), 0);
+    }
+}
+
+fn sorted(names: &Mutex<Vec<String>>) -> Vec<String> {
+    let mut names = lock(names).clone();
+    names.sort();
+    names
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_misrouted(seed in any::<u64>()) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(storm(seed));
+    }
+}

@@ -1,0 +1,109 @@
+//! The table against a model that only remembers what has happened.
+
+use std::collections::HashSet;
+
+use duologue_schema::envelope::{EnvelopeId, Kind};
+use proptest::prelude::*;
+
+use crate::envelope::table::{Table, Whose};
+
+/// Messages: the even ones are delegations, the odd ones questions.
+const MESSAGES: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Send,
+    Answered,
+    Replied { fits: bool },
+    Result,
+    Error,
+    GivesUp,
+    LetsRun,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => Just(Event::Send),
+        2 => Just(Event::Answered),
+        1 => any::<bool>().prop_map(|fits| Event::Replied { fits }),
+        2 => Just(Event::Result),
+        1 => Just(Event::Error),
+        1 => Just(Event::GivesUp),
+        1 => Just(Event::LetsRun),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    sent: HashSet<usize>,
+    asking: HashSet<usize>,
+    delegated: HashSet<usize>,
+    ended: HashSet<usize>,
+}
+
+proptest! {
+    #[test]
+    fn everybody_is_told_once_and_what_is_theirs(
+        events in prop::collection::vec((0..MESSAGES, event()), 0..60),
+    ) {
+        let mut table = Table::<usize, usize>::default();
+        let mut model = Model::default();
+        for (number, event) in events {
+            let id = EnvelopeId::from(&*number.to_string());
+            let (delegation, answer) =
+                if number % 2 == 0 { (true, Kind::Ack) } else { (false, Kind::Response) };
+            match event {
+                Event::Send if model.sent.insert(number) => {
+                    if delegation {
+                        table.delegate(id.clone(), number);
+                        model.delegated.insert(number);
+                    }
+                    table.ask(id.clone(), answer, number);
+                    model.asking.insert(number);
+                }
+                Event::Send => {}
+                Event::Answered => {
+                    let told = model.asking.remove(&number).then_some(number);
+                    prop_assert_eq!(table.answered(&id), told);
+                }
+                Event::Replied { fits } => {
+                    let told = (fits && model.asking.remove(&number)).then_some(number);
+                    let kind = if fits { answer } else { Kind::Pong };
+                    prop_assert_eq!(table.replied(&id, &kind), told);
+                }
+                Event::Result => {
+                    let first = model.ended.insert(number);
+                    let whose = match first {
+                        false => Whose::Nobody,
+                        true if model.delegated.remove(&number) => Whose::Delegator(number),
+                        true => Whose::Unknown,
+                    };
+                    prop_assert_eq!(table.result(&id), whose);
+                }
+                Event::Error => {
+                    let first = model.ended.insert(number);
+                    let delegated = first && model.delegated.remove(&number);
+                    let whose = match first {
+                        false => Whose::Nobody,
+                        true if model.asking.remove(&number) => Whose::Asker(number),
+                        true if delegated => Whose::Delegator(number),
+                        true => Whose::Unknown,
+                    };
+                    prop_assert_eq!(table.error(&id), whose);
+                }
+                Event::GivesUp => {
+                    prop_assert_eq!(table.gives_up(&id), model.asking.remove(&number));
+                }
+                Event::LetsRun => {
+                    table.lets_run(&id);
+                    model.delegated.remove(&number);
+                }
+            }
+            prop_assert_eq!(table.delegator(&id).copied(), model.delegated.get(&number).copied());
+        }
+        let (asked, delegated) = table.close();
+        prop_assert_eq!(asked.into_iter().collect::<HashSet<_>>(), model.asking);
+        prop_assert_eq!(delegated.into_iter().collect::<HashSet<_>>(), model.delegated);
+        prop_assert!(table.is_empty());
+    }
+}
