@@ -29,6 +29,24 @@ impl Members {
         Members::default()
     }
 
+    /// The members of a struct or a map.
+    ///
+    /// ```
+    /// use duologue_schema::Members;
+    ///
+    /// let members = Members::of(&std::collections::BTreeMap::from([("price", 16_000)]))?;
+    /// assert_eq!(members.get("price"), Some(16_000));
+    /// assert!(Members::of(&16_000).is_err());
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When JSON has no object for `value`.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
+        Json::new(value)?.parse()
+    }
+
     /// Whether there is nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
