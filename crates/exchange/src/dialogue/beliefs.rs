@@ -32,6 +32,7 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beliefs {
     held: BTreeMap<Key, Held>,
+    bytes: usize,
     dropped: u64,
 }
 
@@ -64,8 +65,10 @@ impl Held {
 }
 
 impl Beliefs {
-    /// How many beliefs one dialogue keeps. Those about something new are dropped beyond it, and counted.
+    /// How many beliefs one dialogue keeps.
     pub const MOST: usize = 4096;
+    /// How many bytes they may have. What finds no room is dropped, and counted.
+    pub const BYTES: usize = 256 * 1024;
 
     /// None.
     #[must_use]
@@ -90,16 +93,22 @@ impl Beliefs {
                 message_id: message.message_id.clone(),
                 index,
             };
-            let full = self.held.len() >= Self::MOST;
-            match self.held.get_mut(&key) {
-                Some(old) if new.holds_against(old) => *old = new,
-                Some(_) => {}
-                None if full => {
-                    self.dropped += 1;
-                    tracing::warn!(entity = key.0, attribute = key.1, "no room for another belief");
-                }
-                None => drop(self.held.insert(key, new)),
+            let old = self.held.get(&key);
+            if old.is_some_and(|old| !new.holds_against(old)) {
+                continue;
             }
+            // What is no longer believed goes, whether there is room for what is believed now or not.
+            let freed = old.map_or(0, |old| size(&key, old));
+            let bytes = self.bytes - freed + size(&key, &new);
+            self.held.remove(&key);
+            if self.held.len() >= Self::MOST || bytes > Self::BYTES {
+                self.bytes -= freed;
+                self.dropped += 1;
+                tracing::warn!(dialogue = %message.session_id, "no room for another belief");
+                continue;
+            }
+            self.bytes = bytes;
+            self.held.insert(key, new);
         }
         Ok(())
     }
@@ -143,6 +152,10 @@ impl Beliefs {
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
+}
+
+fn size((entity, attribute, speaker): &Key, held: &Held) -> usize {
+    entity.len() + attribute.len() + speaker.as_str().len() + held.value.get().len()
 }
 
 /// Checks the confidences of a message.
@@ -240,9 +253,12 @@ mod tests {
         let many = (0..Beliefs::MOST + 10).map(|n| belief(&n.to_string(), 1, 1.0)).collect();
         beliefs.fold(&message("agent://a", 2, many)).unwrap();
         assert_eq!((beliefs.len(), beliefs.dropped()), (Beliefs::MOST, 10));
+        let long = Belief::new("car", "7", Json::from(serde_json::json!("x".repeat(Beliefs::BYTES))), 1.0);
         // What is there can still change.
         beliefs.fold(&message("agent://a", 3, vec![belief("7", 2, 1.0)])).unwrap();
         assert_eq!(beliefs.get(&"agent://a".into(), "car", "7").unwrap().step, 3);
+        beliefs.fold(&message("agent://a", 4, vec![long.into()])).unwrap();
+        assert_eq!((beliefs.get(&"agent://a".into(), "car", "7"), beliefs.dropped()), (None, 11));
     }
 
     proptest! {

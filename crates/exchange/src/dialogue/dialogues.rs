@@ -1,8 +1,7 @@
 //! The settings of one agent for all its dialogues, and those that go on.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -25,8 +24,7 @@ use super::verify::Verifier;
 /// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
 ///
 /// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
-/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others, and the bound on
-/// the number of dialogues holds for all together. A dialogue stays on the connection it was opened on; nobody can
+/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. A dialogue stays on the connection it was opened on; nobody can
 /// speak in it from another one, and it ends with it.
 ///
 /// ```
@@ -174,6 +172,8 @@ pub(crate) struct Line {
     /// Tells connections apart.
     pub(crate) id: u64,
     pub(crate) dialogues: Option<Arc<Dialogues>>,
+    /// How many bytes of messages wait, in all dialogues of the connection.
+    pub(crate) waiting: AtomicUsize,
     /// Cancelled when the connection has ended: handlers then have a moment.
     pub(crate) ended: CancellationToken,
 }
@@ -182,14 +182,14 @@ impl Line {
     pub(crate) fn new(dialogues: Option<Arc<Dialogues>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Line { id, dialogues, ended: CancellationToken::new() }
+        Line { id, dialogues, waiting: AtomicUsize::new(0), ended: CancellationToken::new() }
     }
 
     /// The connection has ended, and with it its dialogues.
     pub(crate) fn closed(&self, reason: &Closed) {
         self.ended.cancel();
         let Some(dialogues) = &self.dialogues else { return };
-        let left: VecDeque<Arc<Live>> = lock(&dialogues.rooms).leave(self.id).into();
+        let left = lock(&dialogues.rooms).leave(self.id);
         for live in left {
             live.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
         }

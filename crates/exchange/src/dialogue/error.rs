@@ -62,8 +62,10 @@ pub enum Error {
     /// The dialogue has ended, or its connection has.
     #[error("the dialogue has ended")]
     Ended,
-    /// There are as many dialogues as there may be; see `DialogueLimits::dialogues`.
-    #[error("there are {0} dialogues, as many as there may be (DialogueLimits::dialogues)")]
+    /// There are as many dialogues over the connection as there may be; see `DialogueLimits::dialogues`.
+    #[error(
+        "there are {0} dialogues over this connection, as many as there may be (DialogueLimits::dialogues)"
+    )]
     TooMany(usize),
     /// The connection, or a message on it.
     #[error(transparent)]

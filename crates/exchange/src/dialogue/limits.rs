@@ -14,16 +14,19 @@ pub struct DialogueLimits {
     /// How many messages wait for the handler of one dialogue. More are refused with `OVERLOADED`, which
     /// their sender retries. 64 by default.
     pub inbox: usize,
+    /// How many bytes of messages wait, for the handlers or for those before them, in all dialogues of one
+    /// connection. More are refused in the same way, but for the first of a dialogue. 16 MiB by default.
+    pub waiting_bytes: usize,
     /// How many messages of one dialogue can be looked up by their id. 256 by default.
     ///
     /// Of sixteen times as many it is remembered what they were, so that they can be answered and their
     /// duplicates are known. A message older than that can still be referred to, not answered.
     pub messages: usize,
-    /// How many bytes those messages may have, and so may those that wait. The newest one always is kept.
-    /// 1 MiB by default.
+    /// How many bytes those messages may have, and so may those that came early. The newest one is always
+    /// kept. 256 KiB by default.
     pub message_bytes: usize,
-    /// How many dialogues there may be at once, over all connections. Those that have ended are forgotten to
-    /// make room; if none has, another is refused with `OVERLOADED`. 1,024 by default.
+    /// How many dialogues there may be at once over one connection. Those that have ended are forgotten to
+    /// make room; if none has, another is refused with `OVERLOADED`. 256 by default.
     pub dialogues: usize,
     /// How long a sender waits for the receipt of a message before it tries again. 30 seconds by default.
     pub receipt: Duration,
@@ -35,9 +38,10 @@ impl Default for DialogueLimits {
             window: 64,
             patience: Duration::from_secs(5),
             inbox: 64,
+            waiting_bytes: 16 << 20,
             messages: 256,
-            message_bytes: 1 << 20,
-            dialogues: 1024,
+            message_bytes: 256 << 10,
+            dialogues: 256,
             receipt: Duration::from_secs(30),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_rpc::until_dropped;
@@ -75,6 +76,8 @@ pub(crate) struct Inner {
     handled: bool,
     working: bool,
     timer: bool,
+    /// What of the bytes that wait over the connection is counted for this dialogue.
+    counted: usize,
 }
 
 pub(crate) type Answer = Result<Arc<Heard>, Error>;
@@ -106,6 +109,7 @@ impl Live {
                 handled,
                 working: false,
                 timer: false,
+                counted: 0,
             }),
             changed: Notify::new(),
             sending: tokio::sync::Mutex::new(()),
@@ -134,6 +138,11 @@ impl Live {
         if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
+        let (waiting, most) = (&self.peer.link.line.waiting, self.dialogues.limits.waiting_bytes);
+        if inner.counted > 0 && waiting.load(Relaxed).saturating_add(heard.raw.get().len()) > most {
+            let text = "too much waits to be handled; try again later";
+            return Arrival::Refused(refused(Code::Overloaded, text));
+        }
         let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
         self.apply(&mut inner, events);
         if inner.track.is_blank() {
@@ -152,7 +161,7 @@ impl Live {
                     let last = heard.message_type == MessageType::Termination;
                     match inner.waiter(&heard) {
                         Some(waiter) => match waiter.send(answer(&heard)) {
-                            Ok(()) => events.extend(inner.track.taken(self.dialogues.now())),
+                            Ok(()) => events.extend(inner.track.taken(&heard, self.dialogues.now())),
                             Err(_) => inner.queue.push_back(heard),
                         },
                         None => inner.queue.push_back(heard),
@@ -164,9 +173,18 @@ impl Live {
                 Event::Refuse(heard, error) => self.tell(&heard, *error),
             }
         }
+        self.count(inner);
         self.changed.notify_waiters();
         self.watch(inner);
         self.work(inner);
+    }
+
+    /// Counts what waits here among what waits over the connection.
+    fn count(&self, inner: &mut Inner) {
+        let (waiting, bytes) = (&self.peer.link.line.waiting, inner.track.bytes());
+        waiting.fetch_add(bytes, Relaxed);
+        waiting.fetch_sub(inner.counted, Relaxed);
+        inner.counted = bytes;
     }
 
     /// Nothing more will be said.
@@ -265,9 +283,10 @@ impl Live {
     /// The next message in the queue.
     fn take(self: &Arc<Self>, inner: &mut Inner) -> Option<Arc<Heard>> {
         let heard = inner.queue.pop_front()?;
-        let events = inner.track.taken(self.dialogues.now());
-        if !events.is_empty() {
-            self.apply(inner, events);
+        let events = inner.track.taken(&heard, self.dialogues.now());
+        match events.is_empty() {
+            true => self.count(inner),
+            false => self.apply(inner, events),
         }
         Some(heard)
     }
@@ -360,7 +379,7 @@ impl Drop for Waiter {
         let mut inner = lock(&self.live.inner);
         inner.waiters.remove(&self.id);
         if let Ok(Ok(heard)) = self.receiver.try_recv() {
-            inner.track.returned();
+            inner.track.returned(&heard);
             let at = inner.queue.partition_point(|other| other.interaction_step < heard.interaction_step);
             inner.queue.insert(at, heard);
             self.live.apply(&mut inner, Vec::new());

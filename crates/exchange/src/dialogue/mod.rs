@@ -20,14 +20,14 @@
 //!     let wanted = Content::new()
 //!         .domain("automotive.sales")
 //!         .task("getCarDetails")
-//!         .parameters([("make", json!("Toyota")), ("model", json!("Camry"))]);
+//!         .parameter("make", json!("Toyota"))
+//!         .parameter("model", json!("Camry"));
 //!     let car = dialogue.request(wanted).await?;
 //!     println!("{}", car.content.natural_language.as_deref().unwrap_or("a car"));
 //!
 //!     let mut offer = dialogue.next().await?;
 //!     while offer.message_type == MessageType::Propose && offer.parameter::<u32>("price") > Some(17_000) {
-//!         let less = Content::from("I can pay 16,000.")
-//!             .parameters([(COUNTER_OFFER, json!({ "price": 16_000 }))]);
+//!         let less = Content::from("I can pay 16,000.").parameter(COUNTER_OFFER, json!({ "price": 16_000 }));
 //!         offer = dialogue.reject(less).answer().await?;
 //!     }
 //!     dialogue.accept("Agreed.").await?;
@@ -60,10 +60,11 @@
 //!                 nested.terminate("That is all.").await?;
 //!
 //!                 dialogue.respond(Content::new().parameters(known.content.parameters.clone())).await?;
-//!                 dialogue.propose(Content::new().task("negotiatePrice").parameters(price(18_000))).await?;
+//!                 let offer = Content::new().domain("automotive.sales").task("negotiatePrice");
+//!                 dialogue.propose(offer.parameter("price", json!(18_000))).await?;
 //!             }
 //!             MessageType::Reject if has_counter_offer(message) => {
-//!                 dialogue.propose(Content::from("We meet halfway.").parameters(price(17_000))).await?;
+//!                 dialogue.propose(Content::from("We meet halfway.").parameter("price", json!(17_000))).await?;
 //!             }
 //!             MessageType::Request => return Err(Error::invalid("ask for getCarDetails")),
 //!             _ => {}

@@ -1,4 +1,4 @@
-//! The dialogues of an agent, over all its connections, as many as there may be.
+//! The dialogues of an agent, as many as there may be.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,50 +8,61 @@ use duologue_schema::dialogue::DialogueId;
 /// speak in it nor take its id.
 pub(crate) type Key = (u64, DialogueId);
 
-/// A bounded set of dialogues. Those that have ended stay until their room is needed, since an `error` may
-/// still come and their ids must not be used again.
+/// A set of dialogues, bounded for each connection, so that one cannot take up what another needs. Those that
+/// have ended stay until their room is needed, since an `error` may still come and their ids must not be used
+/// again.
 pub(crate) struct Rooms<V> {
-    all: HashMap<Key, V>,
-    /// Those that have ended, oldest first.
-    ended: VecDeque<Key>,
+    connections: HashMap<u64, Room<V>>,
     most: usize,
+}
+
+struct Room<V> {
+    all: HashMap<DialogueId, V>,
+    /// Those that have ended, oldest first.
+    ended: VecDeque<DialogueId>,
 }
 
 impl<V: Clone> Rooms<V> {
     pub(crate) fn new(most: usize) -> Self {
-        Rooms { all: HashMap::new(), ended: VecDeque::new(), most: most.max(1) }
+        Rooms { connections: HashMap::new(), most: most.max(1) }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<V> {
-        self.all.get(key).cloned()
+    pub(crate) fn get(&self, (connection, id): &Key) -> Option<V> {
+        self.connections.get(connection)?.all.get(id).cloned()
     }
 
     /// Adds a dialogue under a key that is not taken; gives it back when there is no room.
-    pub(crate) fn add(&mut self, key: Key, dialogue: V) -> Result<(), V> {
-        while self.all.len() >= self.most {
-            let Some(oldest) = self.ended.pop_front() else { return Err(dialogue) };
-            self.all.remove(&oldest);
+    pub(crate) fn add(&mut self, (connection, id): Key, dialogue: V) -> Result<(), V> {
+        let empty = || Room { all: HashMap::new(), ended: VecDeque::new() };
+        let room = self.connections.entry(connection).or_insert_with(empty);
+        while room.all.len() >= self.most {
+            let Some(oldest) = room.ended.pop_front() else { return Err(dialogue) };
+            room.all.remove(&oldest);
         }
-        self.all.insert(key, dialogue);
+        room.all.insert(id, dialogue);
         Ok(())
     }
 
     /// A dialogue has ended.
-    pub(crate) fn end(&mut self, key: &Key) {
-        if self.all.contains_key(key) && !self.ended.contains(key) {
-            self.ended.push_back(key.clone());
+    pub(crate) fn end(&mut self, (connection, id): &Key) {
+        if let Some(room) = self.connections.get_mut(connection)
+            && room.all.contains_key(id)
+            && !room.ended.contains(id)
+        {
+            room.ended.push_back(id.clone());
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
-        self.all.remove(key);
-        self.ended.retain(|other| other != key);
+    pub(crate) fn remove(&mut self, (connection, id): &Key) {
+        if let Some(room) = self.connections.get_mut(connection) {
+            room.all.remove(id);
+            room.ended.retain(|other| other != id);
+        }
     }
 
     /// A connection has ended; returns its dialogues.
     pub(crate) fn leave(&mut self, connection: u64) -> Vec<V> {
-        self.ended.retain(|(other, _)| *other != connection);
-        self.all.extract_if(|(other, _), _| *other == connection).map(|(_, dialogue)| dialogue).collect()
+        self.connections.remove(&connection).into_iter().flat_map(|room| room.all.into_values()).collect()
     }
 }
 
@@ -70,20 +81,23 @@ mod tests {
         rooms.add(key(1, "b"), "b").unwrap();
         assert_eq!(rooms.add(key(1, "c"), "c"), Err("c"));
         rooms.end(&key(1, "b"));
+        rooms.end(&key(1, "b"));
         assert_eq!(rooms.get(&key(1, "b")), Some("b"));
         rooms.add(key(1, "c"), "c").unwrap();
         assert_eq!(rooms.get(&key(1, "b")), None);
         assert_eq!(rooms.add(key(1, "d"), "d"), Err("d"));
+        rooms.remove(&key(1, "a"));
+        rooms.add(key(1, "d"), "d").unwrap();
     }
 
     #[test]
     fn connections_do_not_meet() {
-        let mut rooms = Rooms::new(3);
+        let mut rooms = Rooms::new(1);
         rooms.add(key(1, "a"), "first").unwrap();
         rooms.add(key(2, "a"), "second").unwrap();
         rooms.end(&key(1, "a"));
         assert_eq!(rooms.leave(1), ["first"]);
         assert_eq!((rooms.get(&key(1, "a")), rooms.get(&key(2, "a"))), (None, Some("second")));
-        assert!(rooms.ended.is_empty());
+        assert_eq!(rooms.add(key(2, "b"), "third"), Err("third"));
     }
 }

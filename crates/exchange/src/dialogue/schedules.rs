@@ -149,6 +149,32 @@ fn a_refused_message_leaves_its_step_free() {
 }
 
 #[test]
+fn what_was_held_and_does_not_fit_is_refused_later() {
+    let mut track = track(limits(64, 64));
+    let mut arrive = |id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), ms(0));
+    assert_eq!(arrive("a", 2, M::Accept).0, Arrival::Held);
+    assert_eq!(arrive("b", 3, M::Inform).0, Arrival::Held);
+    let (arrival, events) = arrive("c", 1, M::Inform);
+    assert_eq!(arrival, Arrival::Delivered);
+    assert_eq!(delivered(&events), [(1, false), (3, false)]);
+    let Event::Refuse(heard, error) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((heard.message_id.as_str(), &error.error_code), ("a", &Code::InvalidParameter));
+}
+
+#[test]
+fn after_the_end_nothing_waits() {
+    let mut track = track(limits(64, 64));
+    let mut arrive =
+        |step: u64, kind| track.arrive(heard(message(THEM, &step.to_string(), step, kind)), ms(0));
+    arrive(1, M::Inform);
+    assert_eq!(arrive(5, M::Inform).0, Arrival::Held);
+    assert_eq!(arrive(6, M::Error).0, Arrival::Held);
+    let (_, events) = arrive(2, M::Termination);
+    assert_eq!(delivered(&events), [(2, false), (6, false)]);
+    assert!(matches!(&events[1], Event::Refuse(heard, _) if heard.interaction_step == 5));
+}
+
+#[test]
 fn a_bad_confidence_is_refused_by_name() {
     let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
     let mut track = track(limits(64, 64));
@@ -200,6 +226,7 @@ proptest! {
         let mut track = track(limits(window, inbox));
         let mut pending: Vec<u64> = (1..=count).collect();
         let (mut now, mut waiting) = (0, 0_usize);
+        let any = heard(message(THEM, "any", 1, M::Inform));
         let mut came: Vec<(u64, bool)> = Vec::new();
         let mut refused = BTreeSet::new();
         let mut turns = chaos.iter().cycle();
@@ -229,7 +256,7 @@ proptest! {
             waiting += delivered(&events).len();
             for _ in 0..takes.min(waiting) {
                 waiting -= 1;
-                let more = track.taken(ms(now));
+                let more = track.taken(&any, ms(now));
                 waiting += delivered(&more).len();
                 events.extend(more);
             }
@@ -245,7 +272,7 @@ proptest! {
                 break;
             }
             waiting -= 1;
-            let more = track.taken(ms(now + 60_000));
+            let more = track.taken(&any, ms(now + 60_000));
             waiting += delivered(&more).len();
             came.extend(delivered(&more));
         }
@@ -484,7 +511,7 @@ impl Side {
             let Event::Deliver(heard) = event else { panic!("a refusal") };
             assert!(!heard.gap);
             self.heard.push(heard.message_id.to_string());
-            let more = self.track.taken(ms(now));
+            let more = self.track.taken(heard, ms(now));
             self.hear(&more, now);
         }
     }

@@ -63,8 +63,9 @@ pub(crate) struct Track {
     /// The last step that both sides know of.
     settled: u64,
     early: BTreeMap<Place, Early>,
-    /// Messages delivered and not yet taken by the handler.
+    /// Messages delivered and not yet taken by the handler, and their bytes.
     waiting: usize,
+    waiting_bytes: usize,
     ended: bool,
 }
 
@@ -82,6 +83,7 @@ impl Track {
             settled: 0,
             early: BTreeMap::new(),
             waiting: 0,
+            waiting_bytes: 0,
             ended: false,
         }
     }
@@ -178,8 +180,17 @@ impl Track {
 
     /// Whether more messages than may wait would do so.
     fn is_full(&self, more: usize, bytes: usize) -> bool {
-        let held: usize = self.early.values().map(|early| early.heard.raw.get().len()).sum();
+        let held = self.early_bytes();
         self.early.len() + more > self.limits.window || held + bytes > self.limits.message_bytes
+    }
+
+    fn early_bytes(&self) -> usize {
+        self.early.values().map(|early| early.heard.raw.get().len()).sum()
+    }
+
+    /// How many bytes of messages wait, for the handler or for those before them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.waiting_bytes + self.early_bytes()
     }
 
     /// Refuses a message for which there is no room in front of the handler.
@@ -212,6 +223,7 @@ impl Track {
         let _ = self.beliefs.fold(&message);
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
+        self.waiting_bytes += heard.raw.get().len();
         events.push(Event::Deliver(heard));
     }
 
@@ -255,13 +267,15 @@ impl Track {
     }
 
     /// A message that was taken is to be handled after all.
-    pub(crate) fn returned(&mut self) {
+    pub(crate) fn returned(&mut self, heard: &Heard) {
         self.waiting += 1;
+        self.waiting_bytes += heard.raw.get().len();
     }
 
     /// The handler has taken a message.
-    pub(crate) fn taken(&mut self, now: Duration) -> Vec<Event> {
+    pub(crate) fn taken(&mut self, heard: &Heard, now: Duration) -> Vec<Event> {
         self.waiting = self.waiting.saturating_sub(1);
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(heard.raw.get().len());
         self.tick(now)
     }
 

@@ -27,6 +27,13 @@ pub struct Content {
 }
 
 impl Content {
+    /// Sets one of the `parameters`.
+    #[must_use]
+    pub fn parameter(mut self, name: &str, value: impl Into<Json>) -> Self {
+        self.parameters.insert(name, value);
+        self
+    }
+
     /// The beliefs of a form this crate knows.
     pub fn beliefs(&self) -> impl Iterator<Item = &Belief> {
         self.belief_updates.iter().filter_map(BeliefUpdate::belief)
