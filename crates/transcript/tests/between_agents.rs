@@ -50,9 +50,14 @@ const HANDSHAKE: &str = r#"
 < {"jsonrpc":"2.0","id":1,"result":{"sessionId":"$session"}}
 "#;
 
-const ENVELOPES: &str = r#"
+const WITHOUT_SESSION: &str = r#"
 > {"jsonrpc":"2.0","id":2,"method":"_session/ping","params":{"envelope":{"v":1,"id":"$ping","from":"$client","to":"$agent","ts":@,"kind":"ping","ref":null,"payload":{}}}}
 < {"jsonrpc":"2.0","id":2,"result":{"envelope":{"v":1,"id":"$pong","from":"$agent","to":"$client","ts":@,"kind":"pong","ref":"$ping","payload":{"status":"idle","uptime_secs":61,"active_tasks":0,"agent_name":"painter"}}}}
+> {"jsonrpc":"2.0","id":7,"method":"_session/discover","params":{"envelope":{"v":1,"id":"$discover","from":"$client","to":"$agent","ts":@,"kind":"discover","ref":null,"payload":null}}}
+< {"jsonrpc":"2.0","id":7,"result":{"envelope":{"v":1,"id":"$abilities","from":"$agent","to":"$client","ts":@,"kind":"capabilities","ref":"$discover","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
+"#;
+
+const ENVELOPES: &str = r#"
 > {"jsonrpc":"2.0","id":3,"method":"_session/query","params":{"sessionId":"$session","envelope":{"v":1,"id":"$query","from":"$client","to":"$agent","ts":@,"kind":"query","ref":null,"payload":{"question":"Who is free?","domain":"family.calendar","max_tokens":200,"deadline_ms":5000}}}}
 < {"jsonrpc":"2.0","id":3,"result":{"envelope":{"v":1,"id":"$response","from":"$agent","to":"$client","ts":@,"kind":"response","ref":"$query","payload":{"data":["Ada"],"summary":"Ada, on Friday","tokens_used":12,"truncated":false}}}}
 > {"jsonrpc":"2.0","id":4,"method":"_session/delegate","params":{"sessionId":"$session","envelope":{"v":1,"id":"$delegate","from":"$client","to":"$agent","ts":@,"kind":"delegate","ref":null,"payload":{"task":"Paint the kitchen","context":{"colour":"blue"},"priority":"urgent","report_back":true}}}}
@@ -64,8 +69,6 @@ const ENVELOPES: &str = r#"
 < {"jsonrpc":"2.0","id":6,"method":"_session/query","params":{"sessionId":"$session","envelope":{"v":1,"id":"$back","from":"$agent","to":"$client","ts":@,"kind":"query","ref":null,"payload":{"question":"And the ceiling, $agent asks?","max_tokens":0}}}}
 > {"jsonrpc":"2.0","id":6,"error":{"code":-31005,"message":"no room","data":{"envelope":{"v":1,"id":"$fault","from":"$client","to":"$agent","ts":@,"kind":"error","ref":"$back","payload":{"code":"overloaded","message":"no room","retryable":true}}}}}
 > {"jsonrpc":"2.0","method":"_session/error","params":{"sessionId":"$session","envelope":{"v":1,"id":"$late","from":"$client","to":"$agent","ts":@,"kind":"error","ref":"$news","payload":{"code":"unknown_domain","message":"nobody here knows about task","retryable":false}}}}
-> {"jsonrpc":"2.0","id":7,"method":"_session/discover","params":{"envelope":{"v":1,"id":"$discover","from":"$client","to":"$agent","ts":@,"kind":"discover","ref":null,"payload":null}}}
-< {"jsonrpc":"2.0","id":7,"result":{"envelope":{"v":1,"id":"$abilities","from":"$agent","to":"$client","ts":@,"kind":"capabilities","ref":"$discover","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
 "#;
 
 const DIALOGUE: &str = r#"
@@ -81,18 +84,20 @@ const WORK: &str = r##"
 "##;
 
 fn everything(day: u64) -> Transcript {
-    on(day, &[HANDSHAKE, ENVELOPES, DIALOGUE, WORK].concat())
+    on(day, &[HANDSHAKE, WITHOUT_SESSION, ENVELOPES, DIALOGUE, WORK].concat())
 }
 
 #[test]
 fn ids_times_and_signatures_are_named() {
-    insta::assert_snapshot!(lines(&on(3, &[HANDSHAKE, ENVELOPES].concat()).redacted()), @r#"
+    insta::assert_snapshot!(lines(&on(3, &[HANDSHAKE, WITHOUT_SESSION, ENVELOPES].concat()).redacted()), @r#"
     > {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"[agent-1]","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
     < {"jsonrpc":"2.0","id":"[request-1]","result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"[agent-2]","envelope":{"v":[1]},"dialogue":{},"work":{}}}}}}
     > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
     < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"sessionId":"[session-1]"}}
     > {"jsonrpc":"2.0","id":"[request-2]","method":"_session/ping","params":{"envelope":{"v":1,"id":"[envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"ping","ref":null,"payload":{}}}}
     < {"jsonrpc":"2.0","id":"[request-2]","result":{"envelope":{"v":1,"id":"[envelope-2]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":0,"active_tasks":0,"agent_name":"painter"}}}}
+    > {"jsonrpc":"2.0","id":"[request-3]","method":"_session/discover","params":{"envelope":{"v":1,"id":"[envelope-3]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"discover","ref":null,"payload":null}}}
+    < {"jsonrpc":"2.0","id":"[request-3]","result":{"envelope":{"v":1,"id":"[envelope-4]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"capabilities","ref":"[envelope-3]","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
     > {"jsonrpc":"2.0","id":"[session-1.request-2]","method":"_session/query","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"query","ref":null,"payload":{"question":"Who is free?","domain":"family.calendar","max_tokens":200,"deadline_ms":5000}}}}
     < {"jsonrpc":"2.0","id":"[session-1.request-2]","result":{"envelope":{"v":1,"id":"[session-1.envelope-2]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"response","ref":"[session-1.envelope-1]","payload":{"data":["Ada"],"summary":"Ada, on Friday","tokens_used":12,"truncated":false}}}}
     > {"jsonrpc":"2.0","id":"[session-1.request-3]","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-3]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"delegate","ref":null,"payload":{"task":"Paint the kitchen","context":{"colour":"blue"},"priority":"urgent","report_back":true}}}}
@@ -104,8 +109,6 @@ fn ids_times_and_signatures_are_named() {
     < {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/query","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-9]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"query","ref":null,"payload":{"question":"And the ceiling, [agent-2] asks?","max_tokens":0}}}}
     > {"jsonrpc":"2.0","id":"[session-1.request-1]","error":{"code":-31005,"message":"no room","data":{"envelope":{"v":1,"id":"[session-1.envelope-10]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"error","ref":"[session-1.envelope-9]","payload":{"code":"overloaded","message":"no room","retryable":true}}}}}
     > {"jsonrpc":"2.0","method":"_session/error","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-11]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"error","ref":"[session-1.envelope-5]","payload":{"code":"unknown_domain","message":"nobody here knows about task","retryable":false}}}}
-    > {"jsonrpc":"2.0","id":"[request-3]","method":"_session/discover","params":{"envelope":{"v":1,"id":"[envelope-3]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"discover","ref":null,"payload":null}}}
-    < {"jsonrpc":"2.0","id":"[request-3]","result":{"envelope":{"v":1,"id":"[envelope-4]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"capabilities","ref":"[envelope-3]","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["task.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}}}
     "#);
     insta::assert_snapshot!(lines(&on(3, DIALOGUE).redacted()), @r#"
     > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/dialogue","params":{"sessionId":"[session-1]","message":{"message_id":"[session-1.message-1]","session_id":"[session-1.dialogue-1]","sender_id":"agent://home.example/buyer","recipient_id":"agent://cars.example/seller","timestamp":"[time]","interaction_step":1,"message_type":"propose","dialogue_act":"propose","content":{"previous_context":[],"domain":"automotive.sales","task":"negotiatePrice","parameters":{"price":16000},"natural_language":"Would you take 16,000?"},"metadata":{"priority":5,"correlation_id":"[id-1]"},"signature":"[signature]"}}}
@@ -145,7 +148,7 @@ fn sessions_count_for_themselves_and_agents_for_all() {
 
 #[test]
 fn envelopes_as_a_script() {
-    insta::assert_snapshot!(on(3, &[HANDSHAKE, ENVELOPES].concat()).redacted().render(), @r#"
+    insta::assert_snapshot!(on(3, &[HANDSHAKE, WITHOUT_SESSION, ENVELOPES].concat()).redacted().render(), @r#"
     ## connection
 
     → initialize v1
@@ -270,4 +273,42 @@ fn odd_ones_as_a_script() {
 fn nothing_of_it_is_secret() {
     let recorded = everything(5);
     assert_eq!(lines(&recorded.redact(&Redaction::secrets_only())), lines(&recorded));
+}
+
+/// The lines of an exchange in a session of its own, on a connection that it shares. Only the agents are the same.
+fn session(letter: char) -> Vec<String> {
+    let text = [ENVELOPES, DIALOGUE, WORK].concat().replace(r#""id":"#, &format!(r#""id":{}"#, letter as u8));
+    let text = text.replace(&format!(r#""id":{}"$"#, letter as u8), r#""id":"$"#);
+    let mut names = text.split('$');
+    let mut own = names.next().unwrap().to_owned();
+    for rest in names {
+        let agent = rest.starts_with("client") || rest.starts_with("agent");
+        own.push('$');
+        own.extend(Some(letter).filter(|_| !agent));
+        own.push_str(rest);
+    }
+    own.trim().lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Exchanges in two sessions have the same script however they run into each other, and on whatever day.
+    #[test]
+    fn sessions_do_not_change_each_others_script(
+        turns in proptest::collection::vec(proptest::bool::ANY, 40),
+        day in 0..20_u64,
+    ) {
+        let (one, other) = (session('a'), session('b'));
+        let (mut one, mut other) = (one.into_iter(), other.into_iter());
+        // The sessions are numbered by who is first.
+        let mut mixed: Vec<String> = one.next().into_iter().chain(other.next()).collect();
+        for turn in turns {
+            mixed.extend(if turn { one.next() } else { other.next() });
+        }
+        mixed.extend(one.chain(other));
+        let script = |day, lines: &[String]| on(day, &[HANDSHAKE, &lines.join("\n")].concat()).redacted().render();
+        let apart = [session('a'), session('b')].concat();
+        proptest::prop_assert_eq!(script(day, &mixed), script(21, &apart));
+    }
 }
