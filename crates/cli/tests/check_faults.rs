@@ -7,6 +7,8 @@
 
 #[path = "check_faults/agent.rs"]
 mod agent;
+#[path = "check_faults/envelopes.rs"]
+mod envelopes;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -22,7 +24,7 @@ const AT_ONCE: usize = 4;
 const NONE: &str = "none";
 /// Agents that do what not all do, and may.
 const UNUSUAL: &[&str] =
-    &["few-sessions", "few-sessions-for-good", "no-resume-of-the-living", "lends-a-pipe"];
+    &["few-sessions", "few-sessions-for-good", "no-resume-of-the-living", "lends-a-pipe", "no-envelopes"];
 /// More faults, which have no check of their own.
 const MORE: &[&str] = &["answers-notifications", "odd-reason-at-once"];
 /// Faults that show when nothing comes, however long one waits.

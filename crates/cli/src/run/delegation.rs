@@ -1,6 +1,6 @@
 //! A task in the hands of another agent, from here: news of it, its result, and asking for its end.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,13 +57,12 @@ impl Errand<'_> {
         task: &Delegation,
         cancel_after: Option<Duration>,
     ) -> Result<Exit, Stop> {
-        let mut progress = task.progress();
         let mut late = cancel_after.map(|after| Instant::now() + after);
         let mut cancelling: Option<Cancelling<'_>> = None;
         let mut until: Option<Instant> = None;
         let mut interrupted = false;
         let outcome = loop {
-            let next = next(task, &mut progress, &mut self.news, late, &mut cancelling, until);
+            let next = next(task, &mut self.news, late, &mut cancelling, until);
             let reason = match self.talk.attend(next, false).await? {
                 Step::Done(Next::News(news)) => {
                     self.news(news)?;
@@ -155,37 +154,18 @@ impl Errand<'_> {
 /// Waits for whatever comes first. News come before the end that they led to.
 async fn next(
     task: &Delegation,
-    progress: &mut Subscription,
-    others: &mut Subscription,
+    news: &mut Subscription,
     late: Option<Instant>,
     cancelling: &mut Option<Cancelling<'_>>,
     until: Option<Instant>,
 ) -> Next {
-    let end = pin!(async {
-        loop {
-            match progress.next().await {
-                Some(news) => break Next::News(news),
-                None => break Next::End(task.result().await),
-            }
-        }
-    });
     tokio::select! {
         biased;
-        next = end => next,
-        Some(news) = unrelated(task, others) => Next::News(news),
+        Some(told) = news.next() => Next::News(told),
+        outcome = task.result() => Next::End(outcome),
         ack = answered(cancelling) => Next::Ack(ack),
         () = at(late) => Next::Late,
         () = at(until) => Next::Ignored,
-    }
-}
-
-/// News that is not of this task.
-async fn unrelated(task: &Delegation, news: &mut Subscription) -> Option<Told> {
-    loop {
-        match news.next().await? {
-            Ok(news) if news.envelope.reference.as_ref() == Some(task.id()) => {}
-            told => return Some(told),
-        }
     }
 }
 

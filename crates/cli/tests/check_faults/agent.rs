@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::envelopes;
+
 /// A turn's first words come this long after its prompt, the rest this long after them.
 const BEFORE_WORDS: Duration = Duration::from_millis(30);
 const BEFORE_QUESTION: Duration = Duration::from_millis(150);
@@ -176,6 +178,13 @@ impl Agent {
         if deaf {
             return;
         }
+        match envelopes::answer(&self.fault, method, params) {
+            Some(Ok(result)) => return self.answer(id, result),
+            Some(Err(error)) => {
+                return self.write(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+            }
+            None => {}
+        }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         match method {
             "initialize" => self.initialize(id, params),
@@ -243,6 +252,7 @@ impl Agent {
             json!({
                 "protocolVersion": version,
                 "agentCapabilities": {
+                    "_meta": if self.has("no-envelopes") { json!({}) } else { envelopes::advertised() },
                     "loadSession": true,
                     "mcpCapabilities": {"http": http},
                     "sessionCapabilities": can,

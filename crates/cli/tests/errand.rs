@@ -1,0 +1,458 @@
+//! `duologue ping`, `query`, `delegate` and `discover`: against the mock, and against agents that are not like it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn duologue(args: &[&str], agent: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(args).arg("--").args(agent).stdin(Stdio::null());
+    command
+}
+
+/// With the mock as the agent.
+fn mock(args: &[&str]) -> Command {
+    duologue(args, &[env!("CARGO_BIN_EXE_duologue"), "mock", "--pace", "0"])
+}
+
+fn shown(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}--- stderr\n{}--- {}", text(&stdout), text(&stderr), status.code().unwrap())
+}
+
+/// An agent as a shell script. `hello` is what it can do, `then` what it does once it has said so.
+fn script(args: &[&str], hello: &str, then: &str) -> Command {
+    let hello = format!(
+        r#"read a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1,"agentCapabilities":{{{hello}}}}}}}'"#
+    );
+    duologue(args, &["sh", "-c", &format!("{hello}; {then}")])
+}
+
+const SPEAKS: &str = r#""_meta":{"duologue":{"agentId":"a1","envelope":{"v":[1]}}}"#;
+const SESSION: &str = r#"read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'"#;
+const ALL: [&[&str]; 4] = [&["ping"], &["discover"], &["query", "why?"], &["delegate", "do it"]];
+
+/// No agent is needed to try it.
+#[test]
+fn asks_the_mock_without_an_agent() {
+    for args in ALL {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        let output = command.args(args).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn pings() {
+    let line = String::from_utf8(mock(&["ping"]).output().unwrap().stdout).unwrap();
+    assert!(line.starts_with("duologue-mock: idle, 0 tasks, up "), "{line}");
+    assert!(line.contains(" s, answered in "), "{line}");
+    let output = mock(&["ping", "--json"]).output().unwrap();
+    let pong: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&pong["kind"], &pong["payload"]["agent_name"]), (&"pong".into(), &"duologue-mock".into()));
+}
+
+#[test]
+fn discovers() {
+    insta::assert_snapshot!(shown(&mut mock(&["discover"])), @"
+    name      duologue-mock
+    model     none
+    domains   family.calendar, work.build
+    channels  work.build
+    tools     echo
+    tasks     2 at once
+    --- stderr
+    --- 0
+    ");
+    insta::assert_snapshot!(shown(&mut mock(&["discover", "--json"])), @r#"
+    {"kind":"capabilities","payload":{"agent_name":"duologue-mock","domains":["family.calendar","work.build"],"channels":["work.build"],"tools":["echo"],"max_concurrent_tasks":2,"model":"none"}}
+    --- stderr
+    --- 0
+    "#);
+}
+
+#[test]
+fn queries() {
+    insta::assert_snapshot!(shown(&mut mock(&["query", "Who is free?", "--domain", "family.calendar.friday"])), @r#"
+    You asked about family.calendar.friday: Who is free?
+    {"domain":"family.calendar.friday","question":"Who is free?","words":7}
+    --- stderr
+    --- 0
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["query", "one two three", "--max-tokens", "4"])), @r#"
+    You asked: one two
+    {"domain":null,"question":"one two three","words":5}
+    --- stderr
+    · the agent left something out
+    --- 0
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["query", "Who?", "--json"])), @r#"
+    {"kind":"response","payload":{"data":{"domain":null,"question":"Who?","words":3},"summary":"You asked: Who?","tokens_used":3,"truncated":false}}
+    --- stderr
+    --- 0
+    "#);
+}
+
+#[test]
+fn tells_a_no_from_silence() {
+    insta::assert_snapshot!(shown(&mut mock(&["query", "Who?", "--domain", "cooking"])), @"
+    --- stderr
+    error: the other agent says: nobody here knows about cooking (unknown_domain)
+    --- 1
+    ");
+    insta::assert_snapshot!(shown(&mut mock(&["query", "not_authorized", "--json"])), @r#"
+    {"kind":"error","payload":{"code":"not_authorized","message":"the mock was asked for this error","retryable":false}}
+    --- stderr
+    error: the other agent says: the mock was asked for this error (not_authorized)
+    --- 1
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "200ms"])), @"
+    --- stderr
+    error: no answer to query within 200ms
+    --- 3
+    ");
+    insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "200ms", "--json"])), @r#"
+    {"kind":"error","payload":{"code":"timeout","message":"no answer to query within 200ms","retryable":true}}
+    --- stderr
+    error: no answer to query within 200ms
+    --- 3
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "soon"])), @"
+    --- stderr
+    error: invalid value 'soon' for '--deadline <TIME>': a time is written as 500ms, 30s or 2m
+
+    For more information, try '--help'.
+    --- 2
+    ");
+}
+
+#[test]
+fn delegates() {
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "Paint the kitchen"])), @r#"
+    Done: Paint the kitchen
+    {"context":{},"steps":3,"urgent":false}
+    --- stderr
+    · accepted, takes about 1ms
+    · 1 of 3: looked around
+    · 2 of 3: changed something
+    · 3 of 3: tidied up
+    --- 0
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "Paint", "--json", "--urgent", "--context", r#"{"room":"kitchen"}"#])), @r#"
+    {"kind":"ack","payload":{"accepted":true,"estimated_ms":0}}
+    {"kind":"notify","payload":{"topic":"task.progress","data":"1 of 3: looked around","importance":"medium"}}
+    {"kind":"notify","payload":{"topic":"task.progress","data":"2 of 3: changed something","importance":"medium"}}
+    {"kind":"notify","payload":{"topic":"task.progress","data":"3 of 3: tidied up","importance":"medium"}}
+    {"kind":"result","payload":{"status":"completed","outcome":"Done: Paint","data":{"context":{"room":"kitchen"},"steps":3,"urgent":true}}}
+    --- stderr
+    --- 0
+    "#);
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "Paint", "--no-report"])), @"
+    --- stderr
+    · accepted, takes about 1ms
+    --- 0
+    ");
+}
+
+#[test]
+fn says_how_a_task_ended() {
+    let mut all = String::new();
+    for task in ["fail", "partial", "refuse", "overloaded", "internal"] {
+        all.push_str(&format!("$ {task}\n{}\n", shown(&mut mock(&["delegate", task]))));
+        let output = mock(&["delegate", task, "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{task}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let kind = if ["fail", "partial"].contains(&task) { "result" } else { "error" };
+        assert_eq!(last["kind"], kind, "{task}");
+    }
+    insta::assert_snapshot!(all, @r#"
+    $ fail
+    Nothing came of it: fail
+    --- stderr
+    · accepted, takes about 1ms
+    · 1 of 3: looked around
+    · failed: the mock was asked to fail (internal)
+    --- 1
+    $ partial
+    Two of three steps are done: partial
+    {"steps":2}
+    --- stderr
+    · accepted, takes about 1ms
+    · 1 of 3: looked around
+    · 2 of 3: changed something
+    · partial
+    --- 1
+    $ refuse
+    --- stderr
+    error: the other agent refused: the mock does not do that (not_authorized)
+    --- 1
+    $ overloaded
+    --- stderr
+    error: the other agent refused: the mock has enough to do (overloaded)
+    --- 1
+    $ internal
+    --- stderr
+    · accepted, takes about 1ms
+    error: the other agent says: the mock was asked for this error (internal)
+    --- 1
+    "#);
+}
+
+#[test]
+fn cancels_what_takes_too_long() {
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--cancel-after", "1s"])), @"
+    --- stderr
+    · accepted, takes about 1ms
+    · working until it is cancelled
+    · cancelling
+    error: the other agent says: cancelled: it takes too long (cancelled)
+    --- 1
+    ");
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--deadline", "1s"])), @"
+    --- stderr
+    · accepted, takes about 1ms
+    · working until it is cancelled
+    error: the other agent says: not done within 1s (timeout)
+    --- 1
+    ");
+    // What is done by then is not cancelled.
+    let done = mock(&["delegate", "quick", "--cancel-after", "1h"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(0));
+}
+
+#[test]
+fn takes_the_context_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("context.json");
+    std::fs::write(&file, r#"{"colour":"blue"}"#).unwrap();
+    let from = format!("@{}", file.display());
+    let output = mock(&["delegate", "Paint", "--context", &from]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#""context":{"colour":"blue"}"#));
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "Paint", "--context", "[1]"])), @"
+    --- stderr
+    error: --context is no JSON object: invalid type: sequence, expected an object at line 1 column 0
+    --- 2
+    ");
+    let missing = mock(&["delegate", "Paint", "--context", "@/no/such/file"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(4));
+}
+
+/// The agent turns to us while it works, and everything about it is in the recording.
+#[test]
+fn is_a_colleague_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.jsonl");
+    let record = ["delegate", "colleague", "--record", file.to_str().unwrap()];
+    insta::assert_snapshot!(shown(&mut mock(&record)), @r#"
+    Done: colleague
+    {"context":{},"steps":3,"urgent":false}
+    --- stderr
+    · accepted, takes about 1ms
+    · work.build: {"build":"green"}
+    · You are idle.
+    · Your name is "duologue".
+    · I sent you news of work.build.
+    · You do not answer questions: the other agent says: query is not handled here (unknown_kind).
+    · 1 of 3: looked around
+    · 2 of 3: changed something
+    · 3 of 3: tidied up
+    --- 0
+    "#);
+    let recording = std::fs::read_to_string(&file).unwrap();
+    for method in ["ping", "discover", "notify", "query", "delegate", "result"] {
+        assert!(recording.contains(&format!("_session/{method}")), "{method} is not in\n{recording}");
+    }
+}
+
+#[test]
+fn leaves_no_escape_sequence() {
+    let bad = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
+    for args in [["query", "hostile"], ["delegate", "hostile"]] {
+        for json in [false, true] {
+            let mut command = mock(&args);
+            if json {
+                command = mock(&[&args[..], &["--json"]].concat());
+            }
+            let output = command.output().unwrap();
+            for text in [&output.stdout, &output.stderr] {
+                let text = String::from_utf8_lossy(text);
+                assert!(!text.contains(bad), "{args:?}: {text:?}");
+                assert!(!json || text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+            }
+            assert!(String::from_utf8_lossy(&output.stdout).contains("desrever"));
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_does_not_speak_envelopes_is_told_what_is_missing() {
+    for args in ALL {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(shown(&mut script(args, "", "read a")), @r#"
+            --- stderr
+            error: sh does not speak envelopes: it would have to advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its agentCapabilities
+            --- 5
+            "#);
+        }
+    }
+    let later = r#""_meta":{"duologue":{"agentId":"a1","envelope":{"v":[2,3]}}}"#;
+    insta::assert_snapshot!(shown(&mut script(&["ping", "--json"], later, "read a")), @r#"
+    {"kind":"error","payload":{"code":"unknown_kind","message":"sh speaks envelopes of version 2, 3 and not of version 1, which this command does","retryable":false}}
+    --- stderr
+    error: sh speaks envelopes of version 2, 3 and not of version 1, which this command does
+    --- 5
+    "#);
+}
+
+#[test]
+fn an_agent_that_dies_is_told_from_one_that_says_no() {
+    insta::assert_snapshot!(shown(&mut mock(&["query", "crash"])), @"
+    --- stderr
+    error: the agent ended with exit status: 7; its stderr ended with:
+    mock: crashing as asked
+    --- 3
+    ");
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "crash", "--json"])), @r#"
+    {"kind":"ack","payload":{"accepted":true,"estimated_ms":0}}
+    {"kind":"notify","payload":{"topic":"task.progress","data":"1 of 3: looked around","importance":"medium"}}
+    {"kind":"error","payload":{"code":"unreachable","message":"the agent ended with exit status: 7; its stderr ended with:\nmock: crashing as asked","retryable":true}}
+    --- stderr
+    error: the agent ended with exit status: 7; its stderr ended with:
+    mock: crashing as asked
+    --- 3
+    "#);
+    insta::assert_snapshot!(shown(&mut script(&["ping"], SPEAKS, "read a; echo broken >&2; exit 3")), @"
+    --- stderr
+    error: the agent ended with exit status: 3; its stderr ended with:
+    broken
+    --- 3
+    ");
+    insta::assert_snapshot!(shown(&mut duologue(&["ping"], &["/no/such/agent"])), @"
+    --- stderr
+    error: cannot start /no/such/agent: No such file or directory (os error 2); is it installed and on the PATH?
+    --- 3
+    ");
+}
+
+#[test]
+fn an_agent_that_never_answers_is_not_waited_for() {
+    let silent = "exec sleep 100";
+    insta::assert_snapshot!(shown(&mut script(&["ping", "--timeout", "2"], SPEAKS, silent)), @"
+    --- stderr
+    error: no answer to ping within 2s
+    --- 3
+    ");
+    insta::assert_snapshot!(shown(&mut script(&["discover", "--timeout", "2", "--json"], SPEAKS, silent)), @r#"
+    {"kind":"error","payload":{"code":"timeout","message":"no answer to discover within 2s","retryable":true}}
+    --- stderr
+    error: no answer to discover within 2s
+    --- 3
+    "#);
+    insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--timeout", "2"], SPEAKS, silent)), @"
+    --- stderr
+    error: the agent did not answer session/new within 2s (--timeout)
+    --- 3
+    ");
+    let asked = format!("{SESSION}; {silent}");
+    insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--deadline", "300ms"], SPEAKS, &asked)), @"
+    --- stderr
+    error: no answer to query within 300ms
+    --- 3
+    ");
+    insta::assert_snapshot!(shown(&mut script(&["delegate", "Paint", "--timeout", "2"], SPEAKS, &asked)), @"
+    --- stderr
+    error: no answer to delegate within 2s
+    --- 3
+    ");
+}
+
+/// An answer that is none does not pass for one.
+#[test]
+fn an_answer_that_does_not_fit_is_an_error() {
+    let odd = r#"read a; echo '{"jsonrpc":"2.0","id":2,"result":{"envelope":7}}'; read a"#;
+    let output = script(&["ping"], SPEAKS, odd).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn logs_in_first() {
+    let mock = [env!("CARGO_BIN_EXE_duologue"), "mock", "login"];
+    insta::assert_snapshot!(shown(&mut duologue(&["query", "Who?"], &mock)), @"
+    --- stderr
+    error: the agent wants a login: authentication required
+    try again with:
+      --login mock-login  Say please (Always works)
+    --- 3
+    ");
+    let output = duologue(&["query", "Who?", "--login", "mock-login"], &mock).output().unwrap();
+    assert!(output.status.success());
+}
+
+#[cfg(unix)]
+mod interrupted {
+    use super::*;
+
+    fn interrupt(child: &Child) {
+        let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+    }
+
+    /// Starts it and waits until the task is at work.
+    fn at_work(mut command: Command, sign: &str) -> (Child, BufReader<std::process::ChildStderr>) {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(sign) {
+            line.clear();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended too early");
+        }
+        (child, stderr)
+    }
+
+    fn rest(mut stderr: BufReader<std::process::ChildStderr>) -> String {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_task_is_cancelled_and_its_end_waited_for() {
+        let (mut child, stderr) = at_work(mock(&["delegate", "slow"]), "working");
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        insta::assert_snapshot!(rest(stderr), @"
+        · cancelling; Ctrl-C again leaves
+        · the other agent says: cancelled: the user cancelled (cancelled)
+        ");
+    }
+
+    /// It accepts the task and cancels nothing.
+    const DEAF: &str = r#"read a; echo '{"jsonrpc":"2.0","id":3,"result":{"envelope":{"v":1,"id":"e1","from":"a1","to":"","ts":1,"kind":"ack","ref":null,"payload":{"accepted":true}}}}'; exec sleep 100"#;
+
+    #[test]
+    fn a_second_one_leaves() {
+        let agent = format!("{SESSION}; {DEAF}");
+        let (mut child, mut stderr) = at_work(script(&["delegate", "Paint"], SPEAKS, &agent), "accepted");
+        interrupt(&child);
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("cancelling; Ctrl-C again leaves"), "{line}");
+        let start = Instant::now();
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_question_is_left_at_once() {
+        let agent = format!("{SESSION}; read a; echo asked >&2; exec sleep 100");
+        let (mut child, _stderr) = at_work(script(&["query", "Who?", "-v"], SPEAKS, &agent), "asked");
+        interrupt(&child);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
+}
