@@ -40,6 +40,8 @@ pub(crate) struct MemberOptions {
     pub(crate) lenient: bool,
     pub(crate) skip_invalid: bool,
     pub(crate) null_default: bool,
+    /// Whether `null` reads as the default, be it said in the schema or not.
+    pub(crate) reads_null: bool,
     pub(crate) flatten: bool,
     pub(crate) untagged: bool,
 }

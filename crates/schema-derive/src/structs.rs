@@ -49,7 +49,8 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
     }
     let mut fields = Vec::new();
     for (index, field) in named.named.iter_mut().enumerate() {
-        let options = MemberOptions::take(&mut field.attrs)?;
+        let mut options = MemberOptions::take(&mut field.attrs)?;
+        options.reads_null = options.null_default || (type_options.snake && options.default);
         let Some(name) = field.ident.clone() else { continue };
         let key = match &options.rename {
             Some(key) => key.clone(),
@@ -90,7 +91,7 @@ impl Field {
     fn read(&self) -> TokenStream {
         let ty = &self.ty;
         if !self.options.lenient && !self.options.skip_invalid {
-            return if self.options.null_default {
+            return if self.options.reads_null {
                 quote!(map.next_value::<::std::option::Option<#ty>>()?.unwrap_or_default())
             } else {
                 quote!(map.next_value()?)

@@ -242,6 +242,25 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
+fn null_is_as_good_as_left_out() {
+    assert_snapshot!(table("QueryEnvelope", &[r#"{"question":"q","domain":null,"max_tokens":null,"deadline_ms":null}"#]), @r#"
+    {"question":"q","domain":null,"max_tokens":null,"deadline_ms":null}
+      -> {"question":"q","max_tokens":0}
+    "#);
+    let null = r#"{"task":"t","context":null,"priority":null,"report_back":null,"deadline_ms":null}"#;
+    assert_snapshot!(table("DelegateEnvelope", &[null, r#"{"task":null}"#]), @r#"
+    {"task":"t","context":null,"priority":null,"report_back":null,"deadline_ms":null}
+      -> {"task":"t","context":{},"priority":"normal"}
+    {"task":null}
+      -> error: invalid type: null, expected a string
+    "#);
+    assert_snapshot!(table("ResponseEnvelope", &[r#"{"data":null,"summary":"s","tokens_used":null,"truncated":null}"#]), @r#"
+    {"data":null,"summary":"s","tokens_used":null,"truncated":null}
+      -> {"summary":"s","tokens_used":0,"truncated":false}
+    "#);
+}
+
+#[test]
 fn an_outcome_says_what_went_wrong_in_any_form() {
     let fault = |error: Value| Outcome::new(OutcomeStatus::Failed).error(error).fault();
     assert_eq!(fault(json!({"code": "timeout"})).map(|fault| fault.code), Some(FaultCode::Timeout));
