@@ -267,6 +267,37 @@ async fn with_a_handler_a_dropped_handle_hands_over() {
     .await;
 }
 
+/// Asks back before it answers.
+struct Careful;
+
+impl Interlocutor for Careful {
+    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+        if message.message_type == MessageType::Request {
+            let clear = dialogue.clarify("Which colour?").answer().await?;
+            let colour = clear.content.natural_language.as_deref().unwrap_or_default().to_owned();
+            let sent = dialogue.respond(colour.as_str()).await?;
+            assert_eq!(sent.message.parent_message_id.as_ref(), Some(&message.message_id));
+            assert_eq!(sent.message.content.task.as_deref(), Some("paint"));
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_answers_the_last_message_it_can() {
+    in_time(async {
+        let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(Careful)).await;
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let back = dialogue.request(Content::new().task("paint")).await.unwrap();
+        assert_eq!(back.message_type, MessageType::Clarify);
+        let told = dialogue.inform("Red.").await.unwrap();
+        assert_eq!(told.message.parent_message_id.as_ref(), Some(&back.message_id));
+        let answer = dialogue.next().await.unwrap();
+        assert_eq!(answer.content.natural_language.as_deref(), Some("Red."));
+    })
+    .await;
+}
+
 /// Answers requests with what they say.
 struct Echo;
 

@@ -154,5 +154,8 @@ async fn a_closed_pipe_is_not_tried_again() {
     });
     assert!(matches!(error, Err(Error::Connection(_))), "{error:?}");
     assert_eq!(*asked.lock().unwrap(), 1);
+    // Nor is it tried at all when it is known to be closed.
+    assert!(matches!(dialogue.request("Hello?").await, Err(Error::Connection(_))));
+    assert_eq!(*asked.lock().unwrap(), 2);
     assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
 }

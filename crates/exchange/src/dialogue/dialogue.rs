@@ -1,5 +1,6 @@
 //! The handle on one dialogue: what to say, what was said.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -22,10 +23,11 @@ use crate::PeerAgent;
 /// One dialogue with another agent. Cheap to clone.
 ///
 /// [`PeerAgent::dialogue`] opens one; an [`Interlocutor`](super::Interlocutor) is handed one with every
-/// message. Ids, steps, sender, recipient, time and signature are filled in. What is said answers the message
-/// this handle is about: the one that is being handled, or the last one that came out of it
-/// ([`next`](Self::next), [`request`](Self::request)), or the one given to [`answering`](Self::answering). It
-/// inherits domain and task from there if it names neither.
+/// message. Ids, steps, sender, recipient, time and signature are filled in. What is said answers the last message
+/// that came out of this handle and can be answered so: out of [`next`](Self::next) and [`request`](Self::request), and
+/// before them the one that is being handled. (So `respond` answers the request, even after something else was
+/// clarified.) [`Say::answering`] names another one. Domain and task come from the message that is answered unless
+/// one of them is given.
 ///
 /// In a dialogue that we opened, messages that nobody waits for come out of [`next`](Self::next). When the
 /// last clone of its handle is dropped they go to the handler of our [`Dialogues`](super::Dialogues); where there is
@@ -34,9 +36,13 @@ use crate::PeerAgent;
 /// Messages of one dialogue leave one at a time: the next one when the one before it has its receipt.
 pub struct Dialogue {
     live: Arc<Live>,
-    about: Mutex<Option<DialogueMessageId>>,
+    /// What came out of this handle, the last first.
+    about: Mutex<VecDeque<DialogueMessageId>>,
     reader: Option<Arc<Reader>>,
 }
+
+/// How many messages a handle remembers, to answer them.
+const LATELY: usize = 16;
 
 /// Held by the handles on a dialogue that we opened.
 struct Reader(Arc<Live>);
@@ -49,7 +55,7 @@ impl Drop for Reader {
 
 impl Clone for Dialogue {
     fn clone(&self) -> Self {
-        let about = Mutex::new(self.parent());
+        let about = Mutex::new(lock(&self.about).clone());
         Dialogue { live: self.live.clone(), about, reader: self.reader.clone() }
     }
 }
@@ -101,33 +107,31 @@ impl Dialogue {
         let above = parent.map(|parent| Above {
             live: Some(parent.live.clone()),
             session: parent.live.id.clone(),
-            message: parent.parent(),
+            message: lock(&parent.about).front().cloned(),
         });
         let live = Live::new(dialogues, peer.clone(), id.as_str().into(), other, above, correlation, false);
         live.enter()?;
         let reader = Some(Arc::new(Reader(live.clone())));
-        Ok(Dialogue { live, about: Mutex::new(None), reader })
+        Ok(Dialogue { live, about: Mutex::default(), reader })
     }
 
     /// The handle for the handler of a message.
     pub(crate) fn about(live: Arc<Live>, message: &Message) -> Self {
-        Dialogue { live, about: Mutex::new(Some(message.message_id.clone())), reader: None }
-    }
-
-    fn parent(&self) -> Option<DialogueMessageId> {
-        lock(&self.about).clone()
+        Dialogue { live, about: Mutex::new([message.message_id.clone()].into()), reader: None }
     }
 
     fn heard(&self, heard: Arc<Heard>) -> Heard {
-        *lock(&self.about) = Some(heard.message_id.clone());
+        let mut about = lock(&self.about);
+        about.truncate(LATELY - 1);
+        about.push_front(heard.message_id.clone());
         Arc::unwrap_or_clone(heard)
     }
 
     /// Opens a dialogue with another agent because of this one, maybe over another connection: the seller asks
     /// the agent that has the details.
     ///
-    /// It has steps of its own, knows this dialogue and the message this handle is about, and shares the
-    /// `correlation_id`. It does not end with this one.
+    /// It has steps of its own, knows this dialogue and the last message that came out of this handle, and shares
+    /// the `correlation_id`. It does not end with this one.
     ///
     /// # Errors
     ///
@@ -136,10 +140,10 @@ impl Dialogue {
         peer.nested_dialogue(self, recipient)
     }
 
-    /// A handle on the same dialogue that is about `message`: what is said through it answers that one.
+    /// A handle on the same dialogue whose words answer `message`.
     #[must_use]
     pub fn answering(&self, message: &Message) -> Dialogue {
-        Dialogue { about: Mutex::new(Some(message.message_id.clone())), ..self.clone() }
+        Dialogue { about: Mutex::new([message.message_id.clone()].into()), ..self.clone() }
     }
 
     // --- what to say ---
@@ -205,7 +209,7 @@ impl Dialogue {
     /// Says anything.
     pub fn say(&self, message_type: MessageType, content: impl Into<Content>) -> Say<'_> {
         let mut draft = Draft::new(message_type, content.into());
-        draft.parent = self.parent();
+        draft.parents = lock(&self.about).iter().cloned().collect();
         Say { dialogue: self, draft, within: None, returns: PhantomData }
     }
 
@@ -335,15 +339,15 @@ impl<'a, T> Say<'a, T> {
         self
     }
 
-    /// Which message it answers, in place of the one the handle is about.
+    /// Which message it answers, in place of the last one that it can.
     pub fn answering(mut self, message: &Message) -> Self {
-        self.draft.parent = Some(message.message_id.clone());
+        self.draft.parents = vec![message.message_id.clone()];
         self
     }
 
     /// It answers no message.
     pub fn unprompted(mut self) -> Self {
-        self.draft.parent = None;
+        self.draft.parents.clear();
         self
     }
 

@@ -32,7 +32,7 @@ pub trait Interlocutor: Send + Sync + 'static {
     ///
     /// The messages of one dialogue come one at a time and in order: the next one waits until this returns.
     /// Those of several dialogues come at the same time. What is said through `dialogue` answers `message`,
-    /// unless told otherwise. Awaiting anything is fine, an answer in the same dialogue and another dialogue
+    /// unless told otherwise, see [`Dialogue`]. Awaiting anything is fine, an answer in the same dialogue and another dialogue
     /// included: the answers somebody waits for do not come here.
     ///
     /// Messages of the types `error` and `termination` come here too.
@@ -47,6 +47,16 @@ pub trait Interlocutor: Send + Sync + 'static {
     /// When the connection ends the handler has a moment, then it is dropped where it awaits.
     fn message(&self, dialogue: &Dialogue, message: &Heard)
     -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+impl<I: Interlocutor> Interlocutor for Arc<I> {
+    fn message(
+        &self,
+        dialogue: &Dialogue,
+        message: &Heard,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        (**self).message(dialogue, message)
+    }
 }
 
 /// An [`Interlocutor`] behind a pointer.

@@ -175,8 +175,11 @@ impl Live {
         }
         self.count(inner);
         self.changed.notify_waiters();
-        self.watch(inner);
-        self.work(inner);
+        // A handle may be dropped after its runtime.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.watch(inner);
+            self.work(inner);
+        }
     }
 
     /// Counts what waits here among what waits over the connection.

@@ -17,7 +17,8 @@ use super::retry::{self, Next};
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) kind: MessageType,
-    pub(crate) parent: Option<DialogueMessageId>,
+    /// The messages it may be an answer to: it answers the first that it can.
+    pub(crate) parents: Vec<DialogueMessageId>,
     pub(crate) act: Option<DialogueAct>,
     pub(crate) content: Content,
     pub(crate) metadata: Metadata,
@@ -28,13 +29,13 @@ pub(crate) struct Draft {
 impl Draft {
     pub(crate) fn new(kind: MessageType, content: Content) -> Self {
         let act = act_of(&kind);
-        Draft { kind, parent: None, act, content, metadata: Metadata::new(), asks: false }
+        Draft { kind, parents: Vec::new(), act, content, metadata: Metadata::new(), asks: false }
     }
 
     /// An error about a message.
     pub(crate) fn about(message: &Message, error: ErrorContent) -> Self {
-        let parent = Some(message.message_id.clone());
-        Draft { parent, ..Draft::new(MessageType::Error, error.into()) }
+        let parents = vec![message.message_id.clone()];
+        Draft { parents, ..Draft::new(MessageType::Error, error.into()) }
     }
 }
 
@@ -97,11 +98,10 @@ impl Live {
 
     /// Makes the message that a draft becomes at this point of the dialogue.
     fn write(self: &Arc<Self>, draft: Draft) -> Result<(Arc<Message>, Json, Option<Waiter>), Error> {
-        let Draft { kind, parent, act, mut content, mut metadata, asks } = draft;
+        let Draft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let mut inner = lock(&self.inner);
-        if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
-            return Err(over.clone());
-        }
+        let fits = |id: &&DialogueMessageId| inner.track.may_say(&kind, Some(id)).is_ok();
+        let parent = parents.iter().find(fits).or(parents.first()).cloned();
         inner.track.may_say(&kind, parent.as_ref())?;
         // An answer is about what it answers, unless it says otherwise.
         if content.domain.is_none()
