@@ -3,6 +3,7 @@
 mod support;
 
 mod envelopes {
+    mod answers;
     mod asking;
     mod delegating;
     mod lines;

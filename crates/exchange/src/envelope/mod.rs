@@ -27,6 +27,7 @@ pub use correspondent::Correspondent;
 pub use delegating::{AskDelegate, Delegation};
 pub use directory::Directory;
 pub use domain::Pattern;
+pub use duologue_schema::Members;
 pub use duologue_schema::envelope::*;
 pub use letters::ExchangeStats;
 pub use received::Received;
