@@ -270,3 +270,26 @@ fn a_file_to_save_to_is_opened_before_a_word_is_said() {
     }
     assert!(!ran.exists(), "no agent was started");
 }
+
+/// A delegation with its news and its result: the one who gives it and the one who does it are other agents today.
+#[test]
+fn agents_that_talk_are_played_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let me = env!("CARGO_BIN_EXE_duologue");
+    let delegate = |options: &[&str], agent: &[&str]| {
+        let args = [&["delegate", "Paint it"], options, &["--", me], agent].concat();
+        shown(&run(folder.path(), &args, ""))
+    };
+    let live = delegate(&["--record", "a.jsonl"], &["mock"]);
+    assert!(live.ends_with("exit Some(0)") && live.contains("Done: Paint it"), "{live}");
+    assert_eq!(delegate(&[], &["replay", "a.jsonl"]), live);
+
+    let redacted = Transcript::load(folder.path().join("a.jsonl")).expect("a transcript").redacted();
+    redacted.write(fs::File::create(folder.path().join("redacted.jsonl")).expect("a file")).expect("room");
+    assert_eq!(delegate(&[], &["replay", "redacted.jsonl"]), live);
+
+    for file in ["a.jsonl", "redacted.jsonl"] {
+        let driven = run(folder.path(), &["replay", "--strict", file, "--", me, "mock"], "");
+        assert_eq!(shown(&driven), "---\nexit Some(0)");
+    }
+}
