@@ -64,6 +64,12 @@ const rows = {
     assert.deepEqual([summary, truncated], ["heard é世界 😀", false]);
     assert.deepEqual(data, payload);
   },
+  async "null for what is left out"(peer) {
+    const { data } = await query(peer, "echo", { domain: null, max_tokens: null, deadline_ms: null });
+    assert.deepEqual(data, { question: "echo", max_tokens: 0 });
+    const none = { context: null, priority: null, report_back: null, deadline_ms: null };
+    assert.equal((await ended((await delegate(peer, "finish", none)).id, "result")).status, "completed");
+  },
   async "query, refused"(peer) {
     const fault = await refused(ask(peer, "query", { question: "fault" }), -31004, "unknown_domain");
     assert.deepEqual([fault.message, fault.retryable], ["nobody knows", false]);

@@ -66,6 +66,8 @@ const answers = {
         throw new RequestError(-32602, "no envelope in here");
       case "fault of its own":
         throw fault(id, -32000, "tired", "after lunch", true);
+      case "nulls":
+        return ["response", { data: null, summary: "none", tokens_used: null, truncated: null }];
       case "wrong ref":
         return [...answer("not yours"), { ref: randomUUID() }];
       case "wrong kind":

@@ -31,6 +31,7 @@ const ROWS: &[(&str, By)] = &[
     ("ping, payload null and in no session", By::Theirs),
     ("discover", By::Both),
     ("query", By::Both),
+    ("null for what is left out", By::Both),
     ("query, refused", By::Both),
     ("query, refused without an envelope", By::Ours),
     ("query, asked back", By::Both),

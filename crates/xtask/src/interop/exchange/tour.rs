@@ -23,6 +23,7 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("ping", ping(peer).boxed()),
         ("discover", discover(peer).boxed()),
         ("query", query(peer).boxed()),
+        ("null for what is left out", answered(peer, "nulls", "none").boxed()),
         ("query, refused", refused(peer).boxed()),
         ("query, refused without an envelope", refused_plainly(peer).boxed()),
         ("query, asked back", asked_back(peer).boxed()),
