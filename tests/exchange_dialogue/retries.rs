@@ -159,3 +159,24 @@ async fn a_closed_pipe_is_not_tried_again() {
     assert_eq!(*asked.lock().unwrap(), 2);
     assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_half_way_is_seen_through() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let patience = Duration::from_millis(1);
+    assert!(tokio::time::timeout(patience, dialogue.request("Hello?").into_future()).await.is_err());
+    refuse(&mut seller, "OVERLOADED").await;
+    let asked = take(&mut seller).await;
+    // What follows it follows at once, and is no gap.
+    let told = json!({
+        "message_id": "told", "session_id": asked["message"]["session_id"], "sender_id": SELLER,
+        "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z", "interaction_step": 2,
+        "message_type": "inform", "content": {},
+    });
+    seller.ask("_session/dialogue", json!({ "sessionId": "s", "message": told })).await;
+    let start = Instant::now();
+    let told = dialogue.next().await.unwrap();
+    assert_eq!((told.message_id.as_str(), told.gap), ("told", false));
+    assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
+}

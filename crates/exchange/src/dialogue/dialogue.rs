@@ -322,8 +322,8 @@ impl Dialogue {
 ///
 /// # Cancel safety
 ///
-/// Dropped before the receipt, the message may have been taken or not. An answer that comes after that is a
-/// message like any other.
+/// A message whose turn has come is sent, and sent again, even if this is dropped: it has its step. What the other
+/// side says to it is then a message like any other. Dropped before that, nothing is sent.
 #[must_use = "nothing is said until it is awaited"]
 pub struct Say<'a, T = Sent> {
     dialogue: &'a Dialogue,

@@ -61,7 +61,7 @@ pub(crate) struct Live {
     /// Something was put into the queue, or the dialogue has ended.
     changed: Notify,
     /// One message leaves at a time, so that steps are taken in the order they are claimed.
-    pub(crate) sending: tokio::sync::Mutex<()>,
+    pub(crate) sending: Arc<tokio::sync::Mutex<()>>,
 }
 
 pub(crate) struct Inner {
@@ -112,7 +112,7 @@ impl Live {
                 counted: 0,
             }),
             changed: Notify::new(),
-            sending: tokio::sync::Mutex::new(()),
+            sending: Arc::default(),
         })
     }
 

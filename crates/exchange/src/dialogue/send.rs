@@ -7,6 +7,7 @@ use duologue_schema::dialogue::{
     Content, DialogueAct, DialogueErrorCode as Code, DialogueMessageId, DialogueRequest, DialogueResponse,
     ErrorContent, Message, MessageType, Metadata, Receipt,
 };
+use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::handler::Undelivered;
@@ -73,27 +74,43 @@ impl Live {
         if !self.peer.offers().dialogue {
             return Err(Error::NotSupported);
         }
-        let turn = self.sending.lock().await;
+        let turn = self.sending.clone().lock_owned().await;
         let (message, json, waiter) = self.write(draft)?;
-        let error = match self.send(&message, json).await {
-            Ok(receipt) => {
-                self.taken(&message);
-                return Ok((Sent { message, receipt: Some(receipt), fallback: None }, waiter));
+        // It has its step, so it is seen through even if nobody waits for it any more.
+        let (done, outcome) = oneshot::channel();
+        self.peer.rpc().spawn({
+            let (live, message) = (self.clone(), message.clone());
+            async move {
+                let outcome = live.deliver(&message, json).await;
+                drop(turn);
+                let _ = done.send(outcome);
             }
+        });
+        let error = match outcome.await.unwrap_or(Err(Error::Ended)) {
+            Ok(receipt) => return Ok((Sent { message, receipt, fallback: None }, waiter)),
             Err(error) => error,
         };
-        let ended = self.undone(&message, &error);
-        if ended && message.message_type == MessageType::Termination {
-            return Ok((Sent { message, receipt: None, fallback: None }, waiter));
-        }
-        tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message did not get through");
-        // The fallback may want to say something here.
-        drop(turn);
         let helper = self.dialogues.fallback.as_ref().filter(|_| retry::next(&error) != Next::Fail);
         let Some(helper) = helper else { return Err(error) };
         let undelivered = Undelivered { message: (*message).clone(), error: error.clone() };
         let fallback = helper(undelivered).await.ok_or(error)?;
         Ok((Sent { message, receipt: None, fallback: Some(fallback) }, waiter))
+    }
+
+    /// Sends a message and keeps the state in step with what becomes of it.
+    async fn deliver(self: &Arc<Self>, message: &Message, json: Json) -> Result<Option<Receipt>, Error> {
+        let error = match self.send(message, json).await {
+            Ok(receipt) => {
+                self.taken(message);
+                return Ok(Some(receipt));
+            }
+            Err(error) => error,
+        };
+        if self.undone(message, &error) && message.message_type == MessageType::Termination {
+            return Ok(None);
+        }
+        tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message did not get through");
+        Err(error)
     }
 
     /// Makes the message that a draft becomes at this point of the dialogue.
@@ -153,7 +170,9 @@ impl Live {
                 dialogue = %self.id, message = %message.message_id, %error, ?pause, failures,
                 "a message is sent again"
             );
-            tokio::time::sleep(pause).await;
+            let ended = self.peer.link.line.ended.cancelled();
+            // Whoever closes the connection does not wait for us.
+            let _ = tokio::time::timeout(pause, ended).await;
         }
     }
 
