@@ -47,12 +47,15 @@ async fn check(plan: &Plan) {
 
 fn sessions() -> impl Strategy<Value = Plan> {
     let word = prop::sample::select(vec![
-        "say", "clear", "think", "plan", "tool", "ask", "read", "write", "terminal", "fail",
+        "say", "clear", "think", "plan", "tool", "ask", "read", "write", "terminal", "fail", "query",
+        "delegate", "tell",
     ]);
     let turn = (prop::collection::vec(word, 0..6), prop::bool::weighted(0.2)).prop_map(|(words, cancel)| {
         let cancel = if cancel { " wait" } else { "" };
         format!("{}{cancel}", words.join(" "))
     });
+    let colleague = prop::sample::select(vec!["colleague query", "colleague delegate", "colleague tell"]);
+    let turn = prop_oneof![4 => turn, 1 => colleague.prop_map(str::to_owned)];
     let session = (prop::collection::vec(turn, 0..4), prop::option::of(prop::bool::ANY))
         .prop_map(|(turns, restore)| PlannedSession { turns, restore });
     (prop::collection::vec(session, 0..4), prop::bool::ANY, prop::bool::ANY)
@@ -78,6 +81,10 @@ async fn every_callback_in_sessions_side_by_side() {
             "say clear say think plan".into(),
             "tool ask read write terminal".into(),
             "say wait".into(),
+            "colleague delegate".into(),
+            "query delegate tell".into(),
+            "colleague query".into(),
+            "colleague tell".into(),
         ],
         restore,
     };

@@ -9,9 +9,13 @@ use duologue_agent::schema::{
     SessionListCapabilities, SessionResumeCapabilities, SessionUpdate,
 };
 use duologue_agent::{
-    Agent, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup, StopReason, Turn,
-    serve,
+    Agent, PermissionOption, PermissionOptionKind, Prompt, Result, Server, Session, SessionSetup, StopReason,
+    Turn,
 };
+use duologue_client::exchange::envelope::{
+    Assignment, Capabilities, Correspondent, Fault, Outcome, OutcomeStatus, Query, Received, Response,
+};
+use duologue_client::exchange::{Exchange, PeerAgent};
 use duologue_client::schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, FileSystemCapabilities,
     ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
@@ -97,6 +101,10 @@ impl Agent for Obedient {
                     terminal.release().await?;
                     message.push(output).await?;
                 }
+                "query" | "delegate" | "tell" => {
+                    let answer = talk(&turn.session().peer_agent(), word).await;
+                    message.push(answer).await?;
+                }
                 "fail" => return Err(duologue_agent::Error::not_found("nothing here")),
                 "wait" => {
                     message.push("waiting").await?;
@@ -107,6 +115,41 @@ impl Agent for Obedient {
         }
         Ok(StopReason::EndTurn)
     }
+}
+
+/// Says something to the other agent; what it answers.
+async fn talk(peer: &PeerAgent, word: &str) -> String {
+    let answer = match word {
+        "query" => peer.query("Who is free?").domain("family").await.map(|answer| answer.summary.clone()),
+        "tell" => peer.notify("work.news", serde_json::json!("rain")).await.map(|_| "told".to_owned()),
+        _ => match peer.delegate("paint").await {
+            Ok(task) => task.result().await.map(|result| result.outcome.clone()),
+            Err(error) => Err(error),
+        },
+    };
+    answer.unwrap_or_else(|error| error.to_string())
+}
+
+/// What either side is to the other's agent. Nobody chose its id, so it is another one in every conversation.
+struct Colleague;
+
+impl Correspondent for Colleague {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("colleague").max_concurrent_tasks(100)
+    }
+
+    async fn query(&self, query: Received<Query>) -> std::result::Result<Response, Fault> {
+        Ok(Response::new(format!("you asked: {}", query.question)))
+    }
+
+    async fn delegate(&self, task: Assignment) -> std::result::Result<Outcome, Fault> {
+        task.progress(serde_json::json!("half of it")).await.map_err(|error| error.fault())?;
+        Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
+    }
+}
+
+fn exchange() -> Exchange {
+    Exchange::new().correspondent(Colleague)
 }
 
 /// Its terminals have other names in every conversation.
@@ -169,7 +212,8 @@ impl Tap for Ears {
 /// Follows the plan over a transport; returns what the client saw.
 async fn follow(plan: &Plan, cwd: &Path, transport: Transport) -> Transcript {
     let ears = Arc::new(Ears { started: Instant::now(), records: Mutex::default() });
-    let agent = Client::new(Desk).tap(ears.clone()).connect(transport).await.expect("an agent");
+    let agent =
+        Client::new(Desk).exchange(exchange()).tap(ears.clone()).connect(transport).await.expect("an agent");
     let each = plan.sessions.iter().enumerate().map(|(number, session)| {
         // Each session has a folder of its own, so that they can be told apart.
         let cwd = cwd.join(number.to_string());
@@ -193,6 +237,11 @@ async fn follow(plan: &Plan, cwd: &Path, transport: Transport) -> Transcript {
 async fn run(agent: Connection, plan: PlannedSession, cwd: PathBuf) {
     let session = agent.new_session(&cwd).await.expect("a session");
     for prompt in plan.turns {
+        // To the agent as an agent, not in a turn.
+        if let Some(word) = prompt.strip_prefix("colleague ") {
+            talk(&session.peer_agent(), word).await;
+            continue;
+        }
         let mut turn = session.prompt(prompt.as_str()).await.expect("a turn");
         while let Some(update) = turn.next().await {
             if update.expect("an update").to_string() == "waiting" {
@@ -214,7 +263,7 @@ async fn run(agent: Connection, plan: PlannedSession, cwd: PathBuf) {
 
 pub(crate) async fn record(plan: &Plan, cwd: &Path) -> Transcript {
     let (ours, theirs) = Transport::memory();
-    let agent = tokio::spawn(serve(Obedient, theirs));
+    let agent = tokio::spawn(Server::new(Obedient).exchange(exchange()).serve(theirs));
     let recording = follow(plan, cwd, ours).await;
     agent.await.expect("no panic").expect("a good end");
     recording
@@ -235,7 +284,7 @@ pub(crate) async fn replay_to_client(
 /// The same agent with the recording for its client.
 pub(crate) async fn replay_to_agent(recording: &Transcript, cwd: &str) -> Report {
     let (ours, theirs) = Transport::memory();
-    let agent = tokio::spawn(serve(Obedient, theirs));
+    let agent = tokio::spawn(Server::new(Obedient).exchange(exchange()).serve(theirs));
     let mut replay = Replay::new(recording.clone());
     if cwd != "/work/recorded" {
         replay = replay.cwd(cwd);
