@@ -49,7 +49,7 @@ fn all_pass(args: &[&str], skipped: &[&str]) {
 }
 
 /// What concerns only agents that advertise sessions to go on with, modes and options, and envelopes.
-const NOT_OFFERED: [&str; 17] = [
+const NOT_OFFERED: [&str; 18] = [
     "load-replays",
     "load-unknown",
     "resume-is-silent",
@@ -60,6 +60,7 @@ const NOT_OFFERED: [&str; 17] = [
     "delete-removes",
     "set-mode",
     "set-config-option",
+    "agent-id",
     "ping-answered",
     "discover-fits",
     "unknown-kind",

@@ -48,6 +48,8 @@ fn expected(fault: &str) -> BTreeSet<String> {
         unusual if UNUSUAL.contains(&unusual) => &[],
         // An answer without a stop reason is not of the schema.
         "prompt-answered" => &["prompt-answered", "frames-valid"],
+        // Nor is one whose envelope is not.
+        "discover-fits" => &["discover-fits", "frames-valid"],
         "answers-notifications" => {
             &["unknown-notification", "cancel-without-turn", "cancel-request", "one-answer"]
         }

@@ -262,8 +262,8 @@ fn ctrl_c_cancels_and_then_leaves() {
     · commands: /hello /clear /thoughts /plan /tools
     /permission /files /terminal /elicitation /modes /options
     /commands /usage /info /compaction /notices /content
-    /unknown /extension /markdown /unicode /hostile /slow /long
-    /sessions /login /cancel /refusal /max-tokens
+    /unknown /extension /colleague /markdown /unicode /hostile
+    /slow /long /sessions /login /cancel /refusal /max-tokens
     /max-turn-requests /error /stderr /crash
     > cancel
 

@@ -1,19 +1,26 @@
 //! Envelopes: what an agent that advertises them keeps to. Others are not asked.
 
-use duologue_schema::AgentCapabilities;
-use duologue_schema::DuologueCapabilities;
 use duologue_schema::envelope::{
     Ack, AgentId, Cancel, Capabilities, Discover, Envelope, EnvelopeId, Fault, FaultCode, Payload, Ping,
     Pong, Query, Reply, VERSION,
 };
+use duologue_schema::{AgentCapabilities, DuologueCapabilities};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bench::{Agent, Bench};
 use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip};
 use super::wire::{Answer, Refusal};
+use crate::ui::plural;
 
 pub(super) const CHECKS: &[Check] = &[
+    check!(
+        "agent-id",
+        Must,
+        page::ENVELOPES,
+        "An agent that advertises envelopes announces its id, as `_meta.duologue.agentId`.",
+        agent_id
+    ),
     check!(
         "ping-answered",
         Must,
@@ -74,7 +81,8 @@ const NO_DELEGATION: &str = "00000000-0000-4000-8000-00000000dead";
 /// A version that no agent will have.
 const ABSURD: u32 = 65_000;
 
-/// The agent, and its id in envelopes, if it speaks them.
+/// The agent, and its id in envelopes, if it speaks them. One that has told no id is sent them as whoever is
+/// there, with an empty `to`.
 async fn speaker(bench: &mut Bench) -> Result<(&mut Agent, AgentId), Finding> {
     let agent = bench.agent().await?;
     let capabilities = AgentCapabilities::deserialize(&agent.hello["agentCapabilities"]).unwrap_or_default();
@@ -82,10 +90,7 @@ async fn speaker(bench: &mut Bench) -> Result<(&mut Agent, AgentId), Finding> {
     if !offers.speaks_envelopes() {
         return Err(skip(format!("it does not advertise _meta.duologue.envelope with version {VERSION}")));
     }
-    match offers.agent_id {
-        Some(id) => Ok((agent, id)),
-        None => Err(fail("it advertises envelopes, but no _meta.duologue.agentId to send them to")),
-    }
+    Ok((agent, offers.agent_id.unwrap_or_else(|| AgentId::from(""))))
 }
 
 /// An envelope for the agent.
@@ -129,13 +134,24 @@ fn replied<P: Payload>(answer: Answer, asked: &EnvelopeId, by: &AgentId) -> Resu
         (envelope.v != VERSION, format!("its v is {}", envelope.v)),
         (envelope.kind != kind, format!("its kind is {}", envelope.kind)),
         (envelope.reference.as_ref() != Some(asked), "its ref is not the id of what it answers".to_owned()),
-        (envelope.from != *by, format!("it is from {}, and the agent announced {by}", envelope.from)),
+        (
+            !by.as_str().is_empty() && envelope.from != *by,
+            format!("it is from {}, and the agent announced {by}", envelope.from),
+        ),
         (envelope.to.as_str() != OWN, format!("it is to {}, and {OWN} asked", envelope.to)),
     ];
     if let Some((_, fault)) = faults.into_iter().find(|(wrong, _)| *wrong) {
         return Err(fail(format!("answered with an envelope that is no {kind} for us: {fault}")));
     }
     envelope.open().map_err(|fault| fail(format!("the payload does not fit: {}", fault.message)))
+}
+
+async fn agent_id(bench: &mut Bench) -> Outcome {
+    let (_, id) = speaker(bench).await?;
+    Ok(match id.as_str() {
+        "" => fail("it advertises envelopes and no _meta.duologue.agentId"),
+        id => pass(id),
+    })
 }
 
 async fn ping_answered(bench: &mut Bench) -> Outcome {
@@ -160,10 +176,8 @@ async fn discover_fits(bench: &mut Bench) -> Outcome {
     let discover = envelope(agent, &id, Discover::new());
     let answer = agent.ask(Discover::METHOD, json!({ "envelope": discover })).await?;
     let told = replied::<Capabilities>(answer, &discover.id, &id)?.payload;
-    Ok(match told.agent_name.is_empty() {
-        true => fail("agent_name is empty"),
-        false => pass(told.agent_name),
-    })
+    let tasks = usize::try_from(told.max_concurrent_tasks).unwrap_or(usize::MAX);
+    Ok(pass(format!("{}, {} at once", plural(told.domains.len(), "domain"), plural(tasks, "task"))))
 }
 
 async fn unknown_kind(bench: &mut Bench) -> Outcome {

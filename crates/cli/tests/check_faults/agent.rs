@@ -252,7 +252,7 @@ impl Agent {
             json!({
                 "protocolVersion": version,
                 "agentCapabilities": {
-                    "_meta": if self.has("no-envelopes") { json!({}) } else { envelopes::advertised() },
+                    "_meta": envelopes::advertised(&self.fault),
                     "loadSession": true,
                     "mcpCapabilities": {"http": http},
                     "sessionCapabilities": can,

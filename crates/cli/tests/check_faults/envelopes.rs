@@ -6,8 +6,12 @@ use serde_json::{Value, json};
 const OWN: &str = "b0b";
 
 /// What it advertises.
-pub(crate) fn advertised() -> Value {
-    json!({"duologue": {"agentId": OWN, "envelope": {"v": [1]}}})
+pub(crate) fn advertised(fault: &str) -> Value {
+    match fault {
+        "no-envelopes" => json!({}),
+        "agent-id" => json!({"duologue": {"envelope": {"v": [1]}}}),
+        _ => json!({"duologue": {"agentId": OWN, "envelope": {"v": [1]}}}),
+    }
 }
 
 /// What a request with an envelope is answered with, or the error; `None` if it is none.
@@ -26,7 +30,7 @@ pub(crate) fn answer(fault: &str, method: &str, params: &Value) -> Option<Result
     if envelope["v"] != 1 && !has("unsupported-version") {
         return refuse(-31002, "unsupported_version");
     }
-    if envelope["to"] != OWN && !has("wrong-addressee") {
+    if envelope["to"] != OWN && envelope["to"] != "" && !has("wrong-addressee") {
         return refuse(-32002, "not_found");
     }
     if !["ping", "discover", "cancel"].contains(&kind) {
