@@ -7,6 +7,9 @@ mod envelopes {
     mod asking;
     mod delegating;
     mod lines;
+    mod news;
     mod pair;
+    mod processes;
+    mod tour;
     mod directory;
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::pair::Heard;
-use crate::support::{Played, Wire, played::client_of};
+use crate::support::{Played, Wire, over_every_wire, played::client_of};
 
 /// Hears of what nobody waits for.
 struct Listener(Heard);
@@ -38,12 +38,12 @@ struct Desk {
     heard: Heard,
 }
 
-async fn desk(offers: Value) -> Desk {
+async fn desk(wire: Wire, offers: Value) -> Desk {
     let heard = Heard::default();
     let client =
         Client::new(()).exchange(Exchange::new().agent_id("c1e4").correspondent(Listener(heard.clone())));
     let meta = json!({ "_meta": { "duologue": offers } });
-    let (connection, mut agent) = client_of(Wire::Memory, client, meta).await;
+    let (connection, mut agent) = client_of(wire, client, meta).await;
     let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));
     let session = session.unwrap();
     let peer = session.peer_agent().clone();
@@ -51,7 +51,11 @@ async fn desk(offers: Value) -> Desk {
 }
 
 async fn named() -> Desk {
-    desk(json!({"agentId": "ab", "envelope": {"v": [1, 7]}})).await
+    named_over(Wire::Memory).await
+}
+
+async fn named_over(wire: Wire) -> Desk {
+    desk(wire, json!({"agentId": "ab", "envelope": {"v": [1, 7]}})).await
 }
 
 /// An envelope of the agent that answers another one.
@@ -131,9 +135,10 @@ async fn what_is_sent() {
     assert_eq!(*payload(&asked), json!({}));
 }
 
-#[tokio::test(start_paused = true)]
-async fn answers_may_come_as_notifications() {
-    let mut desk = named().await;
+over_every_wire!(answers_may_come_as_notifications, an_error_afterwards_ends_what_waits);
+
+async fn answers_may_come_as_notifications(wire: Wire) {
+    let mut desk = named_over(wire).await;
     let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
     // Of the wrong kind, to something else, and then the one that is meant.
     desk.tell("pong", reply(&asked, "pong", json!({"status": "idle"}))).await;
@@ -171,9 +176,8 @@ async fn answers_may_come_as_notifications() {
     assert_eq!(desk.peer.rpc().pending_requests(), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_error_afterwards_ends_what_waits() {
-    let mut desk = named().await;
+async fn an_error_afterwards_ends_what_waits(wire: Wire) {
+    let mut desk = named_over(wire).await;
     let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
     let fault = json!({"code": "tired", "message": "not now", "retryable": true});
     desk.tell("error", reply(&asked, "error", fault.clone())).await;
@@ -334,12 +338,12 @@ async fn what_is_no_answer_is_an_error_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_without_an_id_and_without_versions_of_ours() {
-    let mut nameless = desk(json!({"envelope": {"v": [1]}})).await;
+    let mut nameless = desk(Wire::Memory, json!({"envelope": {"v": [1]}})).await;
     let (_query, asked) = nameless.asks("_session/query", nameless.peer.query("why?")).await;
     assert_eq!(asked["params"]["envelope"]["to"], "");
     let silent =
         |error: Error| assert!(matches!(error, Error::NotSupported { scheme: "envelope" }), "{error}");
-    let mut other = desk(json!({"agentId": "ab", "envelope": {"v": [2]}})).await;
+    let mut other = desk(Wire::Memory, json!({"agentId": "ab", "envelope": {"v": [2]}})).await;
     silent(other.peer.query("why?").await.unwrap_err());
     silent(other.peer.delegate("paint").await.unwrap_err());
     silent(other.peer.notify("a", json!(1)).await.unwrap_err());

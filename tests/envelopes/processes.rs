@@ -1,0 +1,51 @@
+//! Every kind in both directions, over the pipes of a process.
+
+use duologue_client::{Client, Exchange};
+
+use super::tour::{Twin, tour};
+use crate::support::in_time;
+
+/// What the tour says, on whatever side.
+const TOUR: &str = "\
+idle twin
+meta.twins takes 1
+who? {\"asked\":\"who\"}
+nobody here knows about work.tiles (unknown_domain)
+half
+paint is done
+busy after wait, full: overloaded
+cancelled: enough (cancelled)
+already_finished";
+
+#[tokio::test]
+async fn every_kind_in_both_directions() {
+    in_time(async {
+        let twin = Twin::default();
+        let exchange = Exchange::new().agent_id("c1").correspondent(twin.clone());
+        let command = std::process::Command::new(env!("CARGO_BIN_EXE_twin-agent"));
+        let agent = Client::new(()).exchange(exchange).spawn(command).await.unwrap();
+        let session = agent.new_session("/tmp").await.unwrap();
+        assert_eq!(tour(&session.peer_agent()).await.unwrap(), TOUR);
+        let reply = session.prompt("go").await.unwrap().finish().await.unwrap();
+        assert_eq!(reply.text, TOUR);
+        // Both have heard the other's news, and the end of what they gave away.
+        let all = ["meta.twins.tour (high)", "the rest is done"];
+        let heard = |text: &str| {
+            let mut heard: Vec<String> = text.lines().map(str::to_owned).collect();
+            heard.sort();
+            heard
+        };
+        loop {
+            let there = session.prompt("heard").await.unwrap().finish().await.unwrap().text;
+            let (there, here) = (heard(&there), heard(&twin.0.lock().unwrap().join("\n")));
+            if there.len() >= 2 && here.len() >= 2 {
+                assert_eq!((there, here), (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec()));
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(session.peer_agent().exchange_stats(), Default::default());
+        assert_eq!(agent.peer_agent().rpc().stats().stray_responses, 0);
+    })
+    .await;
+}

@@ -1,0 +1,81 @@
+//! A correspondent that does a little of everything, and a tour through all of it. Both sides of the pipes
+//! have the one and make the other.
+
+use std::sync::{Arc, Mutex};
+
+use duologue_exchange::envelope::*;
+use duologue_exchange::{PeerAgent, Result};
+use serde_json::json;
+
+/// Does what it is told, and keeps what it hears.
+#[derive(Clone, Default)]
+pub(crate) struct Twin(pub(crate) Arc<Mutex<Vec<String>>>);
+
+impl Correspondent for Twin {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("twin").domains(["meta.twins".to_owned()]).max_concurrent_tasks(1)
+    }
+
+    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+        match query.domain.as_deref() {
+            Some(domain) if domain != "meta.twins" => Err(Fault::unknown_domain(domain)),
+            _ => Ok(Response::new(format!("{}?", query.question)).data(json!({"asked": query.question}))),
+        }
+    }
+
+    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+        if task.task == "wait" {
+            task.cancelled().await;
+            return Err(Fault::internal("stopped"));
+        }
+        task.progress(json!("half")).await.map_err(|error| error.fault())?;
+        Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("{} is done", task.task)))
+    }
+
+    async fn notify(&self, news: Received<Notify>) {
+        self.0.lock().unwrap().push(format!("{} ({})", news.topic, news.importance));
+    }
+
+    async fn result(&self, result: Received<Outcome>) {
+        self.0.lock().unwrap().push(result.outcome.clone());
+    }
+}
+
+/// Uses every kind that there is a call for.
+pub(crate) async fn tour(peer: &PeerAgent) -> Result<String> {
+    let mut said = Vec::new();
+    let pong = peer.ping().await?;
+    said.push(format!("{} {}", pong.status, pong.agent_name));
+    let capabilities = peer.discover().await?;
+    said.push(format!("{} takes {}", capabilities.domains.join(" "), capabilities.max_concurrent_tasks));
+    let response = peer.query("who").domain("meta.twins").await?;
+    said.push(format!(
+        "{} {}",
+        response.summary,
+        response.data.map_or("nothing".to_owned(), |it| it.to_string())
+    ));
+    let error = peer.query("how much").domain("work.tiles").await.unwrap_err();
+    said.push(error.fault().to_string());
+
+    let task = peer.delegate("paint").await?;
+    while let Some(Ok(news)) = task.progress().next().await {
+        said.push(
+            news.data.as_ref().map_or("nothing".to_owned(), |it| it.get().trim_matches('"').to_owned()),
+        );
+    }
+    said.push(task.result().await?.outcome);
+    let task = peer.delegate("wait").await?;
+    let urgent = peer.delegate("wait").urgent().await?;
+    let full = peer.delegate("paint").urgent().await.unwrap_err();
+    said.push(format!("busy after {}, full: {}", "wait", full.code()));
+    urgent.cancel("enough").await?;
+    said.push(urgent.result().await.unwrap_err().fault().to_string());
+    said.push(urgent.cancel("enough").await?.reason.unwrap_or_default());
+    task.cancel("enough").await?;
+    let _ = task.result().await;
+
+    // Heard of on the other side only, and when it is done on this one.
+    peer.notify("meta.twins.tour", json!(null)).importance(Importance::High).await?;
+    drop(peer.delegate("the rest").await?);
+    Ok(said.join("\n"))
+}
