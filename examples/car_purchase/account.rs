@@ -1,0 +1,92 @@
+//! Who said what to whom, out of the recordings.
+
+use std::fmt;
+use std::path::Path;
+
+use duologue_client::rpc::Outcome;
+use duologue_client::schema::Request;
+use duologue_client::schema::dialogue::{AgentUri, DialogueRequest, DialogueResponse, Message};
+use duologue_transcript::{Entry, Said, Transcript};
+
+use crate::Result;
+use crate::partner::recording;
+
+/// What was said between buyer and seller, and what the seller said to others because of it.
+pub(crate) struct Account {
+    with_seller: Vec<Spoken>,
+    with_details: Vec<Spoken>,
+}
+
+/// A message, and whether the other side refused it.
+struct Spoken {
+    message: Message,
+    refused: bool,
+}
+
+impl Account {
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        Ok(Account {
+            with_seller: spoken(&recording(folder, "seller"))?,
+            with_details: spoken(&recording(folder, "car-details"))?,
+        })
+    }
+}
+
+fn spoken(recording: &Path) -> Result<Vec<Spoken>> {
+    let transcript = Transcript::load(recording)?;
+    let entries = transcript.entries();
+    let mut spoken = Vec::new();
+    for entry in &entries {
+        let Said::Request { method, params: Some(params), answer, .. } = &entry.said else { continue };
+        if method == DialogueRequest::METHOD {
+            let request: DialogueRequest = serde_json::from_str(params.get())?;
+            let refused = answer.and_then(|answer| entries.get(answer)).is_some_and(is_refusal);
+            spoken.push(Spoken { message: request.message.parse()?, refused });
+        }
+    }
+    Ok(spoken)
+}
+
+fn is_refusal(answer: &Entry<'_>) -> bool {
+    let Said::Response { outcome: Outcome::Result(result), .. } = &answer.said else { return true };
+    serde_json::from_str(result.get()).is_ok_and(|answer: DialogueResponse| answer.error.is_some())
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for spoken in &self.with_seller {
+            write(f, "", spoken)?;
+            let id = &spoken.message.message_id;
+            let because = |nested: &&Spoken| nested.message.metadata.parent_message_id.as_ref() == Some(id);
+            self.with_details.iter().filter(because).try_for_each(|nested| write(f, "    ", nested))?;
+        }
+        Ok(())
+    }
+}
+
+fn write(f: &mut fmt::Formatter<'_>, indent: &str, spoken: &Spoken) -> fmt::Result {
+    let Message { interaction_step, message_type, sender_id, recipient_id, content, .. } = &spoken.message;
+    let refused = if spoken.refused { ", which is refused" } else { "" };
+    let (from, to) = (name(sender_id), name(recipient_id));
+    writeln!(f, "{indent}{interaction_step}. {from} to {to}, {message_type}{refused}:")?;
+    if let Some(words) = &content.natural_language {
+        writeln!(f, "{indent}   {words}")?;
+    }
+    if let Some(error) = content.error() {
+        writeln!(f, "{indent}   {} ({})", error.error_message, error.error_code)?;
+    }
+    for belief in content.beliefs() {
+        let (entity, attribute, value) = (&belief.entity, &belief.attribute, belief.value.get());
+        writeln!(
+            f,
+            "{indent}   (the {attribute} of {entity} is {value}, confidence {:.1})",
+            belief.confidence
+        )?;
+    }
+    Ok(())
+}
+
+/// What an agent is called among these.
+fn name(agent: &AgentUri) -> &str {
+    agent.as_str().rsplit('/').next().unwrap_or_default()
+}

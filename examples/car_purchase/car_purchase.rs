@@ -1,0 +1,46 @@
+//! A car is bought. Three agents, each a process of its own, talk in signed dialogues over stdio:
+//!
+//! ```text
+//! buyer <-> seller <-> car details -> cars.db
+//! ```
+//!
+//! `car-purchase [FOLDER]` is the buyer. It starts `car-purchase seller`, which starts `car-purchase car-details`;
+//! any other program that knows the tasks would do. Database and recordings are left in FOLDER, if there is one.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the buyer's stdout is the user's")]
+
+mod account;
+mod buyer;
+mod car_details;
+mod keys;
+mod partner;
+mod seller;
+mod tasks;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Whatever goes wrong. The user reads it.
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+// One thread each is enough: they wait for each other all the time.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let done = match std::env::args().nth(1).as_deref() {
+        Some("seller") => seller::run().await,
+        Some("car-details") => car_details::run().await,
+        Some(folder) => buyer::run(Path::new(folder)).await,
+        None => run_without_traces().await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("car-purchase: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run_without_traces() -> Result {
+    let folder = tempfile::tempdir()?;
+    buyer::run(folder.path()).await
+}

@@ -1,0 +1,47 @@
+//! The keys of two agents that talk to each other: one for each direction, since whoever has a key can sign
+//! with it.
+//!
+//! Here who starts an agent makes both anew and leaves them in its environment, where other users of the machine
+//! do not see them (arguments they do), and where they are in no transcript. Between owners who do not trust each
+//! other a key comes from a vault or a key service of theirs, is handed over before the first message, outlives a
+//! run, and is replaced in time: `Keys` holds several of an owner, and a `KeyStore` of one's own can ask
+//! elsewhere.
+
+use std::sync::Arc;
+
+use duologue_client::exchange::dialogue::{Key, KeyFault, Keys, SECRET_BYTES};
+
+use crate::Result;
+
+/// The variable that an agent finds its keys in.
+pub(crate) const VARIABLE: &str = "CAR_PURCHASE_KEYS";
+
+/// Who starts whom.
+pub(crate) type Pair = [&'static str; 2];
+
+/// A secret for each of the two, in that order.
+type Secrets = [[u8; SECRET_BYTES]; 2];
+
+/// New keys, and the text for the environment of the one who is started.
+pub(crate) fn new(pair: Pair) -> Result<(Arc<Keys>, String)> {
+    let mut secrets = Secrets::default();
+    for secret in &mut secrets {
+        getrandom::fill(secret)?;
+    }
+    Ok((keys(pair, secrets)?, serde_json::to_string(&secrets)?))
+}
+
+/// The keys that the one who started us left for us.
+pub(crate) fn inherited(pair: Pair) -> Result<Arc<Keys>> {
+    let text = std::env::var(VARIABLE).map_err(|_| format!("there are no keys in {VARIABLE}"))?;
+    let secrets = serde_json::from_str(&text).map_err(|_| format!("what {VARIABLE} holds are no keys"))?;
+    Ok(keys(pair, secrets)?)
+}
+
+fn keys(pair: Pair, secrets: Secrets) -> Result<Arc<Keys>, KeyFault> {
+    let keys = Keys::new();
+    for (owner, secret) in pair.into_iter().zip(secrets) {
+        keys.insert(Key::new(format!("{owner}#1"), owner, secret)?)?;
+    }
+    Ok(Arc::new(keys))
+}

@@ -1,0 +1,84 @@
+//! What the three agree on: their names, the tasks, and what a message about a task has to say.
+
+use duologue_client::exchange::dialogue::{Error, Parameters};
+use duologue_client::schema::Members;
+use duologue_client::schema::dialogue::{Belief, Content, MessageType};
+use serde::{Deserialize, Serialize};
+
+pub(crate) const BUYER: &str = "agent://home.example/buyer";
+pub(crate) const SELLER: &str = "agent://cars.example/seller";
+pub(crate) const CAR_DETAILS: &str = "agent://cars.example/details";
+
+/// Where buyers and sellers talk, and where sellers and those who know talk.
+pub(crate) const SALES: &str = "automotive.sales";
+pub(crate) const DATA: &str = "automotive.data";
+
+pub(crate) const GET_CAR_DETAILS: &str = "getCarDetails";
+pub(crate) const GET_DETAILED_CAR_INFO: &str = "getDetailedCarInfo";
+pub(crate) const NEGOTIATE_PRICE: &str = "negotiatePrice";
+
+/// Which car somebody asks about.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// Its vehicle identification number.
+    pub(crate) vin: String,
+}
+
+/// What there is to know about a car.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Car {
+    pub(crate) vin: String,
+    pub(crate) make: String,
+    pub(crate) model: String,
+    pub(crate) year: u16,
+    /// In miles.
+    pub(crate) mileage: u32,
+    /// What is asked for it, in dollars.
+    pub(crate) price: u32,
+}
+
+impl Car {
+    /// That the car costs what it costs, which nobody doubts.
+    pub(crate) fn price_belief(&self) -> Belief {
+        Belief::new(entity(&self.vin), "price", serde_json::json!(self.price), 1.0)
+    }
+}
+
+/// What a car is called where beliefs are about it.
+pub(crate) fn entity(vin: &str) -> String {
+    format!("vehicle:{vin}")
+}
+
+/// A price that somebody would agree to, in dollars.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    pub(crate) price: u32,
+}
+
+/// What a `reject` offers instead.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CounterOffer {
+    pub(crate) counter_offer: Offer,
+}
+
+/// The form of each task's messages. What does not have it is refused before anybody reads it.
+pub(crate) fn parameters() -> Parameters {
+    use MessageType::{Accept, Propose, Reject, Request, Response};
+    Parameters::new()
+        .of::<Wanted>(SALES, GET_CAR_DETAILS, &[Request])
+        .of::<Car>(SALES, GET_CAR_DETAILS, &[Response])
+        .of::<Wanted>(DATA, GET_DETAILED_CAR_INFO, &[Request])
+        .of::<Car>(DATA, GET_DETAILED_CAR_INFO, &[Response])
+        .of::<Offer>(SALES, NEGOTIATE_PRICE, &[Propose, Accept])
+        .of::<CounterOffer>(SALES, NEGOTIATE_PRICE, &[Reject])
+}
+
+/// The same twice: for programs and in words.
+pub(crate) fn says(parameters: &impl Serialize, words: impl Into<String>) -> Result<Content, Error> {
+    Ok(Content::new().parameters(Members::of(parameters)?).natural_language(words))
+}
+
+/// A number as people write it.
+pub(crate) fn thousands(number: u32) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", number / 1000, number % 1000) }
+}
