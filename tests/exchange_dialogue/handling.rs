@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::{
-    Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor, Parameters,
+    Backoff, Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor, Parameters,
 };
 use duologue_agent::{Exchange, Server};
 use duologue_client::Client;
@@ -113,8 +113,9 @@ async fn a_handler_that_is_behind_makes_its_sender_wait() {
         Slow { inside: Arc::default(), most: Arc::default(), out: out.clone(), listener: listener.clone() };
     let mut limits = DialogueLimits::new();
     limits.inbox = 2;
-    let (_connection, session) =
-        connected(signing(BUYER), signing(SELLER).handler(slow).limits(limits)).await;
+    // As random as the pauses are, so many of them are long enough.
+    let patient = signing(BUYER).backoff(Backoff::new().attempts(50));
+    let (_connection, session) = connected(patient, signing(SELLER).handler(slow).limits(limits)).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
