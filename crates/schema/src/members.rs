@@ -101,9 +101,11 @@ impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         let json = |raw: &serde_json::value::RawValue| Json::from(raw.to_owned());
         self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|((key, value), (other_key, other))| {
-                key == other_key && json(value) == json(other)
-            })
+            && self
+                .0
+                .iter()
+                .zip(&other.0)
+                .all(|((key, value), (other_key, other))| key == other_key && json(value) == json(other))
     }
 }
 
