@@ -220,6 +220,20 @@ fn cancels_what_takes_too_long() {
     error: the other agent says: not done within 1s (timeout)
     --- 1
     ");
+    // Whoever does not stop is waited for.
+    insta::assert_snapshot!(shown(&mut mock(&["delegate", "stubborn", "--cancel-after", "1s"])), @r#"
+    Done: stubborn
+    {"context":{},"steps":3,"urgent":false}
+    --- stderr
+    · accepted, takes about 1ms
+    · working, whatever anybody says
+    · cancelling
+    · the agent does not cancel: the mock ends what it began
+    · 1 of 3: looked around
+    · 2 of 3: changed something
+    · 3 of 3: tidied up
+    --- 0
+    "#);
     // What is done by then is not cancelled.
     let done = mock(&["delegate", "quick", "--cancel-after", "1h"]).output().unwrap();
     assert_eq!(done.status.code(), Some(0));
@@ -429,6 +443,24 @@ mod interrupted {
         · cancelling; Ctrl-C again leaves
         · the other agent says: cancelled: the user cancelled (cancelled)
         ");
+    }
+
+    #[test]
+    fn scripts_are_told_how_it_was_cancelled() {
+        let mut command = mock(&["delegate", "slow", "--json", "-v"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut kinds = Vec::new();
+        while let Some(Ok(line)) = lines.next() {
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["kind"] == "notify" {
+                interrupt(&child);
+            }
+            kinds.push(format!("{} {}", line["kind"], line["payload"]["code"]));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(kinds[..2], [r#""ack" null"#, r#""notify" null"#]);
+        assert!(kinds.contains(&r#""error" "cancelled""#.to_owned()), "{kinds:?}");
     }
 
     /// It accepts the task and cancels nothing.

@@ -12,6 +12,12 @@ use crate::ui;
 ///
 /// It is an agent on stdin and stdout: configure it in an editor, and prompt it with the name of a
 /// scenario. The same prompts get the same words, ids included.
+///
+/// To other agents (`duologue query`, `duologue delegate`) it says back what it is asked, and does any task
+/// in three steps. The first word may choose what becomes of it instead: of both `slow`, `hostile`, `crash`
+/// or the code of an error such as `not_authorized`, of a task also `fail`, `partial`, `refuse`, `overloaded`,
+/// `stubborn` and `colleague`, with which it turns to whoever gave it the task. It takes the work orders `specify`,
+/// `fail` and `escalate`, and says back what it is told in dialogues.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do in every turn; else the first word of each prompt says it

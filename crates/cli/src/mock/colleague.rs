@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::{
-    Ack, Assignment, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Pattern, Query,
-    Received, Response,
+    Ack, Assignment, Cancel, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Pattern,
+    Query, Received, Response,
 };
 use duologue_agent::exchange::work::{Artifact, Input, Output, Recommendation};
 use serde_json::{Value, json};
@@ -80,6 +80,10 @@ impl Correspondent for Colleague {
                     return Err(Fault::of(FaultCode::Cancelled, "the mock stopped as it was told"));
                 }
             }
+            "stubborn" => {
+                tell(&task, "working, whatever anybody says".into()).await?;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
             "colleague" => {
                 for line in turn_to(&task.peer).await {
                     tell(&task, line.into()).await?;
@@ -120,6 +124,13 @@ impl Correspondent for Colleague {
         };
         let data = json!({ "steps": 3, "urgent": task.is_urgent(), "context": task.context });
         Ok(Outcome::new(OutcomeStatus::Completed).outcome(outcome).data(data))
+    }
+
+    async fn cancel(&self, _: Received<Cancel>, task: &Assignment) -> Result<(), Fault> {
+        match first_word(&task.task) {
+            "stubborn" => Err(Fault::not_authorized("the mock ends what it began")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use duologue_client::exchange::envelope::{
 use duologue_schema::envelope::{Ack, Kind, OutcomeStatus};
 use tokio::time::Instant;
 
-use super::errand::{Errand, data, time, to_error, word, words};
+use super::errand::{Errand, data, fault, time, to_error, word, words};
 use super::talk::{Step, Stop};
 use crate::exit::Exit;
 use crate::signals::Signal;
@@ -71,13 +71,12 @@ impl Errand<'_> {
                 Step::Done(Next::Ack(ack)) => {
                     cancelling = None;
                     match ack {
-                        Ok(ack) if ack.accepted => {}
                         Ok(ack) => {
-                            let fault = ack.error.map(|fault| fault.to_string());
-                            let why = ack.reason.or(fault).unwrap_or_else(|| "it does not say why".into());
-                            self.note(&format!("the agent does not cancel: {why}"))?;
-                            // It will end when it ends; the user need not wait for that.
-                            until = until.filter(|_| interrupted);
+                            self.cancel_answered(&ack)?;
+                            if !ack.accepted && !interrupted {
+                                // It will end when it ends.
+                                until = None;
+                            }
                         }
                         Err(error) => {
                             self.note(&format!("it is not known whether the agent cancels: {error}"))?
@@ -86,11 +85,11 @@ impl Errand<'_> {
                     continue;
                 }
                 Step::Done(Next::End(outcome)) => break outcome,
-                Step::Done(Next::Ignored) if interrupted => {
-                    self.note("the agent does not end what it was asked to cancel")?;
-                    return Err(Stop::Left(Signal::Interrupt));
-                }
                 Step::Done(Next::Ignored) => {
+                    self.note("the agent does not end what it was asked to cancel")?;
+                    if interrupted {
+                        return Err(Stop::Left(Signal::Interrupt));
+                    }
                     break Err(exchange::Error::Timeout { kind: Kind::Result, after: PATIENCE });
                 }
                 Step::Done(Next::Late) => {
@@ -111,15 +110,25 @@ impl Errand<'_> {
                 cancelling = Some(Box::pin(task.cancel(reason)));
             }
         };
-        let exit = self.outcome(outcome);
-        if interrupted {
-            // It was told that it was cancelled; how the agent saw that has been shown.
-            if let Err(Stop::Failed(error)) = exit {
-                self.note(&error.to_string())?;
+        match self.outcome(outcome) {
+            // How the agent takes it is news. What counts is that the user wanted it.
+            Err(Stop::Failed(error)) if interrupted => {
+                self.tell(&fault(&error), || error.to_string())?;
+                Ok(Exit::Signal(Signal::Interrupt))
             }
-            return Ok(Exit::Signal(Signal::Interrupt));
+            Ok(_) if interrupted => Ok(Exit::Signal(Signal::Interrupt)),
+            exit => exit,
         }
-        exit
+    }
+
+    /// The agent says whether it will cancel. In words that is worth a line only if it will not.
+    fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
+        if ack.accepted {
+            return self.say(ack, &[]);
+        }
+        let fault = ack.error.as_ref().map(ToString::to_string);
+        let why = ack.reason.clone().or(fault).unwrap_or_else(|| "it does not say why".into());
+        self.tell(ack, || format!("the agent does not cancel: {why}"))
     }
 
     fn news(&mut self, news: Told) -> crate::error::Result<()> {

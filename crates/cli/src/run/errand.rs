@@ -156,7 +156,7 @@ impl Errand<'_> {
 }
 
 /// The code and the words for what went wrong, wherever that was.
-fn fault(error: &Error) -> Fault {
+pub(super) fn fault(error: &Error) -> Fault {
     let code = match error {
         Error::Exchange(error) => return error.fault(),
         Error::Agent(ClientError::Agent(error)) => FaultCode::from_rpc(error.code),
