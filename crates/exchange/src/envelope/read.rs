@@ -26,12 +26,15 @@ pub(crate) fn read<P: Payload>(
     peer: &PeerAgent,
     knows: &Knows,
     params: Option<&RawValue>,
-) -> Result<Received<P>, Unfit> {
+) -> Result<Received<P>, Box<Unfit>> {
     let Received { envelope, peer } = read_unopened::<P>(peer, knows, params)?;
     let (id, from) = (envelope.id.clone(), envelope.from.clone());
     match envelope.open() {
         Ok(envelope) => Ok(Received::new(envelope, peer)),
-        Err(fault) => Err(Unfit { id: Some(id), from: Some(from), session: peer.session().cloned(), fault }),
+        Err(fault) => {
+            let session = peer.session().cloned();
+            Err(Box::new(Unfit { id: Some(id), from: Some(from), session, fault }))
+        }
     }
 }
 
@@ -40,11 +43,13 @@ pub(crate) fn read_unopened<P: Payload>(
     peer: &PeerAgent,
     knows: &Knows,
     params: Option<&RawValue>,
-) -> Result<Received<Json>, Unfit> {
+) -> Result<Received<Json>, Box<Unfit>> {
     let Carried { session_id: session, envelope, .. } = parse(P::METHOD, params)?;
-    let checked = check(peer, &envelope).and_then(|()| check_session(&P::KIND, session.as_ref(), knows));
+    let checked = check(peer, &envelope)
+        .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
+        .and_then(|()| check_reference(&P::KIND, &envelope));
     if let Err(fault) = checked {
-        return Err(Unfit { id: Some(envelope.id), from: Some(envelope.from), session, fault });
+        return Err(Box::new(Unfit { id: Some(envelope.id), from: Some(envelope.from), session, fault }));
     }
     let sender = match session {
         Some(session) => peer.in_session(session),
@@ -53,7 +58,7 @@ pub(crate) fn read_unopened<P: Payload>(
     Ok(Received::new(envelope, sender))
 }
 
-fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Unfit> {
+fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Box<Unfit>> {
     let text = params.map_or("{}", RawValue::get);
     serde_json::from_str(text).map_err(|error| {
         let head = Head::of(text);
@@ -93,6 +98,18 @@ fn check_session(kind: &Kind, session: Option<&SessionId>, knows: &Knows) -> Res
     }
 }
 
+/// What is about another message has to say which.
+fn check_reference(kind: &Kind, envelope: &Envelope) -> Result<(), Fault> {
+    let stands_alone = matches!(
+        kind,
+        Kind::Ping | Kind::Discover | Kind::Query | Kind::Delegate | Kind::Notify | Kind::Error
+    );
+    if stands_alone || envelope.reference.is_some() {
+        return Ok(());
+    }
+    Err(Fault::of(FaultCode::InvalidParameter, format!("_session/{kind}: missing field `ref`")))
+}
+
 fn unsupported() -> Fault {
     let message = format!("this version of envelopes is not spoken here; these are: {VERSION}");
     Fault::of(FaultCode::UnsupportedVersion, message)
@@ -110,9 +127,9 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn unfit(self, fault: Fault) -> Unfit {
+    pub(crate) fn unfit(self, fault: Fault) -> Box<Unfit> {
         let Head { id, from, session, .. } = self;
-        Unfit { id, from, session, fault }
+        Box::new(Unfit { id, from, session, fault })
     }
 
     pub(crate) fn of(params: &str) -> Self {

@@ -1,7 +1,7 @@
 //! Routing of envelopes: from a line of the other side to the [`Correspondent`](super::Correspondent), or to
 //! whoever waits for it. All of it is called by the reader of the connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
@@ -115,11 +115,11 @@ pub(crate) fn unknown_kind(
 /// Complains about a notification that nobody has taken, if it carries an envelope.
 pub(crate) fn unknown_notification(peer: &PeerAgent, notification: Incoming<'_>) {
     if let Some(unfit) = no_such_kind(peer, notification) {
-        complain(peer, unfit);
+        complain(peer, *unfit);
     }
 }
 
-fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Unfit> {
+fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
     let kind = message.method.strip_prefix("_session/")?;
     let head = Head::of(message.params.map_or("{}", |params| params.get()));
     if peer.link.correspondent.is_none() || !head.is_envelope {
@@ -161,34 +161,30 @@ struct Told<'a> {
 
 impl Told<'_> {
     /// Takes one that belongs somewhere by itself.
-    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> Result<(), (Received<P>, Fault)>) {
+    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize)) {
         let received = read::<P>(self.peer, self.knows, self.notification.params);
-        self.taken::<P>(received.and_then(|received| {
-            take(received, self.notification.wire_bytes).map_err(|(received, fault)| unfit(received, fault))
-        }));
+        self.taken::<P>(received.map(|received| take(received, self.notification.wire_bytes)));
     }
 
     /// Takes an answer that comes as a notification.
     fn reply<P: Payload>(&self) {
         let received = read_unopened::<P>(self.peer, self.knows, self.notification.params);
-        self.taken::<P>(received.and_then(|received| {
-            let Some(to) = &received.envelope.reference else {
-                return Err(unfit(received, missing_ref::<P>()));
-            };
-            let waiter = lock(&self.peer.link.letters.table).replied(to, &P::KIND);
-            if waiter.is_none_or(|waiter| waiter.send(Ok(received.envelope)).is_err()) {
-                count(&self.peer.link.letters.late);
+        self.taken::<P>(received.map(|Received { envelope, .. }| {
+            let letters = &self.peer.link.letters;
+            let to = envelope.reference.as_ref();
+            let waiter = to.and_then(|to| lock(&letters.table).replied(to, &P::KIND));
+            if waiter.is_none_or(|waiter| waiter.send(Ok(envelope)).is_err()) {
+                count(&letters.late);
             }
-            Ok(())
         }));
     }
 
     /// The sender is told if it does not fit, except of an error: errors are not answered.
-    fn taken<P: Payload>(&self, taken: Result<(), Unfit>) {
+    fn taken<P: Payload>(&self, taken: Result<(), Box<Unfit>>) {
         match taken {
             Ok(()) => {}
             Err(unfit) if P::KIND == Kind::Error => drop_silently(self.peer, &unfit.fault),
-            Err(unfit) => complain(self.peer, unfit),
+            Err(unfit) => complain(self.peer, *unfit),
         }
     }
 
@@ -196,13 +192,8 @@ impl Told<'_> {
     fn unasked(&self) {
         let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
-        complain(self.peer, head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
+        complain(self.peer, *head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
     }
-}
-
-fn unfit<P>(received: Received<P>, fault: Fault) -> Unfit {
-    let Received { envelope, peer } = received;
-    Unfit { id: Some(envelope.id), from: Some(envelope.from), session: peer.session().cloned(), fault }
 }
 
 fn drop_silently(peer: &PeerAgent, fault: &Fault) {
@@ -220,24 +211,13 @@ fn complain(peer: &PeerAgent, unfit: Unfit) {
     }
 }
 
-fn missing_ref<P: Payload>() -> Fault {
-    Fault::of(FaultCode::InvalidParameter, format!("{}: missing field `ref`", P::KIND))
-}
-
-fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> Result<(), (Received<Notify>, Fault)> {
+fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) {
     let letters = &peer.link.letters;
     if !lock(&letters.seen).insert(news.envelope.id.as_str()) {
-        count(&letters.repeated);
-        return Ok(());
+        return count(&letters.repeated);
     }
-    let listening: Vec<_> = {
-        let listeners = lock(&letters.listeners);
-        listeners
-            .iter()
-            .filter_map(std::sync::Weak::upgrade)
-            .filter(|listener| listener.wants(&news))
-            .collect()
-    };
+    let mut listening: Vec<_> = lock(&letters.listeners).iter().filter_map(Weak::upgrade).collect();
+    listening.retain(|listener| listener.wants(&news));
     let task = match &news.envelope.reference {
         Some(task) if news.topic == PROGRESS => lock(&letters.table).delegator(task).cloned(),
         _ => None,
@@ -246,42 +226,32 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> Result<(), 
         let shared = Arc::new(news.clone());
         listening.iter().for_each(|listener| listener.push(shared.clone(), bytes));
         if let Some(task) = task {
-            task.progress.push(shared, bytes);
-            return Ok(());
+            return task.progress.push(shared, bytes);
         }
     }
     letters.deliver(News::Notify(news), bytes);
-    Ok(())
 }
 
-fn outcome(
-    peer: &PeerAgent,
-    result: Received<Outcome>,
-    bytes: usize,
-) -> Result<(), (Received<Outcome>, Fault)> {
+fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) {
     let letters = &peer.link.letters;
-    let Some(of) = &result.envelope.reference else { return Err((result, missing_ref::<Outcome>())) };
     // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
     let mut table = lock(&letters.table);
-    match table.result(of) {
+    match result.envelope.reference.as_ref().map_or(Whose::Unknown, |of| table.result(of)) {
         Whose::Delegator(task) => task.end(End::Result(result.envelope, bytes)),
         Whose::Nobody => count(&letters.repeated),
         Whose::Unknown | Whose::Asker(_) => letters.deliver(News::Result(result), bytes),
     }
-    Ok(())
 }
 
-fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> Result<(), (Received<Fault>, Fault)> {
+fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) {
     let letters = &peer.link.letters;
-    let Some(about) = &error.envelope.reference else {
-        match lock(&letters.seen).insert(error.envelope.id.as_str()) {
-            true => letters.deliver(News::Error(error), bytes),
-            false => count(&letters.repeated),
-        }
-        return Ok(());
-    };
     let mut table = lock(&letters.table);
-    match table.error(about) {
+    let whose = match &error.envelope.reference {
+        Some(about) => table.error(about),
+        None if lock(&letters.seen).insert(error.envelope.id.as_str()) => Whose::Unknown,
+        None => Whose::Nobody,
+    };
+    match whose {
         Whose::Asker(waiter) => {
             if waiter.send(Err(Error::Fault(error.envelope.payload))).is_err() {
                 count(&letters.late);
@@ -291,7 +261,6 @@ fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> Result<(), (
         Whose::Nobody => count(&letters.repeated),
         Whose::Unknown => letters.deliver(News::Error(error), bytes),
     }
-    Ok(())
 }
 
 /// The connection has ended.

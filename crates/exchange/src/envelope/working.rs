@@ -100,12 +100,9 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
     let limit = task.deadline_ms.map(Duration::from_millis);
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let expire = async {
-        match (deadline, limit) {
-            (Some(deadline), Some(limit)) => {
-                tokio::time::sleep_until(deadline).await;
-                task.stop(FaultCode::Timeout, format!("not done within {limit:?}"));
-            }
-            _ => {}
+        if let (Some(deadline), Some(limit)) = (deadline, limit) {
+            tokio::time::sleep_until(deadline).await;
+            task.stop(FaultCode::Timeout, format!("not done within {limit:?}"));
         }
         std::future::pending().await
     };
@@ -140,13 +137,9 @@ async fn report(task: &Assignment, end: Result<Outcome, Fault>) {
 /// A cancellation has come. Called by the reader.
 pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>, responder: Responder) {
     let origin = received.origin();
-    let Some(of) = &received.envelope.reference else {
-        let fault =
-            Fault::of(FaultCode::InvalidParameter, "cancel: missing field `ref`, the delegation's id");
-        return origin.respond::<Ack>(responder, Err(fault));
-    };
     let refuse = |reason: &str| Ack::new(false).reason(reason);
-    let found = lock(&received.peer.link.letters.tasks).find(of);
+    let of = received.envelope.reference.as_ref();
+    let found = of.map_or(Found::Nothing, |of| lock(&received.peer.link.letters.tasks).find(of));
     match found {
         Found::Running(Running { task, .. }) => {
             let correspondent = correspondent.clone();
