@@ -132,8 +132,9 @@ impl Live {
         lock(&self.dialogues.rooms).remove(&self.key);
     }
 
-    /// Takes a message of the other side. Called by the reader.
-    pub(crate) fn arrive(self: &Arc<Self>, heard: Heard) -> Arrival {
+    /// Takes a message of the other side. Called by the reader. Unless the message is refused, `receipt` hears what
+    /// became of it before anybody else does: the receipt leaves before all that is said because of it.
+    pub(crate) fn arrive(self: &Arc<Self>, heard: Heard, receipt: impl FnOnce(&Arrival)) -> Arrival {
         let mut inner = lock(&self.inner);
         if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
@@ -144,6 +145,9 @@ impl Live {
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
         let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
+        if !matches!(arrival, Arrival::Refused(_)) {
+            receipt(&arrival);
+        }
         self.apply(&mut inner, events);
         if inner.track.is_blank() {
             drop(inner);

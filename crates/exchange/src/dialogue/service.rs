@@ -43,19 +43,29 @@ pub(crate) fn request(
         responder.respond::<()>(Err(WireError::resource_not_found("there is no such session")));
         return Ok(());
     }
-    let answer = match take(dialogues, &peer.in_session(session_id), &message) {
-        Ok(receipt) => DialogueResponse::taken(receipt),
-        Err(error) => {
-            tracing::info!(code = %error.error_code, why = error.error_message, "a dialogue message was refused");
-            DialogueResponse::refused(refusal(dialogues, &message, *error))
+    let mut responder = Some(responder);
+    let mut respond = |answer| {
+        if let Some(responder) = responder.take() {
+            responder.respond(Ok(answer));
         }
     };
-    responder.respond(Ok(answer));
+    let taken = take(dialogues, &peer.in_session(session_id), &message, |receipt| {
+        respond(DialogueResponse::taken(receipt));
+    });
+    if let Err(error) = taken {
+        tracing::info!(code = %error.error_code, why = error.error_message, "a dialogue message was refused");
+        respond(DialogueResponse::refused(refusal(dialogues, &message, *error)));
+    }
     Ok(())
 }
 
-/// Takes a message, or says why not.
-fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Receipt, Box<ErrorContent>> {
+/// Takes a message and gives a receipt, or says why not.
+fn take(
+    dialogues: &Arc<Dialogues>,
+    peer: &PeerAgent,
+    json: &Json,
+    receipt: impl FnOnce(Receipt),
+) -> Result<(), Box<ErrorContent>> {
     let about = |error: Box<ErrorContent>| Box::new(error.about(json));
     let verdict = dialogues.verifier.verify(json, SystemTime::now()).map_err(|refusal| {
         tracing::warn!(%refusal, "a dialogue message was not let in");
@@ -63,47 +73,47 @@ fn take(dialogues: &Arc<Dialogues>, peer: &PeerAgent, json: &Json) -> Result<Rec
     })?;
     let verified = match verdict {
         Verdict::New(verified) => verified,
-        Verdict::Duplicate(receipt) => {
+        Verdict::Duplicate(again) => {
             // Who sends again does so over the connection the message came over.
-            let key = (peer.link.line.id, receipt.session_id.clone());
-            return match lock(&dialogues.rooms).get(&key) {
-                Some(_) => Ok(receipt),
-                None => Err(about(refused(Code::Conflict, "this message was taken before, elsewhere"))),
-            };
+            let key = (peer.link.line.id, again.session_id.clone());
+            if lock(&dialogues.rooms).get(&key).is_none() {
+                return Err(about(refused(Code::Conflict, "this message was taken before, elsewhere")));
+            }
+            receipt(again);
+            return Ok(());
         }
     };
     let message = verified.message().clone();
-    let (id, session) = (message.message_id.clone(), message.session_id.clone());
+    let taken = Receipt::new(message.message_id.clone(), message.session_id.clone());
     let mut heard = Heard::new(message, json.clone());
     heard.key_id = verified.key_id().map(Arc::from);
-    match arrive(dialogues, peer, heard) {
-        Ok(status) => {
-            let duplicate = status.is_none();
-            Ok(Receipt::new(id, session).duplicate(duplicate).status(status.unwrap_or_default()))
-        }
-        Err(error) => {
-            dialogues.verifier.forget(&verified);
-            Err(about(error))
-        }
-    }
+    let receipt = |arrival: &Arrival| {
+        receipt(match arrival {
+            Arrival::Duplicate => taken.duplicate(true),
+            Arrival::Held => taken.status(ReceiptStatus::Held),
+            _ => taken,
+        });
+    };
+    arrive(dialogues, peer, heard, receipt).map_err(|error| {
+        dialogues.verifier.forget(&verified);
+        about(error)
+    })
 }
 
-/// Hands a verified message to its dialogue. Returns what became of it; nothing if it came before.
+/// Hands a verified message to its dialogue, which says what became of it.
 fn arrive(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
     heard: Heard,
-) -> Result<Option<ReceiptStatus>, Box<ErrorContent>> {
+    receipt: impl FnOnce(&Arrival),
+) -> Result<(), Box<ErrorContent>> {
     dialogues.parameters.check(&heard).map_err(|bad| {
         let details = object(serde_json::json!({ "task": bad.task }));
         Box::new(ErrorContent::of(Code::InvalidParameter, bad.to_string()).details(details))
     })?;
-    let live = find(dialogues, peer, &heard)?;
-    match live.arrive(heard) {
-        Arrival::Delivered => Ok(Some(ReceiptStatus::Delivered)),
-        Arrival::Held => Ok(Some(ReceiptStatus::Held)),
-        Arrival::Duplicate => Ok(None),
+    match find(dialogues, peer, &heard)?.arrive(heard, receipt) {
         Arrival::Refused(error) => Err(error),
+        _ => Ok(()),
     }
 }
 
