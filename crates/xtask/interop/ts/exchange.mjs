@@ -14,7 +14,7 @@ export const introduced = (capabilities) => {
 };
 
 export const envelope = (kind, payload, ref = null) => ({
-  ...{ v: 1, id: randomUUID(), from: own, to: their.id, ts: Date.now() },
+  ...{ v: 1, id: randomUUID(), from: own, to: their.id ?? "", ts: Date.now() },
   ...{ kind, ref, payload },
 });
 export const tell = (peer, kind, payload, ref) =>
@@ -134,14 +134,29 @@ const answers = {
   },
 };
 
+/** What is wrong with any envelope, whatever it carries. */
+function check({ v, id, to, kind }, method) {
+  if ((v ?? 1) !== 1) throw fault(id, -31002, "unsupported_version", "v has to be 1");
+  if (to && to !== own) throw fault(id, -32002, "not_found", "nobody here is called that");
+  if (!(kind in answers)) throw fault(id, -32601, "unknown_kind", "there is no such kind");
+  if (method !== `_session/${kind}`) throw fault(id, -32602, "kind_mismatch", `this is the method of another kind`);
+}
+
 /** Hangs the answers on an app of the SDK, an agent's or a client's. */
 export function hook(app) {
   for (const [kind, answer] of Object.entries(answers)) {
     app.onRequest(`_session/${kind}`, asIs, async ({ params, client, agent, signal }) => {
+      // Who did not say its name in `initialize` is called what it calls itself.
+      their.id ??= params.envelope.from;
+      check(params.envelope, `_session/${kind}`);
       const [reply, payload, change] = await answer(params.envelope, client ?? agent, signal);
       return { envelope: { ...envelope(reply, payload, params.envelope.id), ...change } };
     });
   }
+  app.onRequest("*", ({ method, params }) => {
+    if (method.startsWith("_session/") && params?.envelope) check(params.envelope, method);
+    throw RequestError.methodNotFound(method);
+  });
   for (const kind of ["notify", "result", "error", "pong", "response", "ack", "capabilities"]) {
     app.onNotification(`_session/${kind}`, asIs, ({ params }) => {
       const { id, payload } = params.envelope;
