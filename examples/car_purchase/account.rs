@@ -5,8 +5,8 @@ use std::path::Path;
 
 use duologue_client::rpc::Outcome;
 use duologue_client::schema::Request;
-use duologue_client::schema::dialogue::{AgentUri, DialogueRequest, DialogueResponse, Message};
-use duologue_transcript::{Entry, Said, Transcript};
+use duologue_client::schema::dialogue::{AgentUri, Belief, DialogueRequest, DialogueResponse, Message};
+use duologue_transcript::{Entry, Said, Transcript, printable};
 
 use crate::Result;
 use crate::partner::recording;
@@ -68,20 +68,16 @@ fn write(f: &mut fmt::Formatter<'_>, indent: &str, spoken: &Spoken) -> fmt::Resu
     let Message { interaction_step, message_type, sender_id, recipient_id, content, .. } = &spoken.message;
     let refused = if spoken.refused { ", which is refused" } else { "" };
     let (from, to) = (name(sender_id), name(recipient_id));
-    writeln!(f, "{indent}{interaction_step}. {from} to {to}, {message_type}{refused}:")?;
+    let mut line = |text: String| writeln!(f, "{indent}{}", printable(&text));
+    line(format!("{interaction_step}. {from} to {to}, {message_type}{refused}:"))?;
     if let Some(words) = &content.natural_language {
-        writeln!(f, "{indent}   {words}")?;
+        line(format!("   {words}"))?;
     }
     if let Some(error) = content.error() {
-        writeln!(f, "{indent}   {} ({})", error.error_message, error.error_code)?;
+        line(format!("   {} ({})", error.error_message, error.error_code))?;
     }
-    for belief in content.beliefs() {
-        let (entity, attribute, value) = (&belief.entity, &belief.attribute, belief.value.get());
-        writeln!(
-            f,
-            "{indent}   (the {attribute} of {entity} is {value}, confidence {:.1})",
-            belief.confidence
-        )?;
+    for Belief { entity, attribute, value, confidence, .. } in content.beliefs() {
+        line(format!("   (the {attribute} of {entity} is {}, confidence {confidence:.1})", value.get()))?;
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ use crate::tasks::{
 const VIN: &str = "12345ABCDEFG67890";
 /// How much less than what is asked we offer first, in dollars.
 const LESS: u32 = 2_000;
+/// What we pay at most.
+const MOST: Offer = Offer { price: 17_000 };
 
 /// Buys the car, and tells the user what was said and what came of it.
 pub(crate) async fn run(folder: &Path) -> Result {
@@ -65,7 +67,11 @@ async fn bargain(dialogue: &Dialogue) -> Result<u32, Error> {
             return Err(Error::other("the seller does not want to bargain"));
         }
         let CounterOffer { counter_offer } = answer.parameters()?;
-        offer.price = offer.price.midpoint(counter_offer.price);
+        let halfway = offer.price.midpoint(counter_offer.price);
+        if halfway <= offer.price || halfway > MOST.price {
+            return Err(Error::other("the seller wants too much"));
+        }
+        offer.price = halfway;
         proposal = says(&offer, format!("Let us meet halfway, at ${}.", thousands(offer.price)))?;
     }
 }

@@ -22,8 +22,7 @@ use std::process::ExitCode;
 /// Whatever goes wrong. The user reads it.
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-// One thread each is enough: they wait for each other all the time.
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some("seller") => seller::run().await,
