@@ -269,6 +269,10 @@ async fn a_missed_deadline_withdraws_the_question() {
     desk.agent.expect("_session/query").await;
     query.abort();
     desk.agent.expect("$/cancel_request").await;
+    let task = tokio::spawn(desk.peer.delegate("paint").into_future());
+    desk.agent.expect("_session/delegate").await;
+    task.abort();
+    desk.agent.expect("$/cancel_request").await;
     assert_eq!(desk.peer.rpc().pending_requests(), 0);
 }
 

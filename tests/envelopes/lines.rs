@@ -310,3 +310,15 @@ async fn a_withdrawn_question_is_answered_with_an_envelope() {
     );
     assert_eq!(envelope["ref"], "q");
 }
+
+#[tokio::test]
+async fn nothing_is_answered_before_the_introduction() {
+    let (transport, mut client) = Wire::Memory.played();
+    tokio::spawn(Server::new(Quiet).exchange(Exchange::new()).serve(transport));
+    let params = json!({"envelope": with(envelope("p", "ping", json!({})), "to", json!(""))});
+    let answer = client.asked("_session/ping", params.clone()).await;
+    assert_eq!(answer["error"]["message"], "initialize first", "{answer}");
+    client.initialize(json!({})).await;
+    let pong = client.asked("_session/ping", params).await;
+    assert_eq!(pong["result"]["envelope"]["kind"], "pong", "{pong}");
+}

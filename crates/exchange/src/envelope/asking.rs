@@ -31,10 +31,27 @@ impl PeerAgent {
 
     /// A question, sent when it is awaited. Dropping the future withdraws it.
     ///
-    /// ```no_run
-    /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.rs"));
+    /// # use duologue_exchange::envelope::*;
+    /// struct Calendar;
+    ///
+    /// impl Correspondent for Calendar {
+    ///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    ///         match query.domain.as_deref() {
+    ///             Some("family.calendar") => Ok(Response::new("Both are free on Friday")),
+    ///             other => Err(Fault::unknown_domain(other.unwrap_or("anything"))),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> duologue_exchange::Result<()> {
+    /// # let peer = agent_that_answers_with(Calendar);
     /// let answer = peer.query("Who is free on Friday?").domain("family.calendar").max_tokens(200).await?;
-    /// println!("{}", answer.summary);
+    /// assert_eq!(answer.summary, "Both are free on Friday");
+    /// let error = peer.query("What is for dinner?").domain("family.dinner").await.unwrap_err();
+    /// assert_eq!(error.code(), FaultCode::UnknownDomain);
     /// # Ok(())
     /// # }
     /// ```

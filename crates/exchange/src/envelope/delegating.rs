@@ -25,11 +25,45 @@ impl PeerAgent {
     /// A task for the other agent, sent when it is awaited. The handle comes when the other agent has taken
     /// the task on; the result comes later.
     ///
-    /// ```no_run
-    /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
-    /// let task = peer.delegate("Order paint for the kitchen").urgent().await?;
-    /// let outcome = task.result().await?;
-    /// println!("{}: {}", outcome.status, outcome.outcome);
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.rs"));
+    /// # use duologue_exchange::envelope::*;
+    /// struct Painter;
+    ///
+    /// impl Correspondent for Painter {
+    ///     fn capabilities(&self) -> Capabilities {
+    ///         Capabilities::new("painter").max_concurrent_tasks(1)
+    ///     }
+    ///
+    ///     async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    ///         match task.task.contains("tiles") {
+    ///             true => Err(Fault::not_authorized("no tiles")),
+    ///             false => Ok(Ack::new(true).estimated_ms(60_000)),
+    ///         }
+    ///     }
+    ///
+    ///     async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    ///         if task.is_urgent() {
+    ///             // Until it is asked to stop.
+    ///             task.cancelled().await;
+    ///             return Ok(Outcome::new(OutcomeStatus::Partial).outcome("half of it"));
+    ///         }
+    ///         Ok(Outcome::new(OutcomeStatus::Completed).outcome("it is blue"))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> duologue_exchange::Result<()> {
+    /// # let peer = agent_that_answers_with(Painter);
+    /// let task = peer.delegate("Paint the kitchen").await?;
+    /// assert_eq!(task.result().await?.outcome, "it is blue");
+    ///
+    /// let task = peer.delegate("Paint the hall").urgent().await?;
+    /// assert!(task.cancel("we move out").await?.accepted);
+    /// assert_eq!(task.result().await?.status, OutcomeStatus::Partial);
+    ///
+    /// let refused = peer.delegate("Lay the tiles").await.unwrap_err();
+    /// assert_eq!(refused.to_string(), "the other agent refused: no tiles (not_authorized)");
     /// # Ok(())
     /// # }
     /// ```

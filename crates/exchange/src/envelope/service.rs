@@ -125,11 +125,17 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
     if peer.link.correspondent.is_none() || !head.is_envelope {
         return None;
     }
-    let message = match METHODS.iter().any(|row| row.method == message.method) {
-        true => format!("{kind} is not asked for: send it as a notification"),
-        false => "there is no such kind of envelope".to_owned(),
+    let row = METHODS.iter().find(|row| row.method == message.method);
+    let fault = match row {
+        // An agent hears nothing before it knows with whom it speaks.
+        Some(row) if row.result.is_some() => Fault::of(FaultCode::InvalidParameter, "initialize first"),
+        Some(_) => {
+            let message = format!("{kind} is not asked for: send it as a notification");
+            Fault::of(FaultCode::UnknownKind, message)
+        }
+        None => Fault::of(FaultCode::UnknownKind, "there is no such kind of envelope"),
     };
-    Some(head.unfit(Fault::of(FaultCode::UnknownKind, message)))
+    Some(head.unfit(fault))
 }
 
 /// Takes a notification that carries an envelope; tells whether it was one.

@@ -119,6 +119,7 @@ impl State {
 ///
 /// It holds 256 messages or 1 MiB of them. When nobody takes them the oldest are lost, and the next item
 /// says how many. It ends with the connection, and for a task with the task.
+#[must_use = "news are lost when nobody takes them"]
 pub struct Subscription(Arc<Listener>);
 
 impl Subscription {
