@@ -32,7 +32,7 @@ impl PeerAgent {
     /// A question, sent when it is awaited. Dropping the future withdraws it.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
     /// # use duologue_exchange::envelope::*;
     /// struct Calendar;
     ///

@@ -26,7 +26,7 @@ impl PeerAgent {
     /// the task on; the result comes later.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
     /// # use duologue_exchange::envelope::*;
     /// struct Painter;
     ///
