@@ -6,10 +6,10 @@ mod envelopes {
     mod answers;
     mod asking;
     mod delegating;
+    mod directory;
     mod lines;
     mod news;
     mod pair;
     mod processes;
     mod tour;
-    mod directory;
 }
