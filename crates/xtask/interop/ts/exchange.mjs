@@ -75,7 +75,8 @@ const answers = {
       case "no summary":
         return ["response", { data: 7 }];
       case "forever":
-        signal.addEventListener("abort", () => withdrawn++);
+        if (signal.aborted) withdrawn++;
+        else signal.addEventListener("abort", () => withdrawn++);
         return new Promise(() => {});
       case "withdrawn":
         return answer("so many", withdrawn);
