@@ -27,6 +27,7 @@ async fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some("seller") => seller::run().await,
         Some("car-details") => car_details::run().await,
+        Some(option) if option.starts_with('-') => Err("usage: car-purchase [FOLDER]".into()),
         Some(folder) => buyer::run(Path::new(folder)).await,
         None => run_without_traces().await,
     };
