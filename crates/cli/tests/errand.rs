@@ -147,7 +147,7 @@ fn delegates() {
     {"kind":"notify","payload":{"topic":"task.progress","data":"1 of 3: looked around","importance":"medium"}}
     {"kind":"notify","payload":{"topic":"task.progress","data":"2 of 3: changed something","importance":"medium"}}
     {"kind":"notify","payload":{"topic":"task.progress","data":"3 of 3: tidied up","importance":"medium"}}
-    {"kind":"result","payload":{"status":"completed","outcome":"Done: Paint","data":{"context":{"room":"kitchen"},"steps":3,"urgent":true}}}
+    {"kind":"result","payload":{"status":"completed","outcome":"Done: Paint","data":{"context":{"room":"kitchen"},"steps":3,"urgent":true},"error":null}}
     --- stderr
     --- 0
     "#);

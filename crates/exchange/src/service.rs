@@ -5,9 +5,9 @@ use std::sync::Arc;
 use duologue_rpc::{Closed, Incoming, Responder};
 use duologue_schema::{Meta, SessionId};
 
-use crate::{dialogue, envelope};
 use crate::peer_agent::PeerAgent;
 use crate::work::worker;
+use crate::{dialogue, envelope};
 
 pub(crate) type Knows = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 

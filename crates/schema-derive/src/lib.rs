@@ -18,7 +18,7 @@ use syn::{Item, parse_macro_input};
 /// options are `no_meta`, and `snake` for the messages that are not ACP's own: their keys are the field
 /// names as they are, a field `extra` keeps the keys they do not know instead of `_meta`, and `null` reads as any
 /// default, since many languages write it for what is left out. The field options are `rename = ".."`, `alias = ".."`, `default`
-/// (optional, by its `Default`), `always` (written even when it is the default), `lenient` (a bad
+/// (optional, by its `Default`), `always` (written even when it is the default, an absent option as `null`), `lenient` (a bad
 /// value reads as absent), `skip_invalid` (so do the bad items of a list), `null_default` (`null`
 /// reads as the default) and `flatten`.
 ///

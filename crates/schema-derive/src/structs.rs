@@ -113,11 +113,11 @@ impl Field {
         }
         match self.shape {
             Shape::Patch(_) => quote!(crate::wire::write_patch(map, #key, &self.#name)?;),
-            Shape::Option(_) => quote!(crate::wire::write_option(map, #key, &self.#name)?;),
+            Shape::Option(_) if !self.options.always => quote!(crate::wire::write_option(map, #key, &self.#name)?;),
             Shape::Plain if self.options.default && !self.options.always => {
                 quote!(crate::wire::write_default(map, #key, &self.#name)?;)
             }
-            Shape::Plain => quote!(map.serialize_entry(#key, &self.#name)?;),
+            Shape::Plain | Shape::Option(_) => quote!(map.serialize_entry(#key, &self.#name)?;),
         }
     }
 }

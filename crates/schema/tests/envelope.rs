@@ -81,7 +81,7 @@ fn answers() {
 #[test]
 fn notifications() {
     let done = Outcome::new(OutcomeStatus::Completed).outcome("It is blue").data(json!({"litres": 3}));
-    assert_snapshot!(write(&envelope(done).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3}}}"#);
+    assert_snapshot!(write(&envelope(done).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3},"error":null}}"#);
     let failed = Outcome::new(OutcomeStatus::Failed).error(json!({"code": "internal", "message": "dry"}));
     assert_snapshot!(write(&envelope(failed).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"failed","outcome":"","error":{"code":"internal","message":"dry"}}}"#);
     let news = Notify::new("work.paint.progress").data(json!(0.5)).importance(Importance::High);

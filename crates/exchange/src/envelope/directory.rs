@@ -1,7 +1,7 @@
 //! Several agents at once: who knows about what, and news for all of them.
 
 use duologue_schema::Json;
-use duologue_schema::envelope::{Carried, Kind, Notify};
+use duologue_schema::envelope::EnvelopeId;
 
 use super::domain::familiarity;
 use crate::error::Result;
@@ -76,15 +76,9 @@ impl Directory {
 
     /// Tells all of them. What became of each comes back in the order of [`agents`](Self::agents): one that
     /// is gone does not keep the news from the others.
-    pub async fn notify(&self, topic: &str, data: impl Into<Json>) -> Vec<Result<()>> {
+    pub async fn notify(&self, topic: &str, data: impl Into<Json>) -> Vec<Result<EnvelopeId>> {
         let data = data.into();
-        futures::future::join_all(self.agents.iter().map(|agent| tell(agent, topic, data.clone()))).await
+        let each = self.agents.iter().map(|agent| agent.notify(topic, data.clone()).into_future());
+        futures::future::join_all(each).await
     }
-}
-
-async fn tell(agent: &PeerAgent, topic: &str, data: Json) -> Result<()> {
-    agent.require_envelopes()?;
-    agent.require_session(Kind::Notify)?;
-    let envelope = agent.envelope(Notify::new(topic).data(data));
-    Ok(agent.rpc().notify(&Carried::new(agent.session().cloned(), envelope)).await?)
 }

@@ -199,7 +199,8 @@ pub struct Outcome {
     pub outcome: String,
     /// What came of it, as data.
     pub data: Option<Json>,
-    /// What went wrong, if something did; see [`fault`](Self::fault).
+    /// What went wrong, if something did, else `null`; see [`fault`](Self::fault).
+    #[wire(always)]
     pub error: Option<Json>,
 }
 
