@@ -24,8 +24,9 @@ use super::verify::Verifier;
 /// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
 ///
 /// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
-/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. A dialogue stays on the connection it was opened on; nobody can
-/// speak in it from another one, and it ends with it.
+/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. One that has a
+/// key of its own for each partner, as agents of different owners do, makes one for each partner instead. A
+/// dialogue stays on the connection it was opened on; nobody can speak in it from another one, and it ends with it.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -111,6 +111,12 @@ impl Error {
         };
         let mut content = match (self, code) {
             (Error::Failed(content), _) => *content,
+            // Refused by a third party, if this one is told of it.
+            (Error::Refused(why), _) => {
+                let ErrorContent { error_message, error_code, .. } = *why;
+                let text = format!("a message of mine was refused: {error_message} ({error_code})");
+                ErrorContent::of(Code::ServerError, text)
+            }
             (error, code) => ErrorContent::of(code.unwrap_or(Code::ServerError), error.to_string()),
         };
         // The message has been taken: the same one again would be a duplicate.
