@@ -46,11 +46,12 @@ const message = (session_id, interaction_step, message_type, content, parent_mes
 });
 const send = (peer, message) => peer.request("_session/dialogue", { sessionId: their.session, message });
 
+/** Why a message was not taken. Nobody signs that: it is no part of the dialogue. */
 function refusal(failed, error_code, error_message) {
   const { message_id, session_id, sender_id, recipient_id } = failed;
   const content = { error_code, error_message, details: {}, failed_message_id: message_id };
   Object.assign(content, { failed_session_id: session_id, failed_sender_id: sender_id, failed_recipient_id: recipient_id });
-  return { error: sign(message(session_id, failed.interaction_step + 1, "error", content, message_id)) };
+  return { error: message(session_id, failed.interaction_step + 1, "error", content, message_id) };
 }
 
 /** What is said to a message, if anything. */
@@ -94,6 +95,7 @@ const taken = async (peer, message) => {
 const notTaken = async (peer, message, code) => {
   const { error } = await send(peer, message);
   assert.equal(error?.message_type, "error");
+  assert.equal(error.signature, undefined, "a refusal is not signed");
   assert.deepEqual([error.content.error_code, error.content.failed_message_id], [code, message.message_id]);
 };
 
