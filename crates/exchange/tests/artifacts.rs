@@ -192,6 +192,7 @@ fn paths_that_are_none() {
         ("a/..", "LeadsUp"),
         ("..\\x", "BadCharacter"),
         ("a\0b", "BadCharacter"),
+        (&"a/".repeat(129), "TooDeep"),
         ("deep/", "NotAFile"),
         ("new/.", "NotAFile"),
         (".", "NotAFile"),

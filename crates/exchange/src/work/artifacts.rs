@@ -7,7 +7,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use duologue_schema::work::{Artifact, Input, Operation, Output};
 
-use super::tree::{self, Changes, Staged};
+use super::folders::Folders;
+use super::tree::{Changes, Staged};
 
 /// Writes the artifacts of `output` into the feature root of the order it answers. Returns their paths,
 /// from the root of the project, in the order of the artifacts.
@@ -15,6 +16,8 @@ use super::tree::{self, Changes, Staged};
 /// A path that starts with the order's `paths.feature_root` begins at `project_root`, any other at the
 /// feature root. Folders that are missing are made, the feature root too. Nothing is read or written
 /// through a symbolic link below `project_root`, and nothing outside the feature root.
+///
+/// There may be any number of artifacts: few folders and one file are open at once.
 ///
 /// All artifacts are written beside their places and checked before the first takes its place. If one
 /// cannot, those before it are taken back, so that the tree is as it was. An update is a new file with the
@@ -61,12 +64,13 @@ pub fn apply_artifacts(
     let places = places(&feature_root, &output.artifacts)?;
 
     let path = project_root.as_ref();
-    let project = Dir::open_ambient_dir(path, ambient_authority())
+    let mut folders = Dir::open_ambient_dir(path, ambient_authority())
+        .and_then(Folders::new)
         .map_err(|error| ApplyError::Project { path: path.to_owned(), error })?;
-    tree::open(&project, &feature_root).map_err(about_root)?;
+    folders.find(&feature_root).map_err(about_root)?;
 
-    let mut changes = Changes::default();
-    match write(&project, &output.artifacts, &places, &mut changes) {
+    let mut changes = Changes::new(folders);
+    match write(&output.artifacts, &places, &mut changes) {
         Ok(()) => changes.keep(),
         Err((index, fault)) => {
             let path = output.artifacts[index].path.clone();
@@ -78,7 +82,6 @@ pub fn apply_artifacts(
 
 /// Checks all, stages all, then puts all in their places. An error says which artifact it is about.
 fn write(
-    project: &Dir,
     artifacts: &[Artifact],
     places: &[Vec<&str>],
     changes: &mut Changes,
@@ -86,11 +89,11 @@ fn write(
     let each = || artifacts.iter().zip(places).enumerate();
     // Before a folder is made for any of them.
     for (index, (artifact, place)) in each() {
-        tree::check(project, place, &artifact.operation).map_err(|fault| (index, fault))?;
+        changes.check(place, &artifact.operation).map_err(|fault| (index, fault))?;
     }
     let mut staged: Vec<Staged> = Vec::new();
     for (index, (artifact, place)) in each() {
-        let file = Staged::new(project, place, artifact, changes).map_err(|fault| (index, fault))?;
+        let file = Staged::new(place, artifact, changes).map_err(|fault| (index, fault))?;
         staged.push(file);
     }
     for (index, file) in staged.iter().enumerate() {
@@ -164,8 +167,11 @@ fn names(path: &str) -> Result<Vec<&str>, ArtifactFault> {
             _ => return Err(ArtifactFault::Absolute),
         }
     }
-    Ok(names)
+    if names.len() > MAX_DEPTH { Err(ArtifactFault::TooDeep) } else { Ok(names) }
 }
+
+/// The most names in a path. Deeper trees can hardly be used, and take long to walk.
+const MAX_DEPTH: usize = 128;
 
 /// Why artifacts were not written.
 #[derive(Debug, thiserror::Error)]
@@ -224,6 +230,9 @@ pub enum ArtifactFault {
     /// It has a backslash or a NUL.
     #[error("has a backslash or a NUL; separate its parts by `/`")]
     BadCharacter,
+    /// It has too many names.
+    #[error("has more than {MAX_DEPTH} names")]
+    TooDeep,
     /// It names a folder, or something else that is no file.
     #[error("names no file")]
     NotAFile,
@@ -237,6 +246,12 @@ pub enum ArtifactFault {
     #[error("leads through the symbolic link {name:?}")]
     Link {
         /// The link.
+        name: String,
+    },
+    /// A folder on the way is another one than a moment ago.
+    #[error("leads through {name:?}, which was exchanged for something else meanwhile")]
+    Exchanged {
+        /// The folder.
         name: String,
     },
     /// Another artifact has the same path, or needs a folder there.

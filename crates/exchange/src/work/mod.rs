@@ -1,6 +1,7 @@
 //! Work orders: stateless steps, and the workflow that runs them.
 
 mod artifacts;
+mod folders;
 mod notes;
 mod tree;
 pub(crate) mod worker;

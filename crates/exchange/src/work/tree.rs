@@ -1,58 +1,18 @@
 //! Changes to a tree of files that can be taken back.
 //!
 //! Every step begins at an open folder and takes one name, which is not followed if it is a link. Whoever
-//! exchanges names meanwhile gains nothing by it: what was opened stays what it was.
+//! exchanges names meanwhile gains nothing by it: a folder that was reached stays what it was.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, OpenOptions, Permissions};
 use duologue_schema::work::{Artifact, Operation};
 
 use super::artifacts::ArtifactFault as Fault;
+use super::folders::{Folder, Folders, PROJECT};
 
-/// The folder at the end of the way, or `None` if it ends before.
-pub(super) fn open(from: &Dir, way: &[&str]) -> Result<Option<Dir>, Fault> {
-    let mut dir = from.try_clone()?;
-    for name in way {
-        match enter(&dir, name)? {
-            Some(next) => dir = next,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(dir))
-}
-
-/// Opens the folder `name`, which must not be a link. `None` if there is nothing.
-fn enter(dir: &Dir, name: &str) -> Result<Option<Dir>, Fault> {
-    let error = match dir.open_dir_nofollow(name) {
-        Ok(next) => return Ok(Some(next)),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => error,
-    };
-    // The system says the same of a link and of a file.
-    match dir.symlink_metadata(name) {
-        Ok(metadata) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
-        Ok(metadata) if !metadata.is_dir() => Err(Fault::NotAFolder { name: name.to_owned() }),
-        _ => Err(error.into()),
-    }
-}
-
-/// Whether the operation can be done at this place, as things are. Returns the permissions of the old file.
-pub(super) fn check(
-    project: &Dir,
-    place: &[&str],
-    operation: &Operation,
-) -> Result<Option<Permissions>, Fault> {
-    let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
-    match open(project, way)? {
-        Some(dir) => check_name(&dir, name, operation),
-        None if *operation == Operation::Update => Err(Fault::Missing),
-        None => Ok(None),
-    }
-}
-
+/// Whether the operation can be done in this folder, as things are. Returns the permissions of the old file.
 fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Permissions>, Fault> {
     match (dir.symlink_metadata(name), operation) {
         (Ok(metadata), _) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
@@ -68,18 +28,18 @@ fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Per
 }
 
 /// What was changed, and how to take it back. Dropped, it is taken back.
-#[derive(Default)]
 pub(super) struct Changes {
+    folders: Folders,
     /// Folders that were made.
-    folders: Vec<(Dir, String)>,
+    made: Vec<(Folder, String)>,
     /// Files of ours that nobody needs in the end.
-    scratch: Vec<(Dir, String)>,
+    scratch: Vec<(Folder, String)>,
     /// What took its place.
     placed: Vec<Placed>,
 }
 
 struct Placed {
-    dir: Dir,
+    folder: Folder,
     name: String,
     /// For a person.
     path: String,
@@ -88,9 +48,13 @@ struct Placed {
 }
 
 impl Changes {
+    pub(super) fn new(folders: Folders) -> Self {
+        Changes { folders, made: Vec::new(), scratch: Vec::new(), placed: Vec::new() }
+    }
+
     /// Leaves everything as it is now.
     pub(super) fn keep(mut self) {
-        self.folders.clear();
+        self.made.clear();
         self.placed.clear();
     }
 
@@ -100,12 +64,12 @@ impl Changes {
     }
 
     fn take_back(&mut self) -> Vec<String> {
-        let mut left = Vec::new();
-        for Placed { dir, name, path, old } in self.placed.drain(..).rev() {
-            let done = match &old {
-                Some(old) => dir.rename(old, &dir, &name),
+        let (folders, mut left) = (&mut self.folders, Vec::new());
+        for Placed { folder, name, path, old } in self.placed.drain(..).rev() {
+            let done = at(folders, folder, |dir| match &old {
+                Some(old) => dir.rename(old, dir, &name),
                 None => dir.remove_file(&name),
-            };
+            });
             if let Err(error) = done {
                 // The only place where the old content is.
                 self.scratch.retain(|(_, scratch)| Some(scratch) != old.as_ref());
@@ -113,45 +77,55 @@ impl Changes {
                 left.push(format!("{path} ({error}{})", kept.unwrap_or_default()));
             }
         }
-        for (dir, name) in self.scratch.drain(..).rev() {
-            match dir.remove_file(&name) {
+        for (folder, name) in self.scratch.drain(..).rev() {
+            match at(folders, folder, |dir| dir.remove_file(&name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => left.push(format!("{name} ({error})")),
                 _ => {}
             }
         }
-        for (dir, name) in self.folders.drain(..).rev() {
+        for (folder, name) in self.made.drain(..).rev() {
             // What somebody else put into it meanwhile stays.
-            if let Err(error) = dir.remove_dir(&name) {
+            if let Err(error) = at(folders, folder, |dir| dir.remove_dir(&name)) {
                 left.push(format!("{name} ({error})"));
             }
         }
         left
     }
 
+    /// Whether the operation can be done at this place, as things are.
+    pub(super) fn check(&mut self, place: &[&str], operation: &Operation) -> Result<(), Fault> {
+        let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
+        match self.folders.find(way)? {
+            Some(folder) => check_name(&*self.folders.open(folder)?, name, operation).map(drop),
+            None if *operation == Operation::Update => Err(Fault::Missing),
+            None => Ok(()),
+        }
+    }
+
     /// The folder at the end of the way; what is missing is made.
-    fn make(&mut self, from: &Dir, way: &[&str]) -> Result<Dir, Fault> {
-        let mut dir = from.try_clone()?;
+    fn make(&mut self, way: &[&str]) -> Result<Folder, Fault> {
+        let mut at = PROJECT;
         for name in way {
-            dir = match enter(&dir, name)? {
+            at = match self.folders.enter(at, name)? {
                 Some(next) => next,
                 None => {
-                    let parent = dir.try_clone()?;
-                    match dir.create_dir(name) {
-                        Ok(()) => self.folders.push((parent, (*name).to_owned())),
+                    match self.folders.open(at)?.create_dir(name) {
+                        Ok(()) => self.made.push((at, (*name).to_owned())),
                         // Somebody else was faster.
                         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                         Err(error) => return Err(error.into()),
                     }
-                    enter(&dir, name)?.ok_or_else(|| io::Error::from(ErrorKind::NotFound))?
+                    self.folders.enter(at, name)?.ok_or_else(|| io::Error::from(ErrorKind::NotFound))?
                 }
             };
         }
-        Ok(dir)
+        Ok(at)
     }
 
     /// A name for a file of ours, which is removed in the end.
-    fn scratch(&mut self, dir: &Dir) -> io::Result<String> {
+    fn scratch(&mut self, folder: Folder) -> Result<String, Fault> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let dir = self.folders.open(folder)?;
         loop {
             let number = NUMBER.fetch_add(1, Relaxed);
             let name = format!(".duologue-{}-{number}.tmp", std::process::id());
@@ -159,12 +133,21 @@ impl Changes {
                 // Left behind by a program of the same number.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    self.scratch.push((dir.try_clone()?, name.clone()));
+                    self.scratch.push((folder, name.clone()));
                     return Ok(name);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Does something in a folder.
+fn at<T>(folders: &mut Folders, folder: Folder, act: impl FnOnce(&Dir) -> io::Result<T>) -> io::Result<T> {
+    match folders.open(folder) {
+        Ok(dir) => act(&dir),
+        Err(Fault::Io(error)) => Err(error),
+        Err(fault) => Err(io::Error::other(fault)),
     }
 }
 
@@ -176,7 +159,7 @@ impl Drop for Changes {
 
 /// An artifact that is written, beside its place.
 pub(super) struct Staged {
-    dir: Dir,
+    folder: Folder,
     beside: String,
     name: String,
     path: String,
@@ -184,19 +167,15 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    pub(super) fn new(
-        project: &Dir,
-        place: &[&str],
-        artifact: &Artifact,
-        changes: &mut Changes,
-    ) -> Result<Self, Fault> {
+    pub(super) fn new(place: &[&str], artifact: &Artifact, changes: &mut Changes) -> Result<Self, Fault> {
         let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
-        let dir = match artifact.operation {
-            Operation::Create => changes.make(project, way)?,
-            _ => open(project, way)?.ok_or(Fault::Missing)?,
+        let folder = match artifact.operation {
+            Operation::Create => changes.make(way)?,
+            _ => changes.folders.find(way)?.ok_or(Fault::Missing)?,
         };
+        let dir = changes.folders.open(folder)?;
         let permissions = check_name(&dir, name, &artifact.operation)?;
-        let beside = changes.scratch(&dir)?;
+        let beside = changes.scratch(folder)?;
         let mut file = dir.open_with(&beside, OpenOptions::new().write(true).create_new(true))?;
         if let Some(permissions) = permissions {
             file.set_permissions(permissions)?;
@@ -205,47 +184,48 @@ impl Staged {
         // A name can reach the disk before the text does.
         file.sync_data()?;
         let (name, path, operation) = ((*name).to_owned(), place.join("/"), artifact.operation.clone());
-        Ok(Staged { dir, beside, name, path, operation })
+        Ok(Staged { folder, beside, name, path, operation })
     }
 
     /// Puts it in its place.
     pub(super) fn place(&self, changes: &mut Changes) -> Result<(), Fault> {
-        let (dir, name, path) = (self.dir.try_clone()?, self.name.clone(), self.path.clone());
+        let (folder, name, path) = (self.folder, self.name.clone(), self.path.clone());
+        let dir = changes.folders.open(folder)?;
         if self.operation == Operation::Create {
-            self.create()?;
-            changes.placed.push(Placed { dir, name, path, old: None });
+            self.create(&dir)?;
+            changes.placed.push(Placed { folder, name, path, old: None });
             return Ok(());
         }
-        let old = changes.scratch(&dir)?;
-        self.set_aside(&old)?;
-        changes.placed.push(Placed { dir, name, path, old: Some(old.clone()) });
+        let old = changes.scratch(folder)?;
+        self.set_aside(&dir, &old)?;
+        changes.placed.push(Placed { folder, name, path, old: Some(old.clone()) });
         // Now that nobody can exchange it any more: it may not be what was checked.
-        check_name(&self.dir, &old, &Operation::Update).map_err(|fault| match fault {
+        check_name(&dir, &old, &Operation::Update).map_err(|fault| match fault {
             Fault::Link { .. } => Fault::Link { name: self.name.clone() },
             other => other,
         })?;
-        Ok(self.dir.rename(&self.beside, &self.dir, &self.name)?)
+        Ok(dir.rename(&self.beside, &dir, &self.name)?)
     }
 
     /// A second name fails where the first is taken, which renaming would not.
-    fn create(&self) -> Result<(), Fault> {
-        match self.dir.hard_link(&self.beside, &self.dir, &self.name) {
+    fn create(&self, dir: &Dir) -> Result<(), Fault> {
+        match dir.hard_link(&self.beside, dir, &self.name) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Fault::Exists),
             // A file system without second names.
             Err(_) => {
-                check_name(&self.dir, &self.name, &Operation::Create)?;
-                Ok(self.dir.rename(&self.beside, &self.dir, &self.name)?)
+                check_name(dir, &self.name, &Operation::Create)?;
+                Ok(dir.rename(&self.beside, dir, &self.name)?)
             }
         }
     }
 
     /// Gives the old file the name `old`, as a second one where that can be had: then its place is never
     /// empty.
-    fn set_aside(&self, old: &str) -> Result<(), Fault> {
-        match self.dir.hard_link(&self.name, &self.dir, old).or_else(|error| match error.kind() {
+    fn set_aside(&self, dir: &Dir, old: &str) -> Result<(), Fault> {
+        match dir.hard_link(&self.name, dir, old).or_else(|error| match error.kind() {
             ErrorKind::NotFound => Err(error),
-            _ => self.dir.rename(&self.name, &self.dir, old),
+            _ => dir.rename(&self.name, dir, old),
         }) {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Fault::Missing),
             done => Ok(done?),
@@ -262,10 +242,15 @@ mod tests {
 
     use super::*;
 
-    fn staged(project: &Dir, artifacts: &[Artifact], changes: &mut Changes) -> Vec<Staged> {
+    fn changes(project: &Path) -> Changes {
+        let project = Dir::open_ambient_dir(project, ambient_authority()).unwrap();
+        Changes::new(Folders::new(project).unwrap())
+    }
+
+    fn staged(artifacts: &[Artifact], changes: &mut Changes) -> Vec<Staged> {
         let stage = |artifact: &Artifact| {
             let place: Vec<&str> = artifact.path.split('/').collect();
-            Staged::new(project, &place, artifact, changes).unwrap()
+            Staged::new(&place, artifact, changes).unwrap()
         };
         artifacts.iter().map(stage).collect()
     }
@@ -284,11 +269,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("old"), "old").unwrap();
         fs::write(folder.path().join("last"), "last").unwrap();
-        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
         let artifacts =
             [Artifact::create("a/b", "new"), Artifact::update("old", "new"), Artifact::update("last", "new")];
-        let mut changes = Changes::default();
-        let files = staged(&project, &artifacts, &mut changes);
+        let mut changes = changes(folder.path());
+        let files = staged(&artifacts, &mut changes);
         files[0].place(&mut changes).unwrap();
         files[1].place(&mut changes).unwrap();
         assert_eq!(fs::read_to_string(folder.path().join("a/b")).unwrap(), "new");
@@ -340,9 +324,8 @@ mod tests {
     #[test]
     fn a_file_that_came_first_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
-        let mut changes = Changes::default();
-        let files = staged(&project, &[Artifact::create("a", "ours")], &mut changes);
+        let mut changes = changes(folder.path());
+        let files = staged(&[Artifact::create("a", "ours")], &mut changes);
         fs::write(folder.path().join("a"), "theirs").unwrap();
         assert!(matches!(files[0].place(&mut changes), Err(Fault::Exists)));
         assert_eq!(changes.undo(), Vec::<String>::new());
@@ -353,11 +336,36 @@ mod tests {
     #[test]
     fn what_is_dropped_is_taken_back() {
         let folder = tempfile::tempdir().unwrap();
-        let project = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
-        let mut changes = Changes::default();
-        let files = staged(&project, &[Artifact::create("a/b/c", "")], &mut changes);
+        let mut changes = changes(folder.path());
+        let files = staged(&[Artifact::create("a/b/c", "")], &mut changes);
         files[0].place(&mut changes).unwrap();
         drop(changes);
         assert_eq!(names(folder.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn more_folders_than_are_open_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |number: usize| format!("{number}/file");
+        for number in (0..200).step_by(2) {
+            fs::create_dir(folder.path().join(number.to_string())).unwrap();
+            fs::write(folder.path().join(path(number)), "old").unwrap();
+        }
+        let before = names(folder.path());
+        let artifacts: Vec<_> = (0..200)
+            .map(|number| match number % 2 {
+                0 => Artifact::update(path(number), "new"),
+                _ => Artifact::create(path(number), "new"),
+            })
+            .collect();
+        let mut changes = changes(folder.path());
+        for file in staged(&artifacts, &mut changes) {
+            file.place(&mut changes).unwrap();
+        }
+        let read = |number| fs::read_to_string(folder.path().join(path(number)));
+        assert!((0..200).all(|number| read(number).unwrap() == "new"));
+        assert_eq!(changes.undo(), Vec::<String>::new());
+        assert_eq!(names(folder.path()), before);
+        assert!((0..200).step_by(2).all(|number| read(number).unwrap() == "old"));
     }
 }
