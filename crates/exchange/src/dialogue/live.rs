@@ -118,11 +118,12 @@ impl Live {
 
     /// Takes its place among the dialogues of the agent.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
-        // A connection that ends just now would leave it behind.
+        let mut rooms = lock(&self.dialogues.rooms);
+        // The end of a connection is marked before its dialogues are fetched: it would not find this one.
         if self.peer.link.line.ended.is_cancelled() {
             return Err(Error::Ended);
         }
-        lock(&self.dialogues.rooms)
+        rooms
             .add(self.key.clone(), self.clone())
             .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
     }
