@@ -215,9 +215,13 @@ impl Live {
         let Some(deadline) = inner.track.deadline().filter(|_| !inner.timer) else { return };
         inner.timer = true;
         let (mut moment, this) = (self.dialogues.moment(deadline), Arc::downgrade(self));
-        tokio::spawn(async move {
+        let ended = self.peer.link.line.ended.clone();
+        self.peer.rpc().spawn(async move {
             loop {
-                tokio::time::sleep_until(moment).await;
+                let time = tokio::time::sleep_until(moment);
+                if ended.run_until_cancelled(time).await.is_none() {
+                    return;
+                }
                 let Some(live) = this.upgrade() else { return };
                 let mut inner = lock(&live.inner);
                 let events = inner.track.tick(live.dialogues.now());
