@@ -15,20 +15,8 @@ pub const MAX_DEPTH: usize = 64;
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// Writes `json` in canonical form.
-///
-/// ```
-/// use duologue_exchange::dialogue::canonical;
-///
-/// assert_eq!(canonical(r#"{ "b": 1.50, "a": "\u20ac" }"#)?, r#"{"a":"€","b":1.5}"#);
-/// assert!(canonical(r#"{ "a": 1, "a": 2 }"#).is_err());
-/// # Ok::<(), duologue_exchange::dialogue::CanonicalFault>(())
-/// ```
-///
-/// # Errors
-///
-/// When `json` is not JSON, or not strict: a key that is there twice, an integer beyond [`MAX_INTEGER`],
-/// more than [`MAX_DEPTH`] levels.
-pub fn canonical(json: &str) -> Result<String, CanonicalFault> {
+#[cfg(test)]
+pub(super) fn canonical(json: &str) -> Result<String, CanonicalFault> {
     write(&strict(json)?)
 }
 

@@ -81,15 +81,6 @@ impl PeerAgent {
     pub fn dialogue(&self, recipient: &str) -> Result<Dialogue, Error> {
         Dialogue::open(self, recipient, None)
     }
-
-    /// Opens a dialogue within `parent`, which may go on over another connection; see [`Dialogue::nested`].
-    ///
-    /// # Errors
-    ///
-    /// As [`dialogue`](Self::dialogue).
-    pub fn nested_dialogue(&self, parent: &Dialogue, recipient: &str) -> Result<Dialogue, Error> {
-        Dialogue::open(self, recipient, Some(parent))
-    }
 }
 
 impl Dialogue {
@@ -137,13 +128,7 @@ impl Dialogue {
     ///
     /// As [`PeerAgent::dialogue`].
     pub fn nested(&self, peer: &PeerAgent, recipient: &str) -> Result<Dialogue, Error> {
-        peer.nested_dialogue(self, recipient)
-    }
-
-    /// A handle on the same dialogue whose words answer `message`.
-    #[must_use]
-    pub fn answering(&self, message: &Message) -> Dialogue {
-        Dialogue { about: Mutex::new([message.message_id.clone()].into()), ..self.clone() }
+        Dialogue::open(peer, recipient, Some(self))
     }
 
     // --- what to say ---

@@ -48,7 +48,6 @@ use super::verify::Verifier;
 /// ```
 #[must_use = "give it to an Exchange"]
 pub struct Dialogues {
-    own: AgentUri,
     pub(crate) verifier: Verifier,
     pub(crate) handler: Option<Arc<dyn Erased>>,
     pub(crate) limits: Arc<DialogueLimits>,
@@ -67,15 +66,9 @@ impl Dialogues {
     ///
     /// When `own` is no agent's name.
     pub fn new(own: &str) -> Result<Self, AgentUriFault> {
-        Ok(Dialogues::verified_by(Verifier::new(AgentUri::parse(own)?)))
-    }
-
-    /// The same with a verifier that is set up already; its [`own`](Verifier::own) is the agent.
-    pub fn verified_by(verifier: Verifier) -> Self {
         let limits = DialogueLimits::default();
-        Dialogues {
-            own: verifier.own().clone(),
-            verifier,
+        Ok(Dialogues {
+            verifier: Verifier::new(AgentUri::parse(own)?),
             handler: None,
             rooms: Mutex::new(Rooms::new(limits.dialogues)),
             limits: Arc::new(limits),
@@ -83,7 +76,7 @@ impl Dialogues {
             fallback: None,
             parameters: Parameters::default(),
             epoch: Instant::now(),
-        }
+        })
     }
 
     /// Signs what we say, and requires that all that is said to us is signed: with these keys.
@@ -101,6 +94,12 @@ impl Dialogues {
     /// Who may ask for what. Everybody for everything by default.
     pub fn allow(mut self, list: AllowList) -> Self {
         self.verifier = self.verifier.allow(list);
+        self
+    }
+
+    /// Refuses what was sent at this time or earlier, since nobody remembers whether it was taken before.
+    pub fn since(mut self, time: SystemTime) -> Self {
+        self.verifier = self.verifier.since(time);
         self
     }
 
@@ -143,7 +142,7 @@ impl Dialogues {
     /// The agent's name.
     #[must_use]
     pub fn own(&self) -> &AgentUri {
-        &self.own
+        self.verifier.own()
     }
 
     /// The time as the state of dialogues counts it.
@@ -164,7 +163,7 @@ impl Dialogues {
 
 impl fmt::Debug for Dialogues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialogues").field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct("Dialogues").field("own", self.own()).finish_non_exhaustive()
     }
 }
 

@@ -100,11 +100,15 @@ mod send;
 pub(crate) mod service;
 mod signature;
 mod state;
+#[cfg(test)]
+mod tampering;
 mod verify;
+#[cfg(test)]
+mod verifying;
 
 pub use allow::{Allow, AllowList};
 pub use beliefs::{BadConfidence, Beliefs, Held};
-pub use canonical::{CanonicalFault, MAX_DEPTH, MAX_INTEGER, canonical};
+pub use canonical::{CanonicalFault, MAX_DEPTH, MAX_INTEGER};
 pub use dialogue::{Dialogue, Say};
 pub use dialogues::Dialogues;
 pub(crate) use dialogues::Line;
@@ -115,8 +119,6 @@ pub use keys::{Algorithm, Key, KeyFault, KeyStore, Keys, SECRET_BYTES};
 pub use limits::DialogueLimits;
 pub use moves::{COUNTER_OFFER, IllegalMove, has_counter_offer};
 pub use parameters::{BadParameters, Parameters};
-pub use refusal::Refusal;
 pub use retry::Backoff;
 pub use send::Sent;
-pub use signature::{SIGNATURE_TYPE, SignFault, sign};
-pub use verify::{Verdict, Verified, Verifier};
+pub use signature::{SignFault, sign};

@@ -9,8 +9,7 @@ use super::canonical::CanonicalFault;
 /// Why a message was not let in. Its text is for our own log: see [`content`](Self::content) for what the
 /// sender is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It is larger than the verifier takes.
     #[error("{bytes} bytes are more than the {limit} that are taken")]
     TooLarge {
@@ -80,8 +79,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The standard code for it.
-    #[must_use]
-    pub fn code(&self) -> DialogueErrorCode {
+    pub(crate) fn code(&self) -> DialogueErrorCode {
         match self {
             Self::TooLarge { .. }
             | Self::Malformed(_)
@@ -107,8 +105,7 @@ impl Refusal {
 
     /// What the sender is told about `message`. Which keys there are and what is wrong with a signature is
     /// not among it: a stranger would learn from that.
-    #[must_use]
-    pub fn content(&self, message: &Json) -> ErrorContent {
+    pub(crate) fn content(&self, message: &Json) -> ErrorContent {
         let text = match self {
             Self::UnknownKey(_)
             | Self::Owner(_)

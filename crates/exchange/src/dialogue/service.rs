@@ -15,7 +15,7 @@ use super::handler;
 use super::heard::Heard;
 use super::live::{Above, Live, lock, new_id, timestamp};
 use super::state::{Arrival, object, refused};
-use super::verify::Verdict;
+use super::verify::{Verdict, Verified};
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -83,10 +83,8 @@ fn take(
             return Ok(());
         }
     };
-    let message = verified.message().clone();
-    let taken = Receipt::new(message.message_id.clone(), message.session_id.clone());
-    let mut heard = Heard::new(message, json.clone());
-    heard.key_id = verified.key_id().map(Arc::from);
+    let Verified { heard, mark } = *verified;
+    let taken = Receipt::new(heard.message_id.clone(), heard.session_id.clone());
     let receipt = |arrival: &Arrival| {
         receipt(match arrival {
             Arrival::Duplicate => taken.duplicate(true),
@@ -95,7 +93,7 @@ fn take(
         });
     };
     arrive(dialogues, peer, heard, receipt).map_err(|error| {
-        dialogues.verifier.forget(&verified);
+        dialogues.verifier.forget(&mark);
         about(error)
     })
 }

@@ -16,7 +16,7 @@ use super::canonical::{CanonicalFault, Signable};
 use super::keys::{Algorithm, Key};
 
 /// The `typ` in the header of every signature, so that none fits another use of the same key.
-pub const SIGNATURE_TYPE: &str = "dialogue";
+const SIGNATURE_TYPE: &str = "dialogue";
 /// Longest signature, in bytes.
 const SIGNATURE_BYTES: usize = 2048;
 

@@ -1,16 +1,16 @@
 //! The gate: what is not to be believed never gets further than this.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, Message, Receipt};
+use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message, Receipt};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::allow::AllowList;
 use super::canonical::Signable;
+use super::heard::Heard;
 use super::keys::KeyStore;
 use super::refusal::Refusal;
 use super::seen::{Digest, Fresh, Seen, Sighting};
@@ -22,192 +22,104 @@ use super::signature::{Claimed, SignFault, sign, unsigned};
 /// recipient, the clock, the allow-list, and whether it came before. The first that fails ends it, and nothing
 /// that a failed check has not vouched for is acted upon.
 ///
-/// Share one verifier between all connections of an agent: what came over one of them must not come again
-/// over another.
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::time::SystemTime;
-/// use duologue_exchange::dialogue::{Key, Keys, Refusal, Verdict, Verifier, sign};
-/// use duologue_schema::dialogue::{Message, MessageType};
-///
-/// let keys = Arc::new(Keys::new());
-/// # let secret = [7; 32];
-/// keys.insert(Key::new("k1", "agent://buyer.example", secret)?)?;
-///
-/// let buyer = Verifier::new("agent://buyer.example").keys(keys.clone());
-/// let message = Message::new(
-///     "m1", "s1", "agent://buyer.example", "agent://seller.example",
-///     "2026-03-01T12:00:00Z", 1, MessageType::Inform,
-/// );
-/// let now: SystemTime = "2026-03-01T12:00:01Z".parse::<jiff::Timestamp>()?.into();
-/// let signed = buyer.sign(&message, now)?;
-///
-/// let seller = Verifier::new("agent://seller.example").keys(keys);
-/// let Ok(Verdict::New(verified)) = seller.verify(&signed, now) else { panic!("it was not let in") };
-/// assert_eq!(verified.message().message_id, "m1");
-/// assert_eq!(verified.key_id(), Some("k1"));
-///
-/// // Again, it is only acknowledged again.
-/// assert!(matches!(seller.verify(&signed, now), Ok(Verdict::Duplicate(receipt)) if receipt.duplicate));
-///
-/// let altered = signed.get().replace("inform", "accept");
-/// let refusal = seller.verify(&serde_json::from_str(&altered)?, now).unwrap_err();
-/// assert_eq!(refusal, Refusal::Forged("k1".to_owned()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Verifier {
+/// One verifier serves all connections of an agent: what came over one of them must not come again over
+/// another.
+pub(crate) struct Verifier {
     own: AgentUri,
     keys: Option<Arc<dyn KeyStore>>,
     takes_unsigned: bool,
     allow: AllowList,
-    max_bytes: usize,
-    skew: Duration,
     seen: Mutex<Seen>,
 }
 
 /// What came of a message that was let in.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Verdict {
+#[derive(Debug, PartialEq)]
+pub(crate) enum Verdict {
     /// It is new.
     New(Box<Verified>),
     /// The same message was let in before. There is nothing to do but to send the receipt.
     Duplicate(Receipt),
 }
 
-/// A message that passed a [`Verifier`]. Nothing else makes one.
+/// A message that passed a [`Verifier`].
+#[derive(Debug, PartialEq)]
+pub(crate) struct Verified {
+    pub(crate) heard: Heard,
+    /// What to say to [`Verifier::forget`].
+    pub(crate) mark: Mark,
+}
+
+/// Which message was let in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verified {
-    message: Message,
-    json: Json,
-    key_id: Option<Arc<str>>,
-    sent: Timestamp,
+pub(crate) struct Mark {
+    sender: AgentUri,
+    id: DialogueMessageId,
     digest: Digest,
 }
 
-impl Verified {
-    /// The message.
-    #[must_use]
-    pub fn message(&self) -> &Message {
-        &self.message
-    }
-
-    /// The message, on its own.
-    #[must_use]
-    pub fn into_message(self) -> Message {
-        self.message
-    }
-
-    /// The message as its sender wrote it, the signature with it: what to keep or pass on.
-    #[must_use]
-    pub fn json(&self) -> &Json {
-        &self.json
-    }
-
-    /// The id of the key that signed it; `None` if it is not signed.
-    #[must_use]
-    pub fn key_id(&self) -> Option<&str> {
-        self.key_id.as_deref()
-    }
-
-    /// When it was sent, as it says.
-    #[must_use]
-    pub fn sent(&self) -> SystemTime {
-        self.sent.into()
-    }
-}
+/// Largest message that is taken, in bytes.
+pub(super) const MAX_BYTES: usize = 1024 * 1024;
+/// How much clocks may differ.
+pub(super) const SKEW: Duration = Duration::from_secs(60);
+/// How many messages of a sender are remembered.
+const MEMORY: usize = 4096;
 
 impl Verifier {
-    /// Largest message that is taken, in bytes.
-    pub const MAX_BYTES: usize = 1024 * 1024;
-    /// How much clocks may differ.
-    pub const SKEW: Duration = Duration::from_secs(60);
-    /// How many messages of a sender are remembered.
-    pub const MEMORY: usize = 4096;
-
     /// A verifier for messages to `own`, without keys: it takes unsigned messages, from anybody, and no
     /// signed ones.
-    pub fn new(own: impl Into<AgentUri>) -> Self {
+    pub(crate) fn new(own: impl Into<AgentUri>) -> Self {
         Verifier {
             own: own.into(),
             keys: None,
             takes_unsigned: false,
             allow: AllowList::everyone(),
-            max_bytes: Self::MAX_BYTES,
-            skew: Self::SKEW,
-            seen: Mutex::new(Seen::new(Self::MEMORY, signed(Self::SKEW), Timestamp::MIN)),
+            seen: Mutex::new(Seen::new(MEMORY, signed(SKEW), Timestamp::MIN)),
         }
     }
 
     /// Where keys come from. With this, every message has to be signed.
-    #[must_use]
-    pub fn keys(mut self, keys: Arc<dyn KeyStore>) -> Self {
+    pub(crate) fn keys(mut self, keys: Arc<dyn KeyStore>) -> Self {
         self.keys = Some(keys);
         self
     }
 
     /// Whether, although there are keys, unsigned messages are taken from senders that never had one.
-    #[must_use]
-    pub fn takes_unsigned(mut self, yes: bool) -> Self {
+    pub(crate) fn takes_unsigned(mut self, yes: bool) -> Self {
         self.takes_unsigned = yes;
         self
     }
 
     /// Who may ask for what. Everybody for everything by default.
-    #[must_use]
-    pub fn allow(mut self, list: AllowList) -> Self {
+    pub(crate) fn allow(mut self, list: AllowList) -> Self {
         self.allow = list;
         self
     }
 
-    /// Largest message that is taken, in bytes. [`MAX_BYTES`](Self::MAX_BYTES) by default.
-    #[must_use]
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
-
-    /// How much clocks may differ. [`SKEW`](Self::SKEW) by default.
-    #[must_use]
-    pub fn skew(mut self, skew: Duration) -> Self {
-        self.skew = skew;
-        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).grace = signed(skew);
-        self
-    }
-
     /// How many messages of a sender are remembered, so that none is taken twice.
-    /// [`MEMORY`](Self::MEMORY) by default.
-    #[must_use]
-    pub fn memory(mut self, messages: usize) -> Self {
-        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).capacity = messages.max(1);
+    #[cfg(test)]
+    pub(crate) fn memory(mut self, messages: usize) -> Self {
+        self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).capacity = messages;
         self
     }
 
-    /// Refuses what was sent at this time or earlier. By default nothing is too old; give the time of the
-    /// start if messages without `ttl` that an earlier run took could be sent again to this one.
-    #[must_use]
-    pub fn since(mut self, time: SystemTime) -> Self {
+    /// Refuses what was sent at this time or earlier.
+    pub(crate) fn since(mut self, time: SystemTime) -> Self {
         let since = Timestamp::try_from(time).unwrap_or(Timestamp::MIN);
         self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).since = since;
         self
     }
 
     /// The agent whose messages it takes.
-    #[must_use]
-    pub fn own(&self) -> &AgentUri {
+    pub(crate) fn own(&self) -> &AgentUri {
         &self.own
     }
 
     /// Lets a message in, or not. `now` is the time by the caller's clock.
-    ///
-    /// # Errors
-    ///
-    /// When a check fails; [`Refusal::content`] is what to answer.
-    pub fn verify(&self, json: &Json, now: SystemTime) -> Result<Verdict, Refusal> {
+    /// When a check fails, [`Refusal::content`] is what to answer.
+    pub(crate) fn verify(&self, json: &Json, now: SystemTime) -> Result<Verdict, Refusal> {
         let bytes = json.get().len();
-        if bytes > self.max_bytes {
-            return Err(Refusal::TooLarge { bytes, limit: self.max_bytes });
+        if bytes > MAX_BYTES {
+            return Err(Refusal::TooLarge { bytes, limit: MAX_BYTES });
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
@@ -225,7 +137,9 @@ impl Verifier {
         let sighting = Sighting { sender, known, id, digest, sent, expires };
         match self.seen.lock().unwrap_or_else(PoisonError::into_inner).see(&sighting, now) {
             Fresh::New => {
-                Ok(Verdict::New(Box::new(Verified { message, json: json.clone(), key_id, sent, digest })))
+                let mark = Mark { sender: sender.clone(), id: id.clone(), digest };
+                let heard = Heard { key_id, ..Heard::new(message, json.clone()) };
+                Ok(Verdict::New(Box::new(Verified { heard, mark })))
             }
             Fresh::Same => {
                 Ok(Verdict::Duplicate(Receipt::new(message.message_id, message.session_id).duplicate(true)))
@@ -238,18 +152,12 @@ impl Verifier {
 
     /// Forgets a message that was let in, but that nobody has acted upon: the same may come again, as after
     /// an answer that it is to be tried later.
-    pub fn forget(&self, verified: &Verified) {
-        let Verified { message, digest, .. } = verified;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.forget(&message.sender_id, &message.message_id, digest);
+    pub(crate) fn forget(&self, Mark { sender, id, digest }: &Mark) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).forget(sender, id, digest);
     }
 
     /// Signs a message with the newest key of its sender. Where there are no keys, it is left unsigned.
-    ///
-    /// # Errors
-    ///
-    /// When the sender has no key that is valid `now`, or the message cannot be signed.
-    pub fn sign(&self, message: &Message, now: SystemTime) -> Result<Json, SignFault> {
+    pub(crate) fn sign(&self, message: &Message, now: SystemTime) -> Result<Json, SignFault> {
         let Some(keys) = &self.keys else { return unsigned(message) };
         match keys.signing_key(&message.sender_id, now) {
             Some(key) => sign(message, &key),
@@ -277,7 +185,7 @@ impl Verifier {
         if !claimed.fits(&key) {
             return Err(Refusal::Algorithm(kid()));
         }
-        if !key.is_valid(now, self.skew) {
+        if !key.is_valid(now, SKEW) {
             return Err(Refusal::KeyTime(kid()));
         }
         if !claimed.is_by(&key, &message.canonical) {
@@ -295,7 +203,7 @@ impl Verifier {
         // A clock that far from 1970 is beyond all timestamps.
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
         let sent: Timestamp = message.timestamp.parse().map_err(|_| Refusal::Timestamp)?;
-        if sent > later(now, self.skew) {
+        if sent > later(now, SKEW) {
             return Err(Refusal::Future);
         }
         let expires = message.metadata.ttl.map(|ttl| later(sent, Duration::from_secs(ttl)));
@@ -317,10 +225,4 @@ fn signed(duration: Duration) -> SignedDuration {
 
 fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.saturating_add(signed(by)).unwrap_or(Timestamp::MAX)
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier").field("own", &self.own).finish_non_exhaustive()
-    }
 }

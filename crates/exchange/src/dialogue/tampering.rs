@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use duologue_exchange::dialogue::{Key, Keys, Refusal, Verdict, Verifier, canonical};
 use duologue_schema::Json;
 use duologue_schema::dialogue::Message;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+
+use super::canonical::canonical;
+use super::refusal::Refusal;
+use super::verify::{Verdict, Verifier};
+use super::{Key, Keys};
 
 /// Signed by another program: Python's `hmac`, `json.dumps` and `base64`. The secret is the bytes 0 to 31.
 const MESSAGE: &str = r#"{
