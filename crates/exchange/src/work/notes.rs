@@ -3,7 +3,8 @@
 use duologue_schema::work::Note;
 use serde_json::Value;
 
-/// The note with `name`, where it stands as a word, replaced by `action`.
+/// The note with `name` replaced by `action`, where it stands by itself in one of its texts. What looks like a
+/// part of something else, a longer word or a path, stays; and so do the keys of objects.
 pub(super) fn renamed(note: &Note, name: &str, action: &str) -> Note {
     let Ok(mut value) = note.as_json().parse::<Value>() else { return note.clone() };
     // Mostly there is nothing to do, and then the note keeps its spelling.
@@ -31,20 +32,24 @@ fn rename(value: &mut Value, name: &str, action: &str) -> bool {
 }
 
 fn replaced(text: &str, name: &str, action: &str) -> Option<String> {
-    let part_of_a_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    let (mut new, mut rest) = (String::new(), text);
-    let mut before = None;
-    while let Some((left, right)) = rest.split_once(name) {
-        let is_word = !left.chars().next_back().or(before).is_some_and(part_of_a_word)
-            && !right.chars().next().is_some_and(part_of_a_word);
-        new.push_str(left);
-        new.push_str(if is_word { action } else { name });
-        before = name.chars().next_back();
-        rest = right;
+    let (mut new, mut done) = (String::new(), 0);
+    for (at, _) in text.match_indices(name) {
+        let (left, right) = (&text[..at], &text[at + name.len()..]);
+        let before = left.trim_end_matches(MARKS).chars().next_back();
+        let after = right.trim_start_matches(MARKS).chars().next();
+        if before.is_none_or(char::is_whitespace) && after.is_none_or(char::is_whitespace) {
+            new.push_str(&text[done..at]);
+            new.push_str(action);
+            done = at + name.len();
+        }
     }
-    new.push_str(rest);
-    (new != text).then_some(new)
+    new.push_str(&text[done..]);
+    (done > 0).then_some(new)
 }
+
+/// What may stand between a word and the space beside it. In the middle of `val/notes.md` or `val.md` it
+/// does not make a word of the name.
+const MARKS: &[char] = &['.', ',', ':', ';', '!', '?', '(', ')', '[', ']', '"', '\'', '`', '*'];
 
 #[cfg(test)]
 mod tests {
@@ -58,8 +63,10 @@ mod tests {
         }
         check(json!("val: two cases"), json!("validate: two cases"));
         check(json!("(val), val"), json!("(validate), validate"));
-        check(json!("valid interval val-2 val_2 éval"), json!("valid interval val-2 val_2 éval"));
+        check(json!("**val**\n`val`: \"val!\""), json!("**validate**\n`validate`: \"validate!\""));
         check(json!("valval val"), json!("valval validate"));
+        let others = "valid interval val-2 val_2 éval val/notes.md val.md:7 ./val agent://val val's";
+        check(json!(others), json!(others));
         check(json!("val"), json!("validate"));
         check(
             json!({ "by": "val", "val": [7, ["val", null]] }),

@@ -94,8 +94,13 @@ impl Step {
         self
     }
 
-    /// What the agent calls itself. Steps know no agents, so in notes that name is replaced by the action
-    /// before others see them.
+    /// What the agent calls itself. Steps know no agents: where that name stands by itself in the text of a
+    /// note, between spaces or punctuation, those after it read this step's action instead. By default, notes
+    /// go on as they are.
+    ///
+    /// This is a help and no filter. Names that no step has here, other spellings, and a name within a word,
+    /// a path or a key stay; a name that is also a common word is replaced wherever that word stands.
+    /// [`Done::output`] has the notes as they were said.
     pub fn agent(mut self, name: impl Into<String>) -> Self {
         self.agent = Some(name.into());
         self
