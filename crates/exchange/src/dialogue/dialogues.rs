@@ -152,7 +152,9 @@ impl Dialogues {
 
     /// The moment at which [`now`](Self::now) is `time`.
     pub(crate) fn moment(&self, time: Duration) -> Instant {
-        self.epoch.checked_add(time).unwrap_or(self.epoch)
+        // So late that no clock knows it: in a time that timers know.
+        let far = || Instant::now() + Duration::from_secs(30 * 365 * 86_400);
+        self.epoch.checked_add(time).unwrap_or_else(far)
     }
 
     /// A message as text, signed if we sign.
@@ -193,5 +195,16 @@ impl Line {
         for live in left {
             live.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_without_end_is_a_time_in_the_future() {
+        let dialogues = Dialogues::new("agent://a").unwrap();
+        assert!(dialogues.moment(Duration::MAX) > Instant::now() + Duration::from_secs(86_400));
     }
 }
