@@ -1,6 +1,7 @@
 //! Where a workflow goes, and what each of its steps is told.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use duologue_exchange::envelope::{Fault, FaultCode};
@@ -165,6 +166,9 @@ async fn an_order_that_could_not_be_tried_is_an_error() {
         r#"the step "b", iteration 2, could not be tried: nobody knows how (not_found)"#
     );
     assert_eq!(told(&seen).len(), 2);
+    // What was done before that is not lost.
+    let run = error.run().unwrap();
+    assert_eq!((&run.end, run.done.len(), run.notes.len()), (&End::Failed, 2, 2));
 }
 
 #[tokio::test]
@@ -204,11 +208,17 @@ async fn artifacts_are_written_before_the_next_step() {
     let after = Seen::default();
     let workflow = Workflow::new()
         .apply_to(project.path())
+        .step(answering("plan", Output::new(true, "", [Artifact::create("plan.md", "")], proceed.clone())))
         .step(answering("specify", draft(proceed)))
         .step(step("b", &after, &[]));
     match workflow.run(context(), root()).await {
-        Err(WorkflowError::Artifacts { action, iteration: 1, error }) if action == "specify" => {
+        Err(WorkflowError::Artifacts { action, iteration: 1, error, run }) if action == "specify" => {
             assert!(matches!(*error, ApplyError::Artifact { fault: ArtifactFault::Exists, .. }));
+            // What was written before is known, and what was proposed is there for a person to look at.
+            assert_eq!((&run.end, run.done.len()), (&End::Failed, 2));
+            assert_eq!(run.done[0].written, [Path::new("features/login/plan.md")]);
+            assert!(run.done[1].written.is_empty());
+            assert_eq!(run.done[1].output.artifacts, [Artifact::create("spec.md", "v1")]);
         }
         other => panic!("{other:?}"),
     }

@@ -1,6 +1,6 @@
 //! Running work orders one after the other.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use duologue_schema::Members;
@@ -180,8 +180,9 @@ impl Workflow {
     ///
     /// # Errors
     ///
-    /// When an order could not be tried, or its artifacts are refused. What earlier steps wrote stays. Also,
-    /// before anything is done, when a step is to go back to one that is not there.
+    /// When an order could not be tried, or its artifacts are refused. What earlier steps wrote stays; the
+    /// error has the [run](WorkflowError::run) so far. Also, before anything is done, when a step is to go back
+    /// to one that is not there.
     ///
     /// # Cancel safety
     ///
@@ -193,9 +194,30 @@ impl Workflow {
         let (mut context, mut at) = (context, 0);
         let mut run = Run { done: Vec::new(), notes: self.prior_context.clone(), end: End::Finished };
         while let Some(step) = self.steps.get(at) {
-            let done = self.order(step, &context, &paths, &run.notes).await?;
-            run.notes.extend(self.nameless(&done.output.notes));
-            let recommendation = done.output.recommendation.clone();
+            let (action, iteration) = (step.action.clone(), context.iteration);
+            tracing::debug!(action, iteration, "a work order");
+            let task = Task::new(action.clone(), step.params.clone());
+            let input = Input::new(context.clone(), paths.clone(), task).prior_context(&*run.notes);
+            let output = match step.worker.clone().work(input.clone()).await {
+                Ok(output) => output,
+                Err(fault) => {
+                    run.end = End::Failed;
+                    return Err(WorkflowError::Step { action, iteration, fault, run: Box::new(run) });
+                }
+            };
+            run.notes.extend(self.nameless(&output.notes));
+            let recommendation = output.recommendation.clone();
+            let written = self.write(input, &output).await;
+            let mut done = Done { action: action.clone(), iteration, output, written: Vec::new() };
+            match written {
+                Ok(written) => done.written = written,
+                Err(error) => {
+                    run.done.push(done);
+                    run.end = End::Failed;
+                    let (error, run) = (Box::new(error), Box::new(run));
+                    return Err(WorkflowError::Artifacts { action, iteration, error, run });
+                }
+            }
             if let Some(on_step) = &self.on_step {
                 on_step(&done);
             }
@@ -222,35 +244,17 @@ impl Workflow {
             .ok_or_else(|| WorkflowError::NoSuchStep { action: step.action.clone(), back_to: action.clone() })
     }
 
-    async fn order(
-        &self,
-        step: &Step,
-        context: &Context,
-        paths: &Paths,
-        notes: &[Note],
-    ) -> Result<Done, WorkflowError> {
-        let (action, iteration) = (step.action.clone(), context.iteration);
-        let task = Task::new(action.clone(), step.params.clone());
-        let input = Input::new(context.clone(), paths.clone(), task).prior_context(notes);
-        tracing::debug!(action, iteration, "a work order");
-        let output = match step.worker.clone().work(input.clone()).await {
-            Ok(output) => output,
-            Err(fault) => return Err(WorkflowError::Step { action, iteration, fault }),
-        };
-        let mut done = Done { action, iteration, output, written: Vec::new() };
-        if let Some(project) = &self.project
-            && done.output.success
-            && !done.output.recommendation.escalates()
-        {
-            match write(project, input, done.output.clone()).await {
-                Ok(written) => done.written = written,
-                Err(error) => {
-                    let Done { action, iteration, .. } = done;
-                    return Err(WorkflowError::Artifacts { action, iteration, error: Box::new(error) });
-                }
-            }
+    /// Writes the artifacts, if they are to be written. That waits for the disk.
+    async fn write(&self, input: Input, output: &Output) -> Result<Vec<PathBuf>, ApplyError> {
+        let Some(project) = &self.project else { return Ok(Vec::new()) };
+        if !output.success || output.recommendation.escalates() {
+            return Ok(Vec::new());
         }
-        Ok(done)
+        let (path, output) = (project.clone(), output.clone());
+        let written = tokio::task::spawn_blocking(move || apply_artifacts(path, &input, &output));
+        written.await.unwrap_or_else(|error| {
+            Err(ApplyError::Project { path: project.clone(), error: std::io::Error::other(error) })
+        })
     }
 
     fn nameless(&self, said: &[Note]) -> Vec<Note> {
@@ -270,15 +274,6 @@ impl Workflow {
         }
         run
     }
-}
-
-/// Writing waits for the disk.
-async fn write(project: &Path, input: Input, output: Output) -> Result<Vec<PathBuf>, ApplyError> {
-    let path = project.to_owned();
-    let written = tokio::task::spawn_blocking(move || apply_artifacts(path, &input, &output));
-    written.await.unwrap_or_else(|error| {
-        Err(ApplyError::Project { path: project.to_owned(), error: std::io::Error::other(error) })
-    })
 }
 
 /// What came of a [`Workflow`].
@@ -315,6 +310,8 @@ pub enum End {
     Finished,
     /// A person has to decide. The last step that was done says more.
     Escalated(Reason),
+    /// It could not go on; the [`WorkflowError`] that has this run says why.
+    Failed,
 }
 
 /// Why a person has to decide.
@@ -350,6 +347,8 @@ pub enum WorkflowError {
         iteration: u32,
         /// Why.
         fault: Fault,
+        /// What was done before that.
+        run: Box<Run>,
     },
     /// The artifacts are refused, or could not be written. None of this step's was.
     #[error("the artifacts of the step {action:?}, iteration {iteration}, were not written: {error}")]
@@ -360,5 +359,19 @@ pub enum WorkflowError {
         iteration: u32,
         /// Why.
         error: Box<ApplyError>,
+        /// What was done, the step itself last.
+        run: Box<Run>,
     },
+}
+
+impl WorkflowError {
+    /// What was done, noted and written before it could not go on; `None` if nothing was begun. A later run can go
+    /// on with its notes as [`Workflow::prior_context`].
+    #[must_use]
+    pub fn run(&self) -> Option<&Run> {
+        match self {
+            Self::NoSuchStep { .. } => None,
+            Self::Step { run, .. } | Self::Artifacts { run, .. } => Some(run),
+        }
+    }
 }
