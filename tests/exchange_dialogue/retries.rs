@@ -82,6 +82,27 @@ async fn a_message_that_would_never_do_is_sent_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_receipt_names_the_message_and_stands_alone() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let receipt = |message: &Value| json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
+    let answers: [&dyn Fn(&Value) -> Value; 4] = [
+        &|_| json!({}),
+        &|_| json!({ "receipt": { "message_id": "another", "session_id": "d" } }),
+        &|message| json!({ "receipt": { "message_id": message["message_id"], "session_id": "another" } }),
+        &|message| json!({ "receipt": receipt(message), "error": message }),
+    ];
+    for answer in answers {
+        let (sent, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
+            let request = seller.expect("_session/dialogue").await;
+            seller.answer(&request, answer(&request["params"]["message"])).await;
+        });
+        let Err(Error::Refused(error)) = sent else { panic!("{sent:?}") };
+        assert!(error.error_message.contains("neither a receipt"), "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_receipt_it_is_sent_again() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();

@@ -156,7 +156,7 @@ impl Live {
         let mut failures = 0;
         loop {
             let call = self.peer.rpc().request(&request).timeout(self.dialogues.limits.receipt);
-            let error = match call.await.map_err(Error::Connection).and_then(receipt) {
+            let error = match call.await.map_err(Error::Connection).and_then(|response| receipt(response, message)) {
                 Ok(receipt) => return Ok(receipt),
                 Err(error) => error,
             };
@@ -201,13 +201,19 @@ impl Live {
     }
 }
 
-/// The receipt in an answer, or why there is none.
-fn receipt(response: DialogueResponse) -> Result<Receipt, Error> {
-    if let Some(receipt) = response.receipt {
-        return Ok(receipt);
-    }
-    let message = response.error.as_ref().and_then(|error| error.parse::<Message>().ok());
-    let unnamed = || ErrorContent::of(Code::ServerError, "neither a receipt nor an error").retryable(false);
-    let content = message.and_then(|message| message.content.error()).unwrap_or_else(unnamed);
-    Err(Error::Refused(Box::new(content)))
+/// The receipt in the answer to a message, or why there is none.
+fn receipt(response: DialogueResponse, message: &Message) -> Result<Receipt, Error> {
+    let names = |receipt: &Receipt| {
+        receipt.message_id == message.message_id && receipt.session_id == message.session_id
+    };
+    let content = match (response.receipt, response.error) {
+        (Some(receipt), None) if names(&receipt) => return Ok(receipt),
+        (None, Some(error)) => error.parse::<Message>().ok().and_then(|message| message.content.error()),
+        _ => None,
+    };
+    let unnamed = || {
+        let text = "the answer is neither a receipt for the message nor an error";
+        ErrorContent::of(Code::ServerError, text).retryable(false)
+    };
+    Err(Error::Refused(Box::new(content.unwrap_or_else(unnamed))))
 }
