@@ -103,6 +103,24 @@ async fn a_receipt_names_the_message_and_stands_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_does_for_a_receipt() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let start = Instant::now();
+    let (answer, ()) = tokio::join!(dialogue.request("May I?").into_future(), async {
+        let asked = seller.expect("_session/dialogue").await["params"]["message"].clone();
+        let answer = json!({
+            "message_id": "a", "session_id": asked["session_id"], "parent_message_id": asked["message_id"],
+            "sender_id": SELLER, "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z",
+            "interaction_step": 2, "message_type": "response", "content": {},
+        });
+        seller.asked("_session/dialogue", json!({ "sessionId": "s", "message": answer })).await;
+    });
+    assert_eq!(answer.unwrap().message_id, "a");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_receipt_it_is_sent_again() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();

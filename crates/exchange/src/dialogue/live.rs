@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) track: Track,
     /// Those who wait for the answer to a message of ours, whose type stands beside it.
     waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
+    /// The message of ours that left last, and who hears that the other side has answered it.
+    pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
     /// What was delivered and nobody waited for.
     queue: VecDeque<Arc<Heard>>,
     /// Why nothing more will come.
@@ -104,6 +106,7 @@ impl Live {
             inner: Mutex::new(Inner {
                 track,
                 waiters: HashMap::new(),
+                leaving: None,
                 queue: VecDeque::new(),
                 over: None,
                 handled,
@@ -145,9 +148,13 @@ impl Live {
             let text = "too much waits to be handled; try again later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
+        let parent = heard.parent_message_id.clone();
         let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
             receipt(&arrival);
+            if let Some((_, answered)) = inner.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
+                let _ = answered.send(());
+            }
         }
         self.apply(&mut inner, events);
         if inner.track.is_blank() {

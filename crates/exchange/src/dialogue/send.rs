@@ -61,11 +61,22 @@ fn act_of(kind: &MessageType) -> Option<DialogueAct> {
 pub struct Sent {
     /// The message.
     pub message: Arc<Message>,
-    /// The other side's receipt. Without one the message did not get through, and the fallback has helped; or
-    /// both sides have ended the dialogue at the same time.
+    /// The other side's receipt, or one made here because it has answered before it gave any. Without one the
+    /// message did not get through, and the fallback has helped; or both sides have ended the dialogue at the same
+    /// time.
     pub receipt: Option<Receipt>,
     /// What the fallback answered.
     pub fallback: Option<Message>,
+}
+
+/// A message that is to leave.
+struct Written {
+    message: Arc<Message>,
+    json: Json,
+    /// For who waits for the answer.
+    waiter: Option<Waiter>,
+    /// Resolves when the other side answers.
+    answered: oneshot::Receiver<()>,
 }
 
 impl Live {
@@ -75,13 +86,13 @@ impl Live {
             return Err(Error::NotSupported);
         }
         let turn = self.sending.clone().lock_owned().await;
-        let (message, json, waiter) = self.write(draft)?;
+        let Written { message, json, waiter, answered } = self.write(draft)?;
         // It has its step, so it is seen through even if nobody waits for it any more.
         let (done, outcome) = oneshot::channel();
         self.peer.rpc().spawn({
             let (live, message) = (self.clone(), message.clone());
             async move {
-                let outcome = live.deliver(&message, json).await;
+                let outcome = live.deliver(&message, json, answered).await;
                 drop(turn);
                 let _ = done.send(outcome);
             }
@@ -98,8 +109,19 @@ impl Live {
     }
 
     /// Sends a message and keeps the state in step with what becomes of it.
-    async fn deliver(self: &Arc<Self>, message: &Message, json: Json) -> Result<Option<Receipt>, Error> {
-        let error = match self.send(message, json).await {
+    async fn deliver(
+        self: &Arc<Self>,
+        message: &Message,
+        json: Json,
+        answered: oneshot::Receiver<()>,
+    ) -> Result<Option<Receipt>, Error> {
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.send(message, json) => outcome,
+            // Who answers a message has it.
+            Ok(()) = answered => Ok(Receipt::new(message.message_id.clone(), message.session_id.clone())),
+        };
+        let error = match outcome {
             Ok(receipt) => {
                 self.taken(message);
                 return Ok(Some(receipt));
@@ -114,7 +136,7 @@ impl Live {
     }
 
     /// Makes the message that a draft becomes at this point of the dialogue.
-    fn write(self: &Arc<Self>, draft: Draft) -> Result<(Arc<Message>, Json, Option<Waiter>), Error> {
+    fn write(self: &Arc<Self>, draft: Draft) -> Result<Written, Error> {
         let Draft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let mut inner = lock(&self.inner);
         let fits = |id: &&DialogueMessageId| inner.track.may_say(&kind, Some(id)).is_ok();
@@ -146,7 +168,9 @@ impl Live {
         let message = Arc::new(message);
         let waiter = asks.then(|| self.wait(&mut inner, &message));
         inner.track.say(&message, &json);
-        Ok((message, json, waiter))
+        let (sender, answered) = oneshot::channel();
+        inner.leaving = Some((message.message_id.clone(), sender));
+        Ok(Written { message, json, waiter, answered })
     }
 
     /// Sends a message until it is taken or has been sent often enough.
