@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::{
-    Backoff, Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor, Parameters,
+    Backoff, Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor, Key, Parameters, sign,
 };
 use duologue_agent::{Exchange, Server};
 use duologue_client::Client;
-use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, MessageType};
+use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, Message, MessageType};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -359,13 +359,9 @@ async fn an_answer_that_nobody_waits_for_any_more_is_not_lost() {
     .await;
 }
 
-/// A seller whose buyer the test plays, without signatures.
+/// A seller whose buyer the test plays.
 async fn played(seller: Dialogues) -> (Played, String) {
-    let (transport, mut buyer) = Wire::Memory.played();
-    tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller)).serve(transport));
-    buyer.initialize(json!({})).await;
-    let session = buyer.new_session().await;
-    (buyer, session)
+    another(&Arc::new(seller)).await
 }
 
 async fn say(buyer: &mut Played, session: &str, step: u64, kind: &str, parent: Option<&str>) -> Value {
@@ -455,15 +451,8 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
         let said = dialogue.inform("Once.").await.unwrap().message;
 
         // Somebody who has heard it says it again, word for word, elsewhere.
-        let replay = duologue_agent::exchange::dialogue::sign(
-            &said,
-            &duologue_agent::exchange::dialogue::Key::new("key-1", BUYER, [1; 32]).unwrap(),
-        )
-        .unwrap();
-        let (transport, mut thief) = Wire::Memory.played();
-        tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(shared)).serve(transport));
-        thief.initialize(json!({})).await;
-        let session = thief.new_session().await;
+        let replay = sign(&said, &Key::new("key-1", BUYER, [1; 32]).unwrap()).unwrap();
+        let (mut thief, session) = another(&shared).await;
         let replay: Value = serde_json::from_str(replay.get()).unwrap();
         let params = json!({ "sessionId": session, "message": replay });
         let answer = thief.asked("_session/dialogue", params).await;
@@ -473,6 +462,68 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
             tokio::task::yield_now().await;
         }
         assert_eq!(listener.heard(), ["inform Once.", "termination Enough."]);
+    })
+    .await;
+}
+
+/// Somebody who plays a buyer towards `seller`, who has several connections.
+async fn another(seller: &Arc<Dialogues>) -> (Played, String) {
+    let (transport, mut buyer) = Wire::Memory.played();
+    tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller.clone())).serve(transport));
+    buyer.initialize(json!({})).await;
+    let session = buyer.new_session().await;
+    (buyer, session)
+}
+
+#[tokio::test]
+async fn a_message_that_is_stolen_on_its_way_is_heard_where_its_dialogue_is() {
+    in_time(async {
+        let listener = Listener::default();
+        let seller = Arc::new(signing(SELLER).handler(listener.clone()));
+        let ((mut buyer, hers), (mut thief, his)) = (another(&seller).await, another(&seller).await);
+        let key = Key::new("key-1", BUYER, [1; 32]).unwrap();
+        let signed = |id: &str, step| -> Value {
+            let now = jiff::Timestamp::now().to_string();
+            let message = Message::new(id, "d", BUYER, SELLER, now, step, MessageType::Inform);
+            serde_json::from_str(sign(&message.content(Content::from(id)), &key).unwrap().get()).unwrap()
+        };
+        let send = async |who: &mut Played, session: &str, message: &Value| {
+            let params = json!({ "sessionId": session, "message": message });
+            who.asked("_session/dialogue", params).await["result"].clone()
+        };
+        assert_eq!(send(&mut buyer, &hers, &signed("first", 1)).await["receipt"]["duplicate"], false);
+        let stolen = signed("second", 2);
+        let answer = send(&mut thief, &his, &stolen).await;
+        assert_eq!(answer["error"]["content"]["error_code"], "CONFLICT", "{answer}");
+        assert_eq!(send(&mut buyer, &hers, &stolen).await["receipt"]["duplicate"], false);
+        while listener.heard().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(listener.heard(), ["inform first", "inform second"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_retry_is_known_after_its_dialogue_was_forgotten() {
+    in_time(async {
+        let mut limits = DialogueLimits::new();
+        limits.dialogues = 1;
+        let (mut buyer, session) =
+            played(Dialogues::new(SELLER).unwrap().handler(Listener::default()).limits(limits)).await;
+        let sent = jiff::Timestamp::now().to_string();
+        let mut send = async |id: &str, dialogue: &str, step: u64, kind: &str| {
+            let message = json!({
+                "message_id": id, "session_id": dialogue, "sender_id": BUYER, "recipient_id": SELLER,
+                "timestamp": sent, "interaction_step": step, "message_type": kind, "content": {},
+            });
+            let params = json!({ "sessionId": session, "message": message });
+            buyer.asked("_session/dialogue", params).await["result"]["receipt"]["duplicate"].clone()
+        };
+        assert_eq!(send("m1", "old", 1, "inform").await, false);
+        assert_eq!(send("m2", "old", 2, "termination").await, false);
+        assert_eq!(send("m3", "new", 1, "inform").await, false);
+        assert_eq!(send("m2", "old", 2, "termination").await, true);
     })
     .await;
 }

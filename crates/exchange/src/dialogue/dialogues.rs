@@ -191,6 +191,7 @@ impl Line {
     pub(crate) fn closed(&self, reason: &Closed) {
         self.ended.cancel();
         let Some(dialogues) = &self.dialogues else { return };
+        dialogues.verifier.leave(self.id);
         let left = lock(&dialogues.rooms).leave(self.id);
         for live in left {
             live.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));

@@ -126,6 +126,11 @@ impl Live {
         if self.peer.link.line.ended.is_cancelled() {
             return Err(Error::Ended);
         }
+        // Whoever got hold of one of its messages on the way would have the answers.
+        if rooms.elsewhere(&self.key).any(|live| live.other == self.other) {
+            let text = "this dialogue is held over another connection";
+            return Err(Error::Refused(refused(Code::Conflict, text)));
+        }
         rooms
             .add(self.key.clone(), self.clone())
             .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))

@@ -72,9 +72,9 @@ pub(crate) enum Refusal {
     /// Another message came before under that id.
     #[error("another message had that message_id")]
     Conflict,
-    /// There are too many senders to remember what came before.
-    #[error("there are too many senders")]
-    Full,
+    /// It came before, over another connection.
+    #[error("this message was taken before, elsewhere")]
+    Elsewhere,
 }
 
 impl Refusal {
@@ -98,8 +98,7 @@ impl Refusal {
             | Self::NotAllowed => DialogueErrorCode::Unauthorized,
             Self::Recipient => DialogueErrorCode::NotFound,
             Self::Expired | Self::TooOld => DialogueErrorCode::Expired,
-            Self::Conflict => DialogueErrorCode::Conflict,
-            Self::Full => DialogueErrorCode::Overloaded,
+            Self::Conflict | Self::Elsewhere => DialogueErrorCode::Conflict,
         }
     }
 

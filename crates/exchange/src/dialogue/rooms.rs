@@ -31,6 +31,12 @@ impl<V: Clone> Rooms<V> {
         self.connections.get(connection)?.all.get(id).cloned()
     }
 
+    /// The dialogues of this id that are held over other connections.
+    pub(crate) fn elsewhere(&self, (connection, id): &Key) -> impl Iterator<Item = &V> {
+        let others = self.connections.iter().filter(move |(other, _)| *other != connection);
+        others.filter_map(move |(_, room)| room.all.get(id))
+    }
+
     /// Adds a dialogue under a key that is not taken; gives it back when there is no room.
     pub(crate) fn add(&mut self, (connection, id): Key, dialogue: V) -> Result<(), V> {
         let empty = || Room { all: HashMap::new(), ended: VecDeque::new() };
@@ -96,6 +102,7 @@ mod tests {
         rooms.add(key(1, "a"), "first").unwrap();
         rooms.add(key(2, "a"), "second").unwrap();
         rooms.end(&key(1, "a"));
+        assert_eq!(rooms.elsewhere(&key(2, "a")).collect::<Vec<_>>(), [&"first"]);
         assert_eq!(rooms.leave(1), ["first"]);
         assert_eq!((rooms.get(&key(1, "a")), rooms.get(&key(2, "a"))), (None, Some("second")));
         assert_eq!(rooms.add(key(2, "b"), "third"), Err("third"));

@@ -3,16 +3,17 @@
 //! The memory of each sender is bounded, and a bounded memory forgets. What is forgotten must not be taken
 //! again: a message that has expired no longer needs to be remembered, and where one that has not makes room
 //! for a newer one, whatever is as old as it is refused from then on ([`Fresh::TooOld`]).
+//!
+//! Whoever does not sign could be anybody, so all of those that speak over one connection share a memory, which ends
+//! with the connection: nobody shuts out those on another one.
 
 use std::collections::{BTreeSet, HashMap};
 
 use duologue_schema::dialogue::{AgentUri, DialogueMessageId};
 use jiff::{SignedDuration, Timestamp};
 
-/// Most senders that are remembered. Those with keys are not counted out: they are no more than there are keys.
-const SENDERS: usize = 1024;
-
-/// Most messages that are remembered altogether. Who sent the most forgets first.
+/// Most messages that are remembered altogether. Those that are not signed are forgotten first, then those of who
+/// sent the most.
 const MESSAGES: usize = 65_536;
 
 /// SHA-256 of the canonical form.
@@ -23,22 +24,34 @@ pub(super) type Digest = [u8; 32];
 pub(super) enum Fresh {
     /// It is new, and remembered now.
     New,
-    /// The same message came before.
+    /// The same message came before, over the same connection.
     Same,
+    /// The same message came before, over another connection.
+    Elsewhere,
     /// Another message came before under that id.
     Other,
     /// It may have come before, but what is as old as it was forgotten.
     TooOld,
-    /// There are too many senders.
-    Full,
 }
 
+/// Whose messages are remembered together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Source {
+    /// Those of an agent that signs.
+    Agent(AgentUri),
+    /// Those that are not signed and came over this connection.
+    Line(u64),
+}
+
+/// What a message is known by.
+pub(super) type Name = (AgentUri, DialogueMessageId);
+
 /// A message, as far as the memory needs to know it.
-pub(super) struct Sighting<'a> {
-    pub(super) sender: &'a AgentUri,
-    /// Whether it has signed this, and so is who it says it is.
-    pub(super) known: bool,
-    pub(super) id: &'a DialogueMessageId,
+pub(super) struct Sighting {
+    pub(super) source: Source,
+    pub(super) name: Name,
+    /// The connection it came over.
+    pub(super) line: u64,
     pub(super) digest: Digest,
     pub(super) sent: Timestamp,
     /// When it expires, if it does.
@@ -46,24 +59,25 @@ pub(super) struct Sighting<'a> {
 }
 
 pub(super) struct Seen {
-    senders: HashMap<AgentUri, Sender>,
-    /// Most messages of one sender that are remembered.
+    memories: HashMap<Source, Memory>,
+    /// Most messages of one source that are remembered.
     pub(super) capacity: usize,
     /// How long after its end a message is remembered, since clocks are also set back.
-    pub(super) grace: SignedDuration,
+    grace: SignedDuration,
     /// What was sent no later than this was never remembered.
     pub(super) since: Timestamp,
 }
 
-struct Sender {
-    messages: HashMap<DialogueMessageId, Entry>,
-    by_age: BTreeSet<(Timestamp, DialogueMessageId)>,
-    by_end: BTreeSet<(Timestamp, DialogueMessageId)>,
+struct Memory {
+    messages: HashMap<Name, Entry>,
+    by_age: BTreeSet<(Timestamp, Name)>,
+    by_end: BTreeSet<(Timestamp, Name)>,
     /// What was sent no later than this may have been forgotten.
     forgotten: Timestamp,
 }
 
 struct Entry {
+    line: u64,
     digest: Digest,
     sent: Timestamp,
     end: Option<Timestamp>,
@@ -71,91 +85,94 @@ struct Entry {
 
 impl Seen {
     pub(super) fn new(capacity: usize, grace: SignedDuration, since: Timestamp) -> Self {
-        Seen { senders: HashMap::new(), capacity, grace, since }
+        Seen { memories: HashMap::new(), capacity, grace, since }
     }
 
     /// Looks a message up, and remembers it if it is new. One that has expired must not get here.
-    pub(super) fn see(&mut self, message: &Sighting<'_>, now: Timestamp) -> Fresh {
-        if !message.known && !self.senders.contains_key(message.sender) && self.senders.len() >= SENDERS {
-            self.senders.retain(|_, sender| {
-                sender.expire(now);
-                !sender.messages.is_empty() || sender.forgotten > self.since
-            });
-            if self.senders.len() >= SENDERS {
-                return Fresh::Full;
-            }
-        }
-        let sender = self.senders.entry(message.sender.clone()).or_insert_with(|| Sender {
+    pub(super) fn see(&mut self, message: &Sighting, now: Timestamp) -> Fresh {
+        let memory = self.memories.entry(message.source.clone()).or_insert_with(|| Memory {
             messages: HashMap::new(),
             by_age: BTreeSet::new(),
             by_end: BTreeSet::new(),
             forgotten: self.since,
         });
-        sender.expire(now);
-        if let Some(entry) = sender.messages.get(message.id) {
-            return if entry.digest == message.digest { Fresh::Same } else { Fresh::Other };
+        memory.expire(now);
+        if let Some(entry) = memory.messages.get(&message.name) {
+            return match entry.digest == message.digest {
+                true if entry.line == message.line => Fresh::Same,
+                true => Fresh::Elsewhere,
+                false => Fresh::Other,
+            };
         }
-        if message.sent <= sender.forgotten {
+        if message.sent <= memory.forgotten {
             return Fresh::TooOld;
         }
         let end = message.expires.map(|end| end.saturating_add(self.grace).unwrap_or(Timestamp::MAX));
-        sender.add(message, end);
-        if sender.messages.len() > self.capacity {
-            sender.make_room();
+        memory.add(message, end);
+        if memory.messages.len() > self.capacity {
+            memory.make_room();
         }
-        let all: usize = self.senders.values().map(|sender| sender.messages.len()).sum();
+        let all: usize = self.memories.values().map(|memory| memory.messages.len()).sum();
+        let first = |(source, memory): &(&Source, &mut Memory)| {
+            let unsigned = matches!(source, Source::Line(_)) && !memory.messages.is_empty();
+            (unsigned, memory.messages.len())
+        };
         if all > MESSAGES
-            && let Some(sender) = self.senders.values_mut().max_by_key(|sender| sender.messages.len())
+            && let Some((_, memory)) = self.memories.iter_mut().max_by_key(first)
         {
-            sender.make_room();
+            memory.make_room();
         }
         Fresh::New
     }
 
     /// Forgets a message that was not taken after all.
-    pub(super) fn forget(&mut self, sender: &AgentUri, id: &DialogueMessageId, digest: &Digest) {
-        if let Some(sender) = self.senders.get_mut(sender)
-            && sender.messages.get(id).is_some_and(|entry| entry.digest == *digest)
-        {
-            sender.remove(id);
+    pub(super) fn forget(&mut self, source: &Source, name: &Name) {
+        if let Some(memory) = self.memories.get_mut(source) {
+            memory.remove(name);
         }
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&mut self, line: u64) {
+        self.memories.remove(&Source::Line(line));
     }
 }
 
-impl Sender {
-    fn add(&mut self, message: &Sighting<'_>, end: Option<Timestamp>) {
-        self.by_age.insert((message.sent, message.id.clone()));
+impl Memory {
+    fn add(&mut self, message: &Sighting, end: Option<Timestamp>) {
+        let Sighting { name, line, digest, sent, .. } = message;
+        self.by_age.insert((*sent, name.clone()));
         if let Some(end) = end {
-            self.by_end.insert((end, message.id.clone()));
+            self.by_end.insert((end, name.clone()));
         }
-        let entry = Entry { digest: message.digest, sent: message.sent, end };
-        self.messages.insert(message.id.clone(), entry);
+        let entry = Entry { line: *line, digest: *digest, sent: *sent, end };
+        self.messages.insert(name.clone(), entry);
     }
 
-    fn remove(&mut self, id: &DialogueMessageId) {
-        let Some(entry) = self.messages.remove(id) else { return };
-        self.by_age.remove(&(entry.sent, id.clone()));
+    fn remove(&mut self, name: &Name) {
+        let Some(entry) = self.messages.remove(name) else { return };
+        self.by_age.remove(&(entry.sent, name.clone()));
         if let Some(end) = entry.end {
-            self.by_end.remove(&(end, id.clone()));
+            self.by_end.remove(&(end, name.clone()));
         }
     }
 
     /// Forgets what has expired: it would be refused for that.
     fn expire(&mut self, now: Timestamp) {
-        while let Some((end, id)) = self.by_end.first()
+        while let Some((end, name)) = self.by_end.first()
             && *end < now
         {
-            let id = id.clone();
-            self.remove(&id);
+            let name = name.clone();
+            self.remove(&name);
         }
     }
 
     /// Forgets the oldest. It is told from what never came by its age from now on.
     fn make_room(&mut self) {
-        if let Some((sent, id)) = self.by_age.first() {
-            let (sent, id) = (*sent, id.clone());
+        if let Some((sent, name)) = self.by_age.first() {
+            let (sent, name) = (*sent, name.clone());
             self.forgotten = self.forgotten.max(sent);
-            self.remove(&id);
+            self.remove(&name);
         }
     }
 }
@@ -172,45 +189,45 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    struct Memory(Seen);
+    fn source() -> Source {
+        Source::Agent("agent://a".into())
+    }
 
-    impl Memory {
+    fn name(id: &str) -> Name {
+        ("agent://a".into(), id.into())
+    }
+
+    struct One(Seen);
+
+    impl One {
         fn new(capacity: usize) -> Self {
-            Memory(Seen::new(capacity, GRACE, Timestamp::MIN))
+            One(Seen::new(capacity, GRACE, Timestamp::MIN))
         }
 
         fn see(&mut self, id: &str, digest: u8, sent: i64, ttl: Option<i64>, now: i64) -> Fresh {
-            let sighting = Sighting {
-                sender: &"agent://a".into(),
-                known: true,
-                id: &id.into(),
-                digest: [digest; 32],
-                sent: at(sent),
-                expires: ttl.map(|ttl| at(sent + ttl)),
-            };
-            self.0.see(&sighting, at(now))
+            let expires = ttl.map(|ttl| at(sent + ttl));
+            let (digest, sent) = ([digest; 32], at(sent));
+            self.0.see(&Sighting { source: source(), name: name(id), line: 0, digest, sent, expires }, at(now))
         }
 
         fn remembers(&self) -> usize {
-            self.0.senders.values().map(|sender| sender.messages.len()).sum()
+            self.0.memories.values().map(|memory| memory.messages.len()).sum()
         }
     }
 
     #[test]
     fn the_same_and_another_under_one_id() {
-        let mut memory = Memory::new(10);
+        let mut memory = One::new(10);
         assert_eq!(memory.see("m", 1, 0, None, 0), Fresh::New);
         assert_eq!(memory.see("m", 1, 0, None, 900_000), Fresh::Same);
         assert_eq!(memory.see("m", 2, 5, None, 900_000), Fresh::Other);
-        memory.0.forget(&"agent://a".into(), &"m".into(), &[2; 32]);
-        assert_eq!(memory.see("m", 1, 0, None, 0), Fresh::Same);
-        memory.0.forget(&"agent://a".into(), &"m".into(), &[1; 32]);
+        memory.0.forget(&source(), &name("m"));
         assert_eq!(memory.see("m", 2, 5, None, 5), Fresh::New);
     }
 
     #[test]
     fn what_expired_is_remembered_a_little_longer() {
-        let mut memory = Memory::new(10);
+        let mut memory = One::new(10);
         assert_eq!(memory.see("m", 1, 0, Some(10), 0), Fresh::New);
         assert_eq!(memory.see("n", 1, 0, Some(10), 70), Fresh::New);
         assert_eq!(memory.remembers(), 2);
@@ -220,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_is_as_old_as_the_forgotten_is_refused() {
-        let mut memory = Memory::new(2);
+        let mut memory = One::new(2);
         for (id, sent) in [("a", 1), ("b", 2), ("c", 3)] {
             assert_eq!(memory.see(id, 1, sent, None, 9), Fresh::New);
         }
@@ -232,35 +249,47 @@ mod tests {
     }
 
     #[test]
-    fn another_sender_has_a_memory_of_its_own_up_to_a_bound() {
-        let mut seen = Seen::new(1, GRACE, at(0));
-        let mut see_as = |known, sender: usize, id: &str, sent| {
-            let sender = AgentUri::from(format!("agent://{sender}"));
-            let (id, digest) = (id.into(), [0; 32]);
-            let expires = Some(at(sent + 1));
-            let sent = at(sent);
-            seen.see(&Sighting { sender: &sender, known, id: &id, digest, sent, expires }, sent)
+    fn who_signs_is_known_on_every_line_and_who_does_not_on_one() {
+        let mut seen = Seen::new(9, GRACE, at(0));
+        let mut see = |source: &Source, line| {
+            let (source, name) = (source.clone(), name("m"));
+            seen.see(&Sighting { source, name, line, digest: [0; 32], sent: at(1), expires: None }, at(1))
         };
-        assert_eq!(see_as(true, SENDERS + 1, "m", 10), Fresh::New);
-        let mut see = |sender, id, sent| see_as(false, sender, id, sent);
-        for sender in 1..SENDERS {
-            assert_eq!(see(sender, "m", 10), Fresh::New);
+        assert_eq!([see(&source(), 1), see(&source(), 1)], [Fresh::New, Fresh::Same]);
+        assert_eq!(see(&source(), 2), Fresh::Elsewhere);
+        let (one, other) = (Source::Line(1), Source::Line(2));
+        assert_eq!([see(&one, 1), see(&one, 1), see(&other, 2)], [Fresh::New, Fresh::Same, Fresh::New]);
+        seen.leave(1);
+        assert!(!seen.memories.contains_key(&one) && seen.memories.contains_key(&other));
+    }
+
+    #[test]
+    fn strangers_push_each_other_out_and_nobody_else() {
+        const EACH: usize = 4096;
+        let mut seen = Seen::new(EACH, GRACE, Timestamp::MIN);
+        let mut see = |source: &Source, line, id: usize| {
+            let (source, name) = (source.clone(), (format!("agent://{id}").into(), "m".into()));
+            let sent = at(i64::try_from(id).unwrap());
+            seen.see(&Sighting { source, name, line, digest: [0; 32], sent, expires: None }, at(9_999))
+        };
+        for id in 0..EACH {
+            assert_eq!(see(&source(), 0, id), Fresh::New);
         }
-        assert_eq!(see(SENDERS, "m", 10), Fresh::Full);
-        assert_eq!(see(1, "m", 10), Fresh::Same);
-        // Where everything of a sender expired, nothing has to be remembered.
-        assert_eq!(see_as(false, SENDERS, "m", 100), Fresh::New);
-        // Whoever has a key has a place.
-        for sender in 1..SENDERS {
-            assert_eq!(see_as(false, sender, "n", 100), Fresh::New);
+        for line in 1..=(MESSAGES / EACH) as u64 {
+            for id in 0..=EACH {
+                assert_eq!(see(&Source::Line(line), line, id), Fresh::New);
+            }
+            assert_eq!(see(&Source::Line(line), line, 0), Fresh::TooOld);
         }
-        assert_eq!(see_as(false, 0, "m", 100), Fresh::Full);
-        assert_eq!(see_as(true, 0, "m", 100), Fresh::New);
+        assert_eq!(see(&source(), 0, 0), Fresh::Same);
+        assert_eq!(see(&Source::Line(99), 99, 0), Fresh::New);
+        let all: usize = seen.memories.values().map(|memory| memory.messages.len()).sum();
+        assert_eq!(all, MESSAGES);
     }
 
     #[test]
     fn nothing_from_before_the_memory() {
-        let mut memory = Memory(Seen::new(9, GRACE, at(100)));
+        let mut memory = One(Seen::new(9, GRACE, at(100)));
         assert_eq!(memory.see("m", 1, 100, None, 200), Fresh::TooOld);
         assert_eq!(memory.see("m", 1, 101, None, 200), Fresh::New);
     }
@@ -272,7 +301,7 @@ mod tests {
             capacity in 1..6_usize,
             arrivals in proptest::collection::vec((0..12_u8, 0..3_i64), 0..80),
         ) {
-            let mut memory = Memory::new(capacity);
+            let mut memory = One::new(capacity);
             let mut taken = std::collections::HashSet::new();
             let mut now = 0;
             for (message, pause) in arrivals {

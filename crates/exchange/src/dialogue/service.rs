@@ -11,6 +11,7 @@ use duologue_schema::dialogue::{
 use duologue_schema::{Error as WireError, Json, Request};
 
 use super::dialogues::Dialogues;
+use super::error::Error;
 use super::handler;
 use super::heard::Heard;
 use super::live::{Above, Live, lock, new_id, timestamp};
@@ -67,18 +68,13 @@ fn take(
     receipt: impl FnOnce(Receipt),
 ) -> Result<(), Box<ErrorContent>> {
     let about = |error: Box<ErrorContent>| Box::new(error.about(json));
-    let verdict = dialogues.verifier.verify(json, SystemTime::now()).map_err(|refusal| {
+    let verdict = dialogues.verifier.verify(json, peer.link.line.id, SystemTime::now()).map_err(|refusal| {
         tracing::warn!(%refusal, "a dialogue message was not let in");
         Box::new(refusal.content(json))
     })?;
     let verified = match verdict {
         Verdict::New(verified) => verified,
         Verdict::Duplicate(again) => {
-            // Who sends again does so over the connection the message came over.
-            let key = (peer.link.line.id, again.session_id.clone());
-            if lock(&dialogues.rooms).get(&key).is_none() {
-                return Err(about(refused(Code::Conflict, "this message was taken before, elsewhere")));
-            }
             receipt(again);
             return Ok(());
         }
@@ -138,7 +134,10 @@ fn find(
         metadata.correlation_id.clone().unwrap_or_else(|| message.session_id.as_str().to_owned());
     let (id, other) = (message.session_id.clone(), message.sender_id.clone());
     let live = Live::new(dialogues.clone(), peer.clone(), id, other, above, correlation, true);
-    live.enter().map_err(|full| refused(Code::Overloaded, full.to_string()))?;
+    live.enter().map_err(|error| match error {
+        Error::Refused(error) => error,
+        full => refused(Code::Overloaded, full.to_string()),
+    })?;
     Ok(live)
 }
 

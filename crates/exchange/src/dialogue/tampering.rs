@@ -53,7 +53,7 @@ fn signed(mut message: Value) -> Value {
 
 /// What a verifier that has seen nothing says.
 fn verify(text: String) -> Result<Verdict, Refusal> {
-    seller().verify(&Json::from(serde_json::value::RawValue::from_string(text).unwrap()), now())
+    seller().verify(&Json::from(serde_json::value::RawValue::from_string(text).unwrap()), 0, now())
 }
 
 fn is_taken(message: &Value) -> bool {
@@ -218,11 +218,11 @@ fn a_field_nobody_knows_is_signed_too() {
     let verifier = || Verifier::new("agent://seller.example/sales").keys(keys.clone());
     let signed = verifier().sign(&serde_json::from_value(later).unwrap(), now()).unwrap();
     let text = signed.get().to_owned();
-    assert!(verifier().verify(&signed, now()).is_ok());
+    assert!(verifier().verify(&signed, 0, now()).is_ok());
     for (part, other) in [("the buyer", "the seller"), ("[1]", "[1,2]"), ("\"today\"", "\"1900\"")] {
         assert!(text.contains(part));
         let altered = serde_json::from_str(&text.replace(part, other)).unwrap();
-        assert_eq!(verifier().verify(&altered, now()), Err(Refusal::Forged("k".into())), "{other}");
+        assert_eq!(verifier().verify(&altered, 0, now()), Err(Refusal::Forged("k".into())), "{other}");
     }
 }
 
@@ -275,13 +275,13 @@ proptest! {
         let mut message: Message = serde_json::from_str(MESSAGE).unwrap();
         message.content.parameters.insert("words", words);
         let sent = seller().sign(&message, now()).unwrap();
-        prop_assert!(seller().verify(&sent, now()).is_ok());
+        prop_assert!(seller().verify(&sent, 0, now()).is_ok());
         let mut bytes = sent.get().as_bytes().to_owned();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         if let Ok(altered) = serde_json::from_slice::<Json>(&bytes) {
             let same = canonical(altered.get()) == canonical(sent.get());
-            prop_assert_eq!(seller().verify(&altered, now()).is_ok(), same, "{}", altered);
+            prop_assert_eq!(seller().verify(&altered, 0, now()).is_ok(), same, "{}", altered);
         }
     }
 

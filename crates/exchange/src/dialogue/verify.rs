@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message, Receipt};
+use duologue_schema::dialogue::{AgentUri, Message, Receipt};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -12,8 +12,9 @@ use super::allow::AllowList;
 use super::canonical::Signable;
 use super::heard::Heard;
 use super::keys::KeyStore;
+use super::live::lock;
 use super::refusal::Refusal;
-use super::seen::{Digest, Fresh, Seen, Sighting};
+use super::seen::{Digest, Fresh, Name, Seen, Sighting, Source};
 use super::signature::{Claimed, SignFault, sign, unsigned};
 
 /// What a message has to be to reach a handler.
@@ -52,9 +53,8 @@ pub(crate) struct Verified {
 /// Which message was let in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mark {
-    sender: AgentUri,
-    id: DialogueMessageId,
-    digest: Digest,
+    source: Source,
+    name: Name,
 }
 
 /// Largest message that is taken, in bytes.
@@ -114,9 +114,9 @@ impl Verifier {
         &self.own
     }
 
-    /// Lets a message in, or not. `now` is the time by the caller's clock.
+    /// Lets a message in that came over the connection `line`, or not. `now` is the time by the caller's clock.
     /// When a check fails, [`Refusal::content`] is what to answer.
-    pub(crate) fn verify(&self, json: &Json, now: SystemTime) -> Result<Verdict, Refusal> {
+    pub(crate) fn verify(&self, json: &Json, line: u64, now: SystemTime) -> Result<Verdict, Refusal> {
         let bytes = json.get().len();
         if bytes > MAX_BYTES {
             return Err(Refusal::TooLarge { bytes, limit: MAX_BYTES });
@@ -133,27 +133,37 @@ impl Verifier {
             return Err(Refusal::NotAllowed);
         }
         let digest: Digest = Sha256::digest(signable.canonical.as_bytes()).into();
-        let (sender, id, known) = (&message.sender_id, &message.message_id, key_id.is_some());
-        let sighting = Sighting { sender, known, id, digest, sent, expires };
-        match self.seen.lock().unwrap_or_else(PoisonError::into_inner).see(&sighting, now) {
+        let source = match key_id {
+            Some(_) => Source::Agent(message.sender_id.clone()),
+            None => Source::Line(line),
+        };
+        let name = (message.sender_id.clone(), message.message_id.clone());
+        let sighting = Sighting { source, name, line, digest, sent, expires };
+        match lock(&self.seen).see(&sighting, now) {
             Fresh::New => {
-                let mark = Mark { sender: sender.clone(), id: id.clone(), digest };
+                let Sighting { source, name, .. } = sighting;
+                let mark = Mark { source, name };
                 let heard = Heard { key_id, ..Heard::new(message, json.clone()) };
                 Ok(Verdict::New(Box::new(Verified { heard, mark })))
             }
             Fresh::Same => {
                 Ok(Verdict::Duplicate(Receipt::new(message.message_id, message.session_id).duplicate(true)))
             }
+            Fresh::Elsewhere => Err(Refusal::Elsewhere),
             Fresh::Other => Err(Refusal::Conflict),
             Fresh::TooOld => Err(Refusal::TooOld),
-            Fresh::Full => Err(Refusal::Full),
         }
     }
 
     /// Forgets a message that was let in, but that nobody has acted upon: the same may come again, as after
     /// an answer that it is to be tried later.
-    pub(crate) fn forget(&self, Mark { sender, id, digest }: &Mark) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).forget(sender, id, digest);
+    pub(crate) fn forget(&self, mark: &Mark) {
+        lock(&self.seen).forget(&mark.source, &mark.name);
+    }
+
+    /// A connection has ended.
+    pub(crate) fn leave(&self, line: u64) {
+        lock(&self.seen).leave(line);
     }
 
     /// Signs a message with the newest key of its sender. Where there are no keys, it is left unsigned.

@@ -75,66 +75,66 @@ fn value(message: &Message) -> Value {
 fn a_signed_message_is_taken_once() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
-    let verified = taken(seller.verify(&json, start()));
+    let verified = taken(seller.verify(&json, 0, start()));
     assert_eq!(verified.heard.message_id, "m1");
     assert_eq!(verified.heard.key_id.as_deref(), Some("k1"));
     assert_eq!(verified.heard.raw.get(), json.get());
     // Nine years later it is still known, since it never expires.
     for later in [SECOND, 9 * 365 * 86_400 * SECOND] {
-        let Ok(Verdict::Duplicate(receipt)) = seller.verify(&json, start() + later) else {
+        let Ok(Verdict::Duplicate(receipt)) = seller.verify(&json, 0, start() + later) else {
             panic!("taken twice")
         };
         assert_eq!((receipt.message_id, receipt.session_id), ("m1".into(), "s1".into()));
         assert!(receipt.duplicate);
     }
     // The same words under another id are another message.
-    taken(seller.verify(&signed(&message("m2")), start()));
+    taken(seller.verify(&signed(&message("m2")), 0, start()));
 }
 
 #[test]
 fn the_same_id_with_other_words_is_a_conflict() {
     let seller = seller(&keys([key("k1")]));
-    let first = taken(seller.verify(&signed(&message("m1")), start()));
+    let first = taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = signed(&message("m1").content(Content::new().task("negotiatePrice")));
-    assert_eq!(seller.verify(&other, start()), Err(Refusal::Conflict));
+    assert_eq!(seller.verify(&other, 0, start()), Err(Refusal::Conflict));
     // Unless nobody acted upon the first.
     seller.forget(&first.mark);
-    taken(seller.verify(&other, start()));
-    assert_eq!(seller.verify(&signed(&message("m1")), start()), Err(Refusal::Conflict));
+    taken(seller.verify(&other, 0, start()));
+    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Conflict));
 }
 
 #[test]
 fn a_message_signed_again_after_rotation_is_the_same() {
     let keys = keys([key("k1"), Key::new("k2", BUYER, [8; 32]).unwrap()]);
     let seller = seller(&keys);
-    taken(seller.verify(&signed(&message("m1")), start()));
+    taken(seller.verify(&signed(&message("m1")), 0, start()));
     let again = Verifier::new(BUYER).keys(keys).sign(&message("m1"), start()).unwrap();
     assert_ne!(again.get(), signed(&message("m1")).get());
-    assert!(matches!(seller.verify(&again, start()), Ok(Verdict::Duplicate(_))));
+    assert!(matches!(seller.verify(&again, 0, start()), Ok(Verdict::Duplicate(_))));
 }
 
 #[test]
 fn an_unsigned_message_is_refused_where_there_are_keys() {
     let json = Json::new(&message("m1")).unwrap();
     let keys = keys([key("k1")]);
-    assert_eq!(seller(&keys).verify(&json, start()), Err(Refusal::Unsigned));
+    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(Refusal::Unsigned));
     // Whoever has a key is not believed without it, also after it was revoked.
     keys.revoke("k1");
     let lenient = seller(&keys).takes_unsigned(true);
-    assert_eq!(lenient.verify(&json, start()), Err(Refusal::Unsigned));
+    assert_eq!(lenient.verify(&json, 0, start()), Err(Refusal::Unsigned));
     let mut stranger = message("m1");
     stranger.sender_id = "agent://stranger.example".into();
     let json = Json::new(&stranger).unwrap();
-    assert_eq!(taken(lenient.verify(&json, start())).heard.key_id, None);
-    assert_eq!(seller(&keys).verify(&json, start()), Err(Refusal::Unsigned));
+    assert_eq!(taken(lenient.verify(&json, 0, start())).heard.key_id, None);
+    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(Refusal::Unsigned));
 }
 
 #[test]
 fn without_keys_nothing_signed_is_believed() {
     let seller = Verifier::new(SELLER);
-    assert_eq!(seller.verify(&signed(&message("m1")), start()), Err(Refusal::NoKeys));
+    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(Refusal::NoKeys));
     let unsigned = seller.sign(&message("m1"), start()).unwrap();
-    taken(seller.verify(&unsigned, start()));
+    taken(seller.verify(&unsigned, 0, start()));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_signature_is_only_what_its_key_makes() {
         (json!({ "alg": "HS256", "kid": "k1", "typ": "JWT" }), SECRET, Refusal::SignatureForm),
     ] {
         let forged = forge(&message, &header, &secret);
-        assert_eq!(seller.verify(&forged, start()), Err(refusal.clone()), "{header}");
+        assert_eq!(seller.verify(&forged, 0, start()), Err(refusal.clone()), "{header}");
         let told = refusal.content(&forged);
         assert_eq!(told.error_code, DialogueErrorCode::Unauthorized);
         assert_eq!(told.error_message, "the signature could not be verified");
@@ -163,9 +163,9 @@ fn a_signature_is_only_what_its_key_makes() {
     let mut bare = message.clone();
     let none = URL_SAFE_NO_PAD.encode(header("none", "k1").to_string());
     bare["signature"] = format!("{none}..").into();
-    assert_eq!(seller.verify(&bare.into(), start()), Err(Refusal::Algorithm("k1".into())));
+    assert_eq!(seller.verify(&bare.into(), 0, start()), Err(Refusal::Algorithm("k1".into())));
     let right = forge(&message, &header("HS256", "k1"), &SECRET);
-    taken(seller.verify(&right, start()));
+    taken(seller.verify(&right, 0, start()));
 }
 
 #[test]
@@ -176,12 +176,12 @@ fn nobody_speaks_for_another() {
     let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
     let forged = forge(&value(&stolen), &header, &SECRET);
     let keys = keys([key("k1")]);
-    assert_eq!(seller(&keys).verify(&forged, start()), Err(Refusal::Owner("k1".into())));
+    assert_eq!(seller(&keys).verify(&forged, 0, start()), Err(Refusal::Owner("k1".into())));
     // Nor is what one said to another passed on as said to us, nor said back to its sender.
     let elsewhere = Verifier::new("agent://else.example").keys(keys.clone());
-    assert_eq!(elsewhere.verify(&signed(&message("m1")), start()), Err(Refusal::Recipient));
+    assert_eq!(elsewhere.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
     let buyer = Verifier::new(BUYER).keys(keys);
-    assert_eq!(buyer.verify(&signed(&message("m1")), start()), Err(Refusal::Recipient));
+    assert_eq!(buyer.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
 }
 
 #[test]
@@ -191,13 +191,13 @@ fn keys_have_their_time() {
     let seller = seller(&keys);
     let json = signed(&message("m1"));
     let too_late = start() + day + 61 * SECOND;
-    assert_eq!(seller.verify(&json, too_late), Err(Refusal::KeyTime("k1".into())));
-    assert_eq!(seller.verify(&json, start() - day - 61 * SECOND), Err(Refusal::KeyTime("k1".into())));
-    taken(seller.verify(&json, start()));
+    assert_eq!(seller.verify(&json, 0, too_late), Err(Refusal::KeyTime("k1".into())));
+    assert_eq!(seller.verify(&json, 0, start() - day - 61 * SECOND), Err(Refusal::KeyTime("k1".into())));
+    taken(seller.verify(&json, 0, start()));
     // From the moment it is revoked, nothing it signed is taken.
     assert!(keys.revoke("k1"));
-    assert_eq!(seller.verify(&signed(&message("m2")), start()), Err(Refusal::UnknownKey("k1".into())));
-    assert_eq!(seller.verify(&json, start()), Err(Refusal::UnknownKey("k1".into())));
+    assert_eq!(seller.verify(&signed(&message("m2")), 0, start()), Err(Refusal::UnknownKey("k1".into())));
+    assert_eq!(seller.verify(&json, 0, start()), Err(Refusal::UnknownKey("k1".into())));
     assert_eq!(seller.sign(&message("m3"), start()), Err(SignFault::NoKey));
 }
 
@@ -212,7 +212,7 @@ fn old_and_new_keys_are_valid_together() {
     let seller = seller(&keys);
     for (id, now, signer) in [("m1", change - 10 * SECOND, "old"), ("m2", change, "new")] {
         let json = buyer.sign(&message(id), now).unwrap();
-        let verified = taken(seller.verify(&json, change + 10 * SECOND));
+        let verified = taken(seller.verify(&json, 0, change + 10 * SECOND));
         assert_eq!(verified.heard.key_id.as_deref(), Some(signer));
     }
 }
@@ -221,17 +221,17 @@ fn old_and_new_keys_are_valid_together() {
 fn time_runs_out() {
     let seller = seller(&keys([key("k1")]));
     let with_ttl = |id: &str, ttl| signed(&message(id).metadata(Metadata::new().ttl(ttl)));
-    taken(seller.verify(&with_ttl("m1", 10), start() + 10 * SECOND));
-    assert_eq!(seller.verify(&with_ttl("m2", 10), start() + 11 * SECOND), Err(Refusal::Expired));
+    taken(seller.verify(&with_ttl("m1", 10), 0, start() + 10 * SECOND));
+    assert_eq!(seller.verify(&with_ttl("m2", 10), 0, start() + 11 * SECOND), Err(Refusal::Expired));
     // What was taken and has expired is refused like anything that has expired.
-    assert_eq!(seller.verify(&with_ttl("m1", 10), start() + 11 * SECOND), Err(Refusal::Expired));
-    assert_eq!(seller.verify(&with_ttl("m1", 10), start() + 999_999 * SECOND), Err(Refusal::Expired));
-    taken(seller.verify(&with_ttl("m3", u64::MAX >> 11), start() + 99 * 365 * 86_400 * SECOND));
+    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 11 * SECOND), Err(Refusal::Expired));
+    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 999_999 * SECOND), Err(Refusal::Expired));
+    taken(seller.verify(&with_ttl("m3", u64::MAX >> 11), 0, start() + 99 * 365 * 86_400 * SECOND));
     // Our clock may be behind, but not by much.
-    taken(seller.verify(&signed(&message("m4")), start() - 60 * SECOND));
-    assert_eq!(seller.verify(&signed(&message("m5")), start() - 61 * SECOND), Err(Refusal::Future));
+    taken(seller.verify(&signed(&message("m4")), 0, start() - 60 * SECOND));
+    assert_eq!(seller.verify(&signed(&message("m5")), 0, start() - 61 * SECOND), Err(Refusal::Future));
     // Without a ttl nothing expires.
-    taken(seller.verify(&signed(&message("m6")), start() + 30 * 365 * 86_400 * SECOND));
+    taken(seller.verify(&signed(&message("m6")), 0, start() + 30 * 365 * 86_400 * SECOND));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_timestamp_says_where_on_earth() {
     let at = |id: &str, timestamp: &str| {
         let mut message = message(id);
         message.timestamp = timestamp.to_owned();
-        seller.verify(&signed(&message), start())
+        seller.verify(&signed(&message), 0, start())
     };
     for (id, timestamp) in [("a", "2026-03-01T12:00:00.000Z"), ("b", "2026-03-01T13:00:00+01:00")] {
         taken(at(id, timestamp));
@@ -254,11 +254,11 @@ fn a_timestamp_says_where_on_earth() {
 fn the_list_is_behind_the_signature() {
     let list = AllowList::new().rule(Allow::sender(BUYER).to(SELLER).task("getCarDetails"));
     let seller = seller(&keys([key("k1")])).allow(list);
-    taken(seller.verify(&signed(&message("m1")), start()));
+    taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = message("m2").content(Content::new().task("deleteEverything"));
-    assert_eq!(seller.verify(&signed(&other), start()), Err(Refusal::NotAllowed));
+    assert_eq!(seller.verify(&signed(&other), 0, start()), Err(Refusal::NotAllowed));
     // A stranger learns nothing about the list.
-    assert_eq!(seller.verify(&Json::new(&other).unwrap(), start()), Err(Refusal::Unsigned));
+    assert_eq!(seller.verify(&Json::new(&other).unwrap(), 0, start()), Err(Refusal::Unsigned));
 }
 
 #[test]
@@ -276,10 +276,10 @@ fn what_two_readers_could_read_differently_is_refused() {
         (r#""x":[{"a":1,"a":1}]"#, CanonicalFault::DuplicateKey("a".into())),
         (r#""x":9007199254740993"#, CanonicalFault::BigInteger("9007199254740993".into())),
     ] {
-        assert_eq!(seller.verify(&with(member), start()), malformed(fault), "{member}");
+        assert_eq!(seller.verify(&with(member), 0, start()), malformed(fault), "{member}");
     }
     let deep = format!(r#""x":{}{}"#, "[".repeat(64), "]".repeat(64));
-    assert_eq!(seller.verify(&with(&deep), start()), malformed(CanonicalFault::TooDeep));
+    assert_eq!(seller.verify(&with(&deep), 0, start()), malformed(CanonicalFault::TooDeep));
     // Nor is it signed.
     let mut big = message("m2");
     big.content.parameters.insert("n", json!(u64::MAX));
@@ -291,7 +291,7 @@ fn size_comes_first() {
     let seller = seller(&keys([key("k1")]));
     let large = |json: Json| {
         let refusal = Refusal::TooLarge { bytes: json.get().len(), limit: MAX_BYTES };
-        assert_eq!(seller.verify(&json, start()), Err(refusal));
+        assert_eq!(seller.verify(&json, 0, start()), Err(refusal));
     };
     large(signed(&message("m1").content(Content::from("x".repeat(MAX_BYTES).as_str()))));
     large(Json::from(json!("x".repeat(MAX_BYTES))));
@@ -305,7 +305,7 @@ fn a_signature_does_not_make_a_message() {
         let mut message = value(&message("m1"));
         change(&mut message);
         let forged = forge(&message, &header, &SECRET);
-        let refusal = seller.verify(&forged, start()).unwrap_err();
+        let refusal = seller.verify(&forged, 0, start()).unwrap_err();
         (refusal.code(), refusal.content(&forged))
     };
     type Change = fn(&mut Value);
@@ -336,7 +336,7 @@ fn a_memory_without_room_refuses_the_old() {
     let at = |id: &str, second: u32| {
         let mut message = message(id);
         message.timestamp = format!("2026-03-01T12:00:{second:02}Z");
-        seller.verify(&signed(&message), start() + 60 * SECOND)
+        seller.verify(&signed(&message), 0, start() + 60 * SECOND)
     };
     for second in 1..=3 {
         taken(at(&format!("m{second}"), second));
@@ -345,7 +345,7 @@ fn a_memory_without_room_refuses_the_old() {
     assert!(matches!(at("m3", 3), Ok(Verdict::Duplicate(_))));
     // A verifier that begins anew can be told what it does not remember.
     let restarted = Verifier::new(SELLER).keys(keys).since(start());
-    assert_eq!(restarted.verify(&signed(&message("m1")), start() + SECOND), Err(Refusal::TooOld));
+    assert_eq!(restarted.verify(&signed(&message("m1")), 0, start() + SECOND), Err(Refusal::TooOld));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn many_threads_take_it_once() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
     let new = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| seller.verify(&json, start()))).collect();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| seller.verify(&json, 0, start()))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
