@@ -1,10 +1,12 @@
-//! Dialogues between an agent and a client, over a connection in memory.
+//! Dialogues between an agent and a client, mostly over a connection in memory.
 
 mod exchange_dialogue {
     mod cancels;
     mod handling;
     mod negotiation;
+    mod processes;
     mod retries;
     mod speakers;
+    mod tour;
 }
 mod support;

@@ -1,19 +1,26 @@
-//! An agent that answers envelopes, and says what the same questions to its client come to.
+//! An agent that answers envelopes and listens in dialogues, and says what the same questions to its client
+//! come to.
 
 use duologue_agent::{Agent, Error, Exchange, Prompt, Result, Server, StopReason, Turn};
 
+#[path = "../exchange_dialogue/tour.rs"]
+mod talk;
 #[path = "../envelopes/tour.rs"]
 mod tour;
 
+use talk::Listener;
 use tour::Twin;
 
-struct Traveller(Twin);
+struct Traveller(Twin, Listener);
 
 impl Agent for Traveller {
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        let peer = turn.peer_agent();
         let said = match prompt.text().as_ref() {
             "heard" => self.0.0.lock().unwrap().join("\n"),
-            _ => tour::tour(&turn.peer_agent()).await.map_err(Error::other)?,
+            "listened" => self.1.heard(),
+            "talk" => talk::tour(&peer, talk::CLIENT).await.map_err(Error::other)?,
+            _ => tour::tour(&peer).await.map_err(Error::other)?,
         };
         turn.message().push(said).await?;
         Ok(StopReason::EndTurn)
@@ -22,7 +29,8 @@ impl Agent for Traveller {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let twin = Twin::default();
-    let exchange = Exchange::new().agent_id("a1").correspondent(twin.clone());
-    Server::new(Traveller(twin)).exchange(exchange).serve_stdio().await
+    let (twin, listener) = (Twin::default(), Listener::default());
+    let dialogues = listener.dialogues(talk::AGENT);
+    let exchange = Exchange::new().agent_id("a1").correspondent(twin.clone()).dialogue(dialogues);
+    Server::new(Traveller(twin, listener)).exchange(exchange).serve_stdio().await
 }
