@@ -66,7 +66,7 @@ impl Assignment {
     }
 
     /// Tells the other agent how it goes: a notification of the topic [`PROGRESS`]. Nothing is sent when
-    /// the other agent wants no report, or when the task is over.
+    /// the other agent wants no report, or when the task is over: nothing comes behind its end.
     ///
     /// # Errors
     ///
@@ -76,12 +76,21 @@ impl Assignment {
     ///
     /// Dropping the future while it waits for room sends nothing.
     pub async fn progress(&self, data: impl Into<Json>) -> Result<()> {
-        let running = lock(&self.peer.link.letters.tasks).find(&self.envelope.id);
-        if !self.wants_report() || !matches!(running, Found::Running(_)) {
+        if !self.wants_report() {
             return Ok(());
         }
-        let envelope = self.origin().reply(Notify::new(PROGRESS).data(data));
-        self.peer.tell(self.peer.carried(envelope)).await.map(drop)
+        let news = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
+        loop {
+            {
+                // Held while it is sent: the end leaves when the task is no longer among these.
+                let tasks = lock(&self.peer.link.letters.tasks);
+                let runs = matches!(tasks.find(&self.envelope.id), Found::Running(_));
+                if !runs || self.peer.rpc().try_notify(&news)? {
+                    return Ok(());
+                }
+            }
+            self.peer.rpc().ready().await?;
+        }
     }
 
     pub(crate) fn origin(&self) -> Origin {

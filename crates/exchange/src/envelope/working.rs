@@ -49,7 +49,9 @@ pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Deleg
             origin.respond::<Ack>(responder, Err(Fault::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
-            origin.respond(responder, first.decided().await);
+            // There is no handler behind it that a withdrawal would have to wait for.
+            let decided = guarded(responder.cancellation(), Duration::ZERO, first.decided()).await;
+            origin.respond(responder, decided.unwrap_or_else(Err));
         }),
         Admission::Finished => origin.respond(responder, Ok(Ack::new(true))),
     }
@@ -88,9 +90,11 @@ async fn run(
     }
     origin.respond(responder, decision);
     let end = work(correspondent, &task, grace).await;
-    slot.finish();
-    if task.wants_report() {
-        report(&task, end).await;
+    // The slot is kept until the end can leave, so that an agent that does not read gives us no more to do,
+    // and free before it leaves, so that the next task finds it.
+    if task.wants_report() && task.peer.rpc().ready().await.is_ok() {
+        slot.finish();
+        report(&task, end);
     }
 }
 
@@ -121,17 +125,17 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
 }
 
 /// Tells the other agent how a task has ended.
-async fn report(task: &Assignment, end: Result<Outcome, Fault>) {
+fn report(task: &Assignment, end: Result<Outcome, Fault>) {
     let (peer, origin) = (&task.peer, task.origin());
     let sent = match end {
-        Ok(outcome) => peer.tell(peer.carried(origin.reply(outcome))).await,
-        Err(fault) => peer.tell(peer.carried(origin.reply(fault))).await,
+        Ok(outcome) => peer.rpc().notify_now(&peer.carried(origin.reply(outcome))),
+        Err(fault) => peer.rpc().notify_now(&peer.carried(origin.reply(fault))),
     };
     let Err(error) = sent else { return };
     tracing::warn!(%error, "the end of a task could not be sent");
     // Too large, then. It must not wait for ever.
     let fault = Fault::internal(format!("the result cannot be sent: {error}"));
-    let _ = peer.tell(peer.carried(origin.reply(fault))).await;
+    let _ = peer.rpc().notify_now(&peer.carried(origin.reply(fault)));
 }
 
 /// A cancellation has come. Called by the reader.
@@ -145,7 +149,10 @@ pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>
             let correspondent = correspondent.clone();
             responder.spawn_with(|responder| stop(correspondent, received, task, responder));
         }
-        Found::Finished => origin.respond(responder, Ok(refuse("already_finished"))),
+        Found::Finished => {
+            let fault = Fault::of(FaultCode::from("already_finished"), "the delegation is over");
+            origin.respond(responder, Ok(refuse("already_finished").error(fault)));
+        }
         Found::Nothing => {
             let fault = Fault::of(FaultCode::NotFound, "there is no delegation of this id");
             origin.respond(responder, Ok(refuse("not_found").error(fault)));
@@ -182,10 +189,11 @@ pub(crate) async fn guarded<F: Future>(
     grace: Duration,
     handler: F,
 ) -> Result<F::Output, Fault> {
-    match until_dropped(cancellation, grace, AssertUnwindSafe(handler).catch_unwind()).await {
-        Some(Ok(output)) => Ok(output),
-        Some(Err(_)) => Err(Fault::internal("the handler panicked")),
-        None => Err(Fault::of(FaultCode::Cancelled, "it was cancelled before it was done")),
+    // Around the drop as well: what a handler holds may panic there.
+    match AssertUnwindSafe(until_dropped(cancellation, grace, handler)).catch_unwind().await {
+        Ok(Some(output)) => Ok(output),
+        Err(_) => Err(Fault::internal("the handler panicked")),
+        Ok(None) => Err(Fault::of(FaultCode::Cancelled, "it was cancelled before it was done")),
     }
 }
 
