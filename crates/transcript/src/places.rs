@@ -28,10 +28,10 @@ impl Place {
     /// Under which name ids that stand there are mapped; `None` for what is no id.
     pub(crate) fn id(self) -> Option<&'static str> {
         match self {
-            Place::Envelope => Some("envelope"),
+            Place::Envelope => Some(ENVELOPE),
             Place::Agent => Some(AGENT),
-            Place::Dialogue => Some("dialogue"),
-            Place::Message => Some("dialogue message"),
+            Place::Dialogue => Some(DIALOGUE),
+            Place::Message => Some(MESSAGE),
             Place::Correlation => Some("correlation"),
             Place::Time | Place::Signature => None,
         }
@@ -40,6 +40,12 @@ impl Place {
 
 /// The name under which agents are mapped.
 pub(crate) const AGENT: &str = "agent";
+const ENVELOPE: &str = "envelope";
+const DIALOGUE: &str = "dialogue";
+const MESSAGE: &str = "dialogue message";
+
+/// The names of those ids that mean the same on the whole connection, whatever the session.
+pub(crate) const WHOLE: [&str; 4] = [ENVELOPE, AGENT, DIALOGUE, MESSAGE];
 
 /// What stands at a path of member names; an element of a list is any name. The path begins at the message,
 /// or at its params.

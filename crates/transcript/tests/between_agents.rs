@@ -185,6 +185,25 @@ fn envelopes_as_a_script() {
     "#);
 }
 
+/// An id is that of the same message on the whole connection, whether the session is named or not.
+#[test]
+fn an_id_has_one_name_on_a_connection() {
+    let text = r#"
+> {"jsonrpc":"2.0","id":1,"method":"_session/delegate","params":{"sessionId":"$session","envelope":{"v":1,"id":"$delegate","from":"$client","to":"$agent","ts":@,"kind":"delegate","ref":null,"payload":{"task":"Paint"}}}}
+> {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"$other","envelope":{"v":1,"id":"$news","from":"$client","to":"$agent","ts":@,"kind":"notify","ref":"$delegate","payload":{"topic":"work.paint"}}}}
+< {"jsonrpc":"2.0","method":"_session/error","params":{"envelope":{"v":1,"id":"$fault","from":"$agent","to":"$client","ts":@,"kind":"error","ref":"$delegate","payload":{"code":"internal","message":"$delegate broke, $news too"}}}}
+> {"jsonrpc":"2.0","id":3,"method":"_session/dialogue","params":{"sessionId":"$session","message":{"message_id":"$one","session_id":"$dialogue"}}}
+> {"jsonrpc":"2.0","id":4,"method":"_session/dialogue","params":{"sessionId":"$other","message":{"message_id":"$two","session_id":"$nested","parent_message_id":"$one","metadata":{"parent_session_id":"$dialogue"}}}}
+"#;
+    insta::assert_snapshot!(lines(&on(3, text).redacted()), @r#"
+    > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"v":1,"id":"[session-1.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"delegate","ref":null,"payload":{"task":"Paint"}}}}
+    > {"jsonrpc":"2.0","method":"_session/notify","params":{"sessionId":"[session-2]","envelope":{"v":1,"id":"[session-2.envelope-1]","from":"[agent-1]","to":"[agent-2]","ts":0,"kind":"notify","ref":"[session-1.envelope-1]","payload":{"topic":"work.paint"}}}}
+    < {"jsonrpc":"2.0","method":"_session/error","params":{"envelope":{"v":1,"id":"[envelope-1]","from":"[agent-2]","to":"[agent-1]","ts":0,"kind":"error","ref":"[session-1.envelope-1]","payload":{"code":"internal","message":"[session-1.envelope-1] broke, [session-2.envelope-1] too"}}}}
+    > {"jsonrpc":"2.0","id":"[session-1.request-2]","method":"_session/dialogue","params":{"sessionId":"[session-1]","message":{"message_id":"[session-1.message-1]","session_id":"[session-1.dialogue-1]"}}}
+    > {"jsonrpc":"2.0","id":"[session-2.request-1]","method":"_session/dialogue","params":{"sessionId":"[session-2]","message":{"message_id":"[session-2.message-1]","session_id":"[session-2.dialogue-1]","parent_message_id":"[session-1.message-1]","metadata":{"parent_session_id":"[session-1.dialogue-1]"}}}}
+    "#);
+}
+
 #[test]
 fn dialogues_as_a_script() {
     insta::assert_snapshot!(on(3, DIALOGUE).redacted().render(), @r#"

@@ -36,8 +36,8 @@ impl Kind {
         Kind::Agent,
         Kind::Other,
     ];
-    /// Those whose names hold their session, since they must differ over a whole connection: who receives one
-    /// twice takes it for the same.
+    /// Those that mean the same on the whole connection: who receives one twice takes it for the same. Their names
+    /// hold the session in which they appeared, so that each session counts its own.
     pub(crate) const WHOLE: [Kind; 3] = [Kind::Envelope, Kind::Dialogue, Kind::DialogueMessage];
 
     /// What the member of this name holds: `parentToolCallId` names a tool call.
@@ -57,6 +57,11 @@ impl Kind {
         let plain: String =
             name.chars().filter(|char| *char != '_').map(|char| char.to_ascii_lowercase()).collect();
         ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
+    }
+
+    /// Whether one is the same in all sessions.
+    fn is_whole(self) -> bool {
+        self == Kind::Agent || Kind::WHOLE.contains(&self)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -84,6 +89,8 @@ pub(crate) struct Names {
     ids: HashMap<(Scope, Kind, String), String>,
     /// The same by the id alone.
     known: HashMap<String, BTreeMap<Scope, String>>,
+    /// Those that are the same in all sessions.
+    whole: HashMap<String, String>,
 }
 
 impl Names {
@@ -115,34 +122,39 @@ impl Names {
         if kind == Kind::Session {
             return format!("[session-{}]", self.session(id));
         }
-        // An agent is the same in all sessions.
-        let scope = scope.filter(|_| kind != Kind::Agent);
-        let key = (scope, kind, id.to_owned());
+        // Where it means the same.
+        let realm = scope.filter(|_| !kind.is_whole());
+        let key = (realm, kind, id.to_owned());
         if let Some(name) = self.ids.get(&key) {
             return name.clone();
         }
+        let scope = scope.filter(|_| kind != Kind::Agent);
         let count = self.counts.entry((scope, kind)).or_default();
         *count += 1;
-        let name = match scope.filter(|_| Kind::WHOLE.contains(&kind)) {
+        let name = match scope.filter(|_| kind.is_whole()) {
             Some(session) => format!("[session-{session}.{}-{count}]", kind.name()),
             None => format!("[{}-{count}]", kind.name()),
         };
-        self.known.entry(id.into()).or_default().entry(scope).or_insert_with(|| name.clone());
+        if kind.is_whole() {
+            self.whole.entry(id.into()).or_insert_with(|| name.clone());
+        } else {
+            self.known.entry(id.into()).or_default().entry(scope).or_insert_with(|| name.clone());
+        }
         self.ids.insert(key, name.clone());
         name
     }
 
     /// The name of an id that stands anywhere, if it is one that cannot be anything else. A short id
     /// (`1`, `default`) is often an ordinary word too. Of other sessions only the sessions themselves are
-    /// known here, and agents: what another has called `[id-1]` says nothing, and may be something else here.
+    /// known here, and what is the same in all: what another has called `[id-1]` says nothing, and may be
+    /// something else here.
     pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<String> {
         if !is_distinctive(word) {
             return None;
         }
-        let known = self.known.get(word);
-        let own = known.and_then(|names| names.get(&scope));
-        let agent = || known?.get(&None).filter(|name| name.starts_with("[agent-"));
-        own.or_else(agent).cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
+        let own = self.known.get(word).and_then(|names| names.get(&scope));
+        let name = own.or_else(|| self.whole.get(word));
+        name.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
     }
 
     /// The same for what was not said on the wire and speaks of all sessions.

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::cues::CONNECTION;
 use super::env::SecretEnv;
 use crate::format::Redacted;
-use crate::places::{AGENT, Place, place, place_of};
+use crate::places::{Place, WHOLE, place, place_of};
 use crate::reading::id_key;
 use crate::redact::folders::{spellings, stands_alone};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
@@ -96,7 +96,7 @@ impl Folder {
 /// The names, recorded and live.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Live ids by lane, member and recorded id. Sessions are known to all lanes.
+    /// Live ids by lane, member and recorded id.
     ids: HashMap<(usize, String, String), String>,
     /// Recorded sessions by live session.
     sessions: HashMap<String, String>,
@@ -113,9 +113,10 @@ pub(super) struct Names {
     differ: bool,
 }
 
-/// Sessions and agents are named by the whole connection.
+/// The lane in which an id of this name is known. Sessions and what agents say to each other mean the same on the whole
+/// connection.
 fn scope(lane: usize, member: &str) -> usize {
-    if member == SESSION || member == AGENT { CONNECTION } else { lane }
+    if member == SESSION || WHOLE.contains(&member) { CONNECTION } else { lane }
 }
 
 impl Names {

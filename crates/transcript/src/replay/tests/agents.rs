@@ -79,6 +79,34 @@ fn a_redacted_recording_is_as_good() {
     "#);
 }
 
+/// An error or a late answer need not say in which session it is: the ids of envelopes are known on the whole connection.
+#[test]
+fn what_names_no_session_is_about_the_same_envelopes() {
+    let script = r#"
+    > {"id":1,"method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"e1","from":"aa","to":"bb","ts":1,"kind":"delegate","payload":{"task":"paint"}}}}
+    < {"id":1,"result":{"envelope":{"id":"e2","from":"bb","to":"aa","ts":2,"kind":"ack","ref":"e1","payload":{"accepted":true}}}}
+    > {"id":2,"method":"_session/delegate","params":{"sessionId":"t","envelope":{"id":"e3","from":"aa","to":"bb","ts":3,"kind":"delegate","ref":"e1","payload":{"task":"dry"}}}}
+    < {"method":"_session/ack","params":{"envelope":{"id":"e4","from":"bb","to":"aa","ts":4,"kind":"ack","ref":"e3","payload":{"accepted":true}}}}
+    < {"method":"_session/error","params":{"envelope":{"id":"e5","from":"bb","to":"aa","ts":5,"kind":"error","ref":"e1","payload":{"code":"internal"}}}}
+    > {"method":"_session/error","params":{"envelope":{"id":"e6","from":"aa","to":"bb","ts":6,"kind":"error","ref":"e4","payload":{"code":"internal"}}}}
+    "#;
+    let told = |transcript| {
+        let mut bench = Bench::new(transcript, Side::Agent);
+        let delegate = |id: u32, session: &str, rest: &str| {
+            format!(
+                r#"{{"id":{id},"method":"_session/delegate","params":{{"sessionId":"{session}","envelope":{{"id":"x{id}","from":"aa","to":"bb","ts":9,"kind":"delegate",{rest}}}}}}}"#
+            )
+        };
+        bench.hear(&delegate(1, "s", r#""payload":{"task":"paint"}"#));
+        bench.hear(&delegate(3, "t", r#""ref":"x1","payload":{"task":"dry"}"#));
+        let heard = bench.log.lines().filter(|line| !line.starts_with(' '));
+        let refs = heard.filter_map(|line| line.split_once(r#""ref":""#)?.1.split_once('"'));
+        refs.map(|(reference, _)| reference.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(recording(script)), ["x1", "x3", "x1"]);
+    assert_eq!(told(recording(script).redacted()), ["x1", "x3", "x1"]);
+}
+
 const DIALOGUE: &str = r#"
     > {"id":1,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m1","session_id":"d1","timestamp":"2026-03-01T12:00:00Z","interaction_step":1,"message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"c1"}}}}
     < {"id":1,"result":{"receipt":{"message_id":"m1","session_id":"d1"}}}
