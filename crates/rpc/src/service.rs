@@ -83,8 +83,18 @@ impl Responder {
     }
 
     /// Answers.
-    pub fn respond<R: Serialize>(mut self, answer: Result<R, Error>) {
-        self.answer(answer);
+    pub fn respond<R: Serialize>(self, answer: Result<R, Error>) {
+        self.respond_or(answer, Error::internal);
+    }
+
+    /// Answers, and with what `instead` makes of the reason if the answer cannot be sent: it is larger
+    /// than [`Limits::frame_bytes`](crate::Limits::frame_bytes), say.
+    pub fn respond_or<R: Serialize>(
+        mut self,
+        answer: Result<R, Error>,
+        instead: impl FnOnce(String) -> Error,
+    ) {
+        self.answer(answer, instead);
     }
 
     /// Answers `-32601`: nobody here handles the method.
@@ -128,22 +138,15 @@ impl Responder {
         tasks.spawn(work(self).instrument(span));
     }
 
-    fn answer<R: Serialize>(&mut self, answer: Result<R, Error>) {
+    fn answer<R: Serialize>(&mut self, answer: Result<R, Error>, instead: impl FnOnce(String) -> Error) {
         if std::mem::replace(&mut self.answered, true) {
             return;
         }
-        let frame = match &answer {
-            Ok(result) => Frame::result(&self.id, result),
-            Err(error) => Frame::error(&self.id, error),
-        };
-        let limit = self.shared.limits.frame_bytes;
-        let frame = match frame {
-            Ok(frame) if frame.line().len() <= limit => Ok(frame),
-            Ok(frame) => {
-                self.failure(format!("the answer has {} bytes, more than {limit}", frame.line().len()))
-            }
-            Err(error) => self.failure(format!("the answer cannot be written as JSON: {error}")),
-        };
+        let frame = self.frame(&answer).or_else(|why| {
+            tracing::error!(id = %self.id, "{why}");
+            let frame = self.frame::<()>(&Err(instead(why)));
+            frame.or_else(|why| Frame::error(&self.id, &Error::internal(why)))
+        });
         // Free the id before the answer can be seen: the peer may use it again at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         if let Ok(frame) = frame {
@@ -151,9 +154,15 @@ impl Responder {
         }
     }
 
-    fn failure(&self, message: String) -> serde_json::Result<Frame> {
-        tracing::error!(id = %self.id, "{message}");
-        Frame::error(&self.id, &Error::internal(message))
+    /// The line of an answer, or why it cannot be sent.
+    fn frame<R: Serialize>(&self, answer: &Result<R, Error>) -> Result<Frame, String> {
+        let frame = match answer {
+            Ok(result) => Frame::result(&self.id, result),
+            Err(error) => Frame::error(&self.id, error),
+        };
+        let frame = frame.map_err(|error| format!("the answer cannot be written as JSON: {error}"))?;
+        let (bytes, limit) = (frame.line().len(), self.shared.limits.frame_bytes);
+        if bytes <= limit { Ok(frame) } else { Err(format!("the answer has {bytes} bytes, more than {limit}")) }
     }
 }
 
@@ -167,7 +176,7 @@ impl Drop for Responder {
         } else {
             "the handler ended without an answer"
         };
-        self.answer::<()>(Err(Error::internal(message)));
+        self.answer::<()>(Err(Error::internal(message)), Error::internal);
     }
 }
 

@@ -56,11 +56,12 @@ impl Origin {
         envelope
     }
 
-    /// Answers the message.
+    /// Answers the message. An answer that is too large becomes a fault, in an envelope like any other.
     pub(crate) fn respond<R: Payload>(&self, responder: Responder, answer: Result<R, Fault>) {
-        responder.respond(match answer {
+        let answer = match answer {
             Ok(payload) => Ok(Reply::new(self.reply(payload))),
             Err(fault) => Err(to_wire(self.reply(fault))),
-        });
+        };
+        responder.respond_or(answer, |why| to_wire(self.reply(Fault::internal(why))));
     }
 }
