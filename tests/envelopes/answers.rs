@@ -213,15 +213,16 @@ async fn a_result_may_come_at_any_time() {
     let outcome = task.await.unwrap().unwrap().result().await.unwrap();
     assert_eq!((&*outcome.outcome, outcome.error), ("early", None));
     // Instead of it.
+    let begin = Instant::now();
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("hasty")).await;
     desk.tell("result", reply(&asked, "result", done("hasty"))).await;
     assert_eq!(task.await.unwrap().unwrap().result().await.unwrap().outcome, "hasty");
-    assert_eq!(desk.agent.expect("$/cancel_request").await["params"]["requestId"], asked["id"]);
+    assert_eq!((begin.elapsed(), desk.peer.rpc().pending_requests()), (Duration::ZERO, 0));
     // In spite of a refusal, or after nobody waits any more.
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("never")).await;
-    desk.tell("result", reply(&asked, "result", done("in spite"))).await;
     let ack = reply(&asked, "ack", json!({"accepted": false, "reason": "no paint"}));
     desk.agent.answer(&asked, json!({ "envelope": ack })).await;
+    desk.tell("result", reply(&asked, "result", done("in spite"))).await;
     let refused = task.await.unwrap().unwrap_err();
     assert!(matches!(&refused, Error::Refused(fault) if fault.message == "no paint"), "{refused}");
     let (task, asked) = desk.delegated("dropped").await;
@@ -244,6 +245,75 @@ async fn a_result_may_come_at_any_time() {
     let heard = desk.heard.wait(3).await;
     assert_eq!(heard, ["result: in spite", "result: dropped", "result: late"]);
     assert_eq!(desk.peer.exchange_stats().repeated, 1);
+}
+
+/// A better one may never come.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_does_not_fit_is_an_end() {
+    let mut desk = named().await;
+    for (kind, change, code) in [
+        ("result", ("payload", json!({"outcome": "no status"})), "invalid_parameter"),
+        ("result", ("to", json!("else")), "not_found"),
+        ("result", ("v", json!(2)), "unsupported_version"),
+        ("result", ("kind", json!("notify")), "kind_mismatch"),
+        ("result", ("ts", json!("now")), "invalid_parameter"),
+        ("error", ("payload", json!({"message": "no code"})), "invalid_parameter"),
+    ] {
+        let (task, asked) = desk.delegated("paint").await;
+        let mut end = reply(&asked, kind, json!({"status": "completed"}));
+        end[change.0] = change.1.clone();
+        desk.tell(kind, end).await;
+        let error = task.result().await.unwrap_err();
+        let fits = matches!(&error, Error::Answer { kind: Kind::Delegate, .. }) && error.code().as_str() == code;
+        assert!(fits, "{change:?}: {error}");
+        if kind == "result" {
+            let complaint = desk.agent.expect("_session/error").await;
+            assert_eq!(payload(&complaint)["code"], code, "{complaint}");
+        }
+    }
+    // One that is the first answer, and one to a question.
+    let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("paint")).await;
+    desk.tell("result", reply(&asked, "result", json!({}))).await;
+    assert!(matches!(task.await.unwrap(), Err(Error::Answer { kind: Kind::Delegate, .. })));
+    desk.agent.expect("_session/error").await;
+    for kind in ["error", "response"] {
+        let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+        let mut answer = reply(&asked, kind, json!({}));
+        answer["ts"] = json!(null);
+        desk.tell(kind, answer).await;
+        assert!(matches!(query.await.unwrap(), Err(Error::Answer { kind: Kind::Query, .. })), "{kind}");
+    }
+    // What nobody waits for has not ended by something that does not fit.
+    let (task, asked) = desk.delegated("paint").await;
+    drop(task);
+    desk.tell("result", reply(&asked, "result", json!({}))).await;
+    let done = json!({"status": "completed", "outcome": "in the end"});
+    desk.tell("result", reply(&asked, "result", done)).await;
+    assert_eq!(desk.heard.wait(1).await, ["result: in the end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn noise_does_not_make_a_task_end_twice() {
+    let mut desk = named().await;
+    let done = |what: &str| json!({"status": "completed", "outcome": what});
+    let (task, asked) = desk.delegated("paint").await;
+    desk.tell("result", reply(&asked, "result", done("once"))).await;
+    assert_eq!(task.result().await.unwrap().outcome, "once");
+    for number in 0..5_000 {
+        let mut noise = reply(&asked, "result", done("noise"));
+        noise["ref"] = json!(format!("noise {number}"));
+        desk.tell("result", noise).await;
+    }
+    desk.tell("result", reply(&asked, "result", done("twice"))).await;
+    let heard = desk.heard.wait(5_000).await;
+    desk.agent.probe().await;
+    assert!(heard.iter().all(|it| it == "result: noise"));
+    assert_eq!((desk.heard.all().len(), desk.peer.exchange_stats().repeated), (5_000, 1));
+    // A result that names a question does not keep its error away.
+    let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+    desk.tell("result", reply(&asked, "result", done("what?"))).await;
+    desk.tell("error", reply(&asked, "error", json!({"code": "tired", "message": "not now"}))).await;
+    assert_eq!(query.await.unwrap().unwrap_err().code().as_str(), "tired");
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,6 +424,24 @@ async fn an_agent_without_an_id_and_without_versions_of_ours() {
     silent(other.peer.ping().await.unwrap_err());
     silent(other.peer.discover().await.unwrap_err());
     other.agent.probe().await;
+}
+
+/// What has come has come.
+#[tokio::test(start_paused = true)]
+async fn a_result_is_not_lost_with_the_connection() {
+    let mut desk = named().await;
+    let done = |what: &str| json!({"status": "completed", "outcome": what});
+    let (early, asked) = desk.asks("_session/delegate", desk.peer.delegate("early")).await;
+    desk.tell("result", reply(&asked, "result", done("before its ack"))).await;
+    let (unseen, asked) = desk.delegated("unseen").await;
+    desk.tell("result", reply(&asked, "result", done("of a dropped handle"))).await;
+    desk.agent.hang_up().await;
+    desk.peer.rpc().closed().await;
+    let early = early.await.unwrap().unwrap();
+    assert_eq!(early.result().await.unwrap().outcome, "before its ack");
+    drop(unseen);
+    assert_eq!(desk.heard.wait(1).await, ["result: of a dropped handle"]);
+    assert_eq!(desk.peer.exchange_stats().dropped, 0);
 }
 
 /// The end of the input, not of our side.

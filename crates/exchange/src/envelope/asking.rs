@@ -122,13 +122,14 @@ pub(crate) struct Asking {
 
 impl Asking {
     pub(crate) async fn answer<P: Ask>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
+        let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         let answer = match tokio::time::timeout(within, &mut self.answer).await {
+            Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),
             Ok(Ok(answer)) => answer?,
-            // Its sender is in the table until it is used or the connection ends.
+            // Its sender is in the table until it is used, the connection ends, or a result comes instead.
             Ok(Err(_)) => return Err(duologue_rpc::Error::Cancelled.into()),
             Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
         };
-        let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         self.fits(&answer).map_err(unfit)?;
         if answer.kind == Kind::Error {
             // Some peers have no other way to answer with an error.

@@ -142,9 +142,13 @@ impl AskDelegate {
                 Ok(delegation)
             }
             Ok(ack) => Err(Error::Refused(refusal(ack.payload))),
-            // Who has done it has taken it on, whatever became of the ack.
-            Err(Error::Timeout { .. }) if delegation.is_over() => Ok(delegation),
-            Err(error) => Err(error),
+            Err(error @ Error::Fault(_)) => Err(error),
+            Err(error) => match delegation.ending.as_ref().and_then(|ending| ending.now()) {
+                // Who has done it has taken it on, whatever became of the ack.
+                Some(End::Result(..)) => Ok(delegation),
+                Some(End::Lost(why)) => Err(why),
+                _ => Err(error),
+            },
         }
     }
 }

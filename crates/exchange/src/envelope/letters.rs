@@ -97,6 +97,11 @@ impl Ending {
         self.end.borrow().is_some()
     }
 
+    /// The end, if it has come.
+    pub(crate) fn now(&self) -> Option<End> {
+        self.end.borrow().clone()
+    }
+
     pub(crate) fn end(&self, end: End) {
         self.end.send_replace(Some(end));
         self.progress.close();
@@ -112,7 +117,7 @@ impl Ending {
 
     /// The end, if there is one that nobody has looked at.
     pub(crate) fn unclaimed(&self) -> Option<End> {
-        if self.claimed.load(Relaxed) { None } else { self.end.borrow().clone() }
+        if self.claimed.load(Relaxed) { None } else { self.now() }
     }
 
     pub(crate) fn progress(&self) -> Subscription {

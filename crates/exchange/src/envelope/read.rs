@@ -18,6 +18,7 @@ pub(crate) struct Unfit {
     pub(crate) id: Option<EnvelopeId>,
     pub(crate) from: Option<AgentId>,
     pub(crate) session: Option<SessionId>,
+    pub(crate) reference: Option<EnvelopeId>,
     pub(crate) fault: Fault,
 }
 
@@ -28,12 +29,12 @@ pub(crate) fn read<P: Payload>(
     params: Option<&RawValue>,
 ) -> Result<Received<P>, Box<Unfit>> {
     let Received { envelope, peer } = read_unopened::<P>(peer, knows, params)?;
-    let (id, from) = (envelope.id.clone(), envelope.from.clone());
+    let (id, from, reference) = (envelope.id.clone(), envelope.from.clone(), envelope.reference.clone());
     match envelope.open() {
         Ok(envelope) => Ok(Received::new(envelope, peer)),
         Err(fault) => {
             let session = peer.session().cloned();
-            Err(Box::new(Unfit { id: Some(id), from: Some(from), session, fault }))
+            Err(Box::new(Unfit { id: Some(id), from: Some(from), session, reference, fault }))
         }
     }
 }
@@ -49,7 +50,8 @@ pub(crate) fn read_unopened<P: Payload>(
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
     if let Err(fault) = checked {
-        return Err(Box::new(Unfit { id: Some(envelope.id), from: Some(envelope.from), session, fault }));
+        let Envelope { id, from, reference, .. } = envelope;
+        return Err(Box::new(Unfit { id: Some(id), from: Some(from), session, reference, fault }));
     }
     let sender = match session {
         Some(session) => peer.in_session(session),
@@ -124,12 +126,13 @@ pub(crate) struct Head {
     id: Option<EnvelopeId>,
     from: Option<AgentId>,
     session: Option<SessionId>,
+    reference: Option<EnvelopeId>,
 }
 
 impl Head {
     pub(crate) fn unfit(self, fault: Fault) -> Box<Unfit> {
-        let Head { id, from, session, .. } = self;
-        Box::new(Unfit { id, from, session, fault })
+        let Head { id, from, session, reference, .. } = self;
+        Box::new(Unfit { id, from, session, reference, fault })
     }
 
     pub(crate) fn of(params: &str) -> Self {
@@ -148,6 +151,8 @@ impl Head {
             id: Option<&'a RawValue>,
             #[serde(borrow)]
             from: Option<&'a RawValue>,
+            #[serde(borrow, rename = "ref")]
+            reference: Option<&'a RawValue>,
         }
         let Ok(params) = serde_json::from_str::<Params<'_>>(params) else { return Head::default() };
         let Some(envelope) = params.envelope.filter(|envelope| envelope.get().starts_with('{')) else {
@@ -162,6 +167,7 @@ impl Head {
             id: part(parts.id),
             from: part(parts.from),
             session: part(params.session),
+            reference: part(parts.reference),
         }
     }
 }

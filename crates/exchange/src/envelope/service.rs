@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, Fault, FaultCode, Kind, METHODS,
-    Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
+    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode, Kind,
+    METHODS, Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
 };
 use tokio::time::Instant;
 
@@ -187,10 +187,13 @@ impl Told<'_> {
 
     /// The sender is told if it does not fit, except of an error: errors are not answered.
     fn taken<P: Payload>(&self, taken: Result<(), Box<Unfit>>) {
-        match taken {
-            Ok(()) => {}
-            Err(unfit) if P::KIND == Kind::Error => drop_silently(self.peer, &unfit.fault),
-            Err(unfit) => complain(self.peer, *unfit),
+        let Err(unfit) = taken else { return };
+        if let Some(of) = &unfit.reference {
+            unfit_end(self.peer, &P::KIND, of, &unfit.fault);
+        }
+        match P::KIND {
+            Kind::Error => drop_silently(self.peer, &unfit.fault),
+            _ => complain(self.peer, *unfit),
         }
     }
 
@@ -199,6 +202,26 @@ impl Told<'_> {
         let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
         complain(self.peer, *head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
+    }
+}
+
+/// Ends what waits for a message that does not fit: a better one may never come.
+fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) {
+    let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
+    let mut table = lock(&peer.link.letters.table);
+    let whose = match kind {
+        Kind::Result if table.delegator(of).is_some() => table.result(of),
+        Kind::Error if table.awaits(of) => table.error(of),
+        Kind::Pong | Kind::Response | Kind::Ack | Kind::Capabilities => {
+            table.replied(of, kind).map_or(Whose::Unknown, Whose::Asker)
+        }
+        _ => Whose::Unknown,
+    };
+    match whose {
+        // It knows better what it asked.
+        Whose::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
+        Whose::Delegator(task) => task.end(End::Lost(unfit(Kind::Delegate))),
+        Whose::Nobody | Whose::Unknown => {}
     }
 }
 

@@ -14,8 +14,12 @@ use super::seen::Seen;
 pub(crate) struct Table<W, D> {
     asked: HashMap<EnvelopeId, (Kind, W)>,
     delegated: HashMap<EnvelopeId, D>,
+    /// Ids of what we asked and delegated.
+    ours: Seen,
     /// What has ended by a `result` or an `error`. There is no second end.
     ended: Seen,
+    /// The same of ids that are not ours, apart: however many a peer makes up, no end of ours is forgotten.
+    unknown: Seen,
 }
 
 /// Whose a `result` or an `error` is.
@@ -33,13 +37,20 @@ pub(crate) enum Whose<W, D> {
 
 impl<W, D> Default for Table<W, D> {
     fn default() -> Self {
-        Table { asked: HashMap::new(), delegated: HashMap::new(), ended: Seen::default() }
+        Table {
+            asked: HashMap::new(),
+            delegated: HashMap::new(),
+            ours: Seen::default(),
+            ended: Seen::default(),
+            unknown: Seen::default(),
+        }
     }
 }
 
 impl<W, D> Table<W, D> {
     /// A message is about to be sent whose answer is of this kind.
     pub(crate) fn ask(&mut self, id: EnvelopeId, answer: Kind, waiter: W) {
+        self.ours.insert(id.as_str());
         self.asked.insert(id, (answer, waiter));
     }
 
@@ -62,25 +73,41 @@ impl<W, D> Table<W, D> {
         }
     }
 
-    /// A `result` has come.
+    /// A `result` has come. Who has done a task has taken it on: its `ack` is not waited for any more.
     pub(crate) fn result(&mut self, of: &EnvelopeId) -> Whose<W, D> {
-        if !self.ended.insert(of.as_str()) {
-            return Whose::Nobody;
+        match self.delegated.remove(of) {
+            Some(waiter) => {
+                self.answered(of);
+                self.ended.insert(of.as_str());
+                Whose::Delegator(waiter)
+            }
+            None => self.nobodys(of),
         }
-        self.delegated.remove(of).map_or(Whose::Unknown, Whose::Delegator)
     }
 
     /// An `error` has come as a notification. One that names a message that waits for its answer is that.
     pub(crate) fn error(&mut self, about: &EnvelopeId) -> Whose<W, D> {
-        if !self.ended.insert(about.as_str()) {
-            return Whose::Nobody;
-        }
         let delegated = self.delegated.remove(about);
-        match (self.answered(about), delegated) {
+        let whose = match (self.answered(about), delegated) {
             (Some(waiter), _) => Whose::Asker(waiter),
             (None, Some(waiter)) => Whose::Delegator(waiter),
-            (None, None) => Whose::Unknown,
-        }
+            (None, None) => return self.nobodys(about),
+        };
+        self.ended.insert(about.as_str());
+        whose
+    }
+
+    /// An end that nobody waits for, the first of its message or not.
+    fn nobodys(&mut self, id: &EnvelopeId) -> Whose<W, D> {
+        let id = id.as_str();
+        let ours = self.ours.contains(id) || self.ended.contains(id);
+        let memory = if ours { &mut self.ended } else { &mut self.unknown };
+        if memory.insert(id) { Whose::Unknown } else { Whose::Nobody }
+    }
+
+    /// Whether somebody waits for an answer to a message, or for its end.
+    pub(crate) fn awaits(&self, id: &EnvelopeId) -> bool {
+        self.asked.contains_key(id) || self.delegated.contains_key(id)
     }
 
     /// Who waits for the end of a delegation.

@@ -9,6 +9,8 @@ use crate::envelope::table::{Table, Whose};
 
 /// Messages: the even ones are delegations, the odd ones questions.
 const MESSAGES: usize = 6;
+/// And those that a peer makes up.
+const STRANGERS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -38,13 +40,14 @@ struct Model {
     sent: HashSet<usize>,
     asking: HashSet<usize>,
     delegated: HashSet<usize>,
-    ended: HashSet<usize>,
+    /// With whether it had been sent by then: nobody knows an id before that.
+    ended: HashSet<(usize, bool)>,
 }
 
 proptest! {
     #[test]
     fn everybody_is_told_once_and_what_is_theirs(
-        events in prop::collection::vec((0..MESSAGES, event()), 0..60),
+        events in prop::collection::vec((0..MESSAGES + STRANGERS, event()), 0..60),
     ) {
         let mut table = Table::<usize, usize>::default();
         let mut model = Model::default();
@@ -53,7 +56,7 @@ proptest! {
             let (delegation, answer) =
                 if number % 2 == 0 { (true, Kind::Ack) } else { (false, Kind::Response) };
             match event {
-                Event::Send if model.sent.insert(number) => {
+                Event::Send if number < MESSAGES && model.sent.insert(number) => {
                     if delegation {
                         table.delegate(id.clone(), number);
                         model.delegated.insert(number);
@@ -72,22 +75,31 @@ proptest! {
                     prop_assert_eq!(table.replied(&id, &kind), told);
                 }
                 Event::Result => {
-                    let first = model.ended.insert(number);
-                    let whose = match first {
-                        false => Whose::Nobody,
-                        true if model.delegated.remove(&number) => Whose::Delegator(number),
-                        true => Whose::Unknown,
+                    let whose = if model.delegated.remove(&number) {
+                        // Its ack is not waited for any more.
+                        model.asking.remove(&number);
+                        model.ended.insert((number, true));
+                        Whose::Delegator(number)
+                    } else if model.ended.insert((number, model.sent.contains(&number))) {
+                        Whose::Unknown
+                    } else {
+                        Whose::Nobody
                     };
                     prop_assert_eq!(table.result(&id), whose);
                 }
                 Event::Error => {
-                    let first = model.ended.insert(number);
-                    let delegated = first && model.delegated.remove(&number);
-                    let whose = match first {
-                        false => Whose::Nobody,
-                        true if model.asking.remove(&number) => Whose::Asker(number),
-                        true if delegated => Whose::Delegator(number),
-                        true => Whose::Unknown,
+                    let delegated = model.delegated.remove(&number);
+                    let asking = model.asking.remove(&number);
+                    prop_assert_eq!(table.awaits(&id), asking || delegated);
+                    let first = model.ended.insert((number, model.sent.contains(&number)));
+                    let whose = if asking {
+                        Whose::Asker(number)
+                    } else if delegated {
+                        Whose::Delegator(number)
+                    } else if first {
+                        Whose::Unknown
+                    } else {
+                        Whose::Nobody
                     };
                     prop_assert_eq!(table.error(&id), whose);
                 }
@@ -106,4 +118,22 @@ proptest! {
         prop_assert_eq!(delegated.into_iter().collect::<HashSet<_>>(), model.delegated);
         prop_assert!(table.is_empty());
     }
+}
+
+/// However many ids a peer makes up.
+#[test]
+fn noise_does_not_make_anything_end_twice() {
+    let mut table = Table::<(), u32>::default();
+    let [ended, dropped, stranger] = ["ended", "dropped", "stranger"].map(EnvelopeId::from);
+    for (number, id) in [&ended, &dropped].into_iter().enumerate() {
+        table.delegate(id.clone(), number as u32);
+        table.ask(id.clone(), Kind::Ack, ());
+    }
+    table.lets_run(&dropped);
+    assert_eq!(table.result(&ended), Whose::Delegator(0));
+    assert_eq!([&dropped, &stranger].map(|id| table.result(id)), [Whose::Unknown, Whose::Unknown]);
+    for number in 0..10_000 {
+        table.result(&EnvelopeId::from(number.to_string()));
+    }
+    assert_eq!([&ended, &dropped].map(|id| table.result(id)), [Whose::Nobody, Whose::Nobody]);
 }
