@@ -489,8 +489,17 @@ fn a_signal_ends_it_when_nobody_reads() {
             let mut line = String::new();
             std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
             let agent = line.trim().trim_start_matches("stderr: ").to_owned();
-            // Long enough to fill the pipe.
-            std::thread::sleep(Duration::from_millis(700));
+            let stdout = child.stdout.as_ref().unwrap();
+            let start = Instant::now();
+            let mut unread = (0, start);
+            // Until the pipe is full, which nobody takes from; the other agent says next to nothing.
+            while unread.1.elapsed() < Duration::from_millis(700) && start.elapsed() < Duration::from_secs(20) {
+                let now = rustix::io::ioctl_fionread(stdout).unwrap();
+                if now != unread.0 {
+                    unread = (now, Instant::now());
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
             let kill = |signal: &str, id: &str| {
                 Command::new("kill").args([&format!("-{signal}"), id]).stderr(Stdio::null()).status().unwrap()
             };
