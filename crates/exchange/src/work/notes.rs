@@ -32,19 +32,20 @@ fn rename(value: &mut Value, name: &str, action: &str) -> bool {
 }
 
 fn replaced(text: &str, name: &str, action: &str) -> Option<String> {
-    let (mut new, mut done) = (String::new(), 0);
-    for (at, _) in text.match_indices(name) {
-        let (left, right) = (&text[..at], &text[at + name.len()..]);
-        let before = left.trim_end_matches(MARKS).chars().next_back();
-        let after = right.trim_start_matches(MARKS).chars().next();
-        if before.is_none_or(char::is_whitespace) && after.is_none_or(char::is_whitespace) {
-            new.push_str(&text[done..at]);
-            new.push_str(action);
-            done = at + name.len();
-        }
+    // The name stands between each piece and the next.
+    let pieces: Vec<&str> = text.split(name).collect();
+    let (mut new, mut changed) = (String::new(), false);
+    for (number, piece) in pieces.iter().enumerate() {
+        new.push_str(piece);
+        let Some(next) = pieces.get(number + 1) else { break };
+        let (first, last) = (number == 0, number + 2 == pieces.len());
+        let before = piece.trim_end_matches(MARKS).chars().next_back();
+        let after = next.trim_start_matches(MARKS).chars().next();
+        let alone = before.map_or(first, char::is_whitespace) && after.map_or(last, char::is_whitespace);
+        new.push_str(if alone { action } else { name });
+        changed |= alone;
     }
-    new.push_str(&text[done..]);
-    (done > 0).then_some(new)
+    changed.then_some(new)
 }
 
 /// What may stand between a word and the space beside it. In the middle of `val/notes.md` or `val.md` it
