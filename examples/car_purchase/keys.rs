@@ -40,8 +40,9 @@ pub(crate) fn inherited(pair: Pair) -> Result<Arc<Keys>> {
 
 fn keys(pair: Pair, secrets: Secrets) -> Result<Arc<Keys>, KeyFault> {
     let keys = Keys::new();
-    for (owner, secret) in pair.into_iter().zip(secrets) {
-        keys.insert(Key::new(format!("{owner}#1"), owner, secret)?)?;
+    let [starter, started] = pair;
+    for (owner, peer, secret) in [(starter, started, secrets[0]), (started, starter, secrets[1])] {
+        keys.insert(Key::new(format!("{owner} to {peer}"), owner, secret)?.with(peer)?)?;
     }
     Ok(Arc::new(keys))
 }

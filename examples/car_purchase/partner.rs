@@ -29,7 +29,6 @@ impl Partner {
         let (keys, secrets) = keys::new(pair)?;
         let command = Command::new(program).arg(role).cwd(folder).env(keys::VARIABLE, secrets);
 
-        // Every pair of agents has keys of its own, so every connection has dialogues of its own.
         let dialogues = Dialogues::new(pair[0])?.keys(keys).parameters(tasks::parameters());
         let recorder = Recorder::builder().replace(recording(folder, role))?;
         let connection = Client::new(())

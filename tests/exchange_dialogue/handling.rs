@@ -13,7 +13,7 @@ use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, Message, Mes
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::speakers::{BUYER, DETAILS, Idle, Listener, SELLER, connected, keys, members, signing};
+use super::speakers::{BUYER, DETAILS, Idle, Listener, SELLER, began, connected, keys, members, signing};
 use crate::support::{Played, Wire, in_time};
 
 /// Fails as it is told.
@@ -367,7 +367,7 @@ async fn played(seller: Dialogues) -> (Played, String) {
 async fn say(buyer: &mut Played, session: &str, step: u64, kind: &str, parent: Option<&str>) -> Value {
     let message = json!({
         "message_id": format!("m{step}"), "session_id": "d", "parent_message_id": parent,
-        "sender_id": BUYER, "recipient_id": SELLER, "timestamp": "2026-03-01T12:00:00Z",
+        "sender_id": BUYER, "recipient_id": SELLER, "timestamp": began(),
         "interaction_step": step, "message_type": kind,
         "content": { "natural_language": step.to_string() },
     });
@@ -511,11 +511,10 @@ async fn a_retry_is_known_after_its_dialogue_was_forgotten() {
         limits.dialogues = 1;
         let (mut buyer, session) =
             played(Dialogues::new(SELLER).unwrap().handler(Listener::default()).limits(limits)).await;
-        let sent = jiff::Timestamp::now().to_string();
         let mut send = async |id: &str, dialogue: &str, step: u64, kind: &str| {
             let message = json!({
                 "message_id": id, "session_id": dialogue, "sender_id": BUYER, "recipient_id": SELLER,
-                "timestamp": sent, "interaction_step": step, "message_type": kind, "content": {},
+                "timestamp": began(), "interaction_step": step, "message_type": kind, "content": {},
             });
             let params = json!({ "sessionId": session, "message": message });
             buyer.asked("_session/dialogue", params).await["result"]["receipt"]["duplicate"].clone()

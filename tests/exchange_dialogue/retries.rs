@@ -9,7 +9,7 @@ use duologue_schema::dialogue::{DialogueErrorCode as Code, MessageType};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::speakers::{BUYER, SELLER};
+use super::speakers::{BUYER, SELLER, began};
 use crate::support::{Played, Wire, played::client_of};
 
 /// A buyer whose seller the test plays.
@@ -31,7 +31,7 @@ async fn refuse(seller: &mut Played, code: &str) -> Value {
     let failed = &request["params"]["message"];
     let error = json!({
         "message_id": "e", "session_id": failed["session_id"], "sender_id": SELLER, "recipient_id": BUYER,
-        "timestamp": "2026-03-01T12:00:00Z", "interaction_step": 1, "message_type": "error",
+        "timestamp": began(), "interaction_step": 1, "message_type": "error",
         "content": { "error_code": code, "error_message": "no", "details": {} },
     });
     seller.answer(&request, json!({ "error": error })).await;
@@ -111,7 +111,7 @@ async fn an_answer_does_for_a_receipt() {
         let asked = seller.expect("_session/dialogue").await["params"]["message"].clone();
         let answer = json!({
             "message_id": "a", "session_id": asked["session_id"], "parent_message_id": asked["message_id"],
-            "sender_id": SELLER, "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z",
+            "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
             "interaction_step": 2, "message_type": "response", "content": {},
         });
         seller.asked("_session/dialogue", json!({ "sessionId": "s", "message": answer })).await;
@@ -210,7 +210,7 @@ async fn what_is_dropped_half_way_is_seen_through() {
     // What follows it follows at once, and is no gap.
     let told = json!({
         "message_id": "told", "session_id": asked["message"]["session_id"], "sender_id": SELLER,
-        "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z", "interaction_step": 2,
+        "recipient_id": BUYER, "timestamp": began(), "interaction_step": 2,
         "message_type": "inform", "content": {},
     });
     seller.ask("_session/dialogue", json!({ "sessionId": "s", "message": told })).await;

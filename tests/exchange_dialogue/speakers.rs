@@ -1,6 +1,6 @@
 //! Those who speak in these tests.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use duologue_agent::exchange::dialogue::{
     COUNTER_OFFER, Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, has_counter_offer,
@@ -14,6 +14,12 @@ use serde_json::json;
 pub(super) const BUYER: &str = "agent://cars.example/buyer";
 pub(super) const SELLER: &str = "agent://cars.example/seller";
 pub(super) const DETAILS: &str = "agent://cars.example/details";
+
+/// When these tests began, as messages have it: what is sent again is the same.
+pub(super) fn began() -> &'static str {
+    static BEGAN: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
+    &BEGAN
+}
 
 /// A key for each of them.
 pub(super) fn keys() -> Arc<Keys> {

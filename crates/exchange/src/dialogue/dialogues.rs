@@ -24,9 +24,8 @@ use super::verify::Verifier;
 /// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
 ///
 /// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
-/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. One that has a
-/// key of its own for each partner, as agents of different owners do, makes one for each partner instead. A
-/// dialogue stays on the connection it was opened on; nobody can speak in it from another one, and it ends with it.
+/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. Which of its keys
+/// is for whom is said with [`Key::with`](super::Key::with). A dialogue stays on the connection it was opened on; nobody can speak in it from another one, and it ends with it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,9 +34,11 @@ use super::verify::Verifier;
 ///
 /// let keys = Arc::new(Keys::new());
 /// # let secret = [7; 32];
-/// keys.insert(Key::new("seller-1", "agent://cars.example/seller", secret)?)?;
+/// let (seller, buyer) = ("agent://cars.example/seller", "agent://cars.example/buyer");
+/// keys.insert(Key::new("seller-1", seller, secret)?.with(buyer)?)?;
+/// keys.insert(Key::new("buyer-1", buyer, secret)?.with(seller)?)?;
 /// let dialogues = Arc::new(
-///     Dialogues::new("agent://cars.example/seller")?
+///     Dialogues::new(seller)?
 ///         .keys(keys)
 ///         .allow(AllowList::new().rule(Allow::anyone().task("getCarDetails").task("negotiatePrice"))),
 /// );
@@ -97,7 +98,9 @@ impl Dialogues {
         self
     }
 
-    /// Refuses what was sent at this time or earlier, since nobody remembers whether it was taken before.
+    /// Refuses what was sent at this time or earlier, since nobody here remembers whether it was taken before. By
+    /// default that is a minute, as much as clocks may differ, before this was made. A later time lets in nothing that
+    /// an earlier process has taken; an earlier one lets in what waited for us.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.verifier = self.verifier.since(time);
         self

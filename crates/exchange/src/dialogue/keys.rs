@@ -11,22 +11,23 @@ use zeroize::Zeroizing;
 /// Shortest secret, in bytes: what HMAC-SHA-256 makes of a longer one.
 pub const SECRET_BYTES: usize = 32;
 
-/// A secret that one agent signs with. The agents it talks to have it too.
+/// A secret that one agent signs with. The agent it talks to has it too.
 ///
-/// Give every pair of agents keys of its own, one for each direction: whoever holds a key can sign with it.
-/// The secret is wiped from memory when the last copy of the key is dropped, and no output shows it.
+/// Give every pair of agents keys of its own, one for each direction, and say so with [`with`](Self::with): whoever
+/// holds a key can sign with it, so of a key that several have nobody knows who used it. The secret is wiped from memory when the last copy of the key is dropped, and no output shows it.
 ///
 /// ```
 /// use duologue_exchange::dialogue::Key;
 ///
 /// # let secret = vec![7; 32];
-/// let key = Key::new("buyer-2026", "agent://buyer.example", secret)?;
+/// let key = Key::new("buyer-2026", "agent://buyer.example", secret)?.with("agent://cars.example/seller")?;
 /// assert_eq!(format!("{key:?}"), r#"Key { id: "buyer-2026", owner: "agent://buyer.example", .. }"#);
 /// # Ok::<(), duologue_exchange::dialogue::KeyFault>(())
 /// ```
 pub struct Key {
     id: Arc<str>,
     owner: AgentUri,
+    peer: Option<AgentUri>,
     algorithm: Algorithm,
     not_before: Option<SystemTime>,
     not_after: Option<SystemTime>,
@@ -52,7 +53,7 @@ impl Algorithm {
 }
 
 impl Key {
-    /// A key with which `owner` signs, valid at any time.
+    /// A key with which `owner` signs, valid for any recipient and at any time.
     ///
     /// # Errors
     ///
@@ -73,7 +74,20 @@ impl Key {
             return Err(KeyFault::Short);
         }
         owner.check().map_err(KeyFault::Owner)?;
-        Ok(Key { id, owner, algorithm: Algorithm::Hs256, not_before: None, not_after: None, secret })
+        let algorithm = Algorithm::Hs256;
+        Ok(Key { id, owner, peer: None, algorithm, not_before: None, not_after: None, secret })
+    }
+
+    /// Only for messages to `peer`. Without this it signs messages to anybody.
+    ///
+    /// # Errors
+    ///
+    /// When `peer` is no URI.
+    pub fn with(mut self, peer: impl Into<AgentUri>) -> Result<Self, KeyFault> {
+        let peer = peer.into();
+        peer.check().map_err(KeyFault::Peer)?;
+        self.peer = Some(peer);
+        Ok(self)
     }
 
     /// From when on it is valid.
@@ -101,6 +115,12 @@ impl Key {
     #[must_use]
     pub fn owner(&self) -> &AgentUri {
         &self.owner
+    }
+
+    /// Whether it signs messages to `recipient`.
+    #[must_use]
+    pub fn is_for(&self, recipient: &AgentUri) -> bool {
+        self.peer.as_ref().is_none_or(|peer| peer == recipient)
     }
 
     /// How it signs.
@@ -141,6 +161,9 @@ pub enum KeyFault {
     /// Its owner is no URI.
     #[error("the owner of a key {0}")]
     Owner(#[source] AgentUriFault),
+    /// Whom it is for is no URI.
+    #[error("the peer of a key {0}")]
+    Peer(#[source] AgentUriFault),
     /// There was a key with that id before. An id is used once, also after the key was revoked.
     #[error("there is or was a key with that id; give every key its own")]
     Taken,
@@ -153,8 +176,8 @@ pub trait KeyStore: Send + Sync + 'static {
     /// The key with this id; `None` if there is none, or it was revoked.
     fn key(&self, id: &str) -> Option<Arc<Key>>;
 
-    /// The key that `owner` signs with `now`.
-    fn signing_key(&self, owner: &AgentUri, now: SystemTime) -> Option<Arc<Key>>;
+    /// The key that `owner` signs messages to `recipient` with `now`.
+    fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>>;
 
     /// Whether `owner` has or had a key. Then an unsigned message is not believed to be from it, even where
     /// unsigned messages are taken.
@@ -163,8 +186,9 @@ pub trait KeyStore: Send + Sync + 'static {
 
 /// Keys in memory.
 ///
-/// An owner may have several: give the new one to everybody with a `not_before` that leaves them time, and
-/// it is signed with from then on, while what the old one signed is still taken.
+/// An owner may have several, one for each agent it talks to and more when they are replaced: hand out the new one
+/// with a `not_before` that leaves time, and it is signed with from then on, while what the old one signed is still
+/// taken.
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -173,7 +197,8 @@ pub trait KeyStore: Send + Sync + 'static {
 /// let keys = Keys::new();
 /// keys.insert(Key::new("k1", "agent://buyer.example", [7; 32])?)?;
 /// keys.insert(Key::new("k2", "agent://buyer.example", [8; 32])?.not_before(SystemTime::UNIX_EPOCH))?;
-/// let newest = || keys.signing_key(&"agent://buyer.example".into(), SystemTime::now());
+/// let (buyer, seller) = ("agent://buyer.example".into(), "agent://seller.example".into());
+/// let newest = || keys.signing_key(&buyer, &seller, SystemTime::now());
 /// assert_eq!(newest().unwrap().id(), "k2");
 ///
 /// keys.revoke("k2");
@@ -233,14 +258,15 @@ impl KeyStore for Keys {
         self.read(|keys| keys.get(id)?.key.clone())
     }
 
-    /// Of those that are valid, the one whose `not_before` is the latest; of equals, the one added last.
-    fn signing_key(&self, owner: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
+    /// Of those that are valid, one that is for this recipient before one that is for anybody, then the one whose
+    /// `not_before` is the latest, then the one added last.
+    fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
         self.read(|keys| {
             keys.values()
                 .filter(|slot| slot.owner == *owner)
                 .filter_map(|slot| slot.key.as_ref().map(|key| (key, slot.order)))
-                .filter(|(key, _)| key.is_valid(now, Duration::ZERO))
-                .max_by_key(|(key, order)| (key.not_before, *order))
+                .filter(|(key, _)| key.is_for(recipient) && key.is_valid(now, Duration::ZERO))
+                .max_by_key(|(key, order)| (key.peer.is_some(), key.not_before, *order))
                 .map(|(key, _)| key.clone())
         })
     }
@@ -291,7 +317,8 @@ mod tests {
         keys.insert(key("old").not_after(start + DAY)).unwrap();
         keys.insert(key("new").not_before(start)).unwrap();
         keys.insert(Key::new("other", "agent://b", [1; 32]).unwrap()).unwrap();
-        let signs = |now| keys.signing_key(&"agent://a".into(), now).map(|key| key.id().to_owned());
+        let (owner, peer) = ("agent://a".into(), "agent://p".into());
+        let signs = |now| keys.signing_key(&owner, &peer, now).map(|key| key.id().to_owned());
         assert_eq!(signs(start - DAY).as_deref(), Some("old"));
         assert_eq!(signs(start).as_deref(), Some("new"));
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("late"));
@@ -302,6 +329,22 @@ mod tests {
         assert!(keys.revoke("new") && keys.revoke("old"));
         assert_eq!(signs(start), None);
         assert!(keys.knows(&"agent://a".into()) && !keys.knows(&"agent://c".into()));
+    }
+
+    #[test]
+    fn a_key_is_for_one_pair() {
+        let keys = Keys::new();
+        keys.insert(key("b").with("agent://b").unwrap()).unwrap();
+        keys.insert(key("c").with("agent://c").unwrap()).unwrap();
+        let signs = |peer: &str| {
+            keys.signing_key(&"agent://a".into(), &peer.into(), SystemTime::UNIX_EPOCH)
+                .map(|key| key.id().to_owned())
+        };
+        assert_eq!((signs("agent://b").as_deref(), signs("agent://c").as_deref()), (Some("b"), Some("c")));
+        assert_eq!(signs("agent://d"), None);
+        keys.insert(key("anybody").not_before(SystemTime::UNIX_EPOCH)).unwrap();
+        assert_eq!((signs("agent://b").as_deref(), signs("agent://d").as_deref()), (Some("b"), Some("anybody")));
+        assert_eq!(key("k").with("b").unwrap_err(), KeyFault::Peer(AgentUriFault::Scheme));
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub(crate) enum Refusal {
     /// The key is another agent's.
     #[error("the key {0:?} is not the sender's")]
     Owner(String),
+    /// The key is for messages to another agent.
+    #[error("the key {0:?} is for messages to another agent")]
+    Peer(String),
     /// Its signature names another algorithm than its key has.
     #[error("its signature is not of the kind the key {0:?} makes")]
     Algorithm(String),
@@ -54,6 +57,9 @@ pub(crate) enum Refusal {
     /// It is for another agent.
     #[error("it is for another agent")]
     Recipient,
+    /// Its sender has our own name.
+    #[error("it is in our own name")]
+    Ourselves,
     /// Its `timestamp` is none.
     #[error("timestamp must be ISO 8601 with an offset from UTC, such as 2026-03-01T12:00:00Z")]
     Timestamp,
@@ -92,9 +98,11 @@ impl Refusal {
             | Self::SignatureForm
             | Self::UnknownKey(_)
             | Self::Owner(_)
+            | Self::Peer(_)
             | Self::Algorithm(_)
             | Self::KeyTime(_)
             | Self::Forged(_)
+            | Self::Ourselves
             | Self::NotAllowed => DialogueErrorCode::Unauthorized,
             Self::Recipient => DialogueErrorCode::NotFound,
             Self::Expired | Self::TooOld => DialogueErrorCode::Expired,
@@ -108,6 +116,7 @@ impl Refusal {
         let text = match self {
             Self::UnknownKey(_)
             | Self::Owner(_)
+            | Self::Peer(_)
             | Self::Algorithm(_)
             | Self::KeyTime(_)
             | Self::Forged(_)

@@ -39,11 +39,14 @@ const SIGNATURE_BYTES: usize = 2048;
 ///
 /// # Errors
 ///
-/// When the key is not the sender's, or the message holds what nobody may sign: a duplicate key, an integer
+/// When the key is not the sender's or not for the recipient, or the message holds what nobody may sign: a duplicate key, an integer
 /// beyond 2^53.
 pub fn sign(message: &Message, key: &Key) -> Result<Json, SignFault> {
     if message.sender_id != *key.owner() {
         return Err(SignFault::Owner);
+    }
+    if !key.is_for(&message.recipient_id) {
+        return Err(SignFault::Peer);
     }
     let (mut message, canonical) = stripped(message)?;
     message.signature = Some(signature(&canonical, key));
@@ -74,8 +77,11 @@ pub enum SignFault {
     /// The key belongs to another agent.
     #[error("the key is not the sender's; sign with a key whose owner is the sender_id")]
     Owner,
-    /// The sender has no key that is valid now.
-    #[error("the sender has no key that is valid now")]
+    /// The key is for messages to another agent.
+    #[error("the key is for messages to another agent than the recipient_id")]
+    Peer,
+    /// The sender has no key for this recipient that is valid now.
+    #[error("the sender has no key for this recipient that is valid now")]
     NoKey,
     /// The message has no form that can be signed.
     #[error("the message cannot be signed: {0}")]

@@ -35,7 +35,7 @@ fn seller() -> Verifier {
     let keys = Keys::new();
     let secret: Vec<u8> = (0..32).collect();
     keys.insert(Key::new("buyer-1", "agent://buyer.example", secret).unwrap()).unwrap();
-    Verifier::new("agent://seller.example/sales").keys(Arc::new(keys))
+    Verifier::new("agent://seller.example/sales").since(SystemTime::UNIX_EPOCH).keys(Arc::new(keys))
 }
 
 fn now() -> SystemTime {
@@ -215,7 +215,7 @@ fn a_field_nobody_knows_is_signed_too() {
     later["mood"] = json!({ "of": "the buyer" });
     later["metadata"]["hops"] = json!([1]);
     later["content"]["belief_updates"][0]["since"] = json!("today");
-    let verifier = || Verifier::new("agent://seller.example/sales").keys(keys.clone());
+    let verifier = || Verifier::new("agent://seller.example/sales").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
     let signed = verifier().sign(&serde_json::from_value(later).unwrap(), now()).unwrap();
     let text = signed.get().to_owned();
     assert!(verifier().verify(&signed, 0, now()).is_ok());

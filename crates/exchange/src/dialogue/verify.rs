@@ -67,13 +67,16 @@ const MEMORY: usize = 4096;
 impl Verifier {
     /// A verifier for messages to `own`, without keys: it takes unsigned messages, from anybody, and no
     /// signed ones.
+    ///
+    /// What was sent before now is refused: an earlier process may have taken it. A clock may be wrong by a little.
     pub(crate) fn new(own: impl Into<AgentUri>) -> Self {
+        let start = Timestamp::now().saturating_sub(signed(SKEW)).unwrap_or(Timestamp::MIN);
         Verifier {
             own: own.into(),
             keys: None,
             takes_unsigned: false,
             allow: AllowList::everyone(),
-            seen: Mutex::new(Seen::new(MEMORY, signed(SKEW), Timestamp::MIN)),
+            seen: Mutex::new(Seen::new(MEMORY, signed(SKEW), start)),
         }
     }
 
@@ -128,6 +131,9 @@ impl Verifier {
         if message.recipient_id != self.own {
             return Err(Refusal::Recipient);
         }
+        if message.sender_id == self.own {
+            return Err(Refusal::Ourselves);
+        }
         let (sent, expires, now) = self.check_clock(&message, now)?;
         if !self.allow.allows(&message) {
             return Err(Refusal::NotAllowed);
@@ -166,10 +172,10 @@ impl Verifier {
         lock(&self.seen).leave(line);
     }
 
-    /// Signs a message with the newest key of its sender. Where there are no keys, it is left unsigned.
+    /// Signs a message with the newest key its sender has for its recipient. Where there are no keys, it is left unsigned.
     pub(crate) fn sign(&self, message: &Message, now: SystemTime) -> Result<Json, SignFault> {
         let Some(keys) = &self.keys else { return unsigned(message) };
-        match keys.signing_key(&message.sender_id, now) {
+        match keys.signing_key(&message.sender_id, &message.recipient_id, now) {
             Some(key) => sign(message, &key),
             None if self.takes_unsigned && !keys.knows(&message.sender_id) => unsigned(message),
             None => Err(SignFault::NoKey),
@@ -191,6 +197,9 @@ impl Verifier {
         let key = keys.key(&claimed.kid).ok_or_else(|| Refusal::UnknownKey(kid()))?;
         if sender != Some(key.owner().as_str()) {
             return Err(Refusal::Owner(kid()));
+        }
+        if !key.is_for(&self.own) {
+            return Err(Refusal::Peer(kid()));
         }
         if !claimed.fits(&key) {
             return Err(Refusal::Algorithm(kid()));

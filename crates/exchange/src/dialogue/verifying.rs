@@ -36,7 +36,7 @@ fn keys(all: impl IntoIterator<Item = Key>) -> Arc<Keys> {
 }
 
 fn seller(keys: &Arc<Keys>) -> Verifier {
-    Verifier::new(SELLER).keys(keys.clone())
+    Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH).keys(keys.clone())
 }
 
 fn message(id: &str) -> Message {
@@ -108,7 +108,7 @@ fn a_message_signed_again_after_rotation_is_the_same() {
     let keys = keys([key("k1"), Key::new("k2", BUYER, [8; 32]).unwrap()]);
     let seller = seller(&keys);
     taken(seller.verify(&signed(&message("m1")), 0, start()));
-    let again = Verifier::new(BUYER).keys(keys).sign(&message("m1"), start()).unwrap();
+    let again = Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys).sign(&message("m1"), start()).unwrap();
     assert_ne!(again.get(), signed(&message("m1")).get());
     assert!(matches!(seller.verify(&again, 0, start()), Ok(Verdict::Duplicate(_))));
 }
@@ -131,7 +131,7 @@ fn an_unsigned_message_is_refused_where_there_are_keys() {
 
 #[test]
 fn without_keys_nothing_signed_is_believed() {
-    let seller = Verifier::new(SELLER);
+    let seller = Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH);
     assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(Refusal::NoKeys));
     let unsigned = seller.sign(&message("m1"), start()).unwrap();
     taken(seller.verify(&unsigned, 0, start()));
@@ -178,9 +178,9 @@ fn nobody_speaks_for_another() {
     let keys = keys([key("k1")]);
     assert_eq!(seller(&keys).verify(&forged, 0, start()), Err(Refusal::Owner("k1".into())));
     // Nor is what one said to another passed on as said to us, nor said back to its sender.
-    let elsewhere = Verifier::new("agent://else.example").keys(keys.clone());
+    let elsewhere = Verifier::new("agent://else.example").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
     assert_eq!(elsewhere.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
-    let buyer = Verifier::new(BUYER).keys(keys);
+    let buyer = Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
     assert_eq!(buyer.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
 }
 
@@ -343,9 +343,53 @@ fn a_memory_without_room_refuses_the_old() {
     }
     assert_eq!(at("m1", 1), Err(Refusal::TooOld));
     assert!(matches!(at("m3", 3), Ok(Verdict::Duplicate(_))));
-    // A verifier that begins anew can be told what it does not remember.
-    let restarted = Verifier::new(SELLER).keys(keys).since(start());
-    assert_eq!(restarted.verify(&signed(&message("m1")), 0, start() + SECOND), Err(Refusal::TooOld));
+}
+
+#[test]
+fn what_an_earlier_process_may_have_taken_is_refused() {
+    let keys = keys([key("k1")]);
+    let restarted = Verifier::new(SELLER).keys(keys.clone());
+    let year = SystemTime::now() + 365 * 86_400 * SECOND;
+    let at = |id: &str, ago| {
+        let mut message = message(id);
+        message.timestamp = (jiff::Timestamp::now() - jiff::SignedDuration::from_secs(ago)).to_string();
+        signed(&message)
+    };
+    assert_eq!(restarted.verify(&at("old", 120), 0, year), Err(Refusal::TooOld));
+    // Clocks may differ a little.
+    taken(restarted.verify(&at("recent", 30), 0, SystemTime::now()));
+    let told = Verifier::new(SELLER).keys(keys).since(start());
+    assert_eq!(told.verify(&signed(&message("m1")), 0, start() + SECOND), Err(Refusal::TooOld));
+}
+
+#[test]
+fn nobody_speaks_in_our_own_name() {
+    let own = Key::new("own", SELLER, SECRET).unwrap();
+    let mut ours = message("m1");
+    ours.sender_id = SELLER.into();
+    let json = sign(&ours, &own).unwrap();
+    assert_eq!(seller(&keys([own])).verify(&json, 0, start()), Err(Refusal::Ourselves));
+}
+
+#[test]
+fn what_is_signed_for_another_is_not_for_us() {
+    // The seller has a key for each agent it talks to, and each of them has that one.
+    let pair = |id, owner, peer, secret: u8| Key::new(id, owner, [secret; 32]).unwrap().with(peer).unwrap();
+    let (to_buyer, other) = (pair("b", SELLER, BUYER, 1), "agent://other.example");
+    assert_eq!(sign(&message("m1"), &pair("b", BUYER, other, 2)), Err(SignFault::Peer));
+    let mut answer = message("m1");
+    (answer.sender_id, answer.recipient_id) = (SELLER.into(), BUYER.into());
+    let sellers = keys([pair("o", SELLER, other, 3), pair("b", SELLER, BUYER, 1), pair("p", SELLER, other, 4)]);
+    let json = seller(&sellers).sign(&answer, start()).unwrap();
+    let buyer = |keys| Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
+    let verified = taken(buyer(keys([to_buyer])).verify(&json, 0, start()));
+    assert_eq!(verified.heard.key_id.as_deref(), Some("b"));
+    // With the key it has of the seller, the buyer makes up nothing that the other believes.
+    let header = json!({ "alg": "HS256", "kid": "b", "typ": "dialogue" });
+    answer.recipient_id = other.into();
+    let forged = forge(&value(&answer), &header, &[1; 32]);
+    let others = Verifier::new(other).since(SystemTime::UNIX_EPOCH).keys(sellers);
+    assert_eq!(others.verify(&forged, 0, start()), Err(Refusal::Peer("b".into())));
 }
 
 #[test]
