@@ -3,6 +3,7 @@
 mod exchange_dialogue {
     mod cancels;
     mod handling;
+    mod limits;
     mod negotiation;
     mod processes;
     mod retries;

@@ -360,7 +360,7 @@ async fn an_answer_that_nobody_waits_for_any_more_is_not_lost() {
 }
 
 /// A seller whose buyer the test plays.
-async fn played(seller: Dialogues) -> (Played, String) {
+pub(super) async fn played(seller: Dialogues) -> (Played, String) {
     another(&Arc::new(seller)).await
 }
 
@@ -470,7 +470,7 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
 async fn another(seller: &Arc<Dialogues>) -> (Played, String) {
     let (transport, mut buyer) = Wire::Memory.played();
     tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller.clone())).serve(transport));
-    buyer.initialize(json!({})).await;
+    buyer.initialize(json!({ "_meta": { "duologue": { "dialogue": {} } } })).await;
     let session = buyer.new_session().await;
     (buyer, session)
 }

@@ -13,7 +13,7 @@ use super::speakers::{BUYER, SELLER, began};
 use crate::support::{Played, Wire, played::client_of};
 
 /// A buyer whose seller the test plays.
-async fn buyer(dialogues: Dialogues) -> (Connection, Played, Session) {
+pub(super) async fn buyer(dialogues: Dialogues) -> (Connection, Played, Session) {
     let client = Client::new(()).exchange(Exchange::new().dialogue(dialogues));
     let can = json!({ "_meta": { "duologue": { "dialogue": {} } } });
     let (connection, mut seller) = client_of(Wire::Memory, client, can).await;
@@ -39,7 +39,7 @@ async fn refuse(seller: &mut Played, code: &str) -> Value {
 }
 
 /// Takes a message.
-async fn take(seller: &mut Played) -> Value {
+pub(super) async fn take(seller: &mut Played) -> Value {
     let request = seller.expect("_session/dialogue").await;
     let message = &request["params"]["message"];
     let receipt = json!({ "message_id": message["message_id"], "session_id": message["session_id"] });

@@ -12,7 +12,7 @@ pub struct DialogueLimits {
     /// default.
     pub patience: Duration,
     /// How many messages wait for the handler of one dialogue. More are refused with `OVERLOADED`, which
-    /// their sender retries. 64 by default.
+    /// their sender retries; an answer that somebody waits for is taken all the same. 64 by default.
     pub inbox: usize,
     /// How many bytes of messages wait, for the handlers or for those before them, in all dialogues of one
     /// connection. More are refused in the same way, but for the first of a dialogue. 16 MiB by default.

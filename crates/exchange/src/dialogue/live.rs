@@ -148,13 +148,15 @@ impl Live {
         if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
+        let awaited = inner.awaits(&heard);
         let (waiting, most) = (&self.peer.link.line.waiting, self.dialogues.limits.waiting_bytes);
-        if inner.counted > 0 && waiting.load(Relaxed).saturating_add(heard.raw.get().len()) > most {
+        let bytes = heard.raw.get().len();
+        if !awaited && inner.counted > 0 && waiting.load(Relaxed).saturating_add(bytes) > most {
             let text = "too much waits to be handled; try again later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
         let parent = heard.parent_message_id.clone();
-        let (arrival, events) = inner.track.arrive(heard, self.dialogues.now());
+        let (arrival, events) = inner.track.arrive(heard, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
             receipt(&arrival);
             if let Some((_, answered)) = inner.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
@@ -374,13 +376,16 @@ fn answer(heard: &Arc<Heard>) -> Answer {
 }
 
 impl Inner {
+    /// Whether somebody waits for this message.
+    fn awaits(&self, message: &Message) -> bool {
+        let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
+        let kind = &message.message_type;
+        asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
+    }
+
     /// Who waits for this message.
-    fn waiter(&mut self, heard: &Heard) -> Option<oneshot::Sender<Answer>> {
-        let parent = heard.parent_message_id.as_ref()?;
-        let (asked, _) = self.waiters.get(parent)?;
-        if heard.message_type != MessageType::Error && !settles(asked, &heard.message_type) {
-            return None;
-        }
+    fn waiter(&mut self, message: &Message) -> Option<oneshot::Sender<Answer>> {
+        let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
         self.waiters.remove(parent).map(|(_, waiter)| waiter)
     }
 }

@@ -61,7 +61,7 @@ fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
     let mut track = track(limits(64, 64));
     let mut arrive = |step: u64, at| {
         let (arrival, events) =
-            track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(at));
+            track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(at));
         (arrival, delivered(&events))
     };
     assert_eq!(arrive(1, 0), (Arrival::Delivered, vec![(1, false)]));
@@ -74,7 +74,7 @@ fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
     assert_eq!(delivered(&track.tick(ms(5099))), []);
     assert_eq!(delivered(&track.tick(ms(5100))), [(7, true)]);
     assert_eq!(track.deadline(), None);
-    let late = track.arrive(heard(message(THEM, "5", 5, M::Inform)), ms(5200)).0;
+    let late = track.arrive(heard(message(THEM, "5", 5, M::Inform)), false, ms(5200)).0;
     assert_eq!(refusal(&late), Some(Code::Conflict));
 }
 
@@ -82,10 +82,10 @@ fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
 fn a_full_window_does_not_wait() {
     let mut track = track(limits(3, 64));
     for step in [9, 7, 8] {
-        let arrival = track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(0)).0;
+        let arrival = track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0)).0;
         assert_eq!(arrival, Arrival::Held);
     }
-    let (arrival, events) = track.arrive(heard(message(THEM, "12", 12, M::Inform)), ms(0));
+    let (arrival, events) = track.arrive(heard(message(THEM, "12", 12, M::Inform)), false, ms(0));
     assert_eq!(arrival, Arrival::Held);
     assert_eq!(delivered(&events), [(7, true), (8, false), (9, false)]);
 }
@@ -94,7 +94,7 @@ fn a_full_window_does_not_wait() {
 fn a_step_belongs_to_one_message_of_a_speaker() {
     let mut track = track(limits(64, 64));
     let mut arrive =
-        |id: &str, step| refusal(&track.arrive(heard(message(THEM, id, step, M::Inform)), ms(0)).0);
+        |id: &str, step| refusal(&track.arrive(heard(message(THEM, id, step, M::Inform)), false, ms(0)).0);
     assert_eq!(arrive("a", 1), None);
     assert_eq!(arrive("b", 1), Some(Code::Conflict));
     assert_eq!(arrive("c", 3), None);
@@ -103,7 +103,7 @@ fn a_step_belongs_to_one_message_of_a_speaker() {
     assert_eq!(arrive("e", u64::MAX), None);
     assert_eq!(delivered(&track.tick(ms(10_000))), [(3, true), (u64::MAX, true)]);
     assert_eq!(
-        refusal(&track.arrive(heard(message(THEM, "f", u64::MAX, M::Inform)), ms(0)).0),
+        refusal(&track.arrive(heard(message(THEM, "f", u64::MAX, M::Inform)), false, ms(0)).0),
         Some(Code::Conflict)
     );
 }
@@ -113,10 +113,10 @@ fn two_speakers_may_claim_a_step() {
     let mut track = track(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Inform));
     track.say(&ours, &Json::new(&*ours).unwrap());
-    assert_eq!(track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), ms(0)).0, Arrival::Delivered);
+    assert_eq!(track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0, Arrival::Delivered);
     assert_eq!(track.next_step(), 2);
     // They count ours before we know that they have it: what follows waits, unless it answers ours.
-    assert_eq!(track.arrive(heard(message(THEM, "next", 3, M::Inform)), ms(0)).0, Arrival::Held);
+    assert_eq!(track.arrive(heard(message(THEM, "next", 3, M::Inform)), false, ms(0)).0, Arrival::Held);
     let ours = Arc::new(message(US, "more", 2, M::Inform));
     track.say(&ours, &Json::new(&*ours).unwrap());
     assert_eq!(delivered(&track.receipted(&ours, ms(1))), [(3, false)]);
@@ -128,14 +128,37 @@ fn an_answer_shows_that_its_question_has_arrived() {
     let ours = Arc::new(message(US, "ours", 1, M::Request));
     track.say(&ours, &Json::new(&*ours).unwrap());
     let answer = message(THEM, "answer", 2, M::Response).parent_message_id("ours");
-    assert_eq!(track.arrive(heard(answer), ms(0)).0, Arrival::Delivered);
+    assert_eq!(track.arrive(heard(answer), false, ms(0)).0, Arrival::Delivered);
+}
+
+#[test]
+fn what_is_awaited_needs_no_room() {
+    let mut track = track(limits(64, 1));
+    let inform = |step: u64| heard(message(THEM, &step.to_string(), step, M::Inform));
+    let answer = |step: u64| {
+        heard(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"))
+    };
+    let ours = Arc::new(message(US, "ours", 1, M::Request));
+    track.say(&ours, &Json::new(&*ours).unwrap());
+    track.receipted(&ours, ms(0));
+    assert_eq!(track.arrive(inform(2), false, ms(0)).0, Arrival::Delivered);
+    assert_eq!(refusal(&track.arrive(inform(3), false, ms(0)).0), Some(Code::Overloaded));
+    assert_eq!(track.arrive(answer(3), true, ms(0)).0, Arrival::Delivered);
+    // Nor does what is before it.
+    assert_eq!(track.arrive(inform(5), false, ms(0)).0, Arrival::Held);
+    assert_eq!(track.arrive(inform(7), false, ms(0)).0, Arrival::Held);
+    assert_eq!(track.deadline(), None);
+    assert_eq!(track.arrive(answer(6), true, ms(0)).0, Arrival::Held);
+    assert_eq!(track.deadline(), Some(ms(5000)));
+    assert_eq!(delivered(&track.tick(ms(5000))), [(5, true), (6, false)]);
+    assert_eq!(track.deadline(), None);
 }
 
 #[test]
 fn a_refused_message_leaves_its_step_free() {
     let mut track = track(limits(64, 64));
     let arrive =
-        |track: &mut Track, id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), ms(0)).0;
+        |track: &mut Track, id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), false, ms(0)).0;
     assert_eq!(arrive(&mut track, "a", 1, M::Inform), Arrival::Delivered);
     assert_eq!(refusal(&arrive(&mut track, "b", 2, M::Accept)), Some(Code::InvalidParameter));
     // Its sender may take the step again, or count on.
@@ -151,7 +174,7 @@ fn a_refused_message_leaves_its_step_free() {
 #[test]
 fn what_was_held_and_does_not_fit_is_refused_later() {
     let mut track = track(limits(64, 64));
-    let mut arrive = |id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), ms(0));
+    let mut arrive = |id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), false, ms(0));
     assert_eq!(arrive("a", 2, M::Accept).0, Arrival::Held);
     assert_eq!(arrive("b", 3, M::Inform).0, Arrival::Held);
     let (arrival, events) = arrive("c", 1, M::Inform);
@@ -165,7 +188,7 @@ fn what_was_held_and_does_not_fit_is_refused_later() {
 fn after_the_end_nothing_waits() {
     let mut track = track(limits(64, 64));
     let mut arrive =
-        |step: u64, kind| track.arrive(heard(message(THEM, &step.to_string(), step, kind)), ms(0));
+        |step: u64, kind| track.arrive(heard(message(THEM, &step.to_string(), step, kind)), false, ms(0));
     arrive(1, M::Inform);
     assert_eq!(arrive(5, M::Inform).0, Arrival::Held);
     assert_eq!(arrive(6, M::Error).0, Arrival::Held);
@@ -179,7 +202,7 @@ fn a_bad_confidence_is_refused_by_name() {
     let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
     let mut track = track(limits(64, 64));
     let told = message(THEM, "a", 1, M::Inform).content(Content::new().belief_updates(vec![belief.into()]));
-    let Arrival::Refused(error) = track.arrive(heard(told), ms(0)).0 else { panic!("it was taken") };
+    let Arrival::Refused(error) = track.arrive(heard(told), false, ms(0)).0 else { panic!("it was taken") };
     assert_eq!(error.error_code, Code::InvalidParameter);
     assert!(
         error.error_message.starts_with("belief_updates[0].confidence is 1.5"),
@@ -195,7 +218,7 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
     let say = |track: &mut Track, step: u64, kind, parent: Option<&str>| {
         let mut message = message(THEM, &step.to_string(), step, kind);
         message.parent_message_id = parent.map(Into::into);
-        track.arrive(heard(message), ms(0)).0
+        track.arrive(heard(message), false, ms(0)).0
     };
     let ours = Arc::new(message(US, "offer", 1, M::Propose));
     track.say(&ours, &Json::new(&*ours).unwrap());
@@ -242,7 +265,7 @@ proptest! {
             let step = pending[at];
             now += pause;
             let (arrival, mut events) =
-                track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(now));
+                track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(now));
             match refusal(&arrival) {
                 Some(Code::Overloaded) => {}
                 Some(code) => {
@@ -303,7 +326,7 @@ proptest! {
         for step in order {
             for round in 0..=u8::from(twice[step as usize - 1]) {
                 let (arrival, events) =
-                    track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), ms(step));
+                    track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(step));
                 prop_assert_eq!(refusal(&arrival), None);
                 prop_assert!(round == 0 || arrival == Arrival::Duplicate);
                 came.extend(delivered(&events));
@@ -342,7 +365,7 @@ proptest! {
             now = time;
             match flight {
                 Flight::Message(to, message) => {
-                    let (arrival, events) = sides[to].track.arrive(heard((*message).clone()), ms(now));
+                    let (arrival, events) = sides[to].track.arrive(heard((*message).clone()), false, ms(now));
                     prop_assert_eq!(refusal(&arrival), None, "{:?}", arrival);
                     sides[to].hear(&events, now);
                     send(&mut way, now, Flight::Receipt(1 - to, message));
@@ -395,7 +418,7 @@ proptest! {
                     track.receipted(&message, ms(0));
                 }
             } else {
-                match track.arrive(heard(message), ms(0)).0 {
+                match track.arrive(heard(message), false, ms(0)).0 {
                     Arrival::Delivered => prop_assert!(legal),
                     Arrival::Refused(error) => {
                         prop_assert!(!legal);

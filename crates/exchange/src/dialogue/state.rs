@@ -47,6 +47,8 @@ pub(crate) enum Event {
 struct Early {
     heard: Arc<Heard>,
     until: Duration,
+    /// Whether somebody waits for it, who is not to wait for the handler too.
+    awaited: bool,
 }
 
 /// The state of one dialogue, seen from one of its speakers.
@@ -102,16 +104,18 @@ impl Track {
         self.stage() == Stage::New && self.early.is_empty()
     }
 
-    /// Takes a message of the other side, which was verified.
-    pub(crate) fn arrive(&mut self, heard: Heard, now: Duration) -> (Arrival, Vec<Event>) {
+    /// Takes a message of the other side, which was verified. One that is `awaited` needs no room in front of the
+    /// handler.
+    pub(crate) fn arrive(&mut self, heard: Heard, awaited: bool, now: Duration) -> (Arrival, Vec<Event>) {
         let mut events = Vec::new();
-        let verdict = self.admit(heard, now, &mut events);
+        let verdict = self.admit(heard, awaited, now, &mut events);
         (verdict.unwrap_or_else(Arrival::Refused), events)
     }
 
     fn admit(
         &mut self,
         heard: Heard,
+        awaited: bool,
         now: Duration,
         events: &mut Vec<Event>,
     ) -> Result<Arrival, Box<ErrorContent>> {
@@ -155,17 +159,17 @@ impl Track {
                 self.settle(now, events);
                 return Err(illegal);
             }
-            self.room()?;
+            self.room(awaited)?;
             self.deliver(Arc::new(heard), false, events);
             self.settle(now, events);
             return Ok(Arrival::Delivered);
         }
         if self.is_full(1, heard.raw.get().len()) {
-            self.room()?;
+            self.room(awaited)?;
         }
         let id = message.message_id.clone();
         let until = now.saturating_add(self.limits.patience);
-        self.early.insert(Place::of(message), Early { heard: Arc::new(heard), until });
+        self.early.insert(Place::of(message), Early { heard: Arc::new(heard), until, awaited });
         self.settle(now, events);
         // It may have been what filled the window.
         let refused = |event: &Event| matches!(event, Event::Refuse(heard, _) if heard.message_id == id);
@@ -194,8 +198,8 @@ impl Track {
     }
 
     /// Refuses a message for which there is no room in front of the handler.
-    fn room(&self) -> Result<(), Box<ErrorContent>> {
-        if self.waiting < self.limits.inbox {
+    fn room(&self, awaited: bool) -> Result<(), Box<ErrorContent>> {
+        if awaited || self.waiting < self.limits.inbox {
             return Ok(());
         }
         let text = format!("{} messages of this dialogue wait to be handled; try again later", self.waiting);
@@ -227,9 +231,14 @@ impl Track {
         events.push(Event::Deliver(heard));
     }
 
+    /// Whether what came early may go to the handler: there is room, or it is in the way of what is awaited.
+    fn passes(&self) -> bool {
+        self.waiting < self.limits.inbox || self.early.values().any(|early| early.awaited)
+    }
+
     /// Delivers what no longer has to wait.
     fn settle(&mut self, now: Duration, events: &mut Vec<Event>) {
-        while self.waiting < self.limits.inbox {
+        while self.passes() {
             let full = self.is_full(0, 0);
             let late = self.early.values().any(|early| early.until <= now);
             let Some(first) = self.early.first_entry() else { return };
@@ -262,8 +271,7 @@ impl Track {
     /// When [`tick`](Self::tick) has something to do next.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         // A handler that is behind wakes us by taking.
-        let room = self.waiting < self.limits.inbox;
-        self.early.values().map(|early| early.until).min().filter(|_| room)
+        self.early.values().map(|early| early.until).min().filter(|_| self.passes())
     }
 
     /// A message that was taken is to be handled after all.
