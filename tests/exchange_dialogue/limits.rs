@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use duologue_agent::exchange::dialogue::{Dialogue, DialogueLimits, Error, Heard, Interlocutor};
+use duologue_agent::exchange::dialogue::{Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor};
 use duologue_schema::dialogue::MessageType;
+use serde_json::{Value, json};
 
+use super::retries::{buyer, take};
 use super::speakers::{BUYER, SELLER, connected, signing};
 
 /// Says how far it is before it answers.
@@ -39,4 +41,59 @@ async fn an_answer_passes_what_nobody_has_taken_yet() {
             assert_eq!(update.content.natural_language, Some(format!("{number} %")));
         }
     }
+}
+
+/// What a seller says whom the test plays.
+fn said(dialogue: &Dialogue, step: u64, words: &str) -> Value {
+    let message = json!({
+        "message_id": format!("{}-{step}", dialogue.id()), "session_id": dialogue.id(),
+        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z",
+        "interaction_step": step, "message_type": "inform", "content": { "natural_language": words },
+    });
+    json!({ "sessionId": "s", "message": message })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_makes_room_when_its_dialogue_goes() {
+    let mut limits = DialogueLimits::new();
+    (limits.dialogues, limits.waiting_bytes) = (2, 100_000);
+    let long = "x".repeat(60_000);
+    let (_connection, mut seller, session) = buyer(Dialogues::new(BUYER).unwrap().limits(limits)).await;
+    for round in 0..8 {
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
+        sent.unwrap();
+        let answer = seller.asked("_session/dialogue", said(&dialogue, 2, &long)).await;
+        assert!(answer["result"]["receipt"].is_object(), "{round}: {answer}");
+        // While it waits there is no room for more of its length, but for the share of the dialogue.
+        let answer = seller.asked("_session/dialogue", said(&dialogue, 3, &long)).await;
+        assert_eq!(answer["result"]["error"]["content"]["error_code"], "OVERLOADED", "{round}: {answer}");
+        let (sent, _) = tokio::join!(dialogue.terminate("Goodbye.").into_future(), take(&mut seller));
+        sent.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dialogue_has_its_share_of_the_room() {
+    let mut limits = DialogueLimits::new();
+    (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
+    let (_connection, mut seller, session) = buyer(Dialogues::new(BUYER).unwrap().limits(limits)).await;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
+        sent.unwrap();
+        open.push(dialogue);
+    }
+    let mut say = async |dialogue, step, bytes| {
+        let params = said(dialogue, step, &"x".repeat(bytes));
+        let answer = seller.asked("_session/dialogue", params).await;
+        answer["result"]["receipt"].is_object()
+    };
+    assert!(say(&open[0], 2, 90_000).await);
+    assert!(!say(&open[1], 2, 90_000).await);
+    assert!(say(&open[1], 2, 20_000).await);
+    assert!(!say(&open[1], 3, 20_000).await);
+    open[0].next().await.unwrap();
+    assert!(say(&open[1], 3, 20_000).await);
 }

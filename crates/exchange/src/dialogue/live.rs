@@ -149,9 +149,11 @@ impl Live {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
         let awaited = inner.awaits(&heard);
-        let (waiting, most) = (&self.peer.link.line.waiting, self.dialogues.limits.waiting_bytes);
-        let bytes = heard.raw.get().len();
-        if !awaited && inner.counted > 0 && waiting.load(Relaxed).saturating_add(bytes) > most {
+        let (all, bytes) = (self.peer.link.line.waiting.load(Relaxed), heard.raw.get().len());
+        let limits = &self.dialogues.limits;
+        let full = all.saturating_add(bytes) > limits.waiting_bytes
+            && inner.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
+        if full && !awaited {
             let text = "too much waits to be handled; try again later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
@@ -185,6 +187,7 @@ impl Live {
                         },
                         None => inner.queue.push_back(heard),
                     }
+                    events.extend(self.discard(inner));
                     if last {
                         self.over(inner, &Error::Ended);
                     }
@@ -199,6 +202,15 @@ impl Live {
             self.watch(inner);
             self.work(inner);
         }
+    }
+
+    /// Drops what nobody will take any more.
+    fn discard(&self, inner: &mut Inner) -> Vec<Event> {
+        if !inner.handled || self.dialogues.handler.is_some() {
+            return Vec::new();
+        }
+        let queue = std::mem::take(&mut inner.queue);
+        queue.iter().flat_map(|heard| inner.track.taken(heard, self.dialogues.now())).collect()
     }
 
     /// Counts what waits here among what waits over the connection.
@@ -342,19 +354,18 @@ impl Live {
         inner.handled = true;
         if inner.track.is_blank() {
             drop(inner);
-            self.leave();
-        } else if self.dialogues.handler.is_some() {
-            self.work(&mut inner);
-        } else if inner.over.is_none() {
-            drop(inner);
+            return self.leave();
+        }
+        let events = self.discard(&mut inner);
+        self.apply(&mut inner, events);
+        let in_runtime = tokio::runtime::Handle::try_current().is_ok();
+        if self.dialogues.handler.is_none() && inner.over.is_none() && in_runtime {
             let live = self.clone();
             let goodbye = Draft::new(MessageType::Termination, Content::from("Nobody listens any more."));
-            if tokio::runtime::Handle::try_current().is_ok() {
-                self.peer.rpc().spawn(async move {
-                    let _ = live.say(goodbye).await;
-                    live.end(&Error::Ended);
-                });
-            }
+            self.peer.rpc().spawn(async move {
+                let _ = live.say(goodbye).await;
+                live.end(&Error::Ended);
+            });
         }
     }
 
@@ -363,6 +374,13 @@ impl Live {
         let (sender, receiver) = oneshot::channel();
         inner.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
         Waiter { live: self.clone(), id: message.message_id.clone(), receiver }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
     }
 }
 
