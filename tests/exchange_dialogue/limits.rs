@@ -6,6 +6,7 @@ use duologue_agent::exchange::dialogue::{Dialogue, DialogueLimits, Dialogues, Er
 use duologue_schema::dialogue::MessageType;
 use serde_json::{Value, json};
 
+use super::handling::played;
 use super::retries::{buyer, take};
 use super::speakers::{BUYER, SELLER, connected, signing};
 
@@ -96,4 +97,33 @@ async fn a_dialogue_has_its_share_of_the_room() {
     assert!(!say(&open[1], 3, 20_000).await);
     open[0].next().await.unwrap();
     assert!(say(&open[1], 3, 20_000).await);
+}
+
+/// Takes nothing.
+struct Fails;
+
+impl Interlocutor for Fails {
+    async fn message(&self, _: &Dialogue, _: &Heard) -> Result<(), Error> {
+        Err(Error::invalid("no"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_nobody_acknowledges_do_not_pile_up() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    // With every second step missing, what is held does not fit either.
+    for (every, kind) in [(1, "inform"), (2, "accept")] {
+        let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Fails)).await;
+        let before = tasks();
+        for step in (every..=500).step_by(every) {
+            let message = json!({
+                "message_id": format!("m{step}"), "session_id": "d", "sender_id": BUYER, "recipient_id": SELLER,
+                "timestamp": "2026-03-01T12:00:00Z", "interaction_step": step, "message_type": kind,
+            });
+            let id = buyer.ask("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
+            while buyer.hear().await["id"] != id {}
+        }
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(tasks() < before + 100, "{kind}: {} after {before}", tasks());
+    }
 }

@@ -39,8 +39,8 @@ pub trait Interlocutor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The other side is told in a message of the type `error` that names this message. A panic counts as
-    /// one. An error about an `error` message is only logged.
+    /// The other side is told in a message of the type `error` that names this message, and has taken that before the
+    /// next message comes here. A panic counts as one. An error about an `error` message is only logged.
     ///
     /// # Cancel safety
     ///

@@ -28,6 +28,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether there can be tasks: a handle may be dropped after its runtime.
+fn in_runtime() -> bool {
+    tokio::runtime::Handle::try_current().is_ok()
+}
+
 /// A random id.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
@@ -78,6 +83,8 @@ pub(crate) struct Inner {
     handled: bool,
     working: bool,
     timer: bool,
+    /// How many tasks tell the other side that what it was given a receipt for does not fit.
+    telling: usize,
     /// What of the bytes that wait over the connection is counted for this dialogue.
     counted: usize,
 }
@@ -112,6 +119,7 @@ impl Live {
                 handled,
                 working: false,
                 timer: false,
+                telling: 0,
                 counted: 0,
             }),
             changed: Notify::new(),
@@ -192,13 +200,12 @@ impl Live {
                         self.over(inner, &Error::Ended);
                     }
                 }
-                Event::Refuse(heard, error) => self.tell(&heard, *error),
+                Event::Refuse(heard, error) => self.tell_later(inner, heard, *error),
             }
         }
         self.count(inner);
         self.changed.notify_waiters();
-        // A handle may be dropped after its runtime.
-        if tokio::runtime::Handle::try_current().is_ok() {
+        if in_runtime() {
             self.watch(inner);
             self.work(inner);
         }
@@ -292,29 +299,41 @@ impl Live {
                 None | Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => {
                     tracing::warn!(dialogue = %self.id, message = %heard.message_id, %error, "a handler failed");
-                    self.tell(&heard, error.into_content());
+                    self.tell(&heard, error.into_content()).await;
                 }
                 Some(Err(_)) => {
                     tracing::error!(dialogue = %self.id, message = %heard.message_id, "a handler panicked");
                     let error = ErrorContent::of(Code::ServerError, "the handler panicked").retryable(false);
-                    self.tell(&heard, error);
+                    self.tell(&heard, error).await;
                 }
             }
         }
     }
 
     /// Tells the other side what is wrong with a message that it has a receipt for.
-    fn tell(self: &Arc<Self>, heard: &Heard, error: ErrorContent) {
+    async fn tell(self: &Arc<Self>, heard: &Heard, error: ErrorContent) {
         // Two agents could go on like that for ever.
         if heard.message_type == MessageType::Error {
             return;
         }
         let draft = Draft::about(heard, error.about(&heard.raw));
+        if let Err(error) = self.say(draft).await {
+            tracing::warn!(dialogue = %self.id, %error, "an error message could not be sent");
+        }
+    }
+
+    /// Tells it in a task, unless as many wait for their turn as may wait to be heard.
+    fn tell_later(self: &Arc<Self>, inner: &mut Inner, heard: Arc<Heard>, error: ErrorContent) {
+        if inner.telling >= self.dialogues.limits.window || !in_runtime() {
+            let (message, why) = (&heard.message_id, error.error_message);
+            tracing::warn!(dialogue = %self.id, %message, why, "a message was dropped, and its sender is not told");
+            return;
+        }
+        inner.telling += 1;
         let live = self.clone();
         self.peer.rpc().spawn(async move {
-            if let Err(error) = live.say(draft).await {
-                tracing::warn!(dialogue = %live.id, %error, "an error message could not be sent");
-            }
+            live.tell(&heard, error).await;
+            lock(&live.inner).telling -= 1;
         });
     }
 
@@ -358,8 +377,7 @@ impl Live {
         }
         let events = self.discard(&mut inner);
         self.apply(&mut inner, events);
-        let in_runtime = tokio::runtime::Handle::try_current().is_ok();
-        if self.dialogues.handler.is_none() && inner.over.is_none() && in_runtime {
+        if self.dialogues.handler.is_none() && inner.over.is_none() && in_runtime() {
             let live = self.clone();
             let goodbye = Draft::new(MessageType::Termination, Content::from("Nobody listens any more."));
             self.peer.rpc().spawn(async move {
