@@ -100,12 +100,21 @@ fn a_step_belongs_to_one_message_of_a_speaker() {
     assert_eq!(arrive("c", 3), None);
     assert_eq!(arrive("d", 3), Some(Code::Conflict));
     assert_eq!(arrive("a", 2), Some(Code::Conflict), "another message with that id");
-    assert_eq!(arrive("e", u64::MAX), None);
-    assert_eq!(delivered(&track.tick(ms(10_000))), [(3, true), (u64::MAX, true)]);
-    assert_eq!(
-        refusal(&track.arrive(heard(message(THEM, "f", u64::MAX, M::Inform)), false, ms(0)).0),
-        Some(Code::Conflict)
-    );
+    assert_eq!(delivered(&track.tick(ms(10_000))), [(3, true)]);
+}
+
+#[test]
+fn nobody_takes_the_last_step() {
+    let mut track = track(limits(64, 64));
+    let mut arrive = |step: u64| track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
+    for step in [1026, (1 << 53) - 1, u64::MAX] {
+        let Arrival::Refused(error) = arrive(step).0 else { panic!("step {step} was taken") };
+        assert_eq!(error.error_code, Code::Conflict);
+        assert_eq!(error.details.get("next_step"), Some(1));
+    }
+    assert_eq!(arrive(1025).0, Arrival::Held);
+    assert_eq!(delivered(&track.tick(ms(10_000))), [(1025, true)]);
+    assert_eq!(track.next_step(), 1026);
 }
 
 #[test]

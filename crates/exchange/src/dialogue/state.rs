@@ -21,6 +21,9 @@ use super::limits::DialogueLimits;
 use super::lineage::{Lineage, Place};
 use super::moves::{IllegalMove, Stage};
 
+/// How many steps may be missing before a message. Steps end somewhere, and nobody is to take us there at once.
+const AHEAD: u64 = 1024;
+
 /// What became of a message that arrived.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Arrival {
@@ -140,9 +143,12 @@ impl Track {
             self.judge(message)?;
         }
         let step = message.interaction_step;
-        if step <= self.their_step || self.early.values().any(|early| early.heard.interaction_step == step) {
-            let text = format!("you have used or passed step {step}; the next one is {}", self.next_step());
-            let details = json!({ "next_step": self.next_step() });
+        let next = self.next_step();
+        let used = step <= self.their_step || self.early.keys().any(|place| place.step == step);
+        if used || step.saturating_sub(next) > AHEAD {
+            let what = if used { "you have used or passed" } else { "there is too much missing before" };
+            let text = format!("{what} step {step}; the next one is {next}");
+            let details = json!({ "next_step": next });
             return Err(Box::new(ErrorContent::of(Code::Conflict, text).details(object(details))));
         }
         beliefs::check(message).map_err(|bad| refused(Code::InvalidParameter, bad.to_string()))?;
