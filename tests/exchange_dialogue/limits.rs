@@ -1,5 +1,6 @@
 //! What is too much: messages nobody takes, errors nobody acknowledges, texts nobody needs.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::{Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor};
@@ -126,4 +127,29 @@ async fn errors_that_nobody_acknowledges_do_not_pile_up() {
         tokio::time::sleep(Duration::from_secs(6)).await;
         assert!(tasks() < before + 100, "{kind}: {} after {before}", tasks());
     }
+}
+
+/// Remembers the last dialogue, and how much of it could be looked up.
+#[derive(Clone, Default)]
+struct Looks(Arc<Mutex<Option<(Dialogue, usize)>>>);
+
+impl Interlocutor for Looks {
+    async fn message(&self, dialogue: &Dialogue, _: &Heard) -> Result<(), Error> {
+        *self.0.lock().unwrap() = Some((dialogue.clone(), dialogue.messages().len()));
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_is_forgotten_when_the_last_of_it_was_handled() {
+    let looks = Looks::default();
+    let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(looks.clone())).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    dialogue.inform("Hello.").await.unwrap();
+    dialogue.terminate("Goodbye.").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (theirs, seen) = looks.0.lock().unwrap().take().unwrap();
+    assert_eq!((seen, theirs.messages().len()), (2, 0));
+    // Who opened it still looks at it.
+    assert_eq!(dialogue.messages().len(), 2);
 }

@@ -26,8 +26,8 @@ use crate::PeerAgent;
 /// message. Ids, steps, sender, recipient, time and signature are filled in. What is said answers the last message
 /// that came out of this handle and can be answered so: out of [`next`](Self::next) and [`request`](Self::request), and
 /// before them the one that is being handled. (So `respond` answers the request, even after something else was
-/// clarified.) [`Say::answering`] names another one. Domain and task come from the message that is answered unless
-/// one of them is given.
+/// clarified.) [`Say::answering`] names another one. Domain and task come from the message that is answered, if it
+/// can be looked up and unless one of them is given.
 ///
 /// In a dialogue that we opened, messages that nobody waits for come out of [`next`](Self::next). When the
 /// last clone of its handle is dropped they go to the handler of our [`Dialogues`](super::Dialogues); where there is
@@ -215,22 +215,24 @@ impl Dialogue {
         Ok(self.heard(self.live.next().await?))
     }
 
-    /// A message of this dialogue, if it is still remembered; see [`DialogueLimits`](super::DialogueLimits).
+    /// A message of this dialogue, if it is still remembered; see [`DialogueLimits`](super::DialogueLimits). When a
+    /// dialogue has ended, the handles of who opened it remember what was said, and those of a handler no longer than
+    /// it takes to handle the last message.
     #[must_use]
-    pub fn message(&self, id: &DialogueMessageId) -> Option<Arc<Message>> {
+    pub fn message(&self, id: &DialogueMessageId) -> Option<Message> {
         lock(&self.live.inner).track.lineage.message(id)
     }
 
     /// The message that another one answers.
     #[must_use]
-    pub fn parent_of(&self, message: &Message) -> Option<Arc<Message>> {
+    pub fn parent_of(&self, message: &Message) -> Option<Message> {
         self.message(message.parent_message_id.as_ref()?)
     }
 
     /// The messages that the `previous_context` of another one names, those that are still remembered, of this
     /// dialogue and of those it is nested in.
     #[must_use]
-    pub fn context_of(&self, message: &Message) -> Vec<Arc<Message>> {
+    pub fn context_of(&self, message: &Message) -> Vec<Message> {
         let chain = || std::iter::successors(Some(&self.live), |live| live.above.as_ref()?.live.as_ref());
         let find = |id| chain().find_map(|live| lock(&live.inner).track.lineage.message(id));
         message.content.previous_context.iter().filter_map(find).collect()
@@ -238,8 +240,8 @@ impl Dialogue {
 
     /// What both sides have said and is still remembered, in order: by step, time and id.
     #[must_use]
-    pub fn messages(&self) -> Vec<Arc<Message>> {
-        lock(&self.live.inner).track.lineage.messages().cloned().collect()
+    pub fn messages(&self) -> Vec<Message> {
+        lock(&self.live.inner).track.lineage.messages().collect()
     }
 
     /// What both sides have said to believe, as it stands.

@@ -49,6 +49,33 @@ impl Heard {
     }
 }
 
+/// A message that waits, as text: once it is read it may take up many times the room.
+pub(crate) struct Kept {
+    pub(crate) step: u64,
+    raw: Json,
+    key_id: Option<Arc<str>>,
+    gap: bool,
+}
+
+impl Kept {
+    pub(crate) fn raw(&self) -> &str {
+        self.raw.get()
+    }
+
+    /// The message. It has been read before, so that does not fail.
+    pub(crate) fn read(self) -> Option<Heard> {
+        let message = self.raw.parse().ok()?;
+        Some(Heard { message, raw: self.raw, key_id: self.key_id, gap: self.gap })
+    }
+}
+
+impl From<Heard> for Kept {
+    fn from(heard: Heard) -> Self {
+        let Heard { message, raw, key_id, gap } = heard;
+        Kept { step: message.interaction_step, raw, key_id, gap }
+    }
+}
+
 impl Deref for Heard {
     type Target = Message;
 

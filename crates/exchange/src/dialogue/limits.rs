@@ -20,11 +20,11 @@ pub struct DialogueLimits {
     pub waiting_bytes: usize,
     /// How many messages of one dialogue can be looked up by their id. 256 by default.
     ///
-    /// Of sixteen times as many it is remembered what they were, so that they can be answered and their
+    /// Of four times as many it is remembered what they were, so that they can be answered and their
     /// duplicates are known. A message older than that can still be referred to, not answered.
     pub messages: usize,
-    /// How many bytes those messages may have, and so may those that came early. The newest one is always
-    /// kept. 256 KiB by default.
+    /// How many bytes those messages may have, and so may those that came early. A longer one cannot be looked up.
+    /// 256 KiB by default.
     pub message_bytes: usize,
     /// How many dialogues there may be at once over one connection. Those that have ended are forgotten to
     /// make room; if none has, another is refused with `OVERLOADED`. 256 by default.
@@ -57,6 +57,6 @@ impl DialogueLimits {
 
     /// Of how many messages it is remembered what they were.
     pub(crate) fn headlines(&self) -> usize {
-        self.messages.max(1).saturating_mul(16)
+        self.messages.max(1).saturating_mul(4)
     }
 }

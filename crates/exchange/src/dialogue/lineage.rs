@@ -1,9 +1,9 @@
 //! The messages of one dialogue, for as long as there is room: who answered whom.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::hash::BuildHasher;
 
+use duologue_schema::Json;
 use duologue_schema::dialogue::{DialogueMessageId, Message, MessageType};
 
 use super::DialogueLimits;
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-/// What is remembered of a message when its text is gone.
+/// What is remembered of a message when its text is gone. It has one size, however long the message is.
 pub(crate) struct Headline {
     kind: MessageType,
     counter: bool,
@@ -33,21 +33,15 @@ pub(crate) struct Headline {
     digest: u64,
 }
 
-/// Tells two texts apart, within one process.
-pub(crate) fn digest(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The messages of a dialogue, the newest of them whole.
+/// The messages of a dialogue. The newest of them are there as text, and read when somebody asks: a message that
+/// was read may take up many times the room.
 #[derive(Default)]
 pub(crate) struct Lineage {
-    headlines: HashMap<DialogueMessageId, Headline>,
+    /// By the digests of their ids.
+    headlines: HashMap<u64, Headline>,
     /// Oldest first.
-    order: VecDeque<DialogueMessageId>,
-    messages: BTreeMap<Place, (Arc<Message>, usize)>,
-    places: HashMap<DialogueMessageId, Place>,
+    order: VecDeque<u64>,
+    messages: BTreeMap<Place, Json>,
     bytes: usize,
     /// Whether there were messages that are not here: forgotten, or never received.
     pub(crate) incomplete: bool,
@@ -55,17 +49,17 @@ pub(crate) struct Lineage {
 
 impl Lineage {
     /// Adds a message that has this text.
-    pub(crate) fn add(&mut self, message: &Arc<Message>, text: &str, own: bool, limits: &DialogueLimits) {
-        let id = message.message_id.clone();
+    pub(crate) fn add(&mut self, message: &Message, text: &Json, own: bool, limits: &DialogueLimits) {
         let headline = Headline {
             kind: message.message_type.clone(),
             counter: has_counter_offer(message),
             own,
             step: message.interaction_step,
-            digest: digest(text),
+            digest: self.digest(text.get()),
         };
-        if self.headlines.insert(id.clone(), headline).is_none() {
-            self.order.push_back(id.clone());
+        let id = self.digest(message.message_id.as_str());
+        if self.headlines.insert(id, headline).is_none() {
+            self.order.push_back(id);
         }
         while self.order.len() > limits.headlines() {
             if let Some(oldest) = self.order.pop_front() {
@@ -73,52 +67,65 @@ impl Lineage {
                 self.incomplete = true;
             }
         }
-        let place = Place::of(message);
-        self.places.insert(id, place.clone());
-        self.messages.insert(place, (message.clone(), text.len()));
-        self.bytes += text.len();
-        let too_many = |all: &Self| all.messages.len() > limits.messages || all.bytes > limits.message_bytes;
-        while self.messages.len() > 1 && too_many(self) {
-            if let Some((place, (_, bytes))) = self.messages.pop_first() {
-                self.places.remove(&place.id);
-                self.bytes -= bytes;
-            }
+        let bytes = text.get().len();
+        // It would leave no room for any other, and have none itself.
+        if bytes > limits.message_bytes {
+            return;
         }
+        self.messages.insert(Place::of(message), text.clone());
+        self.bytes += bytes;
+        while self.messages.len() > limits.messages || self.bytes > limits.message_bytes {
+            let Some((_, text)) = self.messages.pop_first() else { return };
+            self.bytes -= text.get().len();
+        }
+    }
+
+    /// Tells texts apart, within this dialogue.
+    fn digest(&self, text: &str) -> u64 {
+        self.headlines.hasher().hash_one(text)
     }
 
     /// Takes a message back that never was part of the dialogue.
     pub(crate) fn remove(&mut self, id: &DialogueMessageId) {
-        self.headlines.remove(id);
-        self.order.retain(|other| other != id);
-        if let Some((_, bytes)) = self.places.remove(id).and_then(|place| self.messages.remove(&place)) {
-            self.bytes -= bytes;
+        let digest = self.digest(id.as_str());
+        self.headlines.remove(&digest);
+        self.order.retain(|other| *other != digest);
+        let place = self.messages.keys().find(|place| place.id == *id).cloned();
+        if let Some(text) = place.and_then(|place| self.messages.remove(&place)) {
+            self.bytes -= text.get().len();
         }
+    }
+
+    /// Forgets the texts.
+    pub(crate) fn clear(&mut self) {
+        self.messages.clear();
+        self.bytes = 0;
     }
 
     /// What is remembered of a message.
     pub(crate) fn headline(&self, id: &DialogueMessageId) -> Option<&Headline> {
-        self.headlines.get(id)
+        self.headlines.get(&self.digest(id.as_str()))
     }
 
     /// Whether a message of this id is there, and if so whether it had this text.
     pub(crate) fn knows(&self, id: &DialogueMessageId, text: &str) -> Option<bool> {
-        self.headlines.get(id).map(|headline| headline.digest == digest(text))
+        self.headline(id).map(|headline| headline.digest == self.digest(text))
     }
 
     /// The message, if its text is still here.
-    pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<Arc<Message>> {
-        Some(self.messages.get(self.places.get(id)?)?.0.clone())
+    pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<Message> {
+        self.messages.iter().find(|(place, _)| place.id == *id)?.1.parse().ok()
     }
 
     /// The messages that are still here, in order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = &Arc<Message>> {
-        self.messages.values().map(|(message, _)| message)
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Message> {
+        self.messages.values().filter_map(|text| text.parse().ok())
     }
 
     /// What a move by one of the speakers answers.
     pub(crate) fn parent(&self, id: Option<&DialogueMessageId>, own: bool) -> Parent {
         let Some(id) = id else { return Parent::None };
-        match self.headlines.get(id) {
+        match self.headline(id) {
             Some(headline) => Parent::Known {
                 kind: headline.kind.clone(),
                 counter: headline.counter,

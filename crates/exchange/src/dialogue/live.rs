@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use super::dialogue::Dialogue;
 use super::dialogues::Dialogues;
 use super::error::Error;
-use super::heard::Heard;
+use super::heard::{Heard, Kept};
 use super::moves::settles;
 use super::rooms::Key;
 use super::send::Draft;
@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     /// The message of ours that left last, and who hears that the other side has answered it.
     pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
     /// What was delivered and nobody waited for.
-    queue: VecDeque<Arc<Heard>>,
+    queue: VecDeque<Kept>,
     /// Why nothing more will come.
     pub(crate) over: Option<Error>,
     /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
@@ -190,10 +190,13 @@ impl Live {
                     let last = heard.message_type == MessageType::Termination;
                     match inner.waiter(&heard) {
                         Some(waiter) => match waiter.send(answer(&heard)) {
-                            Ok(()) => events.extend(inner.track.taken(&heard, self.dialogues.now())),
-                            Err(_) => inner.queue.push_back(heard),
+                            Ok(()) => {
+                                let bytes = heard.raw.get().len();
+                                events.extend(inner.track.taken(bytes, self.dialogues.now()));
+                            }
+                            Err(_) => inner.queue.push_back(Arc::unwrap_or_clone(heard).into()),
                         },
-                        None => inner.queue.push_back(heard),
+                        None => inner.queue.push_back(Arc::unwrap_or_clone(heard).into()),
                     }
                     events.extend(self.discard(inner));
                     if last {
@@ -209,6 +212,7 @@ impl Live {
             self.watch(inner);
             self.work(inner);
         }
+        self.forget(inner);
     }
 
     /// Drops what nobody will take any more.
@@ -217,7 +221,7 @@ impl Live {
             return Vec::new();
         }
         let queue = std::mem::take(&mut inner.queue);
-        queue.iter().flat_map(|heard| inner.track.taken(heard, self.dialogues.now())).collect()
+        queue.iter().flat_map(|kept| inner.track.taken(kept.raw().len(), self.dialogues.now())).collect()
     }
 
     /// Counts what waits here among what waits over the connection.
@@ -239,8 +243,17 @@ impl Live {
 
     /// The dialogue has ended, by a termination of ours or with its connection.
     pub(crate) fn end(&self, why: &Error) {
-        self.over(&mut lock(&self.inner), why);
+        let mut inner = lock(&self.inner);
+        self.over(&mut inner, why);
+        self.forget(&mut inner);
         self.changed.notify_waiters();
+    }
+
+    /// Forgets what was said in a dialogue that has ended, unless somebody is to look at it.
+    fn forget(&self, inner: &mut Inner) {
+        if inner.over.is_some() && inner.handled && !inner.working && inner.queue.is_empty() {
+            inner.track.lineage.clear();
+        }
     }
 
     /// Looks again when what came early has waited long enough.
@@ -289,6 +302,7 @@ impl Live {
                     Some(heard) if !ended.is_cancelled() => heard,
                     _ => {
                         inner.working = false;
+                        self.forget(&mut inner);
                         return;
                     }
                 }
@@ -339,13 +353,17 @@ impl Live {
 
     /// The next message in the queue.
     fn take(self: &Arc<Self>, inner: &mut Inner) -> Option<Arc<Heard>> {
-        let heard = inner.queue.pop_front()?;
-        let events = inner.track.taken(&heard, self.dialogues.now());
-        match events.is_empty() {
-            true => self.count(inner),
-            false => self.apply(inner, events),
+        loop {
+            let kept = inner.queue.pop_front()?;
+            let events = inner.track.taken(kept.raw().len(), self.dialogues.now());
+            match events.is_empty() {
+                true => self.count(inner),
+                false => self.apply(inner, events),
+            }
+            if let Some(heard) = kept.read() {
+                return Some(Arc::new(heard));
+            }
         }
-        Some(heard)
     }
 
     /// Waits for the next message that nobody else waits for.
@@ -444,9 +462,10 @@ impl Drop for Waiter {
         let mut inner = lock(&self.live.inner);
         inner.waiters.remove(&self.id);
         if let Ok(Ok(heard)) = self.receiver.try_recv() {
-            inner.track.returned(&heard);
-            let at = inner.queue.partition_point(|other| other.interaction_step < heard.interaction_step);
-            inner.queue.insert(at, heard);
+            let kept = Kept::from(Arc::unwrap_or_clone(heard));
+            inner.track.returned(kept.raw().len());
+            let at = inner.queue.partition_point(|other| other.step < kept.step);
+            inner.queue.insert(at, kept);
             self.live.apply(&mut inner, Vec::new());
         }
     }

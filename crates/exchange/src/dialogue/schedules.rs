@@ -232,15 +232,32 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
     let ours = Arc::new(message(US, "offer", 1, M::Propose));
     track.say(&ours, &Json::new(&*ours).unwrap());
     track.receipted(&ours, ms(0));
-    for step in 2..70 {
+    for step in 2..22 {
         assert_eq!(say(&mut track, step, M::Inform, None), Arrival::Delivered);
     }
     assert_eq!(track.lineage.messages().count(), 4);
-    assert!(track.lineage.message(&"60".into()).is_none());
-    assert_eq!(say(&mut track, 70, M::Inform, Some("offer")), Arrival::Delivered);
-    assert_eq!(refusal(&say(&mut track, 71, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
+    assert!(track.lineage.message(&"12".into()).is_none());
+    assert_eq!(say(&mut track, 22, M::Inform, Some("offer")), Arrival::Delivered);
+    assert_eq!(refusal(&say(&mut track, 23, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
     // Forgotten as a message, it is still passed as a step.
     assert_eq!(refusal(&say(&mut track, 2, M::Inform, None)), Some(Code::Conflict));
+}
+
+#[test]
+fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
+    let mut track = track(DialogueLimits { message_bytes: 1000, ..limits(64, 64) });
+    let mut arrive = |step: u64, words: &str| {
+        let message = message(THEM, &step.to_string(), step, M::Inform).content(Content::from(words));
+        assert_eq!(track.arrive(heard(message), false, ms(0)).0, Arrival::Delivered);
+        let kept: Vec<u64> = track.lineage.messages().map(|message| message.interaction_step).collect();
+        kept
+    };
+    assert_eq!(arrive(1, "short"), [1]);
+    assert_eq!(arrive(2, &"x".repeat(1000)), [1]);
+    assert_eq!(arrive(3, &"x".repeat(500)), [1, 3]);
+    assert_eq!(arrive(4, &"x".repeat(400)), [4]);
+    // It is not forgotten that it was said.
+    assert!(track.may_say(&M::Confirm, Some(&"2".into())).is_ok());
 }
 
 proptest! {
@@ -258,7 +275,6 @@ proptest! {
         let mut track = track(limits(window, inbox));
         let mut pending: Vec<u64> = (1..=count).collect();
         let (mut now, mut waiting) = (0, 0_usize);
-        let any = heard(message(THEM, "any", 1, M::Inform));
         let mut came: Vec<(u64, bool)> = Vec::new();
         let mut refused = BTreeSet::new();
         let mut turns = chaos.iter().cycle();
@@ -288,7 +304,7 @@ proptest! {
             waiting += delivered(&events).len();
             for _ in 0..takes.min(waiting) {
                 waiting -= 1;
-                let more = track.taken(&any, ms(now));
+                let more = track.taken(0, ms(now));
                 waiting += delivered(&more).len();
                 events.extend(more);
             }
@@ -304,7 +320,7 @@ proptest! {
                 break;
             }
             waiting -= 1;
-            let more = track.taken(&any, ms(now + 60_000));
+            let more = track.taken(0, ms(now + 60_000));
             waiting += delivered(&more).len();
             came.extend(delivered(&more));
         }
@@ -543,7 +559,7 @@ impl Side {
             let Event::Deliver(heard) = event else { panic!("a refusal") };
             assert!(!heard.gap);
             self.heard.push(heard.message_id.to_string());
-            let more = self.track.taken(heard, ms(now));
+            let more = self.track.taken(heard.raw.get().len(), ms(now));
             self.hear(&more, now);
         }
     }

@@ -16,7 +16,7 @@ use duologue_schema::{Json, Members};
 use serde_json::json;
 
 use super::beliefs::{self, Beliefs};
-use super::heard::Heard;
+use super::heard::{Heard, Kept};
 use super::limits::DialogueLimits;
 use super::lineage::{Lineage, Place};
 use super::moves::{IllegalMove, Stage};
@@ -48,7 +48,7 @@ pub(crate) enum Event {
 
 /// A message that waits for those before it.
 struct Early {
-    heard: Arc<Heard>,
+    kept: Kept,
     until: Duration,
     /// Whether somebody waits for it, who is not to wait for the handler too.
     awaited: bool,
@@ -127,9 +127,9 @@ impl Track {
             let text = format!("this dialogue is between {} and {}", self.other, self.own);
             return Err(refused(Code::Unauthorized, text));
         }
-        let early = self.early.values().find(|early| early.heard.message_id == message.message_id);
+        let early = self.early.iter().find(|(place, _)| place.id == message.message_id);
         let known = match early {
-            Some(early) => Some(early.heard.raw.get() == heard.raw.get()),
+            Some((_, early)) => Some(early.kept.raw() == heard.raw.get()),
             None => self.lineage.knows(&message.message_id, heard.raw.get()),
         };
         match known {
@@ -166,7 +166,7 @@ impl Track {
                 return Err(illegal);
             }
             self.room(awaited)?;
-            self.deliver(Arc::new(heard), false, events);
+            self.deliver(heard, events);
             self.settle(now, events);
             return Ok(Arrival::Delivered);
         }
@@ -175,7 +175,7 @@ impl Track {
         }
         let id = message.message_id.clone();
         let until = now.saturating_add(self.limits.patience);
-        self.early.insert(Place::of(message), Early { heard: Arc::new(heard), until, awaited });
+        self.early.insert(Place::of(message), Early { kept: heard.into(), until, awaited });
         self.settle(now, events);
         // It may have been what filled the window.
         let refused = |event: &Event| matches!(event, Event::Refuse(heard, _) if heard.message_id == id);
@@ -195,7 +195,7 @@ impl Track {
     }
 
     fn early_bytes(&self) -> usize {
-        self.early.values().map(|early| early.heard.raw.get().len()).sum()
+        self.early.values().map(|early| early.kept.raw().len()).sum()
     }
 
     /// How many bytes of messages wait, for the handler or for those before them.
@@ -222,19 +222,18 @@ impl Track {
         })
     }
 
-    fn deliver(&mut self, heard: Arc<Heard>, gap: bool, events: &mut Vec<Event>) {
-        let heard = if gap { Arc::new(Heard { gap, ..(*heard).clone() }) } else { heard };
-        let message = Arc::new(heard.message.clone());
+    fn deliver(&mut self, heard: Heard, events: &mut Vec<Event>) {
+        let message = &heard.message;
         self.their_step = message.interaction_step;
         self.settled = self.settled.max(message.interaction_step);
-        self.lineage.incomplete |= gap;
-        self.lineage.add(&message, heard.raw.get(), false, &self.limits);
+        self.lineage.incomplete |= heard.gap;
+        self.lineage.add(message, &heard.raw, false, &self.limits);
         // Its confidences have been checked.
-        let _ = self.beliefs.fold(&message);
+        let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
         self.waiting_bytes += heard.raw.get().len();
-        events.push(Event::Deliver(heard));
+        events.push(Event::Deliver(Arc::new(heard)));
     }
 
     /// Whether what came early may go to the handler: there is room, or it is in the way of what is awaited.
@@ -253,15 +252,16 @@ impl Track {
             if gap && !full && !late && !self.ended {
                 return;
             }
-            let Early { heard, .. } = first.remove();
+            let Some(heard) = first.remove().kept.read() else { continue };
+            let heard = Heard { gap, ..heard };
             self.lineage.incomplete |= gap;
             match self.judge(&heard.message) {
-                Ok(()) => self.deliver(heard, gap, events),
+                Ok(()) => self.deliver(heard, events),
                 Err(error) => {
                     // Its sender has a receipt, so for both sides the step is used.
                     self.their_step = heard.interaction_step;
                     self.settled = self.settled.max(self.their_step);
-                    events.push(Event::Refuse(heard, error));
+                    events.push(Event::Refuse(Arc::new(heard), error));
                 }
             }
         }
@@ -281,15 +281,15 @@ impl Track {
     }
 
     /// A message that was taken is to be handled after all.
-    pub(crate) fn returned(&mut self, heard: &Heard) {
+    pub(crate) fn returned(&mut self, bytes: usize) {
         self.waiting += 1;
-        self.waiting_bytes += heard.raw.get().len();
+        self.waiting_bytes += bytes;
     }
 
-    /// The handler has taken a message.
-    pub(crate) fn taken(&mut self, heard: &Heard, now: Duration) -> Vec<Event> {
+    /// The handler has taken a message of so many bytes.
+    pub(crate) fn taken(&mut self, bytes: usize, now: Duration) -> Vec<Event> {
         self.waiting = self.waiting.saturating_sub(1);
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(heard.raw.get().len());
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
         self.tick(now)
     }
 
@@ -308,9 +308,9 @@ impl Track {
     }
 
     /// A message of ours leaves; it has the [next step](Self::next_step).
-    pub(crate) fn say(&mut self, message: &Arc<Message>, text: &Json) {
+    pub(crate) fn say(&mut self, message: &Message, text: &Json) {
         self.own_step = message.interaction_step;
-        self.lineage.add(message, text.get(), true, &self.limits);
+        self.lineage.add(message, text, true, &self.limits);
     }
 
     /// A message of ours was taken by the other side.
