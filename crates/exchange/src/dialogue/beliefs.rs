@@ -65,10 +65,9 @@ impl Held {
 }
 
 impl Beliefs {
-    /// How many beliefs one dialogue keeps.
-    pub const MOST: usize = 4096;
-    /// How many bytes they may have. What finds no room is dropped, and counted.
-    pub const BYTES: usize = 256 * 1024;
+    /// How many bytes the beliefs of one dialogue may take up in memory, each about 200 more than its texts have. What
+    /// finds no room is dropped, and counted.
+    pub const BYTES: usize = 64 * 1024;
 
     /// None.
     #[must_use]
@@ -101,7 +100,7 @@ impl Beliefs {
             let freed = old.map_or(0, |old| size(&key, old));
             let bytes = self.bytes - freed + size(&key, &new);
             self.held.remove(&key);
-            if self.held.len() >= Self::MOST || bytes > Self::BYTES {
+            if bytes > Self::BYTES {
                 self.bytes -= freed;
                 self.dropped += 1;
                 tracing::warn!(dialogue = %message.session_id, "no room for another belief");
@@ -147,15 +146,17 @@ impl Beliefs {
         self.held.is_empty()
     }
 
-    /// How many found no room, see [`MOST`](Self::MOST).
+    /// How many found no room, see [`BYTES`](Self::BYTES).
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
+/// What a belief takes up. Its speaker and its message may share their names with nothing else.
 fn size((entity, attribute, speaker): &Key, held: &Held) -> usize {
-    entity.len() + attribute.len() + speaker.as_str().len() + held.value.get().len()
+    let texts = [entity, attribute, speaker.as_str(), held.value.get(), held.message_id.as_str()];
+    size_of::<(Key, Held)>() + 64 + texts.map(str::len).iter().sum::<usize>()
 }
 
 /// Checks the confidences of a message.
@@ -250,15 +251,17 @@ mod tests {
         let other = BeliefUpdate::Other(Json::from(serde_json::json!({ "believes": "in luck" })));
         beliefs.fold(&message("agent://a", 1, vec![other])).unwrap();
         assert!(beliefs.is_empty());
-        let many = (0..Beliefs::MOST + 10).map(|n| belief(&n.to_string(), 1, 1.0)).collect();
+        let many = (0..1000).map(|n| belief(&n.to_string(), 1, 1.0)).collect();
         beliefs.fold(&message("agent://a", 2, many)).unwrap();
-        assert_eq!((beliefs.len(), beliefs.dropped()), (Beliefs::MOST, 10));
+        let dropped = beliefs.dropped();
+        assert_eq!(beliefs.len() as u64 + dropped, 1000);
+        assert!(beliefs.len() * size_of::<(Key, Held)>() < Beliefs::BYTES, "{}", beliefs.len());
         let long = Belief::new("car", "7", Json::from(serde_json::json!("x".repeat(Beliefs::BYTES))), 1.0);
         // What is there can still change.
         beliefs.fold(&message("agent://a", 3, vec![belief("7", 2, 1.0)])).unwrap();
         assert_eq!(beliefs.get(&"agent://a".into(), "car", "7").unwrap().step, 3);
         beliefs.fold(&message("agent://a", 4, vec![long.into()])).unwrap();
-        assert_eq!((beliefs.get(&"agent://a".into(), "car", "7"), beliefs.dropped()), (None, 11));
+        assert_eq!((beliefs.get(&"agent://a".into(), "car", "7"), beliefs.dropped()), (None, dropped + 1));
     }
 
     proptest! {
