@@ -130,6 +130,26 @@ async fn a_handler_that_is_behind_makes_its_sender_wait() {
     assert_eq!(listener.heard().last().map(String::as_str), Some("inform 4"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_expires_while_it_waits_is_not_handled() {
+    let (out, listener) = (Arc::new(Semaphore::new(0)), Listener::default());
+    let slow =
+        Slow { inside: Arc::default(), most: Arc::default(), out: out.clone(), listener: listener.clone() };
+    let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(slow)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    dialogue.inform("first").await.unwrap();
+    dialogue.inform("for a minute").ttl(60).await.unwrap();
+    let waits = dialogue.request("for an hour").ttl(3600).receipt().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    out.add_permits(100);
+    let Heard { message, .. } = dialogue.next().await.unwrap();
+    assert_eq!(message.content.error().unwrap().error_code, Code::Expired);
+    dialogue.terminate("Goodbye.").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(listener.heard(), ["inform first", "request for an hour", "termination Goodbye."]);
+    assert_ne!(message.parent_message_id, Some(waits.message.message_id.clone()));
+}
+
 #[tokio::test]
 async fn the_rules_hold_on_the_side_that_speaks_too() {
     in_time(async {

@@ -2,10 +2,13 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::Message;
+use duologue_schema::dialogue::{DialogueErrorCode as Code, ErrorContent, Message};
 use serde::de::DeserializeOwned;
+
+use super::state::refused;
 
 /// A message of the other side: verified, in its place, and a legal move. It reads like the [`Message`] it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,11 +23,21 @@ pub struct Heard {
     /// Whether messages before it are missing. They did not come in time, and if they still come they are
     /// refused.
     pub gap: bool,
+    /// When it is over, as the state of dialogues counts time.
+    pub(crate) ends: Option<Duration>,
 }
 
 impl Heard {
     pub(crate) fn new(message: Message, raw: Json) -> Self {
-        Heard { message, raw, key_id: None, gap: false }
+        Heard { message, raw, key_id: None, gap: false, ends: None }
+    }
+
+    /// Refuses what is over.
+    pub(crate) fn in_time(&self, now: Duration) -> Result<(), Box<ErrorContent>> {
+        match self.ends {
+            Some(ends) if ends < now => Err(refused(Code::Expired, "its ttl has passed while it waited")),
+            _ => Ok(()),
+        }
     }
 
     /// What the message is about, an empty text if it does not say.
@@ -55,6 +68,7 @@ pub(crate) struct Kept {
     raw: Json,
     key_id: Option<Arc<str>>,
     gap: bool,
+    ends: Option<Duration>,
 }
 
 impl Kept {
@@ -65,14 +79,14 @@ impl Kept {
     /// The message. It has been read before, so that does not fail.
     pub(crate) fn read(self) -> Option<Heard> {
         let message = self.raw.parse().ok()?;
-        Some(Heard { message, raw: self.raw, key_id: self.key_id, gap: self.gap })
+        Some(Heard { message, raw: self.raw, key_id: self.key_id, gap: self.gap, ends: self.ends })
     }
 }
 
 impl From<Heard> for Kept {
     fn from(heard: Heard) -> Self {
-        let Heard { message, raw, key_id, gap } = heard;
-        Kept { step: message.interaction_step, raw, key_id, gap }
+        let Heard { message, raw, key_id, gap, ends } = heard;
+        Kept { step: message.interaction_step, raw, key_id, gap, ends }
     }
 }
 

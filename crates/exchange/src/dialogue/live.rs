@@ -360,8 +360,10 @@ impl Live {
                 true => self.count(inner),
                 false => self.apply(inner, events),
             }
-            if let Some(heard) = kept.read() {
-                return Some(Arc::new(heard));
+            let Some(heard) = kept.read().map(Arc::new) else { continue };
+            match heard.in_time(self.dialogues.now()) {
+                Ok(()) => return Some(heard),
+                Err(error) => self.tell_later(inner, heard, *error),
             }
         }
     }

@@ -194,6 +194,19 @@ fn what_was_held_and_does_not_fit_is_refused_later() {
 }
 
 #[test]
+fn what_was_held_too_long_is_refused_too() {
+    let mut track = track(limits(64, 64));
+    let mut early = heard(message(THEM, "b", 2, M::Inform));
+    early.ends = Some(ms(1000));
+    assert_eq!(track.arrive(early, false, ms(0)).0, Arrival::Held);
+    let (_, events) = track.arrive(heard(message(THEM, "a", 1, M::Inform)), false, ms(1001));
+    assert_eq!(delivered(&events), [(1, false)]);
+    let Event::Refuse(heard, error) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((heard.message_id.as_str(), &error.error_code), ("b", &Code::Expired));
+    assert_eq!(track.next_step(), 3);
+}
+
+#[test]
 fn after_the_end_nothing_waits() {
     let mut track = track(limits(64, 64));
     let mut arrive =

@@ -1,7 +1,7 @@
 //! Taking a dialogue message: from a line of the other side to the dialogue it belongs to.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use duologue_rpc::{Incoming, Responder};
 use duologue_schema::dialogue::{
@@ -79,7 +79,8 @@ fn take(
             return Ok(());
         }
     };
-    let Verified { heard, mark } = *verified;
+    let Verified { mut heard, mark } = *verified;
+    heard.ends = left(&heard).and_then(|left| dialogues.now().checked_add(left));
     let taken = Receipt::new(heard.message_id.clone(), heard.session_id.clone());
     let receipt = |arrival: &Arrival| {
         receipt(match arrival {
@@ -92,6 +93,13 @@ fn take(
         dialogues.verifier.forget(&mark);
         about(error)
     })
+}
+
+/// How long a message may still be acted upon.
+fn left(message: &Message) -> Option<Duration> {
+    let sent: jiff::Timestamp = message.timestamp.parse().ok()?;
+    let ends = SystemTime::from(sent).checked_add(Duration::from_secs(message.metadata.ttl?))?;
+    Some(ends.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 /// Hands a verified message to its dialogue, which says what became of it.

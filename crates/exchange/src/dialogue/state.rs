@@ -255,7 +255,7 @@ impl Track {
             let Some(heard) = first.remove().kept.read() else { continue };
             let heard = Heard { gap, ..heard };
             self.lineage.incomplete |= gap;
-            match self.judge(&heard.message) {
+            match heard.in_time(now).and_then(|()| self.judge(&heard.message)) {
                 Ok(()) => self.deliver(heard, events),
                 Err(error) => {
                     // Its sender has a receipt, so for both sides the step is used.
