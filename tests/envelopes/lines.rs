@@ -169,7 +169,7 @@ async fn what_may_be_left_out() {
     let query = envelope("q", "query", json!({"question": "why?", "mood": "curious", "max_tokens": 1}));
     let answer = desk.asked("_session/query", query).await;
     let payload = &answer["result"]["envelope"]["payload"];
-    assert_eq!(*payload, json!({"summary": "why?", "tokens_used": 0, "truncated": false}));
+    assert_eq!(*payload, json!({"data": null, "summary": "why?", "tokens_used": 0, "truncated": false}));
 }
 
 #[tokio::test]

@@ -222,13 +222,13 @@ fn what_is_left_out_has_a_default() {
     "#);
     assert_snapshot!(table("NotifyEnvelope", &[r#"{"topic":"t"}"#, r#"{"data":1}"#]), @r#"
     {"topic":"t"}
-      -> {"topic":"t","importance":"medium"}
+      -> {"topic":"t","data":null,"importance":"medium"}
     {"data":1}
       -> error: missing field `topic`
     "#);
     assert_snapshot!(table("CapabilitiesEnvelope", &[r#"{"agent_name":"n"}"#]), @r#"
     {"agent_name":"n"}
-      -> {"agent_name":"n","domains":[],"channels":[],"tools":[],"max_concurrent_tasks":0}
+      -> {"agent_name":"n","domains":[],"channels":[],"tools":[],"max_concurrent_tasks":0,"model":null}
     "#);
     assert_snapshot!(table("PongEnvelope", &[r#"{"status":"asleep"}"#, "{}"]), @r#"
     {"status":"asleep"}
@@ -256,7 +256,7 @@ fn null_is_as_good_as_left_out() {
     "#);
     assert_snapshot!(table("ResponseEnvelope", &[r#"{"data":null,"summary":"s","tokens_used":null,"truncated":null}"#]), @r#"
     {"data":null,"summary":"s","tokens_used":null,"truncated":null}
-      -> {"summary":"s","tokens_used":0,"truncated":false}
+      -> {"data":null,"summary":"s","tokens_used":0,"truncated":false}
     "#);
 }
 

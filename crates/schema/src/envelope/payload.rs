@@ -5,17 +5,34 @@ use duologue_schema_derive::wire;
 use super::Fault;
 use crate::{Json, Members};
 
-/// The kinds, once each: the payload, the name, and for a request what answers it.
+/// What a kind may need beside its payload.
+#[derive(PartialEq)]
+enum Need {
+    Session,
+    Ref,
+}
+
+/// The kinds, once each: the payload, the name, what else its method needs, and for a request what answers it.
 macro_rules! kinds {
     (
-        requests { $($ask:ident $ask_kind:literal -> $reply:ident,)* }
-        notifications { $($tell:ident $variant:ident $tell_kind:literal,)* }
+        requests { $($ask:ident $ask_kind:literal [$($ask_need:ident)*] -> $reply:ident,)* }
+        notifications { $($tell:ident $variant:ident $tell_kind:literal [$($tell_need:ident)*],)* }
     ) => {
         /// The kind of an envelope.
         #[wire(open)]
         pub enum Kind {
             $(#[doc = concat!("`", $ask_kind, "`, a request")] $ask,)*
             $(#[doc = concat!("`", $tell_kind, "`, a notification or an answer")] $variant,)*
+        }
+
+        impl Kind {
+            fn needs(&self) -> &'static [Need] {
+                match self {
+                    $(Self::$ask => &[$(Need::$ask_need),*],)*
+                    $(Self::$variant => &[$(Need::$tell_need),*],)*
+                    Self::Unknown(_) => &[],
+                }
+            }
         }
 
         $(
@@ -57,20 +74,35 @@ macro_rules! kinds {
 
 kinds! {
     requests {
-        Ping "ping" -> Pong,
-        Query "query" -> Response,
-        Delegate "delegate" -> Ack,
-        Cancel "cancel" -> Ack,
-        Discover "discover" -> Capabilities,
+        Ping "ping" [] -> Pong,
+        Query "query" [Session] -> Response,
+        Delegate "delegate" [Session] -> Ack,
+        Cancel "cancel" [Session Ref] -> Ack,
+        Discover "discover" [] -> Capabilities,
     }
     notifications {
-        Outcome Result "result",
-        Notify Notify "notify",
-        Fault Error "error",
-        Pong Pong "pong",
-        Response Response "response",
-        Ack Ack "ack",
-        Capabilities Capabilities "capabilities",
+        Outcome Result "result" [Session Ref],
+        Notify Notify "notify" [Session],
+        Fault Error "error" [],
+        Pong Pong "pong" [Ref],
+        Response Response "response" [Ref],
+        Ack Ack "ack" [Ref],
+        Capabilities Capabilities "capabilities" [Ref],
+    }
+}
+
+impl Kind {
+    /// Whether `_session/<kind>` has to say in which session it is sent.
+    #[must_use]
+    pub fn needs_session(&self) -> bool {
+        self.needs().contains(&Need::Session)
+    }
+
+    /// Whether what `_session/<kind>` carries has to say which message it is about, by its `ref`. An answer that comes
+    /// back as the result of a request may leave it out.
+    #[must_use]
+    pub fn needs_ref(&self) -> bool {
+        self.needs().contains(&Need::Ref)
     }
 }
 
@@ -97,7 +129,7 @@ pub struct Pong {
 /// How busy an agent is.
 #[wire(open)]
 pub enum Status {
-    /// It has no delegation to work on.
+    /// It has nothing to do: no delegation, and no question to answer.
     Idle,
     /// It works, and takes more.
     Busy,
@@ -127,7 +159,8 @@ impl Query {
 /// The answer to `query`.
 #[wire(snake)]
 pub struct Response {
-    /// The answer as data, in a form the question asked for.
+    /// The answer as data, in a form the question asked for; `null` when words are all there is.
+    #[wire(always)]
     pub data: Option<Json>,
     /// The answer in words, always there.
     pub summary: String,
@@ -229,7 +262,8 @@ pub enum OutcomeStatus {
 pub struct Notify {
     /// What it is about, such as `work.build`.
     pub topic: String,
-    /// The news.
+    /// The news; `null` when the topic says it all.
+    #[wire(always)]
     pub data: Option<Json>,
     /// How much it matters.
     #[wire(default, always)]
@@ -278,6 +312,7 @@ pub struct Capabilities {
     /// How many delegations it works on at once, an urgent one above that aside.
     #[wire(default, always)]
     pub max_concurrent_tasks: u32,
-    /// The language model behind it.
+    /// The language model behind it, `null` if it does not say.
+    #[wire(always)]
     pub model: Option<String>,
 }
