@@ -10,7 +10,7 @@ use duologue_schema::work::{Artifact, Context, Input, Output, Recommendation, Ta
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// More than there may be descriptors.
-const MANY: usize = 400;
+const MANY: usize = 300;
 
 #[test]
 fn more_artifacts_and_folders_than_descriptors() {
