@@ -151,6 +151,7 @@ async fn a_task_has_its_time() {
     assert!(matches!(late, Error::Timeout { kind: Kind::Delegate, .. }), "{late}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(peer.ping().await.unwrap().active_tasks, 0, "it was withdrawn");
+    assert_eq!(ack.error.unwrap().code.as_str(), "already_finished");
 }
 
 #[tokio::test(start_paused = true)]

@@ -279,9 +279,10 @@ async fn a_task_is_not_done_twice() {
     // It is over, and stays over.
     assert!(accepted(&desk.asked("_session/delegate", task("d", "wait")).await));
     let ack = desk.asked("_session/cancel", cancel(json!("d"), "again")).await;
+    let error = json!({"code": "already_finished", "message": "the delegation is over", "retryable": false});
     assert_eq!(
         ack["result"]["envelope"]["payload"],
-        json!({"accepted": false, "reason": "already_finished"})
+        json!({"accepted": false, "reason": "already_finished", "error": error})
     );
     let ack = desk.asked("_session/cancel", cancel(json!("nothing"), "")).await;
     let payload = &ack["result"]["envelope"]["payload"];
