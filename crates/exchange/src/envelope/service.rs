@@ -138,13 +138,14 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
     Some(head.unfit(fault))
 }
 
-/// Takes a notification that carries an envelope; tells whether it was one.
+/// Takes a notification that carries an envelope; tells whether it was one. A side that was not set up to
+/// answer envelopes takes what belongs to its own, and leaves the rest to its user's handlers.
 pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incoming<'_>) -> bool {
     if peer.link.correspondent.is_none() && peer.require_envelopes().is_err() {
         return false;
     }
     let news = Told { peer, knows, notification };
-    match notification.method {
+    let ours = match notification.method {
         Notify::METHOD => news.take(|news, bytes| notify(peer, news, bytes)),
         Outcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
         Fault::METHOD => news.take(|error, bytes| fault(peer, error, bytes)),
@@ -154,8 +155,8 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incomi
         Capabilities::METHOD => news.reply::<Capabilities>(),
         Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => news.unasked(),
         _ => return false,
-    }
-    true
+    };
+    ours || peer.link.correspondent.is_some()
 }
 
 /// A notification that is one of ours.
@@ -167,30 +168,34 @@ struct Told<'a> {
 
 impl Told<'_> {
     /// Takes one that belongs somewhere by itself.
-    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize)) {
+    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> bool) -> bool {
         let received = read::<P>(self.peer, self.knows, self.notification.params);
-        self.taken::<P>(received.map(|received| take(received, self.notification.wire_bytes)));
+        self.taken::<P>(received.map(|received| take(received, self.notification.wire_bytes)))
     }
 
     /// Takes an answer that comes as a notification.
-    fn reply<P: Payload>(&self) {
+    fn reply<P: Payload>(&self) -> bool {
         let received = read_unopened::<P>(self.peer, self.knows, self.notification.params);
         self.taken::<P>(received.map(|Received { envelope, .. }| {
             let letters = &self.peer.link.letters;
             let to = envelope.reference.as_ref();
             let waiter = to.and_then(|to| lock(&letters.table).replied(to, &P::KIND));
-            if waiter.is_none_or(|waiter| waiter.send(Ok(envelope)).is_err()) {
+            let awaited = waiter.is_some_and(|waiter| waiter.send(Ok(envelope)).is_ok());
+            if !awaited {
                 count(&letters.late);
             }
-        }));
+            awaited
+        }))
     }
 
     /// The sender is told if it does not fit, except of an error: errors are not answered.
-    fn taken<P: Payload>(&self, taken: Result<(), Box<Unfit>>) {
-        let Err(unfit) = taken else { return };
-        if let Some(of) = &unfit.reference {
-            unfit_end(self.peer, &P::KIND, of, &unfit.fault);
-        }
+    fn taken<P: Payload>(&self, taken: Result<bool, Box<Unfit>>) -> bool {
+        let unfit = match taken {
+            Ok(taken) => return taken,
+            Err(unfit) => unfit,
+        };
+        let ours = unfit.reference.as_ref();
+        let ours = ours.is_some_and(|of| unfit_end(self.peer, &P::KIND, of, &unfit.fault));
         match P::KIND {
             Kind::Error => drop_silently(self.peer, &unfit.fault),
             _ => complain(self.peer, *unfit),
@@ -198,15 +203,18 @@ impl Told<'_> {
     }
 
     /// Complains about a question that cannot be answered.
-    fn unasked(&self) {
+    fn unasked(&self) -> bool {
+        if self.peer.link.correspondent.is_none() {
+            return false;
+        }
         let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
         complain(self.peer, *head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
     }
 }
 
-/// Ends what waits for a message that does not fit: a better one may never come.
-fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) {
+/// Ends what waits for a message that does not fit: a better one may never come. `false` if nothing does.
+fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
     let mut table = lock(&peer.link.letters.table);
     let whose = match kind {
@@ -221,7 +229,7 @@ fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) {
         // It knows better what it asked.
         Whose::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
         Whose::Delegator(task) => task.end(End::Lost(unfit(Kind::Delegate))),
-        Whose::Nobody | Whose::Unknown => {}
+        Whose::Nobody | Whose::Unknown => return false,
     }
 }
 
@@ -233,6 +241,7 @@ fn drop_silently(peer: &PeerAgent, fault: &Fault) {
 /// Tells the sender of a notification what is wrong with it, if it can be told, and not too often.
 fn complain(peer: &PeerAgent, unfit: Unfit) {
     drop_silently(peer, &unfit.fault);
+        true
     let can_be_told = unfit.id.is_some() && unfit.from.is_some();
     if can_be_told && lock(&peer.link.letters.complaints).allow(Instant::now()) {
         let session = unfit.session.clone();
@@ -240,10 +249,11 @@ fn complain(peer: &PeerAgent, unfit: Unfit) {
     }
 }
 
-fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) {
+fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
     let letters = &peer.link.letters;
     if !lock(&letters.seen).insert(news.envelope.id.as_str()) {
-        return count(&letters.repeated);
+        count(&letters.repeated);
+        return true;
     }
     let mut listening: Vec<_> = lock(&letters.listeners).iter().filter_map(Weak::upgrade).collect();
     listening.retain(|listener| listener.wants(&news));
@@ -254,25 +264,36 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) {
     if !listening.is_empty() || task.is_some() {
         let shared = Arc::new(news.clone());
         listening.iter().for_each(|listener| listener.push(shared.clone(), bytes));
-        if let Some(task) = task {
-            return task.progress.push(shared, bytes);
-        }
-    }
-    letters.deliver(News::Notify(news), bytes);
+    true
 }
 
-fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) {
+/// Gives it to the correspondent; `false` if there is none.
+fn deliver(peer: &PeerAgent, news: News, bytes: usize) -> bool {
+    let answers = peer.link.correspondent.is_some();
+    if answers {
+        peer.link.letters.deliver(news, bytes);
+    }
+    answers
+        if let Some(task) = task {
+            task.progress.push(shared, bytes);
+            return true;
+        }
+    }
+    deliver(peer, News::Notify(news), bytes) || !listening.is_empty()
+}
+
+fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) -> bool {
     let letters = &peer.link.letters;
     // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
     let mut table = lock(&letters.table);
     match result.envelope.reference.as_ref().map_or(Whose::Unknown, |of| table.result(of)) {
         Whose::Delegator(task) => task.end(End::Result(result.envelope, bytes)),
         Whose::Nobody => count(&letters.repeated),
-        Whose::Unknown | Whose::Asker(_) => letters.deliver(News::Result(result), bytes),
+        Whose::Unknown | Whose::Asker(_) => return deliver(peer, News::Result(result), bytes),
     }
 }
 
-fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) {
+fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> bool {
     let letters = &peer.link.letters;
     let mut table = lock(&letters.table);
     let whose = match &error.envelope.reference {
@@ -288,7 +309,7 @@ fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) {
         }
         Whose::Delegator(task) => task.end(End::Error(error.envelope, bytes)),
         Whose::Nobody => count(&letters.repeated),
-        Whose::Unknown => letters.deliver(News::Error(error), bytes),
+        Whose::Unknown => return deliver(peer, News::Error(error), bytes),
     }
 }
 
@@ -301,6 +322,7 @@ pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
     for waiter in asked {
         let _ = waiter.send(Err(lost()));
     }
+    true
     delegated.iter().for_each(|task| task.end(End::Lost(lost())));
     for listener in lock(&letters.listeners).drain(..) {
         if let Some(listener) = listener.upgrade() {
@@ -308,3 +330,4 @@ pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
         }
     }
 }
+    true
