@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::dialogue::{Dialogues, Line};
 use crate::envelope::correspondent::{Correspondent, Erased};
-use crate::envelope::inbox;
 use crate::envelope::letters::Letters;
+use crate::envelope::{inbox, working};
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
 use crate::work::worker::{self, Worker};
@@ -140,6 +140,10 @@ impl Wiring {
         let correspondent = self.settings.map(|settings| settings.correspondent);
         let link = Link::new(peer.clone(), self.own, correspondent, line, Letters::new(started));
         let peer = PeerAgent::new(Arc::new(link));
+        if let Some(correspondent) = &peer.link.correspondent {
+            // A panic is told to whoever asks.
+            let _ = working::capabilities(&peer, &**correspondent);
+        }
         inbox::start(&peer);
         ExchangeService::new(peer, Box::new(knows), worker)
     }

@@ -53,8 +53,8 @@ pub trait Correspondent: Send + Sync + 'static {
     /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at
     /// once, an urgent one above that aside. With `max_concurrent_tasks` 0, the default, none is taken.
     ///
-    /// It is called by the reader of the connection, for each `ping`, `discover` and `delegate`, and must
-    /// return at once.
+    /// It is called when the connection begins, and by its reader for each `discover` and `delegate`: it must
+    /// return at once. A `ping` is answered from what it said last.
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("")
     }

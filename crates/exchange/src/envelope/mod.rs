@@ -19,7 +19,7 @@ mod tasks;
 mod telling;
 #[cfg(test)]
 mod tests;
-mod working;
+pub(crate) mod working;
 
 pub use asking::AskQuery;
 pub use assignment::{Assignment, PROGRESS};

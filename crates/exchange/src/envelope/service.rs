@@ -1,6 +1,7 @@
 //! Routing of envelopes: from a line of the other side to the [`Correspondent`](super::Correspondent), or to
 //! whoever waits for it. All of it is called by the reader of the connection.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
@@ -31,10 +32,10 @@ pub(crate) fn request(
     let call = Call { peer, knows, request, responder };
     match request.method {
         Ping::METHOD => call.take(|ping: Received<Ping>, responder| {
-            ping.origin().respond(responder, Ok(pong(peer, &**correspondent)));
+            ping.origin().respond(responder, Ok(pong(peer)));
         }),
         Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
-            discover.origin().respond(responder, Ok(correspondent.capabilities()));
+            discover.origin().respond(responder, working::capabilities(peer, &**correspondent));
         }),
         Query::METHOD => call.take(|query, responder| ask(correspondent.clone(), query, responder)),
         Delegate::METHOD => {
@@ -75,26 +76,53 @@ impl Unfit {
     }
 }
 
-fn pong(peer: &PeerAgent, correspondent: &dyn Erased) -> Pong {
-    let Capabilities { agent_name, max_concurrent_tasks, .. } = correspondent.capabilities();
-    let active = lock(&peer.link.letters.tasks).count();
+/// From what is known: a ping is answered whatever the correspondent does.
+fn pong(peer: &PeerAgent) -> Pong {
+    let letters = &peer.link.letters;
+    let Capabilities { agent_name, max_concurrent_tasks, .. } = lock(&letters.own).clone();
+    let (active, queries) = (lock(&letters.tasks).count(), letters.queries.load(Relaxed));
+    let full = active > 0 && active >= u64::from(max_concurrent_tasks);
     let status = match active {
-        0 => Status::Idle,
-        active if active < u64::from(max_concurrent_tasks) => Status::Busy,
-        _ => Status::Overloaded,
+        _ if full || queries >= most_queries(peer) => Status::Overloaded,
+        0 if queries == 0 => Status::Idle,
+        _ => Status::Busy,
     };
     Pong::new(status)
-        .uptime_secs(peer.link.letters.started.elapsed().as_secs())
+        .uptime_secs(letters.started.elapsed().as_secs())
         .active_tasks(u32::try_from(active).unwrap_or(u32::MAX))
         .agent_name(agent_name)
 }
 
+/// How many questions are answered at once: a few less than there may be requests, so that pings and
+/// cancellations are still taken.
+fn most_queries(peer: &PeerAgent) -> usize {
+    let in_flight = peer.rpc().limits().in_flight;
+    in_flight - in_flight / 16
+}
+
 fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Responder) {
+    let (origin, most) = (query.origin(), most_queries(&query.peer));
+    let place = Place(query.peer.clone());
+    if query.peer.link.letters.queries.fetch_add(1, Relaxed) >= most {
+        let fault = Fault::overloaded(format!("no more than {most} questions at once; try again later"));
+        return origin.respond::<Response>(responder, Err(fault));
+    }
     responder.spawn_with(|responder| async move {
-        let (origin, grace) = (query.origin(), query.peer.rpc().limits().cancel_grace);
+        let grace = query.peer.rpc().limits().cancel_grace;
         let answer = working::guarded(responder.cancellation(), grace, correspondent.query(query)).await;
+        // Free before it is told: the other agent may ask the next one at once.
+        drop(place);
         origin.respond(responder, answer.unwrap_or_else(Err));
     });
+}
+
+/// The place of a question that is being answered.
+struct Place(PeerAgent);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.link.letters.queries.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Answers a request that nobody has answered, if it carries an envelope: there is no such kind.
@@ -197,9 +225,12 @@ impl Told<'_> {
         let ours = unfit.reference.as_ref();
         let ours = ours.is_some_and(|of| unfit_end(self.peer, &P::KIND, of, &unfit.fault));
         match P::KIND {
+            // It may well fit what the user's handlers know of it.
+            _ if !ours && self.peer.link.correspondent.is_none() => {}
             Kind::Error => drop_silently(self.peer, &unfit.fault),
             _ => complain(self.peer, *unfit),
         }
+        ours
     }
 
     /// Complains about a question that cannot be answered.
@@ -210,6 +241,7 @@ impl Told<'_> {
         let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
         complain(self.peer, *head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
+        true
     }
 }
 
@@ -231,6 +263,16 @@ fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) -> b
         Whose::Delegator(task) => task.end(End::Lost(unfit(Kind::Delegate))),
         Whose::Nobody | Whose::Unknown => return false,
     }
+    true
+}
+
+/// Gives it to the correspondent; `false` if there is none.
+fn deliver(peer: &PeerAgent, news: News, bytes: usize) -> bool {
+    let answers = peer.link.correspondent.is_some();
+    if answers {
+        peer.link.letters.deliver(news, bytes);
+    }
+    answers
 }
 
 fn drop_silently(peer: &PeerAgent, fault: &Fault) {
@@ -241,7 +283,6 @@ fn drop_silently(peer: &PeerAgent, fault: &Fault) {
 /// Tells the sender of a notification what is wrong with it, if it can be told, and not too often.
 fn complain(peer: &PeerAgent, unfit: Unfit) {
     drop_silently(peer, &unfit.fault);
-        true
     let can_be_told = unfit.id.is_some() && unfit.from.is_some();
     if can_be_told && lock(&peer.link.letters.complaints).allow(Instant::now()) {
         let session = unfit.session.clone();
@@ -264,16 +305,6 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
     if !listening.is_empty() || task.is_some() {
         let shared = Arc::new(news.clone());
         listening.iter().for_each(|listener| listener.push(shared.clone(), bytes));
-    true
-}
-
-/// Gives it to the correspondent; `false` if there is none.
-fn deliver(peer: &PeerAgent, news: News, bytes: usize) -> bool {
-    let answers = peer.link.correspondent.is_some();
-    if answers {
-        peer.link.letters.deliver(news, bytes);
-    }
-    answers
         if let Some(task) = task {
             task.progress.push(shared, bytes);
             return true;
@@ -291,6 +322,7 @@ fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) -> bool {
         Whose::Nobody => count(&letters.repeated),
         Whose::Unknown | Whose::Asker(_) => return deliver(peer, News::Result(result), bytes),
     }
+    true
 }
 
 fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> bool {
@@ -311,6 +343,7 @@ fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> bool {
         Whose::Nobody => count(&letters.repeated),
         Whose::Unknown => return deliver(peer, News::Error(error), bytes),
     }
+    true
 }
 
 /// The connection has ended.
@@ -322,7 +355,6 @@ pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
     for waiter in asked {
         let _ = waiter.send(Err(lost()));
     }
-    true
     delegated.iter().for_each(|task| task.end(End::Lost(lost())));
     for listener in lock(&letters.listeners).drain(..) {
         if let Some(listener) = listener.upgrade() {
@@ -330,4 +362,3 @@ pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
         }
     }
 }
-    true

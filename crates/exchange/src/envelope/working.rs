@@ -1,11 +1,13 @@
 //! Working: from a task that arrives to its end.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, until_dropped};
-use duologue_schema::envelope::{Ack, Cancel, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
+use duologue_schema::envelope::{
+    Ack, Cancel, Capabilities, Delegate, EnvelopeId, Fault, FaultCode, Outcome,
+};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,7 +16,7 @@ use super::correspondent::{Erased, takes_none};
 use super::letters::lock;
 use super::tasks::{Admission, Found};
 use super::{Assignment, Received};
-use crate::peer_agent::Link;
+use crate::peer_agent::{Link, PeerAgent};
 
 /// What a delegate is answered with; the fault is a JSON-RPC error.
 type Decision = Result<Ack, Fault>;
@@ -26,11 +28,22 @@ pub(crate) struct Running {
     decision: watch::Receiver<Option<Decision>>,
 }
 
+/// What the correspondent can do, asked anew, and kept for the pings until it is asked again.
+pub(crate) fn capabilities(peer: &PeerAgent, correspondent: &dyn Erased) -> Result<Capabilities, Fault> {
+    let asked = catch_unwind(AssertUnwindSafe(|| correspondent.capabilities()));
+    let capabilities = asked.map_err(|_| Fault::internal("asked what it can do, the agent panicked"))?;
+    lock(&peer.link.letters.own).clone_from(&capabilities);
+    Ok(capabilities)
+}
+
 /// A delegation has come. Called by the reader.
 pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Delegate>, responder: Responder) {
-    let limit = correspondent.capabilities().max_concurrent_tasks;
     let (link, id) = (received.peer.link.clone(), received.envelope.id.clone());
     let origin = received.origin();
+    let limit = match capabilities(&received.peer, &**correspondent) {
+        Ok(capabilities) => capabilities.max_concurrent_tasks,
+        Err(fault) => return origin.respond::<Ack>(responder, Err(fault)),
+    };
     let task = Assignment::new(received, responder.cancellation().clone());
     let (decided, decision) = watch::channel(None);
     let running = Running { task: task.clone(), decision };
