@@ -469,6 +469,7 @@ impl<T: Lenient> Lenient for Box<T> {
 }
 
 impl Lenient for Json {}
+impl Lenient for crate::Members {}
 
 pub(crate) fn write_object<S: Serializer, T: WriteFields>(value: &T, s: S) -> Result<S::Ok, S::Error> {
     let mut map = s.serialize_map(None)?;

@@ -22,23 +22,28 @@ use crate::{Json, Members};
 /// ```
 #[wire(snake)]
 pub struct ErrorContent {
-    /// What kind of error it is.
+    /// What kind of error it is. Whatever else is there and does not fit is left out: the code counts.
     pub error_code: DialogueErrorCode,
     /// One sentence for a person.
-    #[wire(default, always)]
+    #[wire(default, always, lenient)]
     pub error_message: String,
     /// More about it, depending on the code.
-    #[wire(default, always, null_default)]
+    #[wire(default, always, lenient)]
     pub details: Members,
     /// Whether the same message may succeed later; see [`is_retryable`](Self::is_retryable).
+    #[wire(lenient)]
     pub retryable: Option<bool>,
     /// The message it is about. It and the others are absent if they could not be read.
+    #[wire(lenient)]
     pub failed_message_id: Option<DialogueMessageId>,
     /// The dialogue that message names.
+    #[wire(lenient)]
     pub failed_session_id: Option<DialogueId>,
     /// Who sent it, as it says.
+    #[wire(lenient)]
     pub failed_sender_id: Option<AgentUri>,
     /// Whom it was for.
+    #[wire(lenient)]
     pub failed_recipient_id: Option<AgentUri>,
 }
 

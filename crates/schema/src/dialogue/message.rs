@@ -7,6 +7,9 @@ use duologue_schema_derive::wire;
 use super::ids::is_id;
 use super::{AgentUri, Content, DialogueId, DialogueMessageId, ID_CHARS};
 
+/// Most messages in `previous_context`, and most of the `belief_updates`.
+pub const LIST_ITEMS: usize = 256;
+
 /// One message of a dialogue.
 ///
 /// ```
@@ -55,7 +58,8 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// When an id is empty or longer than [`ID_CHARS`], a URI is none, or the step is 0.
+    /// When an id or the `routing_key` is empty or longer than [`ID_CHARS`], a list longer than [`LIST_ITEMS`], a URI
+    /// is none, or the step is 0.
     pub fn check(&self) -> Result<(), FieldFault> {
         let fault = |field, reason: String| Err(FieldFault { field, reason });
         let parents = [&self.parent_message_id, &self.metadata.parent_message_id].into_iter().flatten();
@@ -63,10 +67,21 @@ impl Message {
             .into_iter()
             .chain(parents.map(|id| ("parent_message_id", id.as_str())))
             .chain(self.metadata.parent_session_id.iter().map(|id| ("parent_session_id", id.as_str())))
-            .chain(self.content.previous_context.iter().map(|id| ("previous_context", id.as_str())));
+            .chain(self.content.previous_context.iter().map(|id| ("previous_context", id.as_str())))
+            .chain(self.metadata.correlation_id.iter().map(|id| ("correlation_id", id.as_str())))
+            .chain(self.metadata.routing_key.iter().map(|key| ("routing_key", key.as_str())));
         for (field, id) in ids {
             if !is_id(id) {
                 return fault(field, format!("must have 1 to {ID_CHARS} characters"));
+            }
+        }
+        let lists = [
+            ("previous_context", self.content.previous_context.len()),
+            ("belief_updates", self.content.belief_updates.len()),
+        ];
+        for (field, items) in lists {
+            if items > LIST_ITEMS {
+                return fault(field, format!("must have at most {LIST_ITEMS} items"));
             }
         }
         for (field, uri) in [("sender_id", &self.sender_id), ("recipient_id", &self.recipient_id)] {
@@ -165,9 +180,9 @@ pub struct Metadata {
     pub priority: Option<i64>,
     /// How long it may be acted upon, in seconds from its `timestamp`; absent, for ever.
     pub ttl: Option<u64>,
-    /// What ties together the messages of several dialogues.
+    /// What ties together the messages of several dialogues, 1 to 128 characters.
     pub correlation_id: Option<String>,
-    /// Where it goes, for those who pass it on.
+    /// Where it goes, for those who pass it on, 1 to 128 characters.
     pub routing_key: Option<String>,
     /// The dialogue within which this one was opened.
     pub parent_session_id: Option<DialogueId>,
@@ -177,6 +192,8 @@ pub struct Metadata {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::Json;
     use crate::dialogue::{Belief, BeliefUpdate, DialogueErrorCode, ErrorContent};
@@ -191,6 +208,8 @@ mod tests {
         let long = "é".repeat(ID_CHARS + 1);
         let parent = Metadata::new().parent_session_id(long.as_str());
         let context = Content::new().previous_context(vec![DialogueMessageId::from("")]);
+        let often = |id: &str| vec![DialogueMessageId::from(id); LIST_ITEMS + 1];
+        let belief = BeliefUpdate::Other(Json::from(json!(1)));
         let wrong = [
             ("message_id", Message { message_id: "".into(), ..message() }),
             ("session_id", Message { session_id: long.as_str().into(), ..message() }),
@@ -200,6 +219,13 @@ mod tests {
             ("interaction_step", Message { interaction_step: 0, ..message() }),
             ("parent_session_id", message().metadata(parent)),
             ("previous_context", message().content(context)),
+            ("previous_context", message().content(Content::new().previous_context(often("m")))),
+            (
+                "belief_updates",
+                message().content(Content::new().belief_updates(vec![belief; LIST_ITEMS + 1])),
+            ),
+            ("correlation_id", message().metadata(Metadata::new().correlation_id(long.as_str()))),
+            ("routing_key", message().metadata(Metadata::new().routing_key(""))),
         ];
         for (field, message) in wrong {
             assert_eq!(message.check().unwrap_err().field, field);
@@ -228,6 +254,16 @@ mod tests {
             matches!(&content.belief_updates[1], BeliefUpdate::Other(json) if json.get().contains("luck"))
         );
         assert_eq!(Json::new(&content).unwrap(), serde_json::from_str::<Json>(text).unwrap());
+    }
+
+    #[test]
+    fn an_error_of_another_form_keeps_its_code() {
+        let text = r#"{"error_code":"OVERLOADED","error_message":["try","later"],"details":"queue full",
+            "retryable":"yes","failed_message_id":7,"failed_session_id":"d"}"#;
+        let error = serde_json::from_str::<Content>(text).unwrap().error().unwrap();
+        assert_eq!(error.error_code, DialogueErrorCode::Overloaded);
+        assert!(error.is_retryable() && error.details.is_empty() && error.error_message.is_empty());
+        assert_eq!((error.failed_message_id, error.failed_session_id), (None, Some("d".into())));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{Json, MethodRow, Request, SessionId, Side};
 pub use content::{Belief, BeliefUpdate, Content};
 pub use error::{DialogueErrorCode, ErrorContent};
 pub use ids::{AgentUri, AgentUriFault, DialogueId, DialogueMessageId, ID_CHARS, URI_BYTES};
-pub use message::{DialogueAct, FieldFault, Message, MessageType, Metadata};
+pub use message::{DialogueAct, FieldFault, LIST_ITEMS, Message, MessageType, Metadata};
 
 /// The params of `_session/dialogue`.
 #[wire]
