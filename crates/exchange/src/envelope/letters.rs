@@ -1,10 +1,10 @@
 //! What the envelopes of one connection have in common: who waits, what runs, what has been seen.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use duologue_rpc::{CancellationToken, QueueSender};
-use duologue_schema::envelope::{Envelope, Fault, Outcome};
+use duologue_schema::envelope::{Capabilities, Envelope, Fault, Outcome};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -29,6 +29,10 @@ pub(crate) struct Letters {
     pub(crate) table: Mutex<Table<oneshot::Sender<Answer>, Arc<Ending>>>,
     /// What we were given to do.
     pub(crate) tasks: Mutex<Tasks<Running>>,
+    /// How many questions are being answered.
+    pub(crate) queries: AtomicUsize,
+    /// What our correspondent last said it can do.
+    pub(crate) own: Mutex<Capabilities>,
     /// The notifications that have come.
     pub(crate) seen: Mutex<Seen>,
     /// Where notifications wait for the correspondent.
@@ -48,6 +52,8 @@ impl Letters {
             started,
             table: Mutex::default(),
             tasks: Mutex::default(),
+            queries: AtomicUsize::new(0),
+            own: Mutex::new(Capabilities::new("")),
             seen: Mutex::default(),
             news: Mutex::default(),
             listeners: Mutex::default(),
