@@ -45,6 +45,10 @@ impl Correspondent for Painter {
                     task.progress(json!(step)).await.map_err(|error| error.fault())?;
                 }
             }
+            "with late news" => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                task.progress(json!("late")).await.map_err(|error| error.fault())?;
+            }
             "ask back" => {
                 let answer = task.peer.query("blue").await.map_err(|error| error.fault())?;
                 return Ok(Outcome::new(OutcomeStatus::Completed).outcome(answer.summary));
@@ -120,6 +124,17 @@ async fn progress_comes_in_order_and_ends_with_the_task() {
     assert_eq!(heard.all(), Vec::<String>::new());
     let task = peer.delegate("ask back").await.unwrap();
     assert_eq!(task.result().await.unwrap().outcome, "blue!");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_heard_of_without_its_session() {
+    let (session, peer) = pair((), Painter(Heard::default())).await;
+    let task = peer.delegate("with late news").await.unwrap();
+    let _connection = session.connection();
+    drop(session);
+    let news = task.progress().next().await.unwrap().unwrap();
+    assert_eq!(news.data.as_ref().unwrap().get(), "\"late\"");
+    assert_eq!(task.result().await.unwrap().outcome, "with late news is done");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Received;
+use super::letters::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -46,6 +47,9 @@ pub(crate) fn read_unopened<P: Payload>(
     params: Option<&RawValue>,
 ) -> Result<Received<Json>, Box<Unfit>> {
     let Carried { session_id: session, envelope, .. } = parse(P::METHOD, params)?;
+    // What belongs to a task of ours is heard even when nobody here holds its session any more.
+    let ours = |of: &EnvelopeId| lock(&peer.link.letters.table).delegator(of).is_some();
+    let knows = |session: &SessionId| knows(session) || envelope.reference.as_ref().is_some_and(ours);
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
@@ -86,7 +90,11 @@ pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Fault> 
 }
 
 /// Answers and errors find their way by `ref`, and a result may well come after its session.
-fn check_session(kind: &Kind, session: Option<&SessionId>, knows: &Knows) -> Result<(), Fault> {
+fn check_session(
+    kind: &Kind,
+    session: Option<&SessionId>,
+    knows: impl Fn(&SessionId) -> bool,
+) -> Result<(), Fault> {
     match (kind, session) {
         (Kind::Query | Kind::Delegate | Kind::Cancel | Kind::Notify | Kind::Result, None) => {
             let message = format!("_session/{kind}: missing field `sessionId`");
