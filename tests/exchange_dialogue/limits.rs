@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::handling::played;
 use super::retries::{buyer, take};
-use super::speakers::{BUYER, SELLER, connected, signing};
+use super::speakers::{BUYER, SELLER, began, connected, signing};
 
 /// Says how far it is before it answers.
 struct Chatty(usize);
@@ -49,7 +49,7 @@ async fn an_answer_passes_what_nobody_has_taken_yet() {
 fn said(dialogue: &Dialogue, step: u64, words: &str) -> Value {
     let message = json!({
         "message_id": format!("{}-{step}", dialogue.id()), "session_id": dialogue.id(),
-        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": "2026-03-01T12:00:00Z",
+        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
         "interaction_step": step, "message_type": "inform", "content": { "natural_language": words },
     });
     json!({ "sessionId": "s", "message": message })
@@ -119,10 +119,18 @@ async fn errors_that_nobody_acknowledges_do_not_pile_up() {
         for step in (every..=500).step_by(every) {
             let message = json!({
                 "message_id": format!("m{step}"), "session_id": "d", "sender_id": BUYER, "recipient_id": SELLER,
-                "timestamp": "2026-03-01T12:00:00Z", "interaction_step": step, "message_type": kind,
+                "timestamp": began(), "interaction_step": step, "message_type": kind,
             });
-            let id = buyer.ask("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
-            while buyer.hear().await["id"] != id {}
+            let id =
+                buyer.ask("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
+            let answer = loop {
+                let line = buyer.hear().await;
+                if line["id"] == id && line["method"].is_null() {
+                    break line;
+                }
+            };
+            let taken = answer["result"]["receipt"].is_object();
+            assert!(taken || step > 64 * every, "{kind} {step}: {answer}");
         }
         tokio::time::sleep(Duration::from_secs(6)).await;
         assert!(tasks() < before + 100, "{kind}: {} after {before}", tasks());
@@ -152,4 +160,35 @@ async fn what_was_said_is_forgotten_when_the_last_of_it_was_handled() {
     assert_eq!((seen, theirs.messages().len()), (2, 0));
     // Who opened it still looks at it.
     assert_eq!(dialogue.messages().len(), 2);
+}
+
+/// Never is done.
+struct Stuck;
+
+impl Interlocutor for Stuck {
+    async fn message(&self, _: &Dialogue, _: &Heard) -> Result<(), Error> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_handled_takes_up_room() {
+    let mut limits = DialogueLimits::new();
+    (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
+    let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Stuck).limits(limits)).await;
+    let mut opens = async |dialogue: &str, bytes| {
+        let message = json!({
+            "message_id": "m", "session_id": dialogue, "sender_id": format!("agent://{dialogue}"),
+            "recipient_id": SELLER, "timestamp": began(), "interaction_step": 1,
+            "message_type": "inform", "content": { "natural_language": "x".repeat(bytes) },
+        });
+        let params = json!({ "sessionId": session, "message": message });
+        let answer = buyer.asked("_session/dialogue", params).await;
+        // The handler has it by then.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        answer["result"]["receipt"].is_object()
+    };
+    assert!(opens("a", 90_000).await);
+    assert!(!opens("b", 90_000).await);
+    assert!(opens("b", 20_000).await);
 }

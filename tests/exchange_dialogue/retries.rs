@@ -85,7 +85,8 @@ async fn a_message_that_would_never_do_is_sent_once() {
 async fn a_receipt_names_the_message_and_stands_alone() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
-    let receipt = |message: &Value| json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
+    let receipt =
+        |message: &Value| json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
     let answers: [&dyn Fn(&Value) -> Value; 4] = [
         &|_| json!({}),
         &|_| json!({ "receipt": { "message_id": "another", "session_id": "d" } }),

@@ -177,7 +177,7 @@ pub(crate) struct Line {
     /// Tells connections apart.
     pub(crate) id: u64,
     pub(crate) dialogues: Option<Arc<Dialogues>>,
-    /// How many bytes of messages wait, in all dialogues of the connection.
+    /// How many bytes of messages wait or are handled, in all dialogues of the connection.
     pub(crate) waiting: AtomicUsize,
     /// Cancelled when the connection has ended: handlers then have a moment.
     pub(crate) ended: CancellationToken,

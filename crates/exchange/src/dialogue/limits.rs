@@ -15,8 +15,8 @@ pub struct DialogueLimits {
     /// How many messages wait for the handler of one dialogue. More are refused with `OVERLOADED`, which
     /// their sender retries; an answer that somebody waits for is taken all the same. 64 by default.
     pub inbox: usize,
-    /// How many bytes of messages wait, for the handlers or for those before them, in all dialogues of one
-    /// connection. More are refused in the same way, but each of the [`dialogues`](Self::dialogues) there may be
+    /// How many bytes of messages wait, for those before them or for handlers to be done with them, in all dialogues
+    /// of one connection. More are refused in the same way, but each of the [`dialogues`](Self::dialogues) there may be
     /// has its share in any case. 16 MiB by default.
     pub waiting_bytes: usize,
     /// How many messages of one dialogue can be looked up by their id. 256 by default.

@@ -82,6 +82,8 @@ pub(crate) struct Inner {
     /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
     handled: bool,
     working: bool,
+    /// The bytes of the message that the handler is at work on.
+    handling: usize,
     timer: bool,
     /// How many tasks tell the other side that what it was given a receipt for does not fit.
     telling: usize,
@@ -118,6 +120,7 @@ impl Live {
                 over: None,
                 handled,
                 working: false,
+                handling: 0,
                 timer: false,
                 telling: 0,
                 counted: 0,
@@ -139,9 +142,7 @@ impl Live {
             let text = "this dialogue is held over another connection";
             return Err(Error::Refused(refused(Code::Conflict, text)));
         }
-        rooms
-            .add(self.key.clone(), self.clone())
-            .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
+        rooms.add(self.key.clone(), self.clone()).map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
     }
 
     /// Gives its place up.
@@ -159,7 +160,8 @@ impl Live {
         let awaited = inner.awaits(&heard);
         let (all, bytes) = (self.peer.link.line.waiting.load(Relaxed), heard.raw.get().len());
         let limits = &self.dialogues.limits;
-        let full = all.saturating_add(bytes) > limits.waiting_bytes
+        let full = all > 0
+            && all.saturating_add(bytes) > limits.waiting_bytes
             && inner.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
         if full && !awaited {
             let text = "too much waits to be handled; try again later";
@@ -226,7 +228,7 @@ impl Live {
 
     /// Counts what waits here among what waits over the connection.
     fn count(&self, inner: &mut Inner) {
-        let (waiting, bytes) = (&self.peer.link.line.waiting, inner.track.bytes());
+        let (waiting, bytes) = (&self.peer.link.line.waiting, inner.track.bytes() + inner.handling);
         waiting.fetch_add(bytes, Relaxed);
         waiting.fetch_sub(inner.counted, Relaxed);
         inner.counted = bytes;
@@ -298,10 +300,16 @@ impl Live {
         loop {
             let heard = {
                 let mut inner = lock(&self.inner);
+                inner.handling = 0;
                 match self.take(&mut inner) {
-                    Some(heard) if !ended.is_cancelled() => heard,
+                    Some(heard) if !ended.is_cancelled() => {
+                        inner.handling = heard.raw.get().len();
+                        self.count(&mut inner);
+                        heard
+                    }
                     _ => {
                         inner.working = false;
+                        self.count(&mut inner);
                         self.forget(&mut inner);
                         return;
                     }

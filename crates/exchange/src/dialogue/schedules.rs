@@ -106,7 +106,8 @@ fn a_step_belongs_to_one_message_of_a_speaker() {
 #[test]
 fn nobody_takes_the_last_step() {
     let mut track = track(limits(64, 64));
-    let mut arrive = |step: u64| track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
+    let mut arrive =
+        |step: u64| track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
     for step in [1026, (1 << 53) - 1, u64::MAX] {
         let Arrival::Refused(error) = arrive(step).0 else { panic!("step {step} was taken") };
         assert_eq!(error.error_code, Code::Conflict);
@@ -122,7 +123,10 @@ fn two_speakers_may_claim_a_step() {
     let mut track = track(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Inform));
     track.say(&ours, &Json::new(&*ours).unwrap());
-    assert_eq!(track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0, Arrival::Delivered);
+    assert_eq!(
+        track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0,
+        Arrival::Delivered
+    );
     assert_eq!(track.next_step(), 2);
     // They count ours before we know that they have it: what follows waits, unless it answers ours.
     assert_eq!(track.arrive(heard(message(THEM, "next", 3, M::Inform)), false, ms(0)).0, Arrival::Held);
@@ -144,9 +148,8 @@ fn an_answer_shows_that_its_question_has_arrived() {
 fn what_is_awaited_needs_no_room() {
     let mut track = track(limits(64, 1));
     let inform = |step: u64| heard(message(THEM, &step.to_string(), step, M::Inform));
-    let answer = |step: u64| {
-        heard(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"))
-    };
+    let answer =
+        |step: u64| heard(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"));
     let ours = Arc::new(message(US, "ours", 1, M::Request));
     track.say(&ours, &Json::new(&*ours).unwrap());
     track.receipted(&ours, ms(0));
@@ -166,8 +169,9 @@ fn what_is_awaited_needs_no_room() {
 #[test]
 fn a_refused_message_leaves_its_step_free() {
     let mut track = track(limits(64, 64));
-    let arrive =
-        |track: &mut Track, id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), false, ms(0)).0;
+    let arrive = |track: &mut Track, id: &str, step, kind| {
+        track.arrive(heard(message(THEM, id, step, kind)), false, ms(0)).0
+    };
     assert_eq!(arrive(&mut track, "a", 1, M::Inform), Arrival::Delivered);
     assert_eq!(refusal(&arrive(&mut track, "b", 2, M::Accept)), Some(Code::InvalidParameter));
     // Its sender may take the step again, or count on.

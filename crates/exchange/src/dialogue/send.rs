@@ -180,10 +180,11 @@ impl Live {
         let mut failures = 0;
         loop {
             let call = self.peer.rpc().request(&request).timeout(self.dialogues.limits.receipt);
-            let error = match call.await.map_err(Error::Connection).and_then(|response| receipt(response, message)) {
-                Ok(receipt) => return Ok(receipt),
-                Err(error) => error,
-            };
+            let error =
+                match call.await.map_err(Error::Connection).and_then(|response| receipt(response, message)) {
+                    Ok(receipt) => return Ok(receipt),
+                    Err(error) => error,
+                };
             failures += 1;
             let pause = match retry::next(&error) {
                 Next::Retry => self.dialogues.backoff.pause(failures, fastrand::f64()),

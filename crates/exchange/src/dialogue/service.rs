@@ -68,10 +68,11 @@ fn take(
     receipt: impl FnOnce(Receipt),
 ) -> Result<(), Box<ErrorContent>> {
     let about = |error: Box<ErrorContent>| Box::new(error.about(json));
-    let verdict = dialogues.verifier.verify(json, peer.link.line.id, SystemTime::now()).map_err(|refusal| {
-        tracing::warn!(%refusal, "a dialogue message was not let in");
-        Box::new(refusal.content(json))
-    })?;
+    let verdict =
+        dialogues.verifier.verify(json, peer.link.line.id, SystemTime::now()).map_err(|refusal| {
+            tracing::warn!(%refusal, "a dialogue message was not let in");
+            Box::new(refusal.content(json))
+        })?;
     let verified = match verdict {
         Verdict::New(verified) => verified,
         Verdict::Duplicate(again) => {
