@@ -30,6 +30,9 @@ pub enum Error {
     /// between turns.
     #[error("the turn has ended; send what happens between turns through its session")]
     TurnEnded,
+    /// The client as an agent: what became of a question to it, or of a task for it.
+    #[error(transparent)]
+    Exchange(duologue_exchange::Error),
     /// stdin and stdout could not be taken.
     #[error("stdin and stdout cannot be used for the conversation: {0}")]
     Stdio(std::io::Error),
@@ -86,6 +89,15 @@ impl From<duologue_rpc::Error> for Error {
             duologue_rpc::Error::Response(error) => Error::Protocol(error),
             duologue_rpc::Error::Cancelled => Error::Cancelled,
             other => Error::Connection(other),
+        }
+    }
+}
+
+impl From<duologue_exchange::Error> for Error {
+    fn from(error: duologue_exchange::Error) -> Self {
+        match error {
+            duologue_exchange::Error::Connection(error @ duologue_rpc::Error::Cancelled) => error.into(),
+            other => Error::Exchange(other),
         }
     }
 }

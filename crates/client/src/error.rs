@@ -75,6 +75,9 @@ pub enum Error {
         /// The time that was allowed.
         after: Duration,
     },
+    /// The agent as one that talks to agents: what became of a question to it, or of a task for it.
+    #[error(transparent)]
+    Exchange(duologue_exchange::Error),
     /// The connection: it ended, the answer took too long or did not fit, the message was too
     /// large, or the updates were not taken in time.
     #[error(transparent)]
@@ -137,6 +140,16 @@ impl From<duologue_rpc::Error> for Error {
                 None => Error::Connection(duologue_rpc::Error::Closed(Closed::Cause(cause))),
             },
             other => Error::Connection(other),
+        }
+    }
+}
+
+impl From<duologue_exchange::Error> for Error {
+    fn from(error: duologue_exchange::Error) -> Self {
+        match error {
+            // How the agent ended is told in one way.
+            duologue_exchange::Error::Connection(error @ duologue_rpc::Error::Closed(_)) => error.into(),
+            other => Error::Exchange(other),
         }
     }
 }

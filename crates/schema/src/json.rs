@@ -76,6 +76,19 @@ impl From<serde_json::Value> for Json {
     }
 }
 
+/// For what always has a JSON text. A number that is none, such as NaN, is `null`.
+macro_rules! from_values {
+    ($($value:ty),*) => {$(
+        impl From<$value> for Json {
+            fn from(value: $value) -> Self {
+                serde_json::Value::from(value).into()
+            }
+        }
+    )*};
+}
+
+from_values!(bool, i32, i64, u32, u64, f64, &str, String);
+
 /// Compares the values, not their spelling: white space and the order of keys do not count.
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {

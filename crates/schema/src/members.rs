@@ -111,7 +111,7 @@ impl PartialEq for Members {
 
 impl fmt::Debug for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.0.iter().map(|(key, value)| (key, value.get()))).finish()
+        f.debug_map().entries(self.0.iter().map(|(key, value)| (key, Json::from(value.clone())))).finish()
     }
 }
 

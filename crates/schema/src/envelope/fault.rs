@@ -40,6 +40,8 @@ pub enum FaultCode {
     UnsupportedVersion,
     /// The envelope's `kind` is not its method's.
     KindMismatch,
+    /// It was refused without a code.
+    Refused,
     /// The other side is gone.
     Unreachable,
     /// The envelope or its payload does not fit.
@@ -63,7 +65,7 @@ impl FaultCode {
             Self::KindMismatch | Self::InvalidParameter => ErrorCode::INVALID_PARAMS,
             Self::NotFound => ErrorCode::RESOURCE_NOT_FOUND,
             Self::Cancelled => ErrorCode::REQUEST_CANCELLED,
-            Self::Internal | Self::Unknown(_) => ErrorCode::INTERNAL_ERROR,
+            Self::Internal | Self::Refused | Self::Unknown(_) => ErrorCode::INTERNAL_ERROR,
         }
     }
 
