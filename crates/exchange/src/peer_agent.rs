@@ -123,11 +123,10 @@ impl PeerAgent {
     }
 
     pub(crate) fn require_session(&self, kind: Kind) -> Result<()> {
-        match kind {
-            Kind::Ping | Kind::Discover => Ok(()),
-            kind if self.session.is_none() => Err(Error::NoSession { kind }),
-            _ => Ok(()),
+        if kind.needs_session() && self.session.is_none() {
+            return Err(Error::NoSession { kind });
         }
+        Ok(())
     }
 
     /// A new envelope for it. One that has not told its id is addressed as whoever is at the other end: by

@@ -126,6 +126,42 @@ fn methods() {
     assert_eq!(<Carried<Outcome> as Notification>::METHOD, "_session/result");
 }
 
+/// Which kinds need what is said once: their types, their schemas and whoever reads them go by it.
+#[test]
+fn what_a_kind_needs() {
+    let schema = schemes().into_iter().find(|scheme| scheme.name == "envelope").unwrap().document();
+    let mut needs = String::new();
+    for row in METHODS {
+        let kind = Kind::from(row.method.trim_start_matches("_session/"));
+        let params = &schema["$defs"][row.params];
+        let requires = |value: &Value, key: &str| {
+            value["required"].as_array().is_some_and(|keys| keys.contains(&json!(key)))
+        };
+        let (session, envelope) = (requires(params, "sessionId"), &params["properties"]["envelope"]);
+        assert_eq!(kind.needs_session(), session, "{kind}");
+        assert_eq!(kind.needs_ref(), requires(envelope, "ref"), "{kind}");
+        let may_be_null = params["properties"]["sessionId"].get("anyOf").is_some();
+        assert_eq!(may_be_null, !session, "{kind}");
+        let word = |needs, word| if needs { word } else { "" };
+        let (session, reference) = (word(session, " sessionId"), word(kind.needs_ref(), " ref"));
+        needs.push_str(&format!("{kind}:{session}{reference}\n"));
+    }
+    assert_snapshot!(needs, @"
+    ping:
+    query: sessionId
+    delegate: sessionId
+    cancel: sessionId ref
+    discover:
+    result: sessionId ref
+    notify: sessionId
+    error:
+    pong: ref
+    response: ref
+    ack: ref
+    capabilities: ref
+    ");
+}
+
 #[test]
 fn a_payload_without_content_may_be_left_out() {
     for rest in ["", r#","payload":null"#, r#","payload":{}"#] {

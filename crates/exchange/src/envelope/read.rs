@@ -96,7 +96,7 @@ fn check_session(
     knows: impl Fn(&SessionId) -> bool,
 ) -> Result<(), Fault> {
     match (kind, session) {
-        (Kind::Query | Kind::Delegate | Kind::Cancel | Kind::Notify | Kind::Result, None) => {
+        (kind, None) if kind.needs_session() => {
             let message = format!("_session/{kind}: missing field `sessionId`");
             Err(Fault::of(FaultCode::InvalidParameter, message))
         }
@@ -110,14 +110,11 @@ fn check_session(
 
 /// What is about another message has to say which.
 fn check_reference(kind: &Kind, envelope: &Envelope) -> Result<(), Fault> {
-    let stands_alone = matches!(
-        kind,
-        Kind::Ping | Kind::Discover | Kind::Query | Kind::Delegate | Kind::Notify | Kind::Error
-    );
-    if stands_alone || envelope.reference.is_some() {
-        return Ok(());
+    if kind.needs_ref() && envelope.reference.is_none() {
+        let message = format!("_session/{kind}: missing field `ref`");
+        return Err(Fault::of(FaultCode::InvalidParameter, message));
     }
-    Err(Fault::of(FaultCode::InvalidParameter, format!("_session/{kind}: missing field `ref`")))
+    Ok(())
 }
 
 fn unsupported() -> Fault {

@@ -143,10 +143,29 @@ impl<P: Payload + JsonSchema> JsonSchema for Carried<P> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut session = nullable(generator.subschema_for::<SessionId>().to_value());
-        session["description"] = "The session it is sent in, if it is sent in one.".into();
+        let mut session = generator.subschema_for::<SessionId>().to_value();
+        if P::KIND.needs_session() {
+            session["description"] = "The session it is sent in.".into();
+        } else {
+            session = nullable(session);
+            session["description"] = "The session it is sent in, if it is sent in one.".into();
+        }
+        let mut envelope = generator.subschema_for::<Envelope<P>>().to_value();
+        if P::KIND.needs_ref() {
+            let mut reference = generator.subschema_for::<EnvelopeId>().to_value();
+            reference["description"] = "The message it is about.".into();
+            envelope = json!({
+                "allOf": [envelope],
+                "properties": { "ref": reference },
+                "required": ["ref"],
+            });
+        }
         let doc = format!("The params of `{}`.", P::METHOD);
-        carrier(&doc, &generator.subschema_for::<Envelope<P>>(), Some(session))
+        let mut params = carrier(&doc, &envelope, Some(session));
+        if P::KIND.needs_session() {
+            params.insert("required".into(), json!(["sessionId", "envelope"]));
+        }
+        params
     }
 }
 
@@ -161,11 +180,11 @@ impl<P: Payload + JsonSchema> JsonSchema for Reply<P> {
         } else {
             format!("An answer that holds an envelope of the kind `{}`.", P::KIND)
         };
-        carrier(&doc, &generator.subschema_for::<Envelope<P>>(), None)
+        carrier(&doc, generator.subschema_for::<Envelope<P>>().as_value(), None)
     }
 }
 
-fn carrier(doc: &str, envelope: &Schema, session: Option<Value>) -> Schema {
+fn carrier(doc: &str, envelope: &Value, session: Option<Value>) -> Schema {
     let mut properties = json!({
         "envelope": envelope,
         "_meta": {
