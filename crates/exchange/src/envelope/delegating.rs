@@ -12,7 +12,7 @@ use duologue_schema::envelope::{
 };
 
 use super::asking::millis;
-use super::inbox::News;
+use super::inbox::{self, News};
 use super::letters::{End, Ending, lock};
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
@@ -172,7 +172,8 @@ fn refusal(ack: Ack) -> Fault {
 /// A task that the other agent has taken on.
 ///
 /// Dropping the handle lets the task run. Its result then goes to
-/// [`Correspondent::result`](super::Correspondent::result), also if it has come and nobody looked at it.
+/// [`Correspondent::result`](super::Correspondent::result), also if it has come and nobody looked at it. What has
+/// come before the connection ended is not lost with it, if the handle is dropped within a runtime.
 pub struct Delegation {
     peer: PeerAgent,
     id: EnvelopeId,
@@ -208,7 +209,8 @@ impl Delegation {
     ///
     /// [`Error::Fault`] when the other agent ends it with an error: `cancelled` after
     /// [`cancel`](Self::cancel), `timeout` when the deadline has passed. [`Error::NoReport`] at once
-    /// when it was delegated with `report_back(false)`. [`Error::Connection`] when the connection ends.
+    /// when it was delegated with `report_back(false)`. [`Error::Answer`] when what ends it does not fit.
+    /// [`Error::Connection`] when the connection ends.
     ///
     /// # Cancel safety
     ///
@@ -231,6 +233,10 @@ impl Delegation {
     /// # Errors
     ///
     /// As [`PeerAgent::query`], with a timeout of 30 seconds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the request, but the other agent may have heard it: the task may stop.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<Ack> {
         let envelope = self.peer.envelope(Cancel::new().reason(reason)).reference(&self.id);
         self.peer.ask(envelope, ACK).await.map(|ack| ack.payload)
@@ -255,15 +261,15 @@ impl fmt::Debug for Delegation {
 impl Drop for Delegation {
     fn drop(&mut self) {
         let Some(ending) = &self.ending else { return };
-        let letters = &self.peer.link.letters;
-        lock(&letters.table).lets_run(&self.id);
+        let link = &self.peer.link;
+        lock(&link.letters.table).lets_run(&self.id);
         // Nothing can end it after this, so what nobody has seen by now is to be handed on.
         match ending.unclaimed() {
             Some(End::Result(envelope, bytes)) => {
-                letters.deliver(News::Result(Received::new(envelope, self.peer.clone())), bytes);
+                inbox::hand_on(link, News::Result(Received::new(envelope, self.peer.clone())), bytes);
             }
             Some(End::Error(envelope, bytes)) => {
-                letters.deliver(News::Error(Received::new(envelope, self.peer.clone())), bytes);
+                inbox::hand_on(link, News::Error(Received::new(envelope, self.peer.clone())), bytes);
             }
             Some(End::Lost(_)) | None => {}
         }

@@ -1,12 +1,16 @@
-//! Notifications on their way to the correspondent: one queue and one task a connection, so that they
-//! arrive in the order of the wire.
+//! Notifications on their way to the correspondent: one task a connection hands them over in the order of
+//! the wire. Ends have a queue of their own, so that news that nobody takes do not push them out.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 
-use duologue_rpc::{Error as RpcError, Queue, until_dropped};
+use duologue_rpc::{Error as RpcError, Queue, QueueSender, until_dropped};
 use duologue_schema::envelope::{Fault, Notify, Outcome};
-use futures::FutureExt as _;
+use futures::{FutureExt as _, Stream as _};
+use tokio::runtime::Handle;
 
 use super::Received;
 use super::correspondent::Erased;
@@ -20,38 +24,134 @@ pub(crate) enum News {
     Error(Received<Fault>),
 }
 
+/// With the number of what came.
+type Item = (u64, News);
+
+const NEWS: usize = 0;
+const ENDS: usize = 1;
+
+/// Where it waits.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// How much has come.
+    last: u64,
+    lines: [Line; 2],
+}
+
+#[derive(Default)]
+struct Line {
+    sender: Option<QueueSender<Item>>,
+    /// How many are in it.
+    waiting: u64,
+}
+
+impl Inbox {
+    /// Puts something behind what waits, or gives it back if nobody takes it.
+    pub(crate) fn push(&mut self, news: News, bytes: usize) -> Result<(), News> {
+        let line = match news {
+            News::Notify(_) => &mut self.lines[NEWS],
+            News::Result(_) | News::Error(_) => &mut self.lines[ENDS],
+        };
+        let Some(sender) = &line.sender else { return Err(news) };
+        self.last += 1;
+        sender.push((self.last, news), bytes).map_err(|(_, news)| news)?;
+        line.waiting += 1;
+        Ok(())
+    }
+}
+
 /// Begins to hand notifications to the correspondent, if there is one.
 pub(crate) fn start(peer: &PeerAgent) {
     let Some(correspondent) = peer.link.correspondent.clone() else { return };
-    let queue = open(&peer.link);
     let link = peer.link.clone();
+    let mut taker = Taker { lines: [NEWS, ENDS].map(|which| Taken::open(&link, which)), link: link.clone() };
     peer.rpc().spawn(async move {
         let grace = link.peer.limits().cancel_grace;
-        let _ = until_dropped(&link.letters.over, grace, drain(&link, correspondent, queue)).await;
+        let drain = async {
+            while let Some(news) = std::future::poll_fn(|cx| taker.poll(cx)).await {
+                hear(correspondent.clone(), news).await;
+            }
+        };
+        let _ = until_dropped(&link.letters.over, grace, drain).await;
+        // What it does not hear in time.
+        [NEWS, ENDS].into_iter().for_each(|which| lost(&link, which));
     });
 }
 
-fn open(link: &Link) -> Queue<News> {
-    let (sender, queue) = link.peer.queue();
-    *lock(&link.letters.news) = Some(sender);
-    queue
+/// Hands on the end of a task that nobody has looked at: directly when the connection has ended, and nothing
+/// is waited for any more.
+pub(crate) fn hand_on(link: &Link, end: News, bytes: usize) {
+    let Err(end) = lock(&link.letters.inbox).push(end, bytes) else { return };
+    let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
+    match runtime.zip(link.correspondent.clone()) {
+        Some((runtime, correspondent)) => drop(runtime.spawn(hear(correspondent, end))),
+        None => count(&link.letters.dropped),
+    }
 }
 
-async fn drain(link: &Link, correspondent: Arc<dyn Erased>, mut queue: Queue<News>) {
-    while let Some(next) = queue.next().await {
-        match next {
-            Ok(news) => {
-                let heard = AssertUnwindSafe(correspondent.clone().hear(news)).catch_unwind();
-                if heard.await.is_err() {
-                    tracing::error!("the correspondent panicked over a notification");
+async fn hear(correspondent: Arc<dyn Erased>, news: News) {
+    let heard = AssertUnwindSafe(async { correspondent.hear(news).await }).catch_unwind();
+    if heard.await.is_err() {
+        tracing::error!("the correspondent panicked over a notification");
+    }
+}
+
+/// Counts what is in a queue as dropped.
+fn lost(link: &Link, which: usize) {
+    let lost = std::mem::take(&mut lock(&link.letters.inbox).lines[which].waiting);
+    link.letters.dropped.fetch_add(lost, Relaxed);
+}
+
+/// Takes what waits, in the order it came.
+struct Taker {
+    link: Arc<Link>,
+    lines: [Taken; 2],
+}
+
+/// One of the queues, and the first of what was in it.
+struct Taken {
+    queue: Queue<Item>,
+    head: Option<Item>,
+    over: bool,
+}
+
+impl Taken {
+    fn open(link: &Link, which: usize) -> Self {
+        let (sender, queue) = link.peer.queue();
+        lock(&link.letters.inbox).lines[which].sender = Some(sender);
+        Taken { queue, head: None, over: false }
+    }
+}
+
+impl Taker {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        // News may come, and an end after them, between the first look and the second.
+        [NEWS, ENDS, NEWS].into_iter().for_each(|which| self.look(which, cx));
+        let over = self.lines.iter().all(|line| line.over);
+        let heads = self.lines.iter_mut().map(|line| &mut line.head).filter(|head| head.is_some());
+        match heads.min_by_key(|head| head.as_ref().map(|(number, _)| *number)) {
+            Some(head) => Poll::Ready(head.take().map(|(_, news)| news)),
+            None if over => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
+    fn look(&mut self, which: usize, cx: &mut Context<'_>) {
+        let line = &mut self.lines[which];
+        while line.head.is_none() && !line.over {
+            match Pin::new(&mut line.queue).poll_next(cx) {
+                Poll::Ready(Some(Ok(item))) => {
+                    lock(&self.link.letters.inbox).lines[which].waiting -= 1;
+                    line.head = Some(item);
                 }
+                Poll::Ready(Some(Err(RpcError::Stalled { bytes }))) => {
+                    tracing::warn!(bytes, "notifications were lost: the correspondent does not take them");
+                    lost(&self.link, which);
+                    *line = Taken::open(&self.link, which);
+                }
+                Poll::Ready(_) => line.over = true,
+                Poll::Pending => return,
             }
-            Err(RpcError::Stalled { bytes }) => {
-                tracing::warn!(bytes, "notifications were lost: the correspondent does not take them");
-                count(&link.letters.dropped);
-                queue = open(link);
-            }
-            Err(_) => return,
         }
     }
 }

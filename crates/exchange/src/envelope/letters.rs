@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use duologue_rpc::{CancellationToken, QueueSender};
+use duologue_rpc::CancellationToken;
 use duologue_schema::envelope::{Capabilities, Envelope, Fault, Outcome};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::Subscription;
-use super::inbox::News;
+use super::inbox::{Inbox, News};
 use super::seen::Seen;
 use super::subscription::Listener;
 use super::table::Table;
@@ -36,7 +36,7 @@ pub(crate) struct Letters {
     /// The notifications that have come.
     pub(crate) seen: Mutex<Seen>,
     /// Where notifications wait for the correspondent.
-    pub(crate) news: Mutex<Option<QueueSender<News>>>,
+    pub(crate) inbox: Mutex<Inbox>,
     pub(crate) listeners: Mutex<Vec<Weak<Listener>>>,
     pub(crate) complaints: Mutex<Complaints>,
     /// Set when the connection has ended.
@@ -55,7 +55,7 @@ impl Letters {
             queries: AtomicUsize::new(0),
             own: Mutex::new(Capabilities::new("")),
             seen: Mutex::default(),
-            news: Mutex::default(),
+            inbox: Mutex::default(),
             listeners: Mutex::default(),
             complaints: Mutex::new(Complaints { left: Complaints::AT_ONCE, since: started }),
             over: CancellationToken::new(),
@@ -67,8 +67,7 @@ impl Letters {
 
     /// Puts something behind what waits for the correspondent.
     pub(crate) fn deliver(&self, news: News, bytes: usize) {
-        let sender = lock(&self.news).clone();
-        if sender.is_none_or(|sender| sender.push(news, bytes).is_err()) {
+        if lock(&self.inbox).push(news, bytes).is_err() {
             count(&self.dropped);
         }
     }
@@ -164,7 +163,7 @@ pub struct ExchangeStats {
     pub late: u64,
     /// Messages that had come before.
     pub repeated: u64,
-    /// Notifications that were dropped: they did not fit, or nobody took them.
+    /// Notifications that were dropped: they did not fit, or the correspondent did not take them.
     pub dropped: u64,
 }
 
