@@ -1,6 +1,7 @@
 //! News: to whom they go, in which order, and what becomes of those that nobody takes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use duologue_agent::Server;
@@ -8,10 +9,13 @@ use duologue_client::exchange::envelope::*;
 use duologue_client::{Client, Exchange, Transport};
 use duologue_rpc::jsonrpsee::RpcModule;
 use duologue_rpc::{Extensions, Limits};
+use futures::StreamExt as _;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify as Gate;
 
 use super::pair::{Heard, Quiet, pair};
+use crate::support::in_time;
 
 /// Hears news, one a permit.
 struct Slow {
@@ -33,12 +37,17 @@ impl Correspondent for Slow {
                 let first = news.next().await.and_then(Result::ok).ok_or_else(|| Fault::internal("none"))?;
                 Ok(Response::new(&*first.topic))
             }
+            "dropped?" => Ok(Response::new(query.peer.exchange_stats().dropped.to_string())),
             _ => std::future::pending().await,
         }
     }
 
     async fn delegate(&self, _: Assignment) -> Result<Outcome, Fault> {
         std::future::pending().await
+    }
+
+    async fn result(&self, result: Received<Outcome>) {
+        self.heard.add(&*result.outcome);
     }
 
     async fn notify(&self, news: Received<Notify>) {
@@ -64,6 +73,80 @@ async fn subscriptions_hear_what_they_asked_for() {
     assert_eq!(answer.await.unwrap().unwrap().summary, "a.b.c");
     // The correspondent hears all of them as well.
     assert_eq!(heard.wait(1).await, ["b.c"]);
+}
+
+/// A handle in a session hears of that session.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_is_for_its_session() {
+    let slow = Slow { heard: Heard::default(), gate: Arc::default() };
+    let (session, peer) = pair((), slow).await;
+    let connection = session.connection();
+    let other = connection.new_session("/tmp").await.unwrap();
+    let elsewhere = other.peer_agent();
+    let [mut here, mut there, mut anywhere] =
+        [&peer, &elsewhere, connection.peer_agent()].map(|peer| peer.subscribe("*"));
+    for asker in [&peer, &elsewhere] {
+        let asking = tokio::spawn(asker.query("news?").into_future());
+        assert_eq!(anywhere.next().await.unwrap().unwrap().topic, "ready");
+        asker.notify("a.b", json!(1)).await.unwrap();
+        asking.await.unwrap().unwrap();
+    }
+    for (news, session) in [(&mut here, peer.session()), (&mut there, elsewhere.session())] {
+        assert_eq!(news.next().await.unwrap().unwrap().peer.session(), session);
+    }
+    peer.rpc().close();
+    assert!(here.next().await.is_none() && there.next().await.is_none());
+}
+
+/// Also those that are made at that moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_end_with_the_connection() {
+    for _ in 0..20 {
+        let (_session, peer) = pair((), ()).await;
+        let subscriber = std::thread::spawn({
+            let peer = peer.clone();
+            move || {
+                let mut after = 200;
+                std::iter::from_fn(|| {
+                    after -= u32::from(peer.rpc().is_closed());
+                    (after > 0).then(|| peer.subscribe("*"))
+                })
+                .collect::<Vec<_>>()
+            }
+        });
+        peer.rpc().close();
+        peer.rpc().closed().await;
+        let all = tokio::task::spawn_blocking(|| subscriber.join().unwrap()).await.unwrap();
+        in_time(async {
+            for mut news in all {
+                assert!(news.next().await.is_none());
+            }
+        })
+        .await;
+    }
+}
+
+/// Whoever polls it, and however often: the last one is woken.
+#[tokio::test]
+async fn a_subscription_holds_one_waker() {
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let (_session, peer) = pair((), ()).await;
+    let mut news = peer.subscribe("*");
+    let kept = |all: &[Weak<Nobody>]| all.iter().filter(|waker| waker.strong_count() > 0).count();
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        let nobody = Arc::new(Nobody);
+        all.push(Arc::downgrade(&nobody));
+        assert!(news.poll_next_unpin(&mut Context::from_waker(&Waker::from(nobody))).is_pending());
+    }
+    assert_eq!((kept(&all), kept(&all[99..])), (1, 1));
+    drop(news);
+    assert_eq!(kept(&all), 0);
 }
 
 /// What a busy side does with its hands does not matter for a ping.
@@ -98,6 +181,11 @@ async fn what_a_subscriber_does_not_take_is_counted() {
     let lagged = all.next().await.unwrap().unwrap_err();
     assert_eq!(lagged.missed, 255 + 1, "{lagged}");
     assert_eq!(all.next().await.unwrap().unwrap().topic, "large.1");
+    // So is one that is larger by itself.
+    assert_eq!(peer.query("huge").await.unwrap().summary, "sent");
+    assert_eq!(all.next().await.unwrap().unwrap_err().missed, 1);
+    assert_eq!(peer.query("1").await.unwrap().summary, "sent");
+    assert_eq!(all.next().await.unwrap().unwrap().topic, "n.0");
     peer.rpc().close();
     assert!(all.next().await.is_none() && some.next().await.is_none());
 }
@@ -114,8 +202,9 @@ impl Correspondent for Flood {
                 }
             }
             Err(_) => {
-                for number in 0..2 {
-                    let data = json!("x".repeat(700_000));
+                let (many, bytes) = if query.question == "huge" { (1, 1_100_000) } else { (2, 700_000) };
+                for number in 0..many {
+                    let data = json!("x".repeat(bytes));
                     query.peer.notify(format!("large.{number}"), data).await.map_err(fault)?;
                 }
             }
@@ -138,6 +227,11 @@ async fn news_that_nobody_takes_are_let_go() {
     let session = agent.new_session("/tmp").await.unwrap();
     let peer = session.peer_agent();
     peer.notify("panic", json!(0)).await.unwrap();
+    // The end of a task that was delegated before comes first, and does not go with the news behind it.
+    let end = json!({"v": 1, "id": "r", "from": "c1", "to": "a1", "ts": 1, "kind": "result", "ref": "before",
+        "payload": {"status": "completed", "outcome": "the end"}});
+    let params = json!({"sessionId": session.id(), "envelope": end});
+    peer.rpc().notify_raw("_session/result", &params).await.unwrap();
     for number in 0..20 {
         peer.notify(format!("n.{number}"), json!("x".repeat(1_000))).await.unwrap();
     }
@@ -151,7 +245,21 @@ async fn news_that_nobody_takes_are_let_go() {
     }
     peer.notify("again", json!(0)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(heard.all().last().unwrap(), "again");
+    let all = heard.all();
+    assert_eq!((&*all[1], &*all[all.len() - 1]), ("the end", "again"));
+    let lost = 20 - (all.len() - 3);
+    assert!(lost > 10, "{all:?}");
+    assert_eq!(peer.query("dropped?").await.unwrap().summary, lost.to_string());
+}
+
+/// A notification whose name looks like ours.
+#[derive(Serialize, Deserialize)]
+struct Poked {
+    envelope: serde_json::Value,
+}
+
+impl duologue_schema::Notification for Poked {
+    const METHOD: &'static str = "_session/poked";
 }
 
 /// Methods of others that look like ours go to whoever handles them.
@@ -160,13 +268,20 @@ async fn foreign_methods_pass_to_the_handlers_of_the_user() {
     let (ours, theirs) = Transport::memory();
     let mut module = RpcModule::new(());
     module.register_method("_session/poke", |_, (), _| json!({"poked": true})).unwrap();
-    let extensions = Extensions::new().merge(module).unwrap();
+    let heard = Heard::default();
+    let poked = heard.clone();
+    let extensions = Extensions::new()
+        .merge(module)
+        .unwrap()
+        .on_notification(move |poke: Poked, _| poked.add(poke.envelope["id"].to_string()));
     let exchange = Exchange::new().agent_id("a1");
     tokio::spawn(Server::new(Quiet).exchange(exchange).extensions(extensions).serve(theirs));
     let agent = Client::new(()).exchange(Exchange::new()).connect(ours).await.unwrap();
     let params = json!({"envelope": {"v": 1, "id": "p", "from": "c", "to": "", "ts": 1, "kind": "poke"}});
     let answer: serde_json::Value = agent.peer_agent().rpc().call("_session/poke", &params).await.unwrap();
     assert_eq!(answer, json!({"poked": true}));
+    agent.peer_agent().rpc().notify_raw("_session/poked", &params).await.unwrap();
+    assert_eq!(heard.wait(1).await, [r#""p""#]);
     let error =
         agent.peer_agent().rpc().call::<_, serde_json::Value>("_session/prod", &params).await.unwrap_err();
     assert_eq!(error.as_response().unwrap().code.0, -32601);

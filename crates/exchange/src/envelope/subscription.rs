@@ -34,13 +34,15 @@ impl PeerAgent {
     pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
         let filter = Filter { pattern: pattern.into(), session: self.session().cloned() };
         let listener = Listener::new(Some(filter));
+        // Looked at under the lock: whoever ends the connection closes those that are in the list by then.
+        let mut listeners = lock(&self.link.letters.listeners);
         if self.link.letters.over.is_cancelled() {
             listener.close();
         } else {
-            let mut listeners = lock(&self.link.letters.listeners);
             listeners.retain(|other| other.strong_count() > 0);
             listeners.push(Arc::downgrade(&listener));
         }
+        drop(listeners);
         Subscription::new(listener)
     }
 }
@@ -64,7 +66,9 @@ struct State {
     bytes: usize,
     missed: u64,
     closed: bool,
-    wakers: Vec<Waker>,
+    handles: u64,
+    /// One a handle: the progress of a task may have several.
+    wakers: Vec<(u64, Waker)>,
 }
 
 impl Listener {
@@ -85,13 +89,18 @@ impl Listener {
         })
     }
 
-    /// Takes a message that took `bytes` on the wire. Never waits: the oldest make room.
+    /// Takes a message that took `bytes` on the wire. Never waits: the oldest make room. One that there is
+    /// no room for at all is lost.
     pub(crate) fn push(&self, news: Arc<Received<Notify>>, bytes: usize) {
         let mut state = lock(&self.state);
         if state.closed {
             return;
         }
-        while state.waiting.len() == MESSAGES || (state.bytes + bytes > BYTES && !state.waiting.is_empty()) {
+        if bytes > BYTES {
+            state.missed += 1;
+            return state.wake();
+        }
+        while state.waiting.len() == MESSAGES || state.bytes + bytes > BYTES {
             let lost = state.waiting.pop_front().map_or(0, |(_, bytes)| bytes);
             state.bytes -= lost;
             state.missed += 1;
@@ -111,27 +120,35 @@ impl Listener {
 
 impl State {
     fn wake(&mut self) {
-        self.wakers.drain(..).for_each(Waker::wake);
+        self.wakers.drain(..).for_each(|(_, waker)| waker.wake());
     }
 }
 
 /// News as they come, see [`PeerAgent::subscribe`] and [`Delegation::progress`](super::Delegation::progress).
 ///
-/// It holds 256 messages or 1 MiB of them. When nobody takes them the oldest are lost, and the next item
-/// says how many. It ends with the connection, and for a task with the task.
+/// It holds 256 messages or 1 MiB of them. When nobody takes them the oldest are lost, as is a message that
+/// is larger by itself, and the next item says how many. It ends with the connection, and for a task with the task.
 #[must_use = "news are lost when nobody takes them"]
-pub struct Subscription(Arc<Listener>);
+pub struct Subscription {
+    listener: Arc<Listener>,
+    handle: u64,
+}
 
 impl Subscription {
     pub(crate) fn new(listener: Arc<Listener>) -> Self {
-        Subscription(listener)
+        let handle = {
+            let mut state = lock(&listener.state);
+            state.handles += 1;
+            state.handles
+        };
+        Subscription { listener, handle }
     }
 
     /// One that is over.
     pub(crate) fn ended() -> Self {
         let listener = Listener::of_a_task();
         listener.close();
-        Subscription(listener)
+        Subscription::new(listener)
     }
 
     /// Waits for the next message; `None` at the end.
@@ -148,7 +165,7 @@ impl Subscription {
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Arc<Received<Notify>>, Lagged>>> {
-        let mut state = lock(&self.0.state);
+        let mut state = lock(&self.listener.state);
         if state.missed > 0 {
             let missed = std::mem::take(&mut state.missed);
             return Poll::Ready(Some(Err(Lagged { missed })));
@@ -160,9 +177,9 @@ impl Subscription {
         if state.closed {
             return Poll::Ready(None);
         }
-        // The progress of a task may have several handles.
-        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
+        match state.wakers.iter_mut().find(|(handle, _)| *handle == self.handle) {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => state.wakers.push((self.handle, cx.waker().clone())),
         }
         Poll::Pending
     }
@@ -176,9 +193,15 @@ impl Stream for Subscription {
     }
 }
 
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        lock(&self.listener.state).wakers.retain(|(handle, _)| *handle != self.handle);
+    }
+}
+
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = lock(&self.0.state).waiting.len();
+        let waiting = lock(&self.listener.state).waiting.len();
         f.debug_struct("Subscription").field("waiting", &waiting).finish_non_exhaustive()
     }
 }
