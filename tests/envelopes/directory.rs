@@ -1,8 +1,13 @@
 //! Several agents at once.
 
-use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Directory};
+use duologue_agent::exchange::Error;
+use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Directory, Importance, Kind};
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Connection, Transport};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::{Wire, played::client_of};
 
 struct Knows(&'static [&'static str]);
 
@@ -52,9 +57,29 @@ async fn the_closest_is_asked_first_and_the_dead_are_left_out() {
     assert_eq!(who(&directory, "logistics").await, ["all"]);
 
     calendar.close().await;
+    assert_eq!(who(&directory, "family.calendar").await, ["family", "all"]);
     let told: Vec<bool> =
-        directory.notify("meta.news", serde_json::json!(1)).await.iter().map(Result::is_ok).collect();
+        directory.notify("meta.news", json!(1)).await.iter().map(Result::is_ok).collect();
     assert_eq!(told, [true, false, true, true]);
     directory.retain_connected();
-    assert_eq!(who(&directory, "family.calendar").await, ["family", "all"]);
+    assert_eq!(directory.agents().len(), 3);
+}
+
+/// One that does not read does not keep the news from the others, nor whoever tells them for ever.
+#[tokio::test(start_paused = true)]
+async fn news_for_all_do_not_wait_for_one_that_does_not_read() {
+    let meta = || json!({"_meta": {"duologue": {"envelope": {"v": [1]}}}});
+    let (mute, _unread) = client_of(Wire::Memory, Client::new(()), meta()).await;
+    let (well, mut reads) = client_of(Wire::Memory, Client::new(()), meta()).await;
+    let mute = mute.peer_agent().in_session("s");
+    mute.notify("much", json!("x".repeat(9 << 20))).await.unwrap();
+    let mut directory = Directory::new();
+    directory.add(mute).add(well.peer_agent().in_session("s"));
+    let begin = Instant::now();
+    let telling = tokio::spawn(directory.notify("meta.news", json!(1)).importance(Importance::High).into_future());
+    let told = reads.expect("_session/notify").await;
+    assert_eq!(told["params"]["envelope"]["payload"]["importance"], "high");
+    let told = telling.await.unwrap();
+    assert!(matches!(&told[0], Err(Error::Timeout { kind: Kind::Notify, .. })) && told[1].is_ok(), "{told:?}");
+    assert_eq!(begin.elapsed().as_secs(), 10);
 }

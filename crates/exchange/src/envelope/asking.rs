@@ -25,6 +25,10 @@ impl PeerAgent {
     /// # Errors
     ///
     /// [`Error::NotSupported`], [`Error::Timeout`] after 10 seconds, and what the other agent answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the question.
     pub async fn ping(&self) -> Result<Pong> {
         self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
     }
@@ -61,6 +65,10 @@ impl PeerAgent {
     /// [`Error::NotSupported`] and [`Error::NoSession`] before anything is sent, [`Error::Timeout`] at the
     /// deadline, [`Error::Fault`] with what the other agent says instead of an answer, [`Error::Answer`] if
     /// what it sends is none, and [`Error::Connection`] when the connection ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the question; an answer that comes after that is dropped and counted.
     pub fn query(&self, question: impl Into<String>) -> AskQuery {
         AskQuery { peer: self.clone(), query: Query::new(question) }
     }

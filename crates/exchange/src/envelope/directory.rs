@@ -1,10 +1,15 @@
 //! Several agents at once: who knows about what, and news for all of them.
 
-use duologue_schema::Json;
-use duologue_schema::envelope::EnvelopeId;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
 
+use duologue_schema::Json;
+use duologue_schema::envelope::{EnvelopeId, Importance, Kind};
+
+use super::TellNotify;
+use super::asking::SHORT;
 use super::domain::familiarity;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::peer_agent::PeerAgent;
 
 /// The agents one can turn to, each on a connection of its own.
@@ -57,7 +62,11 @@ impl Directory {
     /// `family.calendar` comes before one for `family`. An agent may well answer beyond what it declares.
     ///
     /// What the agents declare comes from [`discover`](PeerAgent::discover), so mostly from its cache. One
-    /// that does not answer is left out.
+    /// that does not answer is left out, as is one whose connection has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing but the answers that have not come.
     pub async fn who_handles(&self, domain: &str) -> Vec<PeerAgent> {
         let declared = futures::future::join_all(self.agents.iter().map(PeerAgent::discover)).await;
         let mut known: Vec<(usize, &PeerAgent)> = Vec::new();
@@ -74,11 +83,46 @@ impl Directory {
         known.into_iter().map(|(_, agent)| agent.clone()).collect()
     }
 
-    /// Tells all of them. What became of each comes back in the order of [`agents`](Self::agents): one that
-    /// is gone does not keep the news from the others.
-    pub async fn notify(&self, topic: &str, data: impl Into<Json>) -> Vec<Result<EnvelopeId>> {
-        let data = data.into();
-        let each = self.agents.iter().map(|agent| agent.notify(topic, data.clone()).into_future());
-        futures::future::join_all(each).await
+    /// News for all of them, sent when it is awaited. What became of each comes back in the order of
+    /// [`agents`](Self::agents): one that is gone does not keep the news from the others.
+    ///
+    /// # Errors
+    ///
+    /// Of each, as [`PeerAgent::notify`], and [`Error::Timeout`] of one that does not read what it is sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while some have no room sends them nothing; the others have the news.
+    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> TellAll {
+        let (topic, data) = (topic.into(), data.into());
+        TellAll { each: self.agents.iter().map(|agent| agent.notify(&*topic, data.clone())).collect() }
+    }
+}
+
+/// News for several agents before they are sent, see [`Directory::notify`].
+#[must_use = "news are sent when they are awaited"]
+#[derive(Debug)]
+pub struct TellAll {
+    each: Vec<TellNotify>,
+}
+
+impl TellAll {
+    /// How much they matter; medium by default.
+    pub fn importance(mut self, importance: Importance) -> Self {
+        self.each = self.each.into_iter().map(|news| news.importance(importance.clone())).collect();
+        self
+    }
+}
+
+impl IntoFuture for TellAll {
+    type Output = Vec<Result<EnvelopeId>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let each = self.each.into_iter().map(|news| async move {
+            let told = tokio::time::timeout(SHORT, news.into_future()).await;
+            told.unwrap_or(Err(Error::Timeout { kind: Kind::Notify, after: SHORT }))
+        });
+        Box::pin(futures::future::join_all(each))
     }
 }

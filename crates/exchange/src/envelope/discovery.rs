@@ -1,5 +1,6 @@
 //! What the other agent can do, asked once in a while.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_schema::envelope::{Capabilities, Discover};
@@ -10,16 +11,20 @@ use super::asking::SHORT;
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
 
-/// How long an answer to `discover` is taken for true.
-pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
+/// How long an answer to [`discover`](PeerAgent::discover) is taken for true.
+pub const DISCOVER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// The last answer to `discover`, and when it came.
+/// What the last `discover` came to.
 #[derive(Debug, Default)]
-pub(crate) struct Discovered(Mutex<Option<(Instant, Capabilities)>>);
+pub(crate) struct Discovered {
+    last: Mutex<Option<Result<(Instant, Capabilities)>>>,
+    /// How often it has failed.
+    failures: AtomicU64,
+}
 
 impl PeerAgent {
-    /// What the other agent says it can do. An answer is kept for a minute, for all handles on the
-    /// connection; several calls at once ask once.
+    /// What the other agent says it can do. An answer is kept for a minute ([`DISCOVER_LIFETIME`]) or until the
+    /// connection ends, for all handles on it; several calls at once ask once and fail together.
     ///
     /// # Errors
     ///
@@ -29,19 +34,41 @@ impl PeerAgent {
     ///
     /// Dropping the future withdraws the question, if this call asked it; the next one asks again.
     pub async fn discover(&self) -> Result<Capabilities> {
-        let mut last = self.link.discovered.0.lock().await;
+        let Discovered { last, failures } = &self.link.discovered;
+        let before = failures.load(Relaxed);
+        let mut last = last.lock().await;
         match &*last {
-            Some((at, capabilities)) if at.elapsed() < LIFETIME => Ok(capabilities.clone()),
+            Some(Ok((at, capabilities)))
+                if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closed() =>
+            {
+                Ok(capabilities.clone())
+            }
+            // It failed while this call waited for it.
+            Some(Err(error)) if failures.load(Relaxed) != before => Err(error.clone()),
             _ => {
                 *last = None;
-                let capabilities = self.ask(self.envelope(Discover::new()), SHORT).await?.payload;
-                Ok(last.insert((Instant::now(), capabilities)).1.clone())
+                match self.ask(self.envelope(Discover::new()), SHORT).await {
+                    Ok(answer) => {
+                        *last = Some(Ok((Instant::now(), answer.payload.clone())));
+                        Ok(answer.payload)
+                    }
+                    Err(error) => {
+                        failures.fetch_add(1, Relaxed);
+                        *last = Some(Err(error.clone()));
+                        Err(error)
+                    }
+                }
             }
         }
     }
 
-    /// Forgets what [`discover`](Self::discover) has kept, so that the next call asks.
+    /// Forgets what [`discover`](Self::discover) has kept, so that the next call asks. It waits for a
+    /// question that is on its way.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future forgets nothing.
     pub async fn forget_discovered(&self) {
-        *self.link.discovered.0.lock().await = None;
+        *self.link.discovered.last.lock().await = None;
     }
 }
