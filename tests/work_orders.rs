@@ -157,7 +157,7 @@ async fn nothing_is_sent_to_a_side_that_does_no_work_orders(wire: Wire) {
         json!({"_meta": {"duologue": {"envelope": {"v": [1]}, "agentId": "a1", "work": null}}});
     let (client, mut agent) = client_of(wire, Client::new(()), capabilities).await;
     let refused = client.peer_agent().work(order("write")).await.expect_err("refused");
-    assert!(matches!(refused, Error::NotSupported { scheme: "work" }), "{refused}");
+    assert!(matches!(refused, Error::NotSupported { scheme: "work", .. }), "{refused}");
     drop(client);
     assert_eq!(agent.rest().await, Vec::<Value>::new());
 

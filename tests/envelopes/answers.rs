@@ -283,6 +283,7 @@ async fn an_end_that_does_not_fit_is_an_end() {
         desk.tell(kind, answer).await;
         assert!(matches!(query.await.unwrap(), Err(Error::Answer { kind: Kind::Query, .. })), "{kind}");
     }
+    desk.agent.expect("_session/error").await;
     // What nobody waits for has not ended by something that does not fit.
     let (task, asked) = desk.delegated("paint").await;
     drop(task);
@@ -415,8 +416,10 @@ async fn an_agent_without_an_id_and_without_versions_of_ours() {
     let mut nameless = desk(Wire::Memory, json!({"envelope": {"v": [1]}})).await;
     let (_query, asked) = nameless.asks("_session/query", nameless.peer.query("why?")).await;
     assert_eq!(asked["params"]["envelope"]["to"], "");
-    let silent =
-        |error: Error| assert!(matches!(error, Error::NotSupported { scheme: "envelope" }), "{error}");
+    let silent = |error: Error| {
+        assert!(matches!(&error, Error::NotSupported { scheme: "envelope", versions } if *versions == [2]));
+        assert!(error.to_string().ends_with("of version 2 and not of version 1, as this side does"), "{error}");
+    };
     let mut other = desk(Wire::Memory, json!({"agentId": "ab", "envelope": {"v": [2]}})).await;
     silent(other.peer.query("why?").await.unwrap_err());
     silent(other.peer.delegate("paint").await.unwrap_err());
@@ -424,6 +427,75 @@ async fn an_agent_without_an_id_and_without_versions_of_ours() {
     silent(other.peer.ping().await.unwrap_err());
     silent(other.peer.discover().await.unwrap_err());
     other.agent.probe().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_discovered_is_kept_for_a_minute() {
+    let mut desk = named().await;
+    let discover = |desk: &Desk| {
+        let peer = desk.peer.clone();
+        async move { peer.discover().await }
+    };
+    let named = |name: &str| json!({"agent_name": name, "domains": ["family"]});
+    let (asking, asked) = desk.asks("_session/discover", discover(&desk)).await;
+    let together = tokio::spawn(discover(&desk));
+    desk.agent.answer(&asked, json!({"envelope": reply(&asked, "capabilities", named("first"))})).await;
+    for asking in [asking, together] {
+        assert_eq!(asking.await.unwrap().unwrap().agent_name, "first");
+    }
+    tokio::time::sleep(DISCOVER_LIFETIME - Duration::from_millis(1)).await;
+    assert_eq!(desk.peer.discover().await.unwrap().agent_name, "first");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for name in ["second", "third"] {
+        let (asking, asked) = desk.asks("_session/discover", discover(&desk)).await;
+        desk.agent.answer(&asked, json!({"envelope": reply(&asked, "capabilities", named(name))})).await;
+        assert_eq!(asking.await.unwrap().unwrap().agent_name, name);
+        assert_eq!(desk.peer.discover().await.unwrap().agent_name, name);
+        if name == "second" {
+            desk.peer.forget_discovered().await;
+        }
+    }
+    // An agent that is gone knows about nothing.
+    let mut directory = Directory::new();
+    directory.add(desk.peer.clone());
+    assert_eq!(directory.who_handles("family.dinner").await.len(), 1);
+    desk.agent.hang_up().await;
+    desk.peer.rpc().closed().await;
+    assert_eq!(directory.who_handles("family.dinner").await.len(), 0);
+    assert_eq!(desk.peer.discover().await.unwrap_err().code(), FaultCode::Unreachable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_a_mute_agent_fail_together() {
+    let mut desk = named().await;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let all = (0..5).map(|_| {
+            let peer = desk.peer.clone();
+            tokio::spawn(async move { peer.discover().await })
+        });
+        for asking in futures::future::join_all(all).await {
+            assert!(matches!(asking.unwrap(), Err(Error::Timeout { kind: Kind::Discover, .. })));
+        }
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        desk.agent.expect("_session/discover").await;
+        desk.agent.expect("$/cancel_request").await;
+    }
+    // Whoever asks may leave: the next one asks.
+    let leaving = tokio::spawn({
+        let peer = desk.peer.clone();
+        async move { peer.discover().await }
+    });
+    desk.agent.expect("_session/discover").await;
+    let peer = desk.peer.clone();
+    let asking = tokio::spawn(async move { peer.discover().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    leaving.abort();
+    desk.agent.expect("$/cancel_request").await;
+    let asked = desk.agent.expect("_session/discover").await;
+    let capabilities = reply(&asked, "capabilities", json!({"agent_name": "at last"}));
+    desk.agent.answer(&asked, json!({ "envelope": capabilities })).await;
+    assert_eq!(asking.await.unwrap().unwrap().agent_name, "at last");
 }
 
 /// What has come has come.

@@ -53,5 +53,5 @@ async fn nothing_is_sent_to_a_side_that_does_not_speak_envelopes() {
     tokio::spawn(Server::new(Asker).serve(theirs));
     let agent = Client::new(()).exchange(Exchange::new()).connect(ours).await.unwrap();
     let refused = agent.peer_agent().ping().await.unwrap_err();
-    assert!(matches!(refused, Error::NotSupported { scheme: "envelope" }), "{refused}");
+    assert!(matches!(refused, Error::NotSupported { scheme: "envelope", .. }), "{refused}");
 }

@@ -309,16 +309,16 @@ fn an_agent_that_does_not_speak_envelopes_is_told_what_is_missing() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(shown(&mut script(args, "", "read a")), @r#"
             --- stderr
-            error: sh does not speak envelopes: it would have to advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its agentCapabilities
+            error: sh does not speak envelopes: it would have to advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its capabilities
             --- 5
             "#);
         }
     }
     let later = r#""_meta":{"duologue":{"agentId":"a1","envelope":{"v":[2,3]}}}"#;
     insta::assert_snapshot!(shown(&mut script(&["ping", "--json"], later, "read a")), @r#"
-    {"kind":"error","payload":{"code":"unknown_kind","message":"sh speaks envelopes of version 2, 3 and not of version 1, which this command does","retryable":false}}
+    {"kind":"error","payload":{"code":"unknown_kind","message":"sh speaks envelopes of version 2, 3 and not of version 1, as this side does","retryable":false}}
     --- stderr
-    error: sh speaks envelopes of version 2, 3 and not of version 1, which this command does
+    error: sh speaks envelopes of version 2, 3 and not of version 1, as this side does
     --- 5
     "#);
 }

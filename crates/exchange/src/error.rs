@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::Error as WireError;
-use duologue_schema::envelope::{AgentId, Envelope, Fault, FaultCode, Kind, fault_in};
+use duologue_schema::envelope::{AgentId, Envelope, Fault, FaultCode, Kind, VERSION, fault_in};
+use duologue_schema::{DuologueCapabilities, Error as WireError};
 use serde::Deserialize;
 
 /// Why something could not be asked, delegated or told.
@@ -12,12 +12,12 @@ use serde::Deserialize;
 #[non_exhaustive]
 pub enum Error {
     /// The other side did not say in `initialize` that it speaks this. Nothing was sent.
-    #[error(
-        "the other side does not speak {scheme} (it advertises no _meta.duologue.{scheme}); nothing was sent"
-    )]
+    #[error("the other side {}", not_supported(scheme, versions))]
     NotSupported {
-        /// What it would have to advertise: `envelope`, `dialogue` or `work`.
+        /// What it would have to advertise: `envelope` or `work`.
         scheme: &'static str,
+        /// The versions of it that it does speak.
+        versions: Vec<u32>,
     },
     /// Only `ping` and `discover` can be sent outside a session. Nothing was sent.
     #[error("{kind} needs a session: use the peer_agent() of a session, or in_session(id); nothing was sent")]
@@ -31,10 +31,10 @@ pub enum Error {
     /// The other agent does not take the task on.
     #[error("the other agent refused: {0}")]
     Refused(Fault),
-    /// No answer in time. One that comes later is dropped and counted.
-    #[error("no answer to {kind} within {after:?}")]
+    /// No answer in time, or for news to several no room. An answer that comes later is dropped and counted.
+    #[error("{} within {after:?}", awaited(kind))]
     Timeout {
-        /// What was asked.
+        /// What was asked or told.
         kind: Kind,
         /// The time that was allowed.
         after: Duration,
@@ -101,9 +101,41 @@ impl Error {
     }
 }
 
+/// So that a handler which turns to others may use `?`: who asked it learns that the answer failed, and on what.
+/// To pass on the other agent's own fault, answer with [`Error::fault`].
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let retryable = error.is_retryable();
+        Fault::internal(format!("what this depends on failed: {error}")).retryable(retryable)
+    }
+}
+
 impl From<RpcError> for Error {
     fn from(error: RpcError) -> Self {
         Error::Connection(error)
+    }
+}
+
+fn not_supported(scheme: &str, versions: &[u32]) -> String {
+    match (scheme, versions) {
+        (DuologueCapabilities::ENVELOPE, []) => format!(
+            "does not speak envelopes: it would have to advertise \
+             \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its capabilities"
+        ),
+        (scheme, []) => format!("does not speak {scheme}: it advertises no _meta.duologue.{scheme}"),
+        // Nothing else has versions.
+        (_, versions) => {
+            let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
+            let versions = versions.join(", ");
+            format!("speaks envelopes of version {versions} and not of version {VERSION}, as this side does")
+        }
+    }
+}
+
+fn awaited(kind: &Kind) -> String {
+    match kind {
+        Kind::Notify => "no room for news: the other side did not read".to_owned(),
+        kind => format!("no answer to {kind}"),
     }
 }
 

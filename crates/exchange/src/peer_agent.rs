@@ -114,12 +114,18 @@ impl PeerAgent {
         let _ = self.link.theirs.set(DuologueCapabilities::of(meta));
     }
 
-    /// Whether it said that it speaks envelopes.
-    pub(crate) fn require_envelopes(&self) -> Result<()> {
-        match self.link.theirs.get() {
-            Some(theirs) if theirs.speaks_envelopes() => Ok(()),
-            _ => Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE }),
+    /// Checks whether it said that it speaks envelopes, as is done before each is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] if it did not, or does not speak ours.
+    pub fn require_envelopes(&self) -> Result<()> {
+        let theirs = self.link.theirs.get();
+        if theirs.is_some_and(DuologueCapabilities::speaks_envelopes) {
+            return Ok(());
         }
+        let versions = theirs.map(|theirs| theirs.envelope.clone()).unwrap_or_default();
+        Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE, versions })
     }
 
     pub(crate) fn require_session(&self, kind: Kind) -> Result<()> {

@@ -16,7 +16,7 @@ use duologue_client::exchange::envelope::{Capabilities, Correspondent, Subscript
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
-use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload, VERSION};
+use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload};
 use serde::Serialize;
 
 use super::output::Output;
@@ -54,7 +54,9 @@ pub(crate) async fn run(
     errand: impl AsyncFnOnce(&mut Errand<'_>) -> Result<Exit, Stop>,
 ) -> Result<Exit> {
     let converse = async |talk: &mut Talk, agent: &Connection| {
-        require_envelopes(&args.talk, agent)?;
+        let spoken = agent.peer_agent().require_envelopes();
+        let named = |error: &str| error.replacen("the other side", &args.talk.program(), 1);
+        spoken.map_err(|error| Error::NotSpoken(named(&error.to_string())))?;
         let news = agent.peer_agent().subscribe("*");
         let json = args.json;
         errand(&mut Errand { talk, args: &args.talk, agent, session: None, news, json }).await
@@ -68,27 +70,6 @@ pub(crate) async fn run(
         print(&fault(error))?;
     }
     done
-}
-
-/// That the agent said in `initialize` what it takes to be sent an envelope.
-fn require_envelopes(args: &TalkArgs, agent: &Connection) -> Result<()> {
-    let offers = agent.peer_agent().offers();
-    if offers.speaks_envelopes() {
-        return Ok(());
-    }
-    let program = args.program();
-    Err(Error::NotSpoken(if offers.envelope.is_empty() {
-        format!(
-            "{program} does not speak envelopes: it would have to advertise \
-             \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its agentCapabilities"
-        )
-    } else {
-        let versions: Vec<_> = offers.envelope.iter().map(u32::to_string).collect();
-        let versions = versions.join(", ");
-        format!(
-            "{program} speaks envelopes of version {versions} and not of version {VERSION}, which this command does"
-        )
-    }))
 }
 
 impl Errand<'_> {

@@ -20,6 +20,9 @@ use crate::service::Knows;
 /// withdrew the order or the connection ended. Keep nothing between two orders: the next may be given to
 /// somebody else.
 ///
+/// Whether an artifact is to be created or updated depends on what is there by now, and the order says where
+/// that is. Nothing else tells: an order of a second iteration may follow a first one that wrote nothing.
+///
 /// Functions and closures are workers, and so is a [`PeerAgent`], who passes the order on.
 ///
 /// ```
@@ -31,7 +34,10 @@ use crate::service::Knows;
 ///
 /// impl Worker for Specifier {
 ///     async fn work(&self, input: Input) -> Result<Output, Fault> {
-///         let spec = Artifact::create("spec.md", format!("# {}\n", input.context.feature_id));
+///         let text = format!("# {}\n", input.context.feature_id);
+///         // It may have been here before: a validator sends a workflow back.
+///         let is_there = std::fs::exists("features/login/spec.md").unwrap_or(false);
+///         let spec = if is_there { Artifact::update("spec.md", text) } else { Artifact::create("spec.md", text) };
 ///         Ok(Output::new(true, "Wrote the specification.", [spec], Recommendation::Proceed))
 ///     }
 /// }
@@ -94,7 +100,7 @@ impl PeerAgent {
     /// Dropping the future withdraws the order.
     pub async fn work(&self, input: Input) -> Result<Output> {
         if !self.offers().work {
-            return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK });
+            return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
         }
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
