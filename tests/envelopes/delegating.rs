@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use duologue_agent::Server;
 use duologue_client::exchange::Error;
 use duologue_client::exchange::envelope::*;
+use duologue_client::{Client, Exchange, Transport};
+use duologue_rpc::Limits;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::pair::{Heard, pair};
+use super::pair::{Heard, Quiet, pair};
 
 /// Does what the task says, and has two hands.
 struct Painter(Heard);
@@ -192,6 +195,42 @@ async fn there_are_so_many_slots_and_one_for_what_is_urgent() {
     assert_eq!(peer.delegate("four").await.unwrap().result().await.unwrap().outcome, "four is done");
 }
 
+/// It is no matter of how many there are: none is ever taken.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_slots_takes_no_tasks() {
+    let (_session, peer) = pair((), Listener(Heard::default())).await;
+    let refused = peer.delegate("kitchen").await.unwrap_err();
+    assert!(matches!(&refused, Error::Fault(fault) if fault.code == FaultCode::UnknownKind), "{refused}");
+    assert!(!refused.is_retryable() && refused.to_string().contains("max_concurrent_tasks"), "{refused}");
+}
+
+/// A result that is too large to be sent is the error `internal`: nobody waits for ever.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_is_an_error() {
+    struct Lavish;
+
+    impl Correspondent for Lavish {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new("lavish").max_concurrent_tasks(1)
+        }
+
+        async fn delegate(&self, _: Assignment) -> Result<Outcome, Fault> {
+            Ok(Outcome::new(OutcomeStatus::Completed).outcome("x".repeat(10_000)))
+        }
+    }
+
+    let (ours, theirs) = Transport::memory();
+    let mut limits = Limits::default();
+    limits.frame_bytes = 10_000;
+    let exchange = Exchange::new().agent_id("a1").correspondent(Lavish);
+    tokio::spawn(Server::new(Quiet).exchange(exchange).limits(limits).serve(theirs));
+    let agent = Client::new(()).exchange(Exchange::new().agent_id("c1")).connect(ours).await.unwrap();
+    let session = agent.new_session("/tmp").await.unwrap();
+    let end = session.peer_agent().delegate("much").await.unwrap().result().await.unwrap_err();
+    assert_eq!(end.code(), FaultCode::Internal, "{end}");
+    assert!(end.to_string().contains("frame_bytes"), "{end}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_what_is_not_reported() {
     let heard = [Heard::default(), Heard::default()];
@@ -201,7 +240,9 @@ async fn nobody_waits_for_what_is_not_reported() {
     assert!(task.progress().next().await.is_none());
     let _failing = peer.delegate("fail").report_back(false).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(heard[1].all(), ["does quietly", "does fail"]);
+    let _telling = peer.delegate("with news").report_back(false).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(heard[1].all(), ["does quietly", "does fail", "does with news"]);
     assert_eq!(heard[0].all(), Vec::<String>::new());
 }
 

@@ -1,11 +1,11 @@
 //! What is said of odd envelopes, line by line.
 
 use duologue_agent::exchange::envelope::*;
-use duologue_agent::{Exchange, Server};
+use duologue_agent::{Agent, Exchange, Prompt, Server, StopReason, Turn};
 use serde_json::{Value, json};
 
 use super::pair::{Heard, Quiet};
-use crate::support::{Played, Wire};
+use crate::support::{Played, Wire, over_every_wire};
 
 struct Clerk(Heard);
 
@@ -322,4 +322,57 @@ async fn nothing_is_answered_before_the_introduction() {
     client.initialize(json!({})).await;
     let pong = client.asked("_session/ping", params).await;
     assert_eq!(pong["result"]["envelope"]["kind"], "pong", "{pong}");
+}
+
+/// Asks its client everything there is to ask.
+struct Curious;
+
+impl Agent for Curious {
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        let peer = turn.peer_agent();
+        let other = duologue_agent::Error::other;
+        let pong = peer.ping().await.map_err(other)?;
+        let capabilities = peer.discover().await.map_err(other)?;
+        let response = peer.query("why?").await.map_err(other)?;
+        let task = peer.delegate("paint").await.map_err(other)?;
+        let stopped = task.cancel("enough").await.map_err(other)?;
+        let said = format!(
+            "{} {} {} {:?} {}",
+            pong.status.as_str(),
+            capabilities.agent_name,
+            response.summary,
+            task.estimated(),
+            stopped.accepted
+        );
+        turn.message().push(said).await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+over_every_wire!(a_client_may_answer_with_notifications);
+
+async fn a_client_may_answer_with_notifications(wire: Wire) {
+    let (transport, mut client) = wire.played();
+    tokio::spawn(Server::new(Curious).exchange(Exchange::new().agent_id("c1e4")).serve(transport));
+    let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
+    client.initialize(json!({ "_meta": meta })).await;
+    let session = client.new_session().await;
+    client.prompt(&session, "ask").await;
+    for (kind, answer, payload) in [
+        ("ping", "pong", json!({"status": "dreaming"})),
+        ("discover", "capabilities", json!({"agent_name": "played"})),
+        ("query", "response", json!({"summary": "because"})),
+        ("delegate", "ack", json!({"accepted": true, "estimated_ms": 5})),
+        ("cancel", "ack", json!({"accepted": false})),
+    ] {
+        let asked = client.expect(&format!("_session/{kind}")).await;
+        let asked = &asked["params"]["envelope"];
+        let mut envelope = envelope(&format!("to {kind}"), answer, payload);
+        envelope["ref"] = asked["id"].clone();
+        let params = json!({"sessionId": session, "envelope": envelope});
+        client.tell(&format!("_session/{answer}"), params).await;
+    }
+    let said = client.expect("session/update").await;
+    let text = &said["params"]["update"]["content"]["text"];
+    assert_eq!(text, "dreaming played because Some(5ms) false");
 }
