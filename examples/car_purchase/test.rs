@@ -167,7 +167,7 @@ fn what_was_altered_is_refused_and_nothing_is_bought() {
         .output()
         .expect("it starts");
     assert!(!output.status.success());
-    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"car-purchase: a message of mine was refused: the signature could not be verified (UNAUTHORIZED) (SERVER_ERROR)");
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"car-purchase: the agent that was asked failed (SERVER_ERROR)");
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r"
     1. buyer to seller, request:
        Is the 2023 Camry from your advertisement still there? Tell me about it.
@@ -181,7 +181,7 @@ fn what_was_altered_is_refused_and_nothing_is_bought() {
         3. seller to details, termination:
            That is all, thank you.
     2. seller to buyer, error:
-       a message of mine was refused: the signature could not be verified (UNAUTHORIZED) (SERVER_ERROR)
+       the agent that was asked failed (SERVER_ERROR)
     3. buyer to seller, termination:
        Then I keep looking.
     ");

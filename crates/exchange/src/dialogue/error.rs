@@ -14,7 +14,8 @@ use super::signature::SignFault;
 
 /// Why a message could not be sent or answered, or why a handler failed.
 ///
-/// A handler returns it, often with `?`. The other side is told in a message of the type `error`.
+/// A handler returns it, often with `?`. The other side is told in a message of the type `error`; what a third
+/// agent failed with is not repeated.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -49,10 +50,12 @@ pub enum Error {
     /// The other side did not take the message.
     #[error("the other side refused the message: {} ({})", .0.error_message, .0.error_code)]
     Refused(Box<ErrorContent>),
-    /// What an `error` message says: the other side's, which took the message and then failed, or the one that a
-    /// handler wants to be sent.
+    /// The other side took the message and then failed: what its `error` message says.
     #[error("{} ({})", .0.error_message, .0.error_code)]
     Failed(Box<ErrorContent>),
+    /// What a handler wants the other side to be told; see [`failed`](Self::failed).
+    #[error("{} ({})", .0.error_message, .0.error_code)]
+    Own(Box<ErrorContent>),
     /// Nobody answered in time. An answer that comes later is a message like any other.
     #[error("no answer within {after:?}")]
     NoAnswer {
@@ -83,7 +86,7 @@ impl Error {
 
     /// A failure of a handler with the code that the other side is told.
     pub fn failed(code: Code, message: impl Into<String>) -> Self {
-        Error::Failed(Box::new(ErrorContent::of(code, message)))
+        Error::Own(Box::new(ErrorContent::of(code, message)))
     }
 
     /// The message asks for something that does not fit.
@@ -102,22 +105,23 @@ impl Error {
         }
     }
 
-    /// What the other side is told when a handler fails with this.
+    /// What the other side is told when a handler fails with this. What a third agent failed with is not for it.
     pub(crate) fn into_content(self) -> ErrorContent {
-        let code = match &self {
-            Error::Failed(_) => None,
-            Error::NoAnswer { .. } | Error::Connection(RpcError::Timeout { .. }) => Some(Code::Timeout),
-            _ => Some(Code::ServerError),
-        };
-        let mut content = match (self, code) {
-            (Error::Failed(content), _) => *content,
-            // Refused by a third party, if this one is told of it.
-            (Error::Refused(why), _) => {
+        let mut content = match self {
+            Error::Own(content) => *content,
+            Error::Failed(_) | Error::Connection(RpcError::Response(_)) => {
+                ErrorContent::of(Code::ServerError, "the agent that was asked failed")
+            }
+            // It says what is wrong with a message of ours.
+            Error::Refused(why) => {
                 let ErrorContent { error_message, error_code, .. } = *why;
                 let text = format!("a message of mine was refused: {error_message} ({error_code})");
                 ErrorContent::of(Code::ServerError, text)
             }
-            (error, code) => ErrorContent::of(code.unwrap_or(Code::ServerError), error.to_string()),
+            Error::NoAnswer { .. } | Error::Connection(RpcError::Timeout { .. }) => {
+                ErrorContent::of(Code::Timeout, self.to_string())
+            }
+            error => ErrorContent::of(Code::ServerError, error.to_string()),
         };
         // The message has been taken: the same one again would be a duplicate.
         content.retryable.get_or_insert(false);
