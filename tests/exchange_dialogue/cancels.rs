@@ -15,7 +15,7 @@ struct Slow(Arc<Mutex<Vec<u64>>>);
 
 impl Interlocutor for Slow {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
-        let (Some(number), Some(pause)) = (message.parameter("number"), message.parameter("pause")) else {
+        let (Ok(number), Ok(pause)) = (message.parameter("number"), message.parameter("pause")) else {
             return Ok(());
         };
         assert!(!message.gap);

@@ -92,15 +92,15 @@ pub(super) async fn buy(peer: PeerAgent) -> Result<String, Error> {
         .parameters(members([("model", json!("Camry"))]));
     let car = dialogue.request(wanted).await?;
     assert_eq!(car.message_type, MessageType::Response);
-    assert_eq!(car.parameter::<u32>("mileage"), Some(15_000));
+    assert_eq!(car.parameter::<u32>("mileage")?, 15_000);
 
     let mut offer = dialogue.next().await?;
-    while offer.parameter::<u32>("price") > Some(17_000) {
+    while offer.parameter::<u32>("price")? > 17_000 {
         let less = Content::from("I can pay 16,000.")
             .parameters(members([(COUNTER_OFFER, json!({ "price": 16_000 }))]));
         offer = dialogue.reject(less).answer().await?;
     }
-    let price = offer.parameter::<u32>("price").unwrap();
+    let price = offer.parameter::<u32>("price")?;
     dialogue.accept("Agreed.").await?;
     dialogue.terminate("Thank you.").await?;
     assert!(matches!(dialogue.next().await, Err(Error::Ended)));

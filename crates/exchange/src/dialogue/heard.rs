@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duologue_schema::Json;
 use duologue_schema::dialogue::{DialogueErrorCode as Code, ErrorContent, Message};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 
 use super::state::refused;
 
@@ -55,10 +55,14 @@ impl Heard {
         super::parameters::read(&self.message.content.parameters)
     }
 
-    /// One of the `parameters`, if it is there and fits `T`.
-    #[must_use]
-    pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        self.message.content.parameters.get(name)
+    /// One of the `parameters` as a `T`.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing or does not fit.
+    pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> serde_json::Result<T> {
+        let value = self.message.content.parameters.get::<T>(name);
+        value.ok_or_else(|| serde_json::Error::custom(format!("the parameter {name} is missing or does not fit")))
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //! use duologue_exchange::PeerAgent;
 //! use duologue_exchange::dialogue::{COUNTER_OFFER, Error};
-//! use duologue_schema::dialogue::{Content, MessageType};
+//! use duologue_schema::dialogue::Content;
 //! use serde_json::json;
 //!
 //! async fn buy(peer: &PeerAgent) -> Result<(), Error> {
@@ -26,7 +26,7 @@
 //!     println!("{}", car.content.natural_language.as_deref().unwrap_or("a car"));
 //!
 //!     let mut offer = dialogue.next().await?;
-//!     while offer.message_type == MessageType::Propose && offer.parameter::<u32>("price") > Some(17_000) {
+//!     while offer.parameter::<u32>("price")? > 17_000 {
 //!         let less = Content::from("I can pay 16,000.").parameter(COUNTER_OFFER, json!({ "price": 16_000 }));
 //!         offer = dialogue.reject(less).answer().await?;
 //!     }
