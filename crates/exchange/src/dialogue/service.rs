@@ -8,6 +8,7 @@ use duologue_schema::dialogue::{
     AgentUri, DialogueErrorCode as Code, DialogueRequest, DialogueResponse, ErrorContent, Message,
     MessageType, Receipt, ReceiptStatus,
 };
+use duologue_schema::envelope::fault_in;
 use duologue_schema::{Error as WireError, Json, Request};
 
 use super::dialogues::Dialogues;
@@ -36,7 +37,7 @@ pub(crate) fn request(
     let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {
         Ok(params) => params,
         Err(error) => {
-            responder.respond::<()>(Err(WireError::invalid_params(error.to_string())));
+            responder.respond::<()>(Err(WireError::invalid_params(fault_in(DialogueRequest::METHOD, &error))));
             return Ok(());
         }
     };
@@ -54,7 +55,8 @@ pub(crate) fn request(
         respond(DialogueResponse::taken(receipt));
     });
     if let Err(error) = taken {
-        tracing::info!(code = %error.error_code, why = error.error_message, "a dialogue message was refused");
+        // Its words may repeat what the message says.
+        tracing::info!(code = %error.error_code, "a dialogue message was refused");
         respond(DialogueResponse::refused(refusal(dialogues, &message, *error)));
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
 use duologue_schema::dialogue::{AgentUri, Message, Receipt};
+use duologue_schema::envelope::fault_in;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -126,7 +127,7 @@ impl Verifier {
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
-        let message: Message = json.parse().map_err(|error| Refusal::Unreadable(shorten(&error)))?;
+        let message: Message = json.parse().map_err(|error| Refusal::Unreadable(fault_in("message", &error)))?;
         message.check()?;
         if message.recipient_id != self.own {
             return Err(Refusal::Recipient);
@@ -231,11 +232,6 @@ impl Verifier {
         }
         Ok((sent, expires, now))
     }
-}
-
-/// What is wrong, without all of a message in it.
-fn shorten(error: &serde_json::Error) -> String {
-    error.to_string().chars().take(200).collect()
 }
 
 fn signed(duration: Duration) -> SignedDuration {
