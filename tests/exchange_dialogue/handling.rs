@@ -546,3 +546,72 @@ async fn a_retry_is_known_after_its_dialogue_was_forgotten() {
     })
     .await;
 }
+
+/// Asks somebody else who always fails.
+struct Asks(duologue_agent::PeerAgent);
+
+impl Interlocutor for Asks {
+    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+        if message.message_type == MessageType::Request {
+            dialogue.nested(&self.0, DETAILS)?.request(Content::new().task("fail")).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_third_agent_fails_with_is_not_passed_on() {
+    in_time(async {
+        let (_details, details) = connected(signing(SELLER), signing(DETAILS).handler(Fails)).await;
+        let seller = signing(SELLER).handler(Asks(details.peer_agent()));
+        let (_connection, session) = connected(signing(BUYER), seller).await;
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let error = dialogue.request("Car?").await.unwrap_err();
+        assert_eq!(error.to_string(), "the agent that was asked failed (SERVER_ERROR)");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_message_is_bounded() {
+    in_time(async {
+        let (mut buyer, session) =
+            played(Dialogues::new(SELLER).unwrap().handler(Listener::default())).await;
+        let long = "c".repeat(129);
+        for (field, metadata, content) in [
+            ("correlation_id", json!({ "correlation_id": long }), json!({})),
+            ("routing_key", json!({ "routing_key": long }), json!({})),
+            ("belief_updates", json!({}), json!({ "belief_updates": vec![1; 257] })),
+            ("previous_context", json!({}), json!({ "previous_context": vec!["m"; 257] })),
+        ] {
+            let message = json!({
+                "message_id": "m", "session_id": "d", "sender_id": BUYER, "recipient_id": SELLER,
+                "timestamp": began(), "interaction_step": 1, "message_type": "inform",
+                "content": content, "metadata": metadata,
+            });
+            let params = json!({ "sessionId": session, "message": message });
+            let answer = buyer.asked("_session/dialogue", params).await;
+            let error = &answer["result"]["error"]["content"];
+            assert_eq!(error["details"]["field"], field, "{answer}");
+            assert_eq!(error["error_code"], "INVALID_PARAMETER");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_error_repeats_nothing_of_a_message_that_cannot_be_read() {
+    in_time(async {
+        let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap()).await;
+        let message = json!({ "message_id": "m", "interaction_step": "hunter2" });
+        let params = json!({ "sessionId": session, "message": message });
+        let answer = buyer.asked("_session/dialogue", params).await;
+        assert_eq!(
+            answer["result"]["error"]["content"]["error_message"],
+            "not a dialogue message: message: the params do not fit"
+        );
+        let answer = buyer.asked("_session/dialogue", json!({ "sessionId": ["hunter2"] })).await;
+        assert!(answer["error"]["code"] == -32602 && !answer.to_string().contains("hunter2"), "{answer}");
+    })
+    .await;
+}

@@ -220,3 +220,38 @@ async fn what_is_dropped_half_way_is_seen_through() {
     assert_eq!((told.message_id.as_str(), told.gap), ("told", false));
     assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_as_long_as_chance_has_it() {
+    let second = Duration::from_secs(1);
+    let dialogues = unsigned().backoff(Backoff::new().attempts(2).base(second));
+    let (_connection, mut seller, session) = buyer(dialogues).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let mut pauses = Vec::new();
+    for _ in 0..40 {
+        let (sent, pause) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
+            refuse(&mut seller, "OVERLOADED").await;
+            let start = Instant::now();
+            take(&mut seller).await;
+            start.elapsed()
+        });
+        sent.unwrap();
+        pauses.push(pause);
+    }
+    // Of 40, all in one half are less likely than any test that fails for no reason.
+    let longest = *pauses.iter().max().unwrap();
+    assert!(longest <= second + Duration::from_millis(5) && longest > second / 2, "{pauses:?}");
+    assert!(*pauses.iter().min().unwrap() < second / 2, "{pauses:?}");
+}
+
+#[tokio::test]
+async fn a_message_says_how_it_is_to_be_passed_on() {
+    let (_connection, mut seller, session) = buyer(unsigned()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let hurried = dialogue.inform("Hello.").priority(7).ttl(60).routing_key("sales.used");
+    let (sent, taken) = tokio::join!(hurried.into_future(), take(&mut seller));
+    sent.unwrap();
+    let mut metadata = taken["message"]["metadata"].clone();
+    metadata.as_object_mut().unwrap().remove("correlation_id");
+    assert_eq!(metadata, json!({ "priority": 7, "ttl": 60, "routing_key": "sales.used" }));
+}
