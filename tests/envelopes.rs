@@ -8,6 +8,7 @@ mod envelopes {
     mod delegating;
     mod directory;
     mod lines;
+    mod load;
     mod news;
     mod pair;
     mod processes;

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::Notify as Gate;
 
 use super::pair::{Heard, Quiet, pair};
-use crate::support::in_time;
+use crate::support::{Wire, in_time, played::client_of};
 
 /// Hears news, one a permit.
 struct Slow {
@@ -285,4 +285,39 @@ async fn foreign_methods_pass_to_the_handlers_of_the_user() {
     let error =
         agent.peer_agent().rpc().call::<_, serde_json::Value>("_session/prod", &params).await.unwrap_err();
     assert_eq!(error.as_response().unwrap().code.0, -32601);
+}
+
+/// A client that speaks envelopes by itself, with an agent that has the SDK to speak them.
+#[tokio::test(start_paused = true)]
+async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
+    let heard = Heard::default();
+    let (news, errors) = (heard.clone(), heard.clone());
+    let extensions = Extensions::new()
+        .on_notification(move |told: Carried<Notify>, _| news.add(&*told.envelope.payload.topic))
+        .on_notification(move |error: Carried<Fault>, _| errors.add(&*error.envelope.payload.message));
+    let meta = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
+    let (connection, mut agent) = client_of(Wire::Memory, Client::new(()).extensions(extensions), meta).await;
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));
+    let (session, peer) = session.map(|session| (session.clone(), session.peer_agent())).unwrap();
+    let mut some = peer.subscribe("a.*");
+    let query = tokio::spawn(peer.query("why?").into_future());
+    let asked = agent.expect("_session/query").await["params"]["envelope"].clone();
+    let envelope = |id: &str, kind: &str, payload: serde_json::Value| json!({"id": id, "from": "ab", "to": asked["from"], "ts": 2, "kind": kind, "payload": payload});
+    let error = json!({"code": "tired", "message": "tired"});
+    let mut own = envelope("e", "error", error.clone());
+    own["ref"] = asked["id"].clone();
+    for (kind, envelope) in [
+        ("notify", envelope("n1", "notify", json!({"topic": "a.b"}))),
+        ("notify", envelope("n2", "notify", json!({"topic": "b"}))),
+        ("error", own),
+        ("error", envelope("f", "error", error)),
+        ("ping", envelope("p", "ping", json!({}))),
+    ] {
+        agent.tell(&format!("_session/{kind}"), json!({"sessionId": "s", "envelope": envelope})).await;
+    }
+    assert_eq!(some.next().await.unwrap().unwrap().topic, "a.b");
+    assert_eq!(query.await.unwrap().unwrap_err().code().as_str(), "tired");
+    agent.probe().await;
+    assert_eq!(heard.all(), ["b", "tired"]);
+    drop(session);
 }
