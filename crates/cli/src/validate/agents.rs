@@ -30,7 +30,12 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
             typed::<DialogueRequest>(params, path, problems) && message(params, "message", path, problems)
         }
         WorkParams::METHOD => typed::<WorkParams>(params, path, problems),
-        _ => carried::<Carried>(params, &kind_of(method), path, problems),
+        _ => {
+            let kind = kind_of(method);
+            let lossless = carried::<Carried>(params, &kind, path, problems);
+            needed(params, &kind, path, problems);
+            lossless
+        }
     }
 }
 
@@ -113,6 +118,17 @@ fn carried<C: Serialize + DeserializeOwned>(
     payload_of(expected, payload, &member(&path, "payload"), problems) && lossless
 }
 
+/// What a message needs that is not the answer to a request.
+fn needed(params: &Value, kind: &Kind, path: &str, problems: &mut Vec<Problem>) {
+    let lacks = |value: &Value, key| value.is_object() && value.get(key).is_none_or(Value::is_null);
+    if kind.needs_session() && lacks(params, "sessionId") {
+        problems.push(Problem::error(path, "missing field `sessionId`"));
+    }
+    if kind.needs_ref() && params.get("envelope").is_some_and(|envelope| lacks(envelope, "ref")) {
+        problems.push(Problem::error(member(path, "envelope"), "missing field `ref`"));
+    }
+}
+
 fn payload_of(kind: &Kind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
     let read = match kind {
         Kind::Ping => typed::<Ping>,
@@ -145,10 +161,13 @@ fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) 
     lossless
 }
 
-/// Reads a value and writes it again. These types say what others leave out, which is no problem of theirs.
+/// Reads a value and writes it again. These types say what others leave out, which is no problem of theirs and loses
+/// nothing.
 fn typed<T: Serialize + DeserializeOwned>(value: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
     let mut found = Vec::new();
-    let lossless = through(value, path, &mut found, |json| Some(T::deserialize(json)));
-    problems.extend(found.into_iter().filter(|problem| !problem.addition));
+    through(value, path, &mut found, |json| Some(T::deserialize(json)));
+    found.retain(|problem| !problem.addition);
+    let lossless = found.is_empty();
+    problems.extend(found);
     lossless
 }

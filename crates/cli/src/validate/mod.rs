@@ -27,7 +27,8 @@ pub(crate) struct Verdict {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) method: Option<String>,
     pub(crate) kind: Kind,
-    /// Whether its typed form writes the same JSON. What is not typed, such as an extension, stays as it is.
+    /// Whether its typed form writes the same JSON. What is not typed, such as an extension, stays as it is. What
+    /// agents leave out of messages to each other may be written.
     pub(crate) lossless: bool,
     pub(crate) problems: Vec<Problem>,
 }
