@@ -10,6 +10,7 @@ pub mod dialogue;
 pub mod envelope;
 mod error;
 mod exchange;
+mod in_memory;
 mod peer_agent;
 mod service;
 pub mod work;

@@ -47,7 +47,16 @@ use super::{Assignment, Received};
 ///         Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
 ///     }
 /// }
-/// # let _ = duologue_exchange::Exchange::new().correspondent(Painter);
+///
+/// # use duologue_exchange::Exchange;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> duologue_exchange::Result<()> {
+/// // A test needs no process: messages are only made by a connection, and one in memory will do.
+/// let (painter, _) = Exchange::new().in_memory(Exchange::new().correspondent(Painter));
+/// let task = painter.delegate("the kitchen").await?;
+/// assert_eq!(task.result().await?.outcome, "done: the kitchen");
+/// # Ok(())
+/// # }
 /// ```
 pub trait Correspondent: Send + Sync + 'static {
     /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at

@@ -1,0 +1,77 @@
+//! Two ends of an exchange without an SDK and without pipes, to try what answers them.
+
+use duologue_rpc::{Closed, Connection, Incoming, Responder, Service, Transport};
+
+use crate::{Exchange, ExchangeService, PeerAgent, Wiring};
+
+/// What an SDK does for its users.
+struct End(ExchangeService);
+
+impl Service for End {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        let nobody = self.0.request(request, responder).err();
+        if let Some(responder) = nobody.and_then(|responder| self.0.unhandled(request, responder).err()) {
+            responder.method_not_found(request.method);
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        if !self.0.notification(notification) {
+            self.0.unheard(notification);
+        }
+    }
+
+    fn closed(&self, reason: &Closed) {
+        self.0.closed(reason);
+    }
+}
+
+impl Exchange {
+    /// Joins two ends in memory, in one session: for tests of a [`Correspondent`] and of what else answers.
+    /// What comes back are the handles to speak with, this end's on the other and the other's on this one.
+    ///
+    /// ```
+    /// use duologue_exchange::Exchange;
+    /// use duologue_exchange::envelope::{Correspondent, Fault, Query, Received, Response};
+    ///
+    /// struct Calendar;
+    ///
+    /// impl Correspondent for Calendar {
+    ///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    ///         Ok(Response::new(format!("nobody knows {}", query.question)))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> duologue_exchange::Result<()> {
+    /// let (calendar, _) = Exchange::new().in_memory(Exchange::new().correspondent(Calendar));
+    /// assert_eq!(calendar.query("the day").await?.summary, "nobody knows the day");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// [`Correspondent`]: crate::envelope::Correspondent
+    #[must_use]
+    pub fn in_memory(self, other: Exchange) -> (PeerAgent, PeerAgent) {
+        let (ours, theirs) = Transport::memory();
+        let (here, there) = (Wiring::new(Some(self)), Wiring::new(Some(other)));
+        let (mut of_here, mut of_there) = (None, None);
+        here.advertise(&mut of_here);
+        there.advertise(&mut of_there);
+        let start = |transport, wiring: Wiring, meta: Option<_>| {
+            let mut agent = None;
+            Connection::new(transport).start(|peer| {
+                let service = wiring.start(peer, |_| true);
+                service.introduced(meta.as_ref());
+                agent = Some(service.peer_agent().in_session("memory"));
+                End(service)
+            });
+            agent.expect("the service is made before the connection starts")
+        };
+        (start(ours, here, of_there), start(theirs, there, of_here))
+    }
+}
