@@ -236,7 +236,12 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
         }
     };
     let cancels = match rng.u8(0..4) {
-        0 => return drop(task),
+        0 => {
+            if rng.bool() {
+                pause(&mut rng).await;
+            }
+            return drop(task);
+        }
         1 => {
             pause(&mut rng).await;
             if let Err(error) = task.cancel("on purpose").await {
