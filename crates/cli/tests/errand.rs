@@ -240,6 +240,19 @@ fn cancels_what_takes_too_long() {
 }
 
 #[test]
+fn a_time_that_never_comes_is_no_limit() {
+    let ever = "500000000000y";
+    for args in [
+        ["delegate", "quick", "--cancel-after", ever],
+        ["delegate", "quick", "--deadline", ever],
+        ["query", "Who?", "--deadline", ever],
+    ] {
+        let output = mock(&args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn takes_the_context_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("context.json");
@@ -281,6 +294,33 @@ fn is_a_colleague_too() {
     for method in ["ping", "discover", "notify", "query", "delegate", "result"] {
         assert!(recording.contains(&format!("_session/{method}")), "{method} is not in\n{recording}");
     }
+}
+
+/// The recorded end of a task is the end of it in a replay, whether it says in which session or not.
+#[test]
+fn a_task_ends_in_a_replay_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.jsonl");
+    let file = file.to_str().unwrap();
+    mock(&["delegate", "internal", "--record", file]).output().unwrap();
+    let recording = std::fs::read_to_string(file).unwrap();
+    let told = recording.lines().map(|line| match line.split_once(r#""method":"_session/error""#) {
+        Some(_) => {
+            let (before, session) = line.split_once(r#""sessionId":"#).unwrap();
+            format!("{before}{}\n", session.split_once(',').unwrap().1)
+        }
+        None => format!("{line}\n"),
+    });
+    let told: String = told.collect();
+    assert_ne!(told, recording);
+    std::fs::write(file, told).unwrap();
+    let replay = [env!("CARGO_BIN_EXE_duologue"), "replay", file];
+    insta::assert_snapshot!(shown(&mut duologue(&["delegate", "internal"], &replay)), @"
+    --- stderr
+    · accepted, takes about 1ms
+    error: the other agent says: the mock was asked for this error (internal)
+    --- 1
+    ");
 }
 
 #[test]

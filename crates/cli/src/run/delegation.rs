@@ -57,7 +57,7 @@ impl Errand<'_> {
         task: &Delegation,
         cancel_after: Option<Duration>,
     ) -> Result<Exit, Stop> {
-        let mut late = cancel_after.map(|after| Instant::now() + after);
+        let mut late = cancel_after.and_then(|after| Instant::now().checked_add(after));
         let mut cancelling: Option<Cancelling<'_>> = None;
         let mut until: Option<Instant> = None;
         let mut interrupted = false;
