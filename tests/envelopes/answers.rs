@@ -264,7 +264,8 @@ async fn an_end_that_does_not_fit_is_an_end() {
         end[change.0] = change.1.clone();
         desk.tell(kind, end).await;
         let error = task.result().await.unwrap_err();
-        let fits = matches!(&error, Error::Answer { kind: Kind::Delegate, .. }) && error.code().as_str() == code;
+        let fits =
+            matches!(&error, Error::Answer { kind: Kind::Delegate, .. }) && error.code().as_str() == code;
         assert!(fits, "{change:?}: {error}");
         if kind == "result" {
             let complaint = desk.agent.expect("_session/error").await;
@@ -418,7 +419,10 @@ async fn an_agent_without_an_id_and_without_versions_of_ours() {
     assert_eq!(asked["params"]["envelope"]["to"], "");
     let silent = |error: Error| {
         assert!(matches!(&error, Error::NotSupported { scheme: "envelope", versions } if *versions == [2]));
-        assert!(error.to_string().ends_with("of version 2 and not of version 1, as this side does"), "{error}");
+        assert!(
+            error.to_string().ends_with("of version 2 and not of version 1, as this side does"),
+            "{error}"
+        );
     };
     let mut other = desk(Wire::Memory, json!({"agentId": "ab", "envelope": {"v": [2]}})).await;
     silent(other.peer.query("why?").await.unwrap_err());

@@ -58,8 +58,7 @@ async fn the_closest_is_asked_first_and_the_dead_are_left_out() {
 
     calendar.close().await;
     assert_eq!(who(&directory, "family.calendar").await, ["family", "all"]);
-    let told: Vec<bool> =
-        directory.notify("meta.news", json!(1)).await.iter().map(Result::is_ok).collect();
+    let told: Vec<bool> = directory.notify("meta.news", json!(1)).await.iter().map(Result::is_ok).collect();
     assert_eq!(told, [true, false, true, true]);
     directory.retain_connected();
     assert_eq!(directory.agents().len(), 3);
@@ -76,10 +75,14 @@ async fn news_for_all_do_not_wait_for_one_that_does_not_read() {
     let mut directory = Directory::new();
     directory.add(mute).add(well.peer_agent().in_session("s"));
     let begin = Instant::now();
-    let telling = tokio::spawn(directory.notify("meta.news", json!(1)).importance(Importance::High).into_future());
+    let telling =
+        tokio::spawn(directory.notify("meta.news", json!(1)).importance(Importance::High).into_future());
     let told = reads.expect("_session/notify").await;
     assert_eq!(told["params"]["envelope"]["payload"]["importance"], "high");
     let told = telling.await.unwrap();
-    assert!(matches!(&told[0], Err(Error::Timeout { kind: Kind::Notify, .. })) && told[1].is_ok(), "{told:?}");
+    assert!(
+        matches!(&told[0], Err(Error::Timeout { kind: Kind::Notify, .. })) && told[1].is_ok(),
+        "{told:?}"
+    );
     assert_eq!(begin.elapsed().as_secs(), 10);
 }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use duologue_agent::Server;
+use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
+use duologue_client::exchange::Error;
 use duologue_client::exchange::envelope::*;
 use duologue_client::{Client, Exchange, Transport};
 use duologue_rpc::jsonrpsee::RpcModule;
@@ -320,4 +321,42 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
     agent.probe().await;
     assert_eq!(heard.all(), ["b", "tired"]);
     drop(session);
+}
+
+/// Has news before its session is known.
+struct Eager;
+
+impl Agent for Eager {
+    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+        let peer = session.peer_agent();
+        for number in 0..2 {
+            peer.notify(format!("n.{number}"), json!(1)).await.map_err(duologue_agent::Error::other)?;
+        }
+        let much = peer.notify("much", json!("x".repeat(8 << 20))).await.unwrap_err();
+        assert!(matches!(much, Error::TooEarly), "{much}");
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        turn.peer_agent().notify("turn", json!(1)).await.map_err(duologue_agent::Error::other)?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// Whoever is told something knows the session it is told in.
+#[tokio::test(start_paused = true)]
+async fn news_come_behind_the_answer_that_names_their_session() {
+    let (transport, mut client) = Wire::Memory.played();
+    tokio::spawn(Server::new(Eager).exchange(Exchange::new().agent_id("c1e4")).serve(transport));
+    client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
+    let session = client.new_session().await;
+    let prompt = client.prompt(&session, "now").await;
+    for topic in ["n.0", "n.1", "turn"] {
+        let told = client.expect("_session/notify").await;
+        assert_eq!(
+            (&told["params"]["sessionId"], told["params"]["envelope"]["payload"]["topic"].as_str()),
+            (&json!(session), Some(topic))
+        );
+    }
+    assert_eq!(client.hear().await["id"], prompt);
 }

@@ -38,9 +38,7 @@ impl PeerAgent {
         let before = failures.load(Relaxed);
         let mut last = last.lock().await;
         match &*last {
-            Some(Ok((at, capabilities)))
-                if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closed() =>
-            {
+            Some(Ok((at, capabilities))) if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closed() => {
                 Ok(capabilities.clone())
             }
             // It failed while this call waited for it.

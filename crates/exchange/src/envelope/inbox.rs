@@ -47,16 +47,20 @@ struct Line {
 
 impl Inbox {
     /// Puts something behind what waits, or gives it back if nobody takes it.
-    pub(crate) fn push(&mut self, news: News, bytes: usize) -> Result<(), News> {
+    pub(crate) fn push(&mut self, news: News, bytes: usize) -> Option<News> {
         let line = match news {
             News::Notify(_) => &mut self.lines[NEWS],
             News::Result(_) | News::Error(_) => &mut self.lines[ENDS],
         };
-        let Some(sender) = &line.sender else { return Err(news) };
+        let Some(sender) = &line.sender else { return Some(news) };
         self.last += 1;
-        sender.push((self.last, news), bytes).map_err(|(_, news)| news)?;
-        line.waiting += 1;
-        Ok(())
+        match sender.push((self.last, news), bytes) {
+            Ok(()) => {
+                line.waiting += 1;
+                None
+            }
+            Err((_, news)) => Some(news),
+        }
     }
 }
 
@@ -81,7 +85,7 @@ pub(crate) fn start(peer: &PeerAgent) {
 /// Hands on the end of a task that nobody has looked at: directly when the connection has ended, and nothing
 /// is waited for any more.
 pub(crate) fn hand_on(link: &Link, end: News, bytes: usize) {
-    let Err(end) = lock(&link.letters.inbox).push(end, bytes) else { return };
+    let Some(end) = lock(&link.letters.inbox).push(end, bytes) else { return };
     let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
     match runtime.zip(link.correspondent.clone()) {
         Some((runtime, correspondent)) => drop(runtime.spawn(hear(correspondent, end))),

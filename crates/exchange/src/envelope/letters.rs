@@ -67,7 +67,7 @@ impl Letters {
 
     /// Puts something behind what waits for the correspondent.
     pub(crate) fn deliver(&self, news: News, bytes: usize) {
-        if lock(&self.inbox).push(news, bytes).is_err() {
+        if lock(&self.inbox).push(news, bytes).is_some() {
             count(&self.dropped);
         }
     }

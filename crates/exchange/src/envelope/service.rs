@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode, Kind,
-    METHODS, Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
+    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode,
+    Kind, METHODS, Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
 };
 use tokio::time::Instant;
 
