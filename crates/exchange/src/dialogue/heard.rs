@@ -62,7 +62,9 @@ impl Heard {
     /// When it is missing or does not fit.
     pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> serde_json::Result<T> {
         let value = self.message.content.parameters.get::<T>(name);
-        value.ok_or_else(|| serde_json::Error::custom(format!("the parameter {name} is missing or does not fit")))
+        value.ok_or_else(|| {
+            serde_json::Error::custom(format!("the parameter {name} is missing or does not fit"))
+        })
     }
 }
 

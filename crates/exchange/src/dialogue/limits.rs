@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Bounds on time and memory. The defaults suit agents that talk to a handful of others. With them, a peer that does
-/// its worst makes one connection keep about 100 MiB.
+/// its worst makes one connection keep about 100 MiB, and what its handlers hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DialogueLimits {

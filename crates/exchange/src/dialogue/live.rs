@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_rpc::until_dropped;
 use duologue_schema::dialogue::{
-    AgentUri, Content, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent, Message,
-    MessageType,
+    AgentUri, Content, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent, MessageType,
 };
 use futures::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -17,10 +16,10 @@ use super::dialogue::Dialogue;
 use super::dialogues::Dialogues;
 use super::error::Error;
 use super::heard::{Heard, Kept};
-use super::moves::settles;
 use super::rooms::Key;
 use super::send::Draft;
 use super::state::{Arrival, Event, Track, refused};
+use super::waiting::{Answer, answer};
 use crate::PeerAgent;
 
 /// Locks; what is guarded is always left whole.
@@ -72,11 +71,11 @@ pub(crate) struct Live {
 pub(crate) struct Inner {
     pub(crate) track: Track,
     /// Those who wait for the answer to a message of ours, whose type stands beside it.
-    waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
+    pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
     /// The message of ours that left last, and who hears that the other side has answered it.
     pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
     /// What was delivered and nobody waited for.
-    queue: VecDeque<Kept>,
+    pub(crate) queue: VecDeque<Kept>,
     /// Why nothing more will come.
     pub(crate) over: Option<Error>,
     /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
@@ -90,8 +89,6 @@ pub(crate) struct Inner {
     /// What of the bytes that wait over the connection is counted for this dialogue.
     counted: usize,
 }
-
-pub(crate) type Answer = Result<Arc<Heard>, Error>;
 
 impl Live {
     pub(crate) fn new(
@@ -414,69 +411,11 @@ impl Live {
             });
         }
     }
-
-    /// Waits for what settles a message of ours. It is registered before the message leaves.
-    pub(crate) fn wait(self: &Arc<Self>, inner: &mut Inner, message: &Message) -> Waiter {
-        let (sender, receiver) = oneshot::channel();
-        inner.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
-        Waiter { live: self.clone(), id: message.message_id.clone(), receiver }
-    }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
-    }
-}
-
-/// What somebody who waits for `heard` gets.
-fn answer(heard: &Arc<Heard>) -> Answer {
-    if heard.message_type != MessageType::Error {
-        return Ok(heard.clone());
-    }
-    let unnamed = || ErrorContent::of(Code::ServerError, "the other side names no reason");
-    Err(Error::Failed(Box::new(heard.content.error().unwrap_or_else(unnamed))))
-}
-
-impl Inner {
-    /// Whether somebody waits for this message.
-    fn awaits(&self, message: &Message) -> bool {
-        let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
-        let kind = &message.message_type;
-        asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
-    }
-
-    /// Who waits for this message.
-    fn waiter(&mut self, message: &Message) -> Option<oneshot::Sender<Answer>> {
-        let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
-        self.waiters.remove(parent).map(|(_, waiter)| waiter)
-    }
-}
-
-/// Waits for the answer to one message. What comes for a waiter that is dropped is a message like any other.
-pub(crate) struct Waiter {
-    live: Arc<Live>,
-    id: DialogueMessageId,
-    receiver: oneshot::Receiver<Answer>,
-}
-
-impl Waiter {
-    pub(crate) async fn answer(mut self) -> Answer {
-        (&mut self.receiver).await.unwrap_or(Err(Error::Ended))
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let mut inner = lock(&self.live.inner);
-        inner.waiters.remove(&self.id);
-        if let Ok(Ok(heard)) = self.receiver.try_recv() {
-            let kept = Kept::from(Arc::unwrap_or_clone(heard));
-            inner.track.returned(kept.raw().len());
-            let at = inner.queue.partition_point(|other| other.step < kept.step);
-            inner.queue.insert(at, kept);
-            self.live.apply(&mut inner, Vec::new());
-        }
     }
 }

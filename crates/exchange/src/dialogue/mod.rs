@@ -105,6 +105,7 @@ mod tampering;
 mod verify;
 #[cfg(test)]
 mod verifying;
+mod waiting;
 
 pub use allow::{Allow, AllowList};
 pub use beliefs::{BadConfidence, Beliefs, Held};

@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::handler::Undelivered;
-use super::live::{Live, Waiter, lock, new_id, timestamp};
+use super::live::{Live, lock, new_id, timestamp};
 use super::retry::{self, Next};
+use super::waiting::Waiter;
 
 /// What is to be said, before it has its place in the dialogue.
 #[derive(Clone)]

@@ -37,7 +37,8 @@ pub(crate) fn request(
     let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {
         Ok(params) => params,
         Err(error) => {
-            responder.respond::<()>(Err(WireError::invalid_params(fault_in(DialogueRequest::METHOD, &error))));
+            responder
+                .respond::<()>(Err(WireError::invalid_params(fault_in(DialogueRequest::METHOD, &error))));
             return Ok(());
         }
     };
