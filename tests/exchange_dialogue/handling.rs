@@ -253,29 +253,6 @@ async fn a_dialogue_ends_with_its_connection() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_dialogue_opened_while_its_connection_ends_ends_too() {
-    let mut left = 0;
-    for _ in 0..200 {
-        let (connection, session) = connected(signing(BUYER), signing(SELLER).handler(Fails)).await;
-        let peer = session.peer_agent();
-        let opener = std::thread::spawn(move || {
-            let mut opened = Vec::new();
-            while let Ok(dialogue) = peer.dialogue(SELLER) {
-                if opened.len() > 200 {
-                    opened.clear();
-                }
-                opened.push(dialogue);
-            }
-            opened
-        });
-        connection.close().await;
-        let opened = opener.join().unwrap();
-        left += opened.iter().filter(|dialogue| !dialogue.has_ended()).count();
-    }
-    assert_eq!(left, 0);
-}
-
 #[tokio::test]
 async fn a_handle_that_is_dropped_says_goodbye() {
     in_time(async {

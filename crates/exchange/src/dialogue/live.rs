@@ -419,3 +419,24 @@ impl Drop for Live {
         self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Exchange;
+
+    #[tokio::test]
+    async fn nobody_enters_a_connection_that_ends() {
+        let us = Arc::new(Dialogues::new("agent://us").unwrap());
+        let them = Exchange::new().dialogue(Dialogues::new("agent://them").unwrap());
+        let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(them);
+        let rooms = lock(&us.rooms);
+        let ended = peer.link.line.ended.clone();
+        let opener = std::thread::spawn(move || peer.dialogue("agent://them").map(drop));
+        // It is on its way in when the connection ends.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        ended.cancel();
+        drop(rooms);
+        assert!(matches!(opener.join().unwrap(), Err(Error::Ended)));
+    }
+}
