@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use duologue_exchange::PeerAgent;
+use duologue_exchange::{Announcing, PeerAgent};
 use duologue_rpc::{CancellationToken, Peer};
 use duologue_schema::{McpServer, Meta, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
@@ -43,7 +43,7 @@ pub(crate) struct SessionFacts {
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
 enum Gate {
-    Held { updates: Vec<SessionNotification>, bytes: usize },
+    Held { updates: Vec<SessionNotification>, bytes: usize, news: Announcing },
     Open,
 }
 
@@ -55,7 +55,12 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(id: SessionId, facts: SessionFacts, client: ClientHandle, hold_updates: bool) -> Self {
-        let gate = if hold_updates { Gate::Held { updates: Vec::new(), bytes: 0 } } else { Gate::Open };
+        let gate = if hold_updates {
+            let news = client.peer_agent().announcing(id.clone());
+            Gate::Held { updates: Vec::new(), bytes: 0, news }
+        } else {
+            Gate::Open
+        };
         Session {
             inner: Arc::new(Inner {
                 id,
@@ -108,7 +113,11 @@ impl Session {
 
     /// The agent on the client's side, spoken to in this session: to ask it, to delegate to it.
     ///
-    /// Its calls fail with a typed error if the client speaks no envelopes.
+    /// Its calls fail with a typed error if the client speaks no envelopes. What it is told while the session
+    /// is being made is kept and sent behind the answer that names the session, and behind its updates.
+    /// Questions and tasks are not: the answer would wait for theirs. A client may say of those that it knows
+    /// no such session (this project's SDK does not), so ask in the first turn, or in a task that begins
+    /// there.
     #[must_use]
     pub fn peer_agent(&self) -> PeerAgent {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
@@ -188,7 +197,7 @@ impl Session {
         send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
     ) -> Result<bool> {
         let mut gate = lock(&self.inner.gate);
-        let Gate::Held { updates, bytes } = &mut *gate else { return Ok(send(self.peer())?) };
+        let Gate::Held { updates, bytes, .. } = &mut *gate else { return Ok(send(self.peer())?) };
         let more = serde_json::to_string(&update.update)?.len();
         if *bytes + more > self.peer().limits().output_bytes {
             return Err(Error::other(
@@ -205,12 +214,13 @@ impl Session {
     pub(crate) fn open(&self, answer: impl FnOnce()) {
         let mut gate = lock(&self.inner.gate);
         answer();
-        if let Gate::Held { updates, .. } = std::mem::replace(&mut *gate, Gate::Open) {
+        if let Gate::Held { updates, news, .. } = std::mem::replace(&mut *gate, Gate::Open) {
             for update in updates {
                 if let Err(error) = self.peer().notify_now(&update) {
                     tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
                 }
             }
+            news.done();
         }
     }
 

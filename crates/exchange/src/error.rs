@@ -50,6 +50,10 @@ pub enum Error {
     /// The task was delegated with `report_back(false)`, so that nobody is told how it ends.
     #[error("no report was asked for: delegate with report_back(true) to wait for the result")]
     NoReport,
+    /// More news than fit into the output, in a session that has not been answered for. They were not
+    /// sent.
+    #[error("more news than fit into the output before the session was answered: tell them after new_session")]
+    TooEarly,
     /// The connection, or a message on it.
     #[error(transparent)]
     Connection(RpcError),
@@ -70,6 +74,7 @@ impl Error {
             Error::Timeout { .. } => FaultCode::Timeout,
             Error::Answer { fault, .. } => fault.code.clone(),
             Error::NoReport => FaultCode::InvalidParameter,
+            Error::TooEarly => FaultCode::Overloaded,
             Error::Connection(RpcError::Closed(_)) => FaultCode::Unreachable,
             Error::Connection(RpcError::Cancelled) => FaultCode::Cancelled,
             Error::Connection(_) => FaultCode::Internal,

@@ -6,6 +6,7 @@
 //! to a client: the schemes are the same in both directions.
 #![forbid(unsafe_code)]
 
+mod announcing;
 pub mod dialogue;
 pub mod envelope;
 mod error;
@@ -15,6 +16,7 @@ mod peer_agent;
 mod service;
 pub mod work;
 
+pub use announcing::Announcing;
 pub use error::{Error, Result};
 pub use exchange::{Exchange, Wiring};
 pub use peer_agent::PeerAgent;

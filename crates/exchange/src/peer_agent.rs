@@ -6,6 +6,7 @@ use duologue_rpc::Peer;
 use duologue_schema::envelope::{AgentId, Carried, Envelope, EnvelopeId, Kind, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
+use crate::announcing::Unannounced;
 use crate::dialogue::Line;
 use crate::envelope::correspondent::Erased;
 use crate::envelope::discovery::Discovered;
@@ -40,6 +41,7 @@ pub(crate) struct Link {
     /// Who answers envelopes; `None` if this side was not set up for them.
     pub(crate) correspondent: Option<Arc<dyn Erased>>,
     pub(crate) discovered: Discovered,
+    pub(crate) unannounced: Unannounced,
     /// What this connection has to do with dialogues.
     pub(crate) line: Line,
     /// What this connection has to do with envelopes.
@@ -54,8 +56,8 @@ impl Link {
         line: Line,
         letters: Letters,
     ) -> Self {
-        let (theirs, discovered) = (OnceLock::new(), Discovered::default());
-        Link { peer, own, theirs, correspondent, discovered, line, letters }
+        let (theirs, discovered, unannounced) = Default::default();
+        Link { peer, own, theirs, correspondent, discovered, unannounced, line, letters }
     }
 }
 

@@ -11,7 +11,8 @@ use crate::peer_agent::PeerAgent;
 
 impl PeerAgent {
     /// News for the other agent, sent when it is awaited. What comes back is the message's id, which an
-    /// error about it would refer to.
+    /// error about it would refer to. In a session that an agent is making, they are kept and sent behind the
+    /// answer that names the session.
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
@@ -37,7 +38,9 @@ impl PeerAgent {
 
     pub(crate) async fn tell<P: Tell>(&self, message: Carried<P>) -> Result<EnvelopeId> {
         let id = message.envelope.id.clone();
-        self.rpc().notify(&message).await?;
+        if let Some(message) = self.keep(message)? {
+            self.rpc().notify(&message).await?;
+        }
         Ok(id)
     }
 }

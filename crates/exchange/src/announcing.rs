@@ -1,0 +1,80 @@
+//! Sessions that the other side has not heard of yet: news in them wait for the answer that names them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::{Error as RpcError, Peer};
+use duologue_schema::SessionId;
+use duologue_schema::envelope::{Carried, Tell};
+
+use crate::PeerAgent;
+use crate::envelope::letters::lock;
+use crate::error::{Error, Result};
+use crate::peer_agent::Link;
+
+type Send = Box<dyn FnOnce(&Peer) -> Result<(), RpcError> + std::marker::Send>;
+
+/// What waits, by session.
+#[derive(Default)]
+pub(crate) struct Unannounced(Mutex<HashMap<SessionId, Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    news: Vec<Send>,
+    bytes: usize,
+}
+
+/// A session that the other side does not know yet, for an SDK that is making one. Dropped, it takes with
+/// it what waits.
+#[must_use = "what is told in the session waits until it is announced"]
+pub struct Announcing {
+    link: Arc<Link>,
+    session: SessionId,
+}
+
+impl PeerAgent {
+    /// Begins to keep what is told in a session, until the answer that names it has been sent.
+    pub fn announcing(&self, session: impl Into<SessionId>) -> Announcing {
+        let session = session.into();
+        lock(&self.link.unannounced.0).insert(session.clone(), Waiting::default());
+        Announcing { link: self.link.clone(), session }
+    }
+
+    /// Keeps a message if its session has not been announced, else gives it back.
+    pub(crate) fn keep<P: Tell>(&self, message: Carried<P>) -> Result<Option<Carried<P>>> {
+        let mut all = lock(&self.link.unannounced.0);
+        let waiting = self.session().and_then(|session| all.get_mut(session));
+        let Some(waiting) = waiting.filter(|_| !self.rpc().is_closed()) else { return Ok(Some(message)) };
+        let method = P::METHOD;
+        let bytes = serde_json::to_string(&message)
+            .map_err(|error| RpcError::Encode { method: method.into(), error: Arc::new(error) })?
+            .len();
+        if waiting.bytes + bytes > self.rpc().limits().output_bytes {
+            return Err(Error::TooEarly);
+        }
+        waiting.bytes += bytes;
+        waiting.news.push(Box::new(move |peer| peer.notify_now(&message)));
+        Ok(None)
+    }
+}
+
+impl Announcing {
+    /// The answer has been sent: lets out what waits behind it.
+    pub fn done(self) {
+        // Held until all is out, so that nothing overtakes it.
+        let mut all = lock(&self.link.unannounced.0);
+        for send in all.remove(&self.session).unwrap_or_default().news {
+            if let Err(error) = send(&self.link.peer) {
+                tracing::warn!(session = %self.session, %error, "news could not be sent");
+            }
+        }
+        // Dropping this takes the lock.
+        drop(all);
+    }
+}
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        lock(&self.link.unannounced.0).remove(&self.session);
+    }
+}
