@@ -552,8 +552,7 @@ async fn what_a_third_agent_fails_with_is_not_passed_on() {
 #[tokio::test]
 async fn what_is_kept_of_a_message_is_bounded() {
     in_time(async {
-        let (mut buyer, session) =
-            played(Dialogues::new(SELLER).unwrap().handler(Listener::default())).await;
+        let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Listener::default())).await;
         let long = "c".repeat(129);
         for (field, metadata, content) in [
             ("correlation_id", json!({ "correlation_id": long }), json!({})),

@@ -343,7 +343,10 @@ mod tests {
         assert_eq!((signs("agent://b").as_deref(), signs("agent://c").as_deref()), (Some("b"), Some("c")));
         assert_eq!(signs("agent://d"), None);
         keys.insert(key("anybody").not_before(SystemTime::UNIX_EPOCH)).unwrap();
-        assert_eq!((signs("agent://b").as_deref(), signs("agent://d").as_deref()), (Some("b"), Some("anybody")));
+        assert_eq!(
+            (signs("agent://b").as_deref(), signs("agent://d").as_deref()),
+            (Some("b"), Some("anybody"))
+        );
         assert_eq!(key("k").with("b").unwrap_err(), KeyFault::Peer(AgentUriFault::Scheme));
     }
 

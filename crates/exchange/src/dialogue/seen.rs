@@ -207,7 +207,8 @@ mod tests {
         fn see(&mut self, id: &str, digest: u8, sent: i64, ttl: Option<i64>, now: i64) -> Fresh {
             let expires = ttl.map(|ttl| at(sent + ttl));
             let (digest, sent) = ([digest; 32], at(sent));
-            self.0.see(&Sighting { source: source(), name: name(id), line: 0, digest, sent, expires }, at(now))
+            self.0
+                .see(&Sighting { source: source(), name: name(id), line: 0, digest, sent, expires }, at(now))
         }
 
         fn remembers(&self) -> usize {

@@ -215,7 +215,8 @@ fn a_field_nobody_knows_is_signed_too() {
     later["mood"] = json!({ "of": "the buyer" });
     later["metadata"]["hops"] = json!([1]);
     later["content"]["belief_updates"][0]["since"] = json!("today");
-    let verifier = || Verifier::new("agent://seller.example/sales").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
+    let verifier =
+        || Verifier::new("agent://seller.example/sales").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
     let signed = verifier().sign(&serde_json::from_value(later).unwrap(), now()).unwrap();
     let text = signed.get().to_owned();
     assert!(verifier().verify(&signed, 0, now()).is_ok());

@@ -127,7 +127,8 @@ impl Verifier {
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
-        let message: Message = json.parse().map_err(|error| Refusal::Unreadable(fault_in("message", &error)))?;
+        let message: Message =
+            json.parse().map_err(|error| Refusal::Unreadable(fault_in("message", &error)))?;
         message.check()?;
         if message.recipient_id != self.own {
             return Err(Refusal::Recipient);

@@ -108,7 +108,8 @@ fn a_message_signed_again_after_rotation_is_the_same() {
     let keys = keys([key("k1"), Key::new("k2", BUYER, [8; 32]).unwrap()]);
     let seller = seller(&keys);
     taken(seller.verify(&signed(&message("m1")), 0, start()));
-    let again = Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys).sign(&message("m1"), start()).unwrap();
+    let again =
+        Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys).sign(&message("m1"), start()).unwrap();
     assert_ne!(again.get(), signed(&message("m1")).get());
     assert!(matches!(seller.verify(&again, 0, start()), Ok(Verdict::Duplicate(_))));
 }
@@ -379,7 +380,8 @@ fn what_is_signed_for_another_is_not_for_us() {
     assert_eq!(sign(&message("m1"), &pair("b", BUYER, other, 2)), Err(SignFault::Peer));
     let mut answer = message("m1");
     (answer.sender_id, answer.recipient_id) = (SELLER.into(), BUYER.into());
-    let sellers = keys([pair("o", SELLER, other, 3), pair("b", SELLER, BUYER, 1), pair("p", SELLER, other, 4)]);
+    let sellers =
+        keys([pair("o", SELLER, other, 3), pair("b", SELLER, BUYER, 1), pair("p", SELLER, other, 4)]);
     let json = seller(&sellers).sign(&answer, start()).unwrap();
     let buyer = |keys| Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
     let verified = taken(buyer(keys([to_buyer])).verify(&json, 0, start()));
