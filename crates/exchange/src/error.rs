@@ -52,7 +52,9 @@ pub enum Error {
     NoReport,
     /// More news than fit into the output, in a session that has not been answered for. They were not
     /// sent.
-    #[error("more news than fit into the output before the session was answered: tell them after new_session")]
+    #[error(
+        "more news than fit into the output before the session was answered: tell them after new_session"
+    )]
     TooEarly,
     /// The connection, or a message on it.
     #[error(transparent)]

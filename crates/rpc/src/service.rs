@@ -162,7 +162,11 @@ impl Responder {
         };
         let frame = frame.map_err(|error| format!("the answer cannot be written as JSON: {error}"))?;
         let (bytes, limit) = (frame.line().len(), self.shared.limits.frame_bytes);
-        if bytes <= limit { Ok(frame) } else { Err(format!("the answer has {bytes} bytes, more than {limit}")) }
+        if bytes <= limit {
+            Ok(frame)
+        } else {
+            Err(format!("the answer has {bytes} bytes, more than {limit}"))
+        }
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, until_dropped};
-use duologue_schema::envelope::{
-    Ack, Cancel, Capabilities, Delegate, EnvelopeId, Fault, FaultCode, Outcome,
-};
+use duologue_schema::envelope::{Ack, Cancel, Capabilities, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
