@@ -76,6 +76,28 @@ async fn what_nobody_reads_makes_room_when_its_dialogue_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_could_be_handed_makes_room_when_it_is_forgotten() {
+    let mut limits = DialogueLimits::new();
+    (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
+    let dialogues = Dialogues::new(BUYER).unwrap().limits(limits).handler(Stuck);
+    let (_connection, mut seller, session) = buyer(dialogues).await;
+    for round in 0..12 {
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
+        sent.unwrap();
+        // The last one takes what those before it have left.
+        for step in 2..=(2 + round / 11) {
+            let answer = seller.asked("_session/dialogue", said(&dialogue, step, &"x".repeat(17_000))).await;
+            assert!(answer["result"]["receipt"].is_object(), "{round}: {answer}");
+        }
+        let (sent, _) = tokio::join!(dialogue.terminate("Goodbye.").into_future(), take(&mut seller));
+        sent.unwrap();
+        // There is no runtime where it is dropped, so the handler does not start.
+        std::thread::spawn(move || drop(dialogue)).join().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dialogue_has_its_share_of_the_room() {
     let mut limits = DialogueLimits::new();
     (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
