@@ -78,6 +78,20 @@ async fn subscriptions_hear_what_they_asked_for() {
 
 /// A handle in a session hears of that session.
 #[tokio::test(start_paused = true)]
+async fn a_session_is_known_while_its_agent_is_listened_to() {
+    let slow = Slow { heard: Heard::default(), gate: Arc::default() };
+    let (session, peer) = pair((), slow).await;
+    let _connection = session.connection().clone();
+    drop(session);
+    let (mut ready, mut news) = (peer.subscribe("ready"), peer.subscribe("*"));
+    let answer = tokio::spawn(peer.query("news?").into_future());
+    drop(peer);
+    assert_eq!(news.next().await.unwrap().unwrap().topic, "ready");
+    assert_eq!(ready.next().await.unwrap().unwrap().topic, "ready");
+    answer.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_subscription_is_for_its_session() {
     let slow = Slow { heard: Heard::default(), gate: Arc::default() };
     let (session, peer) = pair((), slow).await;

@@ -240,13 +240,11 @@ impl Session {
 
     /// The agent as one that talks to agents, spoken to in this session: to ask it, to delegate to it.
     ///
-    /// Its calls fail with a typed error if the agent speaks no envelopes. It keeps neither the connection
-    /// open nor the session known: hold on to the `Session` for as long as the agent is to be heard in it.
-    /// Without it only answers, results and the progress of tasks still come; what the agent asks and tells in
-    /// the session is refused as `not_found`.
+    /// Its calls fail with a typed error if the agent speaks no envelopes. It keeps the session known, so that
+    /// the agent is heard in it, but not the connection open.
     #[must_use]
     pub fn peer_agent(&self) -> PeerAgent {
-        self.connection.peer_agent().in_session(self.route.id.clone())
+        self.connection.peer_agent().in_held_session(self.route.id.clone(), self.route.clone())
     }
 
     /// Starts a turn.

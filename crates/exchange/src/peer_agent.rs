@@ -1,5 +1,6 @@
 //! The handle on the other agent.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
@@ -29,6 +30,8 @@ use crate::error::{Error, Result};
 pub struct PeerAgent {
     pub(crate) link: Arc<Link>,
     session: Option<SessionId>,
+    /// What keeps the session known on our side.
+    _session: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What all handles on one connection share.
@@ -72,13 +75,20 @@ impl std::fmt::Debug for PeerAgent {
 
 impl PeerAgent {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        PeerAgent { link, session: None }
+        PeerAgent { link, session: None, _session: None }
     }
 
     /// The same agent, spoken to in a session.
     #[must_use]
     pub fn in_session(&self, session: impl Into<SessionId>) -> Self {
-        PeerAgent { link: self.link.clone(), session: Some(session.into()) }
+        PeerAgent { link: self.link.clone(), session: Some(session.into()), _session: None }
+    }
+
+    /// The same agent, spoken to in a session that is known as long as `held` is, for an SDK: whoever has
+    /// the agent hears it in that session.
+    #[must_use]
+    pub fn in_held_session(&self, session: impl Into<SessionId>, held: Arc<dyn Any + Send + Sync>) -> Self {
+        PeerAgent { _session: Some(held), ..self.in_session(session) }
     }
 
     /// Its id in envelopes, if it told.

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use duologue_schema::SessionId;
 use duologue_schema::envelope::Notify;
 use futures::Stream;
 
@@ -23,6 +22,9 @@ impl PeerAgent {
     /// handle of a session those that come in it. They go to
     /// [`Correspondent::notify`](super::Correspondent::notify) as well.
     ///
+    /// A side that was given no [`Exchange`](crate::Exchange) advertises nothing, so it is told nothing. To hear
+    /// what is told while a session is being made, subscribe on the handle of the connection.
+    ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) {
     /// let mut family = peer.subscribe("family.*");
@@ -32,7 +34,10 @@ impl PeerAgent {
     /// # }
     /// ```
     pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
-        let filter = Filter { pattern: pattern.into(), session: self.session().cloned() };
+        let filter = Filter { pattern: pattern.into(), peer: self.clone() };
+        if self.link.correspondent.is_none() {
+            tracing::warn!(pattern = %filter.pattern, "nobody tells this side news: give it an Exchange");
+        }
         let listener = Listener::new(Some(filter));
         // Looked at under the lock: whoever ends the connection closes those that are in the list by then.
         let mut listeners = lock(&self.link.letters.listeners);
@@ -50,7 +55,8 @@ impl PeerAgent {
 /// What a subscriber wants to hear.
 struct Filter {
     pattern: Pattern,
-    session: Option<SessionId>,
+    /// In whose session, if it has one. It keeps that known.
+    peer: PeerAgent,
 }
 
 /// The end of a subscription that messages are put into.
@@ -83,7 +89,7 @@ impl Listener {
     /// Whether it wants to hear this.
     pub(crate) fn wants(&self, news: &Received<Notify>) -> bool {
         self.filter.as_ref().is_some_and(|filter| {
-            let session = filter.session.as_ref();
+            let session = filter.peer.session();
             filter.pattern.matches(&news.topic)
                 && session.is_none_or(|session| news.peer.session() == Some(session))
         })
