@@ -14,7 +14,7 @@ nobody here knows about work.tiles (unknown_domain)
 half
 paint is done
 busy after wait, full: overloaded
-cancelled: enough (cancelled)
+stopped (cancelled)
 already_finished";
 
 #[tokio::test]

@@ -210,7 +210,7 @@ fn cancels_what_takes_too_long() {
     · accepted, takes about 1ms
     · working until it is cancelled
     · cancelling
-    error: the other agent says: cancelled: it takes too long (cancelled)
+    error: the other agent says: it takes too long (cancelled)
     --- 1
     ");
     insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--deadline", "1s"])), @"

@@ -493,7 +493,8 @@ fn a_signal_ends_it_when_nobody_reads() {
             let start = Instant::now();
             let mut unread = (0, start);
             // Until the pipe is full, which nobody takes from; the other agent says next to nothing.
-            while unread.1.elapsed() < Duration::from_millis(700) && start.elapsed() < Duration::from_secs(20) {
+            while unread.1.elapsed() < Duration::from_millis(700) && start.elapsed() < Duration::from_secs(20)
+            {
                 let now = rustix::io::ioctl_fionread(stdout).unwrap();
                 if now != unread.0 {
                     unread = (now, Instant::now());

@@ -113,7 +113,9 @@ impl Field {
         }
         match self.shape {
             Shape::Patch(_) => quote!(crate::wire::write_patch(map, #key, &self.#name)?;),
-            Shape::Option(_) if !self.options.always => quote!(crate::wire::write_option(map, #key, &self.#name)?;),
+            Shape::Option(_) if !self.options.always => {
+                quote!(crate::wire::write_option(map, #key, &self.#name)?;)
+            }
             Shape::Plain if self.options.default && !self.options.always => {
                 quote!(crate::wire::write_default(map, #key, &self.#name)?;)
             }

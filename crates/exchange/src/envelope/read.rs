@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Received;
-use super::letters::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -47,9 +46,6 @@ pub(crate) fn read_unopened<P: Payload>(
     params: Option<&RawValue>,
 ) -> Result<Received<Json>, Box<Unfit>> {
     let Carried { session_id: session, envelope, .. } = parse(P::METHOD, params)?;
-    // What belongs to a task of ours is heard even when nobody here holds its session any more.
-    let ours = |of: &EnvelopeId| lock(&peer.link.letters.table).delegator(of).is_some();
-    let knows = |session: &SessionId| knows(session) || envelope.reference.as_ref().is_some_and(ours);
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));

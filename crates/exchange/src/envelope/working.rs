@@ -56,7 +56,8 @@ pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Deleg
             responder.spawn_with(|responder| run(slot, correspondent, task, decided, responder));
         }
         Admission::Full => {
-            let message = format!("no more than {limit} tasks at once; try again later");
+            let urgent = if task.is_urgent() { ", and the place for an urgent one is taken" } else { "" };
+            let message = format!("as many tasks run as may, {limit}{urgent}; try again later");
             origin.respond::<Ack>(responder, Err(Fault::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
@@ -129,7 +130,11 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
     };
     match end {
         Ok(Ok(outcome)) => Ok(outcome),
-        Ok(Err(fault)) => Err(task.stopped().unwrap_or(fault)),
+        // Whoever was told to stop and did says so in its own words.
+        Ok(Err(fault)) => Err(match task.stopped() {
+            Some(stopped) => stopped.message(fault.message),
+            None => fault,
+        }),
         Err(fault) if fault.code == FaultCode::Cancelled => Err(task.stopped().unwrap_or(fault)),
         Err(fault) => Err(fault),
     }
@@ -189,7 +194,7 @@ async fn stop(
     // The ack goes first, so that it is there before the end.
     origin.respond(responder, answer);
     if stops {
-        let why = if reason.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {reason}") };
+        let why = if reason.is_empty() { "it was cancelled".to_owned() } else { reason };
         task.stop(FaultCode::Cancelled, why);
     }
 }
