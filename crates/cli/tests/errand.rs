@@ -210,14 +210,14 @@ fn cancels_what_takes_too_long() {
     · accepted, takes about 1ms
     · working until it is cancelled
     · cancelling
-    error: the other agent says: it takes too long (cancelled)
+    error: the other agent says: the mock stopped as it was told (cancelled)
     --- 1
     ");
     insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--deadline", "1s"])), @"
     --- stderr
     · accepted, takes about 1ms
     · working until it is cancelled
-    error: the other agent says: not done within 1s (timeout)
+    error: the other agent says: not done within 1s: the mock stopped as it was told (timeout)
     --- 1
     ");
     // Whoever does not stop is waited for.
@@ -481,7 +481,7 @@ mod interrupted {
         assert_eq!(child.wait().unwrap().code(), Some(130));
         insta::assert_snapshot!(rest(stderr), @"
         · cancelling; Ctrl-C again leaves
-        · the other agent says: cancelled: the user cancelled (cancelled)
+        · the other agent says: the mock stopped as it was told (cancelled)
         ");
     }
 

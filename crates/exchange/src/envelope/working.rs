@@ -130,8 +130,12 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
     };
     match end {
         Ok(Ok(outcome)) => Ok(outcome),
-        // Whoever was told to stop and did says so in its own words.
         Ok(Err(fault)) => Err(match task.stopped() {
+            Some(stopped) if stopped.code == FaultCode::Timeout => {
+                let message = format!("{}: {}", stopped.message, fault.message);
+                stopped.message(message)
+            }
+            // Whoever cancelled it knows why.
             Some(stopped) => stopped.message(fault.message),
             None => fault,
         }),
