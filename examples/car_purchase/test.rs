@@ -177,7 +177,7 @@ fn what_was_altered_is_refused_and_nothing_is_bought() {
            One match: 15,000 miles, listed at $18,000.
            (the price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
         2. details to seller, error:
-           a message of mine was refused: the signature could not be verified (UNAUTHORIZED) (SERVER_ERROR)
+           a message of mine was refused (UNAUTHORIZED) (SERVER_ERROR)
         3. seller to details, termination:
            That is all, thank you.
     2. seller to buyer, error:

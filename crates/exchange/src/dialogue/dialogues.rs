@@ -24,8 +24,9 @@ use super::verify::Verifier;
 /// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
 ///
 /// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
-/// [`Arc`], to all of them: what came over one of them is then known, and refused, on the others. Which of its keys
-/// is for whom is said with [`Key::with`](super::Key::with). A dialogue stays on the connection it was opened on; nobody can speak in it from another one, and it ends with it.
+/// [`Arc`], to all of them: what was signed and came over one of them is then known, and refused, on the others.
+/// Which of its keys is for whom is said with [`Key::with`](super::Key::with). A dialogue stays on the connection
+/// it was opened on; nobody can speak in it from another one, and it ends with it.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -112,10 +112,8 @@ impl Error {
             Error::Failed(_) | Error::Connection(RpcError::Response(_)) => {
                 ErrorContent::of(Code::ServerError, "the agent that was asked failed")
             }
-            // It says what is wrong with a message of ours.
             Error::Refused(why) => {
-                let ErrorContent { error_message, error_code, .. } = *why;
-                let text = format!("a message of mine was refused: {error_message} ({error_code})");
+                let text = format!("a message of mine was refused ({})", why.error_code);
                 ErrorContent::of(Code::ServerError, text)
             }
             Error::NoAnswer { .. } | Error::Connection(RpcError::Timeout { .. }) => {
@@ -130,8 +128,16 @@ impl Error {
 }
 
 impl From<crate::Error> for Error {
+    /// Of another agent's fault the code is passed on, its words are not.
     fn from(error: crate::Error) -> Self {
-        Error::other(error)
+        match error {
+            crate::Error::Fault(fault)
+            | crate::Error::Refused(fault)
+            | crate::Error::Answer { fault, .. } => {
+                Error::other(format!("the agent that was asked failed ({})", fault.code))
+            }
+            other => Error::other(other),
+        }
     }
 }
 

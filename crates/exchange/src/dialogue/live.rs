@@ -173,7 +173,8 @@ impl Live {
             }
         }
         self.apply(&mut inner, events);
-        if inner.track.is_blank() {
+        // One that we opened and hold is ours to give up.
+        if inner.handled && inner.track.is_blank() {
             drop(inner);
             self.leave();
         }
@@ -202,7 +203,7 @@ impl Live {
                         self.over(inner, &Error::Ended);
                     }
                 }
-                Event::Refuse(heard, error) => self.tell_later(inner, heard, *error),
+                Event::Refuse(heard, error) => self.tell_later(inner, &heard, *error),
             }
         }
         self.count(inner);
@@ -332,17 +333,22 @@ impl Live {
     /// Tells the other side what is wrong with a message that it has a receipt for.
     async fn tell(self: &Arc<Self>, heard: &Heard, error: ErrorContent) {
         // Two agents could go on like that for ever.
-        if heard.message_type == MessageType::Error {
-            return;
+        if heard.message_type != MessageType::Error {
+            self.say_error(Draft::about(heard, error.about(&heard.raw))).await;
         }
-        let draft = Draft::about(heard, error.about(&heard.raw));
+    }
+
+    async fn say_error(self: &Arc<Self>, draft: Draft) {
         if let Err(error) = self.say(draft).await {
             tracing::warn!(dialogue = %self.id, %error, "an error message could not be sent");
         }
     }
 
     /// Tells it in a task, unless as many wait for their turn as may wait to be heard.
-    fn tell_later(self: &Arc<Self>, inner: &mut Inner, heard: Arc<Heard>, error: ErrorContent) {
+    fn tell_later(self: &Arc<Self>, inner: &mut Inner, heard: &Heard, error: ErrorContent) {
+        if heard.message_type == MessageType::Error {
+            return;
+        }
         if inner.telling >= self.dialogues.limits.window || !in_runtime() {
             let (message, why) = (&heard.message_id, error.error_message);
             tracing::warn!(dialogue = %self.id, %message, why, "a message was dropped, and its sender is not told");
@@ -350,8 +356,10 @@ impl Live {
         }
         inner.telling += 1;
         let live = self.clone();
+        // The message itself does not wait, as nobody counts it any more.
+        let draft = Draft::about(heard, error.about(&heard.raw));
         self.peer.rpc().spawn(async move {
-            live.tell(&heard, error).await;
+            live.say_error(draft).await;
             lock(&live.inner).telling -= 1;
         });
     }
@@ -365,10 +373,14 @@ impl Live {
                 true => self.count(inner),
                 false => self.apply(inner, events),
             }
+            if in_runtime() {
+                // While there was no room, nobody looked whether what came early has waited long enough.
+                self.watch(inner);
+            }
             let Some(heard) = kept.read().map(Arc::new) else { continue };
             match heard.in_time(self.dialogues.now()) {
                 Ok(()) => return Some(heard),
-                Err(error) => self.tell_later(inner, heard, *error),
+                Err(error) => self.tell_later(inner, &heard, *error),
             }
         }
     }

@@ -180,7 +180,8 @@ impl Live {
         let request = DialogueRequest::new(session, json);
         let mut failures = 0;
         loop {
-            let call = self.peer.rpc().request(&request).timeout(self.dialogues.limits.receipt);
+            // Detached: an answer that comes before the receipt must not withdraw what it answers.
+            let call = self.peer.rpc().request(&request).detach().timeout(self.dialogues.limits.receipt);
             let error =
                 match call.await.map_err(Error::Connection).and_then(|response| receipt(response, message)) {
                     Ok(receipt) => return Ok(receipt),

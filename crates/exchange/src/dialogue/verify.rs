@@ -24,8 +24,8 @@ use super::signature::{Claimed, SignFault, sign, unsigned};
 /// recipient, the clock, the allow-list, and whether it came before. The first that fails ends it, and nothing
 /// that a failed check has not vouched for is acted upon.
 ///
-/// One verifier serves all connections of an agent: what came over one of them must not come again over
-/// another.
+/// One verifier serves all connections of an agent: what was signed and came over one of them must not come
+/// again over another.
 pub(crate) struct Verifier {
     own: AgentUri,
     keys: Option<Arc<dyn KeyStore>>,

@@ -165,7 +165,7 @@ impl IntoFuture for AskDelegate {
 fn refusal(ack: Ack) -> Fault {
     let Ack { reason, error, .. } = ack;
     error.unwrap_or_else(|| {
-        Fault::of(FaultCode::from("refused"), reason.unwrap_or_else(|| "it gives no reason".to_owned()))
+        Fault::of(FaultCode::Refused, reason.unwrap_or_else(|| "it gives no reason".to_owned()))
     })
 }
 

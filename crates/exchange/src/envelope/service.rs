@@ -93,11 +93,11 @@ fn pong(peer: &PeerAgent) -> Pong {
         .agent_name(agent_name)
 }
 
-/// How many questions are answered at once: a few less than there may be requests, so that pings and
-/// cancellations are still taken.
+/// How many questions are answered at once: a few less than there may be requests, so that they leave
+/// room for pings and cancellations.
 fn most_queries(peer: &PeerAgent) -> usize {
     let in_flight = peer.rpc().limits().in_flight;
-    in_flight - in_flight / 16
+    in_flight.saturating_sub((in_flight / 16).max(1))
 }
 
 fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Responder) {
