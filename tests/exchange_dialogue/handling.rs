@@ -399,6 +399,29 @@ async fn what_comes_early_is_held_and_a_gap_is_said() {
     assert_eq!(answer["error"]["content"]["error_code"], "CONFLICT");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_comes_early_behind_a_full_inbox_is_not_forgotten() {
+    struct Slow(Listener);
+    impl Interlocutor for Slow {
+        async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+            self.0.message(dialogue, message).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(())
+        }
+    }
+    let listener = Listener::default();
+    let mut limits = DialogueLimits::new();
+    limits.inbox = 1;
+    let seller = Dialogues::new(SELLER).unwrap().limits(limits).handler(Slow(listener.clone()));
+    let (mut buyer, session) = played(seller).await;
+    for (step, status) in [(1, "delivered"), (2, "delivered"), (4, "held")] {
+        let answer = say(&mut buyer, &session, step, "inform", None).await;
+        assert_eq!(answer["receipt"]["status"], status, "{step}: {answer}");
+    }
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(listener.heard(), ["inform 1", "inform 2", "inform 4"]);
+}
+
 #[tokio::test]
 async fn an_illegal_move_is_answered_with_the_legal_ones() {
     in_time(async {
