@@ -8,8 +8,8 @@ use duologue_schema::SessionId;
 use duologue_schema::envelope::{Carried, Tell};
 
 use crate::PeerAgent;
-use crate::envelope::letters::lock;
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::peer_agent::Link;
 
 type Send = Box<dyn FnOnce(&Peer) -> Result<(), RpcError> + std::marker::Send>;

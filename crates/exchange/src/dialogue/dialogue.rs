@@ -16,9 +16,10 @@ use super::beliefs::Beliefs;
 use super::error::Error;
 use super::handler;
 use super::heard::Heard;
-use super::live::{Above, Live, lock, new_id};
+use super::live::{Above, Live, new_id};
 use super::send::{Draft, Sent};
 use crate::PeerAgent;
+use crate::lock::lock;
 
 /// One dialogue with another agent. Cheap to clone.
 ///

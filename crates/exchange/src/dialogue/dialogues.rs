@@ -15,11 +15,12 @@ use super::error::Error;
 use super::handler::{Erased, Fallback, Interlocutor, Undelivered};
 use super::keys::KeyStore;
 use super::limits::DialogueLimits;
-use super::live::{Live, lock};
+use super::live::Live;
 use super::parameters::Parameters;
 use super::retry::Backoff;
 use super::rooms::Rooms;
 use super::verify::Verifier;
+use crate::lock::lock;
 
 /// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
 ///

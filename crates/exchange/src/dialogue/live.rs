@@ -1,9 +1,10 @@
 //! A dialogue on its connection: what arrives finds who waits for it, what is said finds its way.
 
+use crate::lock::lock;
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use duologue_rpc::until_dropped;
 use duologue_schema::dialogue::{
@@ -21,11 +22,6 @@ use super::send::Draft;
 use super::state::{Arrival, Event, Track, refused};
 use super::waiting::{Answer, answer};
 use crate::PeerAgent;
-
-/// Locks; what is guarded is always left whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether there can be tasks: a handle may be dropped after its runtime.
 fn in_runtime() -> bool {

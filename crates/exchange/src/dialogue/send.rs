@@ -11,9 +11,10 @@ use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::handler::Undelivered;
-use super::live::{Live, lock, new_id, timestamp};
+use super::live::{Live, new_id, timestamp};
 use super::retry::{self, Next};
 use super::waiting::Waiter;
+use crate::lock::lock;
 
 /// What is to be said, before it has its place in the dialogue.
 #[derive(Clone)]

@@ -15,9 +15,10 @@ use super::dialogues::Dialogues;
 use super::error::Error;
 use super::handler;
 use super::heard::Heard;
-use super::live::{Above, Live, lock, new_id, timestamp};
+use super::live::{Above, Live, new_id, timestamp};
 use super::state::{Arrival, object, refused};
 use super::verify::{Verdict, Verified};
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 

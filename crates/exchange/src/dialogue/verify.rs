@@ -13,10 +13,10 @@ use super::allow::AllowList;
 use super::canonical::Signable;
 use super::heard::Heard;
 use super::keys::KeyStore;
-use super::live::lock;
 use super::refusal::Refusal;
 use super::seen::{Digest, Fresh, Name, Seen, Sighting, Source};
 use super::signature::{Claimed, SignFault, sign, unsigned};
+use crate::lock::lock;
 
 /// What a message has to be to reach a handler.
 ///

@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::heard::{Heard, Kept};
-use super::live::{Inner, Live, lock};
+use super::live::{Inner, Live};
 use super::moves::settles;
+use crate::lock::lock;
 
 pub(crate) type Answer = Result<Arc<Heard>, Error>;
 

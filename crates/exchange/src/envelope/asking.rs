@@ -12,8 +12,9 @@ use duologue_schema::envelope::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::letters::{Answer, count, lock};
+use super::letters::{Answer, count};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 /// How long `ping` and `discover` may take.

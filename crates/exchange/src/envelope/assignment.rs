@@ -9,10 +9,10 @@ use duologue_schema::Json;
 use duologue_schema::envelope::{Delegate, Envelope, Fault, FaultCode, Notify, Priority};
 
 use super::Received;
-use super::letters::lock;
 use super::received::Origin;
 use super::tasks::Found;
 use crate::error::Result;
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 /// The topic of news about a delegation, whose `ref` names it.

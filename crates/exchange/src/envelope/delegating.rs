@@ -13,9 +13,10 @@ use duologue_schema::envelope::{
 
 use super::asking::millis;
 use super::inbox::{self, News};
-use super::letters::{End, Ending, lock};
+use super::letters::{End, Ending};
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 /// How long the other agent may take to say whether it takes a task on.

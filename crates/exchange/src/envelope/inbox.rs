@@ -14,7 +14,8 @@ use tokio::runtime::Handle;
 
 use super::Received;
 use super::correspondent::Erased;
-use super::letters::{count, lock};
+use super::letters::count;
+use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
 /// What is waiting for the correspondent.

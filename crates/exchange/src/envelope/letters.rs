@@ -1,7 +1,8 @@
 //! What the envelopes of one connection have in common: who waits, what runs, what has been seen.
 
+use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use duologue_rpc::CancellationToken;
 use duologue_schema::envelope::{Capabilities, Envelope, Fault, Outcome};
@@ -182,9 +183,4 @@ impl PeerAgent {
 
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
-}
-
-/// A lock that survives panics: what it guards is always left whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,11 +13,12 @@ use tokio::time::Instant;
 
 use super::correspondent::Erased;
 use super::inbox::News;
-use super::letters::{End, count, lock};
+use super::letters::{End, count};
 use super::read::{Head, Unfit, read, read_unopened};
 use super::table::Whose;
 use super::{PROGRESS, Received, working};
 use crate::error::{Error, to_wire};
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use duologue_schema::envelope::Notify;
 use futures::Stream;
 
-use super::letters::lock;
 use super::{Pattern, Received};
+use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 /// How many messages wait for a subscriber, and how many bytes of them, before the oldest are lost.

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::correspondent::{Erased, takes_none};
-use super::letters::lock;
 use super::tasks::{Admission, Found};
 use super::{Assignment, Received};
+use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
 /// What a delegate is answered with; the fault is a JSON-RPC error.
@@ -105,7 +105,7 @@ async fn run(
     // The slot is kept until the end can leave, so that an agent that does not read gives us no more to do,
     // and free before it leaves, so that the next task finds it.
     if task.wants_report() && task.peer.rpc().ready().await.is_ok() {
-        slot.finish();
+        drop(slot);
         report(&task, end);
     }
 }
@@ -229,10 +229,6 @@ impl Slot {
     fn refuse(mut self) {
         self.taken = false;
         lock(&self.link.letters.tasks).refuse(&self.id);
-    }
-
-    fn finish(self) {
-        drop(self);
     }
 }
 

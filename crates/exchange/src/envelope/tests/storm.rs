@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::mpsc;
 
-use crate::envelope::letters::lock;
 use crate::envelope::*;
+use crate::lock::lock;
 use crate::{Error, Exchange, ExchangeService, PeerAgent, Wiring};
 
 const LIMIT: u32 = 3;
