@@ -91,6 +91,11 @@ impl PeerAgent {
         PeerAgent { _session: Some(held), ..self.in_session(session) }
     }
 
+    /// The same agent in the same session, which this does not keep known.
+    pub(crate) fn released(&self) -> Self {
+        PeerAgent { _session: None, ..self.clone() }
+    }
+
     /// Its id in envelopes, if it told.
     #[must_use]
     pub fn id(&self) -> Option<&AgentId> {

@@ -66,6 +66,8 @@ pub(crate) struct Live {
 
 pub(crate) struct Inner {
     pub(crate) track: Track,
+    /// What keeps the session of ACP known until the dialogue is over.
+    held: Option<PeerAgent>,
     /// Those who wait for the answer to a message of ours, whose type stands beside it.
     pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
     /// The message of ours that left last, and who hears that the other side has answered it.
@@ -101,12 +103,13 @@ impl Live {
             key: (peer.link.line.id, id.clone()),
             id,
             dialogues,
-            peer,
+            peer: peer.released(),
             other,
             above,
             correlation,
             inner: Mutex::new(Inner {
                 track,
+                held: Some(peer),
                 waiters: HashMap::new(),
                 leaving: None,
                 queue: VecDeque::new(),
@@ -231,6 +234,7 @@ impl Live {
     /// Nothing more will be said.
     fn over(&self, inner: &mut Inner, why: &Error) {
         inner.over.get_or_insert_with(|| why.clone());
+        inner.held = None;
         for (_, (_, waiter)) in inner.waiters.drain() {
             let _ = waiter.send(Err(why.clone()));
         }
