@@ -5,7 +5,7 @@ use duologue_rpc::{Closed, Connection, Incoming, Responder, Service, Transport};
 use crate::{Exchange, ExchangeService, PeerAgent, Wiring};
 
 /// What an SDK does for its users.
-struct End(ExchangeService);
+pub(crate) struct End(pub(crate) ExchangeService);
 
 impl Service for End {
     fn request(&self, request: Incoming<'_>, responder: Responder) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+use duologue_rpc::{Connection, Transport};
 use duologue_schema::DuologueCapabilities;
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -14,29 +14,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::mpsc;
 
 use crate::envelope::*;
+use crate::in_memory::End;
 use crate::lock::lock;
-use crate::{Error, Exchange, ExchangeService, PeerAgent, Wiring};
+use crate::{Error, Exchange, PeerAgent, Wiring};
 
 const LIMIT: u32 = 3;
-
-struct End(ExchangeService);
-
-impl Service for End {
-    fn request(&self, request: Incoming<'_>, responder: Responder) {
-        let nobody = self.0.request(request, responder).err();
-        if let Some(responder) = nobody.and_then(|responder| self.0.unhandled(request, responder).err()) {
-            responder.method_not_found(request.method);
-        }
-    }
-
-    fn notification(&self, notification: Incoming<'_>) {
-        self.0.notification(notification);
-    }
-
-    fn closed(&self, reason: &duologue_rpc::Closed) {
-        self.0.closed(reason);
-    }
-}
 
 fn connect(transport: Transport, own: &str, other: &str, correspondent: impl Correspondent) -> PeerAgent {
     let mut meta = None;
