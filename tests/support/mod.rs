@@ -14,6 +14,28 @@ pub use played::{Played, chunk, texts};
 /// Whatever takes longer than this hangs, even on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a test that serves a bar of `RELIABILITY.md` plays: `default` times in `cargo test`,
+/// `DUOLOGUE_RUNS` times in a campaign.
+pub fn runs(default: u64) -> u64 {
+    number("DUOLOGUE_RUNS").unwrap_or(default)
+}
+
+/// Where a test's random choices begin: `DUOLOGUE_SEED` when a failure is played again, else anywhere.
+pub fn seed() -> u64 {
+    number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
+}
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.replace('_', "").parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
+/// Says what a test measured: a cell of `RELIABILITY.md`.
+#[allow(clippy::print_stdout, reason = "the campaign reads it")]
+pub fn measured(text: impl std::fmt::Display) {
+    println!("measured: {text}");
+}
+
 /// How two peers in one process are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
