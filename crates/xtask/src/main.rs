@@ -2,6 +2,7 @@
 
 mod browser;
 mod interop;
+mod reliability;
 mod schema;
 
 use std::process::ExitCode;
@@ -15,9 +16,11 @@ fn main() -> ExitCode {
         Some("interop-client") => interop::client::drive(&args[1..]),
         Some("interop-exchange-agent") => interop::exchange::agent(),
         Some("interop-exchange-client") => interop::exchange::client(&args[1..]),
+        Some("reliability") => reliability::run(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
         _ => Err(
-            "cargo xtask interop [--peers | --real | --recorded | --exchange] | schema [--check] | browser"
+            "cargo xtask interop [--peers | --real | --recorded | --exchange] | reliability [--quick] [BAR..] \
+             | schema [--check] | browser"
                 .into(),
         ),
     };

@@ -1,0 +1,123 @@
+//! A process under watch: its memory, its descriptors, its children, and its end.
+
+use std::fs;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::interop::Result;
+
+/// How often the memory of a process is looked at.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// A process in a group of its own, which ends with this value.
+pub(super) struct Process {
+    child: Child,
+    peak: Arc<AtomicU64>,
+}
+
+impl Process {
+    /// Starts it with pipes for stdin and stdout; stderr is thrown away unless the command says otherwise.
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
+        Process::start_with(command, Stdio::null())
+    }
+
+    /// [`start`](Self::start) with another stderr.
+    pub(super) fn start_with(command: &mut Command, stderr: Stdio) -> Result<Self> {
+        use std::os::unix::process::CommandExt as _;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).process_group(0);
+        let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        let peak = Arc::new(AtomicU64::new(0));
+        std::thread::spawn({
+            let (pid, peak) = (child.id(), peak.clone());
+            // The kernel keeps the high-water mark, but not beyond the end of the process.
+            move || {
+                while let Some(kib) = status(pid, "VmHWM:") {
+                    peak.fetch_max(kib, Relaxed);
+                    std::thread::sleep(EVERY);
+                }
+            }
+        });
+        Ok(Process { child, peak })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The three ends of its pipes, once.
+    pub(super) fn stdin(&mut self) -> Result<ChildStdin> {
+        self.child.stdin.take().ok_or_else(|| "its stdin was taken".into())
+    }
+
+    pub(super) fn stdout(&mut self) -> Result<ChildStdout> {
+        self.child.stdout.take().ok_or_else(|| "its stdout was taken".into())
+    }
+
+    pub(super) fn stderr(&mut self) -> Result<ChildStderr> {
+        self.child.stderr.take().ok_or_else(|| "its stderr was taken".into())
+    }
+
+    /// The most memory it had at once so far, in KiB.
+    pub(super) fn peak_kib(&self) -> u64 {
+        let now = status(self.pid(), "VmHWM:").unwrap_or_default();
+        self.peak.fetch_max(now, Relaxed).max(now)
+    }
+
+    /// The memory it has now, in KiB; 0 once it is gone.
+    pub(super) fn memory_kib(&self) -> u64 {
+        status(self.pid(), "VmRSS:").unwrap_or_default()
+    }
+
+    pub(super) fn threads(&self) -> u64 {
+        status(self.pid(), "Threads:").unwrap_or_default()
+    }
+
+    /// How many descriptors it has open.
+    pub(super) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
+    /// Waits for its end, at most this long; `None` if it is still there.
+    pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if begun.elapsed() > limit {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Kills this process and no other.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// A number from the status of a process.
+fn status(pid: u32, field: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// KiB as MiB, for people.
+pub(super) fn mib(kib: u64) -> String {
+    format!("{:.1} MiB", kib as f64 / 1024.0)
+}

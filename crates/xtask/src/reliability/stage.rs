@@ -1,0 +1,107 @@
+//! What a scene has at hand: the programs under test, and how large it is to be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::interop::{Result, finish};
+
+/// Building a workspace in release mode takes a while on a small machine.
+const BUILD: Duration = Duration::from_secs(1800);
+
+/// Whose SDK the program under test is built on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Duologue,
+    Official,
+}
+
+/// What came of a scene.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// The numbers, short: it is a cell of a table.
+    pub(super) text: String,
+    /// Whether the bar was reached.
+    pub(super) met: bool,
+}
+
+impl Measured {
+    pub(super) fn new(met: bool, text: impl Into<String>) -> Self {
+        Measured { text: text.into(), met }
+    }
+
+    pub(super) fn met(text: impl Into<String>) -> Self {
+        Measured::new(true, text)
+    }
+
+    pub(super) fn short(text: impl Into<String>) -> Self {
+        Measured::new(false, text)
+    }
+}
+
+/// The programs, built for release, and the size of the run.
+pub(super) struct Stage {
+    full: bool,
+    ours: PathBuf,
+    official: PathBuf,
+}
+
+impl Stage {
+    /// Builds what scenes need.
+    pub(super) fn prepare(full: bool, scenes: bool) -> Result<Self> {
+        let target = target();
+        let official = target.join("reliability-official");
+        if scenes {
+            let cargo = || Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            let ours =
+                ["build", "--release", "--quiet", "-p", "duologue-tests", "-p", "duologue-cli", "--bins"];
+            finish(cargo().args(ours), BUILD)?;
+            let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/rust/Cargo.toml");
+            let theirs = ["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"];
+            finish(cargo().args(theirs).arg(manifest).arg("--target-dir").arg(&official), BUILD)?;
+        }
+        Ok(Stage { full, ours: target.join("release"), official: official.join("release") })
+    }
+
+    /// How much to do: the full size, or what a short run can afford.
+    pub(super) fn size<T>(&self, quick: T, full: T) -> T {
+        if self.full { full } else { quick }
+    }
+
+    /// The agent under test; its prompts say what to do.
+    pub(super) fn agent(&self, subject: Subject) -> Command {
+        self.program(subject, "subject-agent")
+    }
+
+    /// The client under test; its arguments say what to do, and after `--` which agent to start.
+    pub(super) fn client(&self, subject: Subject) -> Command {
+        self.program(subject, "subject-client")
+    }
+
+    /// The agent that injects faults.
+    pub(super) fn mock(&self, faults: &str) -> Command {
+        let mut command = Command::new(self.ours.join("duologue"));
+        command.args(["mock", "--pace", "0", "--faults", faults]);
+        command
+    }
+
+    /// This program, playing another part: one of the hidden commands of `cargo xtask`.
+    pub(super) fn part(name: &str) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(name);
+        Ok(command)
+    }
+
+    fn program(&self, subject: Subject, name: &str) -> Command {
+        Command::new(match subject {
+            Subject::Duologue => self.ours.join(name),
+            Subject::Official => self.official.join(name),
+        })
+    }
+}
+
+/// Where everything is built.
+fn target() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
+}

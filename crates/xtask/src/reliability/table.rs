@@ -1,0 +1,86 @@
+//! The rows of `tests/RELIABILITY.md`. The page is the store: a run replaces the rows it measured and leaves the others.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::bars::{BARS, Bar, How};
+use super::stage::Measured;
+use crate::interop::Result;
+
+const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
+const END: &str = "<!-- end of rows -->";
+
+/// One row of the page.
+pub(super) struct Row {
+    name: String,
+    asks: &'static str,
+    ours: String,
+    theirs: String,
+    pub(super) met: bool,
+    command: String,
+}
+
+impl Row {
+    pub(super) fn new(bar: &Bar, ours: Measured, theirs: Option<Measured>) -> Self {
+        let command = match bar.how {
+            How::Test(test) => test.command(),
+            How::Scene(_) => format!("cargo xtask reliability '{}'", bar.name()),
+        };
+        // A part of ours that has no counterpart there.
+        let theirs = theirs.map_or("–".to_owned(), |theirs| {
+            format!("{}{}", if theirs.met { "" } else { "**short** " }, theirs.text)
+        });
+        Row { name: bar.name(), asks: bar.asks, ours: ours.text, theirs, met: ours.met, command }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let met = if self.met { "met  " } else { "SHORT" };
+        write!(f, "{met} {:14} {}\n      {:14} official: {}", self.name, self.ours, "", self.theirs)
+    }
+}
+
+/// Writes the row into the page, in the place of the one it replaces.
+pub(super) fn replace(row: &Row) -> Result<()> {
+    let path = page();
+    let page = fs::read_to_string(&path)?;
+    let (head, rest) = page.split_once(BEGIN).ok_or("the page has lost the mark before its rows")?;
+    let (rows, tail) = rest.split_once(END).ok_or("the page has lost the mark behind its rows")?;
+    let old = rows.lines().filter(|line| line.starts_with("| R"));
+    let mut rows: Vec<String> = old.filter(|line| cell(line, 1) != row.name).map(ToOwned::to_owned).collect();
+    let clean = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+    let met = if row.met { "yes" } else { "**no**" };
+    rows.push(format!(
+        "| {} | {} | {} | {} | {met} | {} | `{}` |",
+        row.name,
+        row.asks,
+        clean(&row.ours),
+        clean(&row.theirs),
+        today()?,
+        row.command
+    ));
+    // In the order of the list; a row whose bar is gone goes with it.
+    let place = |line: &String| BARS.iter().position(|bar| bar.name() == cell(line, 1));
+    rows.retain(|line| place(line).is_some());
+    rows.sort_by_key(place);
+    let titles =
+        "| bar | asks | duologue | official Rust SDK | met | date | command |\n|---|---|---|---|---|---|---|";
+    fs::write(path, format!("{head}{BEGIN}\n\n{titles}\n{}\n\n{END}{tail}", rows.join("\n")))?;
+    Ok(())
+}
+
+fn cell(line: &str, number: usize) -> &str {
+    line.split('|').nth(number).unwrap_or_default().trim()
+}
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/RELIABILITY.md")
+}
+
+fn today() -> Result<String> {
+    let output = Command::new("date").arg("+%F").output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
