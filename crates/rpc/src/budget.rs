@@ -1,15 +1,14 @@
 //! Rule 6: what all queues of a connection may hold together, and who pays when it is too much.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::Closed;
 use crate::limits::Limits;
 use crate::queue::StreamId;
-use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Lock, Mutex, Notify};
 
 /// A queue as the budget sees it.
 pub(crate) trait Held: Send + Sync {

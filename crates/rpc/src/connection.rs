@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use duologue_schema::{Error as WireError, RequestId};
 use futures::FutureExt as _;
@@ -31,7 +31,7 @@ use crate::peer::{CANCEL_REQUEST, CancelRequest, Peer};
 use crate::pending::{Pending, Reply};
 use crate::service::{Incoming, Responder, Service};
 use crate::stats::Counters;
-use crate::sync::Lock;
+use crate::sync::{JoinHandle, Lock, Mutex, spawn};
 use crate::tap::{Direction, Tap, TappedFrame};
 use crate::transport::Transport;
 
@@ -55,6 +55,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(limits: Limits, tap: Option<Arc<dyn Tap>>) -> Self {
+        Shared {
+            pending: Pending::default(),
+            in_flight: Mutex::default(),
+            outbox: Outbox::new(&limits),
+            budget: Arc::new(Budget::new(&limits)),
+            counters: Counters::default(),
+            noise: NoiseLog::default(),
+            tasks: TaskTracker::new(),
+            paused: AtomicBool::new(false),
+            closing: CancellationToken::new(),
+            done: Done(watch::Sender::new(None)),
+            reason: Mutex::default(),
+            tap,
+            limits,
+        }
+    }
+
     /// Appends a frame to the output, whatever waits there.
     pub(crate) fn send(&self, frame: &Frame) -> Result<(), Error> {
         self.push(frame, false).map(drop)
@@ -245,21 +263,7 @@ impl Connection {
     ///
     /// Outside a tokio runtime.
     pub fn start<S: Service>(self, service: impl FnOnce(&Peer) -> S) -> Peer {
-        let shared = Arc::new(Shared {
-            pending: Pending::default(),
-            in_flight: Mutex::default(),
-            outbox: Outbox::new(&self.limits),
-            budget: Arc::new(Budget::new(&self.limits)),
-            counters: Counters::default(),
-            noise: NoiseLog::default(),
-            tasks: TaskTracker::new(),
-            paused: AtomicBool::new(false),
-            closing: CancellationToken::new(),
-            done: Done(watch::Sender::new(None)),
-            reason: Mutex::default(),
-            tap: self.tap,
-            limits: self.limits,
-        });
+        let shared = Arc::new(Shared::new(self.limits, self.tap));
         let peer = Peer { shared: shared.clone() };
         let service = service(&peer);
         let reader = Reader {
@@ -270,7 +274,7 @@ impl Connection {
             overrun: None,
         };
         let Transport { reader: input, writer: output } = self.transport;
-        let writer = tokio::spawn({
+        let writer = spawn({
             let shared = shared.clone();
             async move {
                 if let Err(reason) = shared.outbox.write_to(output, || shared.tap_has_room()).await {
@@ -282,7 +286,7 @@ impl Connection {
                 }
             }
         });
-        tokio::spawn(run(shared, reader, input, writer, self.explain));
+        spawn(run(shared, reader, input, writer, self.explain));
         peer
     }
 }
@@ -291,7 +295,7 @@ async fn run<S: Service>(
     shared: Arc<Shared>,
     mut reader: Reader<S>,
     input: Box<dyn AsyncRead + Send + Unpin>,
-    mut writer: tokio::task::JoinHandle<()>,
+    mut writer: JoinHandle<()>,
     explain: Option<Explain>,
 ) {
     let grace = shared.limits.cancel_grace;
@@ -398,6 +402,7 @@ impl<S: Service> Reader<S> {
                 }
             }
             tokio::select! {
+                biased;
                 () = shared.closing.cancelled() => return local(),
                 () = shared.tap_has_room() => {}
             }
@@ -418,6 +423,7 @@ impl<S: Service> Reader<S> {
             }
             shared.paused.store(true, Relaxed);
             let ended = tokio::select! {
+                biased;
                 () = shared.closing.cancelled() => true,
                 () = relief => false,
                 () = sleep_until(self.overrun.map(|overrun| overrun.deadline)) => false,

@@ -1,9 +1,8 @@
 //! The last lines that were no messages, kept for the error that explains them.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
-use crate::sync::Lock;
+use crate::sync::{Lock, Mutex};
 
 const LINES: usize = 20;
 const LINE_BYTES: usize = 1024;

@@ -1,16 +1,14 @@
 //! What waits to be written: one buffer, one writer, as few writes as the pipe allows.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::Closed;
 use crate::limits::Limits;
-use crate::sync::Lock;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Lock, Mutex, Notify};
 
 pub(crate) struct Outbox {
     state: Mutex<State>,

@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::pending::{Deliver, Reply};
 use crate::queue::{Queue, QueueSender, StreamId, queue};
 use crate::stats::Stats;
+use crate::sync::spawn;
 
 /// The name of the notification that withdraws a request, from JSON-RPC's `$/` namespace.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -231,7 +232,7 @@ impl Peer {
     ///
     /// Outside a tokio runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.shared.tasks.spawn(task);
+        spawn(self.shared.tasks.track_future(task));
     }
 
     /// Ends our half of the conversation: what was sent before is written, then the peer sees the

@@ -1,15 +1,14 @@
 //! Requests of ours that wait for their answer.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
 
 use duologue_schema::Error as WireError;
 use serde_json::value::RawValue;
 
 use crate::error::{Closed, Error};
 use crate::queue::StreamId;
-use crate::sync::Lock;
+use crate::sync::{Lock, Mutex};
 
 /// How a request ended, as the reader sees it.
 pub(crate) enum Reply<'a> {
@@ -34,7 +33,8 @@ pub(crate) struct Pending(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiters: HashMap<u64, Waiter>,
+    /// By age, so that the end reaches them in the order they were made.
+    waiters: BTreeMap<u64, Waiter>,
     last_id: u64,
     closed: Option<Closed>,
 }

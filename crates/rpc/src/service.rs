@@ -13,7 +13,7 @@ use crate::connection::Shared;
 use crate::error::Closed;
 use crate::frame::Frame;
 use crate::peer::Peer;
-use crate::sync::Lock;
+use crate::sync::{Lock, spawn};
 
 /// A request or notification, borrowed from its line.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ impl Responder {
     {
         let span = tracing::debug_span!("request", id = %self.id);
         let tasks = self.shared.tasks.clone();
-        tasks.spawn(work(self).instrument(span));
+        spawn(tasks.track_future(work(self).instrument(span)));
     }
 
     fn answer<R: Serialize>(&mut self, answer: Result<R, Error>, instead: impl FnOnce(String) -> Error) {
