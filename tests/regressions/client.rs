@@ -25,6 +25,7 @@ in_time!(
     a_session_loaded_beside_a_close_is_kept,
     a_session_resumed_beside_a_close_is_kept,
     a_close_that_fails_leaves_the_session,
+    sessions_nobody_listens_to_keep_little_together,
 );
 
 const KIB: usize = 1024;
@@ -238,4 +239,34 @@ async fn a_close_that_fails_leaves_the_session() {
         script.expect("session/cancel").await;
         script.end(&prompt, "cancelled").await;
     }
+}
+
+/// Each of them may keep a megabyte, but not all of them at once; and what is gone makes room.
+async fn sessions_nobody_listens_to_keep_little_together() {
+    const TEXT: usize = 1000 * KIB;
+    let (agent, mut script, first) = with_session(Client::new(())).await;
+    drop(first);
+    let mut sessions = Vec::new();
+    for number in 0..40 {
+        let id = format!("s{number}");
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open(&id));
+        sessions.push(session.expect("a session"));
+        script.chunk(&id, &"x".repeat(TEXT)).await;
+    }
+    script.probe().await;
+    assert_eq!(agent.dropped_updates(), 24, "16 of 40 fit into 16 MiB");
+    sessions.drain(..8);
+    for number in 30..40 {
+        script.chunk(&format!("s{number}"), &"x".repeat(TEXT)).await;
+    }
+    script.probe().await;
+    assert_eq!(agent.dropped_updates(), 24 + 2);
+    let mut kept = 0;
+    for session in &sessions {
+        let mut updates = session.updates();
+        while let Ok(Some(update)) = tokio::time::timeout(Duration::from_millis(1), updates.next()).await {
+            kept += update.expect("an update").to_string().len();
+        }
+    }
+    assert_eq!(kept, 16 * TEXT);
 }

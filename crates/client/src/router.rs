@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use duologue_rpc::{QueueSender, Responder};
@@ -20,6 +20,9 @@ use crate::events::Event;
 /// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
 const KEPT_UPDATES: usize = 256;
 const KEPT_BYTES: usize = 1024 * 1024;
+
+/// How many bytes all sessions nobody listens to keep together.
+const KEPT_BYTES_TOGETHER: usize = 16 * 1024 * 1024;
 
 /// Tells the host of a session and its folders.
 pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
@@ -92,8 +95,16 @@ struct Inner {
     /// Questions of the agent that the user has not answered.
     questions: HashMap<u64, Question>,
     last_number: u64,
-    /// Updates that nobody took, of the whole connection.
-    dropped: Arc<AtomicU64>,
+    together: Arc<Together>,
+}
+
+/// What the sessions of a connection have in common.
+#[derive(Default)]
+struct Together {
+    /// Updates that nobody took.
+    dropped: AtomicU64,
+    /// Bytes of those that are kept for whoever listens next.
+    kept: AtomicUsize,
 }
 
 /// A `session/load` at work.
@@ -123,18 +134,53 @@ enum Slot {
 
 /// Updates between turns.
 enum Between {
-    Kept { updates: VecDeque<(SessionUpdate, usize)>, bytes: usize },
+    Kept(Kept),
     Sent(QueueSender<SessionUpdate>),
 }
 
-impl Between {
-    fn nothing() -> Self {
-        Between::Kept { updates: VecDeque::new(), bytes: 0 }
+/// Updates that wait for somebody who listens. The oldest go when there are too many, of this session
+/// or of all together.
+struct Kept {
+    updates: VecDeque<(SessionUpdate, usize)>,
+    bytes: usize,
+    together: Arc<Together>,
+}
+
+impl Kept {
+    fn new(together: &Arc<Together>) -> Self {
+        Kept { updates: VecDeque::new(), bytes: 0, together: together.clone() }
+    }
+
+    fn push(&mut self, update: SessionUpdate, bytes: usize) {
+        self.updates.push_back((update, bytes));
+        self.bytes += bytes;
+        self.together.kept.fetch_add(bytes, Relaxed);
+        let too_many = |kept: &Kept| {
+            kept.updates.len() > KEPT_UPDATES
+                || kept.bytes > KEPT_BYTES
+                || kept.together.kept.load(Relaxed) > KEPT_BYTES_TOGETHER
+        };
+        while too_many(self) && self.pop().is_some() {
+            self.together.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn pop(&mut self) -> Option<(SessionUpdate, usize)> {
+        let (update, bytes) = self.updates.pop_front()?;
+        self.bytes -= bytes;
+        self.together.kept.fetch_sub(bytes, Relaxed);
+        Some((update, bytes))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.together.kept.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 impl Route {
-    fn new(id: SessionId, fold: bool, dropped: Arc<AtomicU64>) -> Arc<Self> {
+    fn new(id: SessionId, fold: bool, together: &Arc<Together>) -> Arc<Self> {
         Arc::new(Route {
             id,
             restored: AtomicU64::new(0),
@@ -144,10 +190,10 @@ impl Route {
                 calls: OpenCalls::default(),
                 turn: Slot::Free,
                 replay: None,
-                between: Between::nothing(),
+                between: Between::Kept(Kept::new(together)),
                 questions: HashMap::new(),
                 last_number: 0,
-                dropped,
+                together: together.clone(),
             }),
         })
     }
@@ -316,8 +362,8 @@ impl Route {
     pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
         let mut inner = self.lock();
         match std::mem::replace(&mut inner.between, Between::Sent(sink.clone())) {
-            Between::Kept { updates, .. } => {
-                for (update, bytes) in updates {
+            Between::Kept(mut kept) => {
+                while let Some((update, bytes)) = kept.pop() {
                     let _ = sink.push(update, bytes);
                 }
             }
@@ -374,20 +420,14 @@ impl Inner {
                 Ok(()) => return,
                 // The listener is gone: keep again, for the next one.
                 Err(update) => {
-                    self.between = Between::nothing();
+                    self.between = Between::Kept(Kept::new(&self.together));
                     update
                 }
             },
-            Between::Kept { .. } => update,
+            Between::Kept(_) => update,
         };
-        if let Between::Kept { updates, bytes: kept } = &mut self.between {
-            updates.push_back((update, bytes));
-            *kept += bytes;
-            while updates.len() > KEPT_UPDATES || *kept > KEPT_BYTES {
-                let Some((_, bytes)) = updates.pop_front() else { break };
-                *kept -= bytes;
-                self.dropped.fetch_add(1, Relaxed);
-            }
+        if let Between::Kept(kept) = &mut self.between {
+            kept.push(update, bytes);
         }
     }
 }
@@ -403,7 +443,7 @@ pub(crate) enum Occupied {
 pub(crate) struct Router {
     fold: bool,
     started: Started,
-    dropped: Arc<AtomicU64>,
+    together: Arc<Together>,
     sessions: Mutex<Sessions>,
 }
 
@@ -430,7 +470,7 @@ impl Sessions {
 
 impl Router {
     pub(crate) fn new(fold: bool, started: Started) -> Self {
-        Router { fold, started, dropped: Arc::default(), sessions: Mutex::default() }
+        Router { fold, started, together: Arc::default(), sessions: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
@@ -454,7 +494,7 @@ impl Router {
             return route.update(update, bytes);
         }
         if sessions.opening == 0 {
-            self.dropped.fetch_add(1, Relaxed);
+            self.together.dropped.fetch_add(1, Relaxed);
             return;
         }
         sessions.early_bytes += bytes;
@@ -463,7 +503,7 @@ impl Router {
         while sessions.early.len() > KEPT_UPDATES || sessions.early_bytes > KEPT_BYTES {
             let Some((_, _, bytes)) = sessions.early.pop_front() else { break };
             sessions.early_bytes -= bytes;
-            self.dropped.fetch_add(1, Relaxed);
+            self.together.dropped.fetch_add(1, Relaxed);
         }
     }
 
@@ -484,7 +524,7 @@ impl Router {
         let mut sessions = self.lock();
         sessions.opening -= 1;
         let route = response.map(|response| {
-            let route = Route::new(response.session_id.clone(), self.fold, self.dropped.clone());
+            let route = Route::new(response.session_id.clone(), self.fold, &self.together);
             route.change_state(|state| {
                 state.modes.clone_from(&response.modes);
                 state.config_options = response.config_options.clone().unwrap_or_default();
@@ -502,7 +542,7 @@ impl Router {
             route
         });
         if sessions.opening == 0 {
-            self.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
+            self.together.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
             sessions.early = VecDeque::new();
             sessions.early_bytes = 0;
         }
@@ -521,7 +561,7 @@ impl Router {
             route.restored.fetch_add(1, Relaxed);
             return route;
         }
-        let route = Route::new(id.clone(), self.fold, self.dropped.clone());
+        let route = Route::new(id.clone(), self.fold, &self.together);
         sessions.routes.insert(id.clone(), Arc::downgrade(&route));
         route
     }
@@ -537,6 +577,6 @@ impl Router {
 
     /// Updates that went nowhere, since the connection began.
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
+        self.together.dropped.load(Relaxed)
     }
 }

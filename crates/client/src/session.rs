@@ -315,7 +315,7 @@ impl Session {
     }
 
     /// Listens to updates between turns: those before the first turn that were kept (at most 256
-    /// and 1 MiB), then those to come. The last one who calls it gets them.
+    /// and 1 MiB, less when more than 16 MiB wait in all sessions together), then those to come. The last one who calls it gets them.
     #[must_use]
     pub fn updates(&self) -> Updates {
         let (sink, queue) = self.connection.peer().queue();
