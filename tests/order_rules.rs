@@ -5,12 +5,18 @@
 mod answers;
 #[path = "order_rules/clearing.rs"]
 mod clearing;
+#[path = "order_rules/closing.rs"]
+mod closing;
 #[path = "order_rules/manners.rs"]
 mod manners;
 #[path = "order_rules/memory.rs"]
 mod memory;
+#[path = "order_rules/noise.rs"]
+mod noise;
 #[path = "order_rules/process.rs"]
 mod process;
 #[path = "order_rules/reading.rs"]
 mod reading;
+#[path = "order_rules/sessions.rs"]
+mod sessions;
 mod support;

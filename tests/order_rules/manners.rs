@@ -386,3 +386,17 @@ async fn an_ignored_cancellation_is_given_up_after_ten_seconds() {
     assert_eq!(texts(&mut next).await, ["new"]);
     assert_eq!(next.outcome().await.expect("an answer").stop_reason, StopReason::EndTurn);
 }
+
+/// Without a word of ours about it: the default patience.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_says_nothing_is_given_up_after_thirty_seconds() {
+    let (transport, mut script) = Wire::Memory.played();
+    let started = tokio::time::Instant::now();
+    let (outcome, ()) = tokio::join!(Client::new(()).connect(transport), async {
+        script.expect("initialize").await;
+        script.say("still loading").await;
+    });
+    let Err(Error::StartTimeout { after, noise, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((after.as_secs(), started.elapsed().as_secs()), (30, 30));
+    assert_eq!(noise, ["still loading"]);
+}

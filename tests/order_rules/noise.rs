@@ -1,0 +1,241 @@
+//! Noise and errors between peers that mean well: no storm comes of them, and no error tells the other
+//! side anything but what is wrong.
+
+use std::time::Duration;
+
+use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
+use duologue_client::Client;
+use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+use duologue_schema::{METHODS, Side};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use crate::support::played::client_of;
+use crate::support::{Wire, in_time, over_every_wire};
+
+over_every_wire!(
+    a_cancel_of_any_id_finds_its_request,
+    no_error_repeats_what_was_sent,
+    a_panic_is_not_told,
+    a_prompt_may_hold_a_picture_of_15_mib,
+);
+
+struct Refusing;
+
+impl Service for Refusing {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        responder.method_not_found(request.method);
+    }
+
+    fn notification(&self, _: Incoming<'_>) {}
+}
+
+/// Two of our peers, and a line that is none put between them: one answer to it, and then nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_bad_line_between_two_of_ours_makes_no_storm() {
+    in_time(async {
+        for (left, right) in [(true, true), (true, false), (false, false)] {
+            // Each peer's output goes through our hands.
+            let ((a_in, mut to_a), (from_a, a_out)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
+            let ((b_in, mut to_b), (from_b, b_out)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
+            let _a = Connection::new(Transport::new(a_in, a_out)).answer_noise(left).start(|_| Refusing);
+            let _b = Connection::new(Transport::new(b_in, b_out)).answer_noise(right).start(|_| Refusing);
+            to_a.write_all(b"npm WARN deprecated\n").await.expect("read");
+            to_b.write_all(b"PS C:\\> \n").await.expect("read");
+            let (mut from_a, mut from_b) = (BufReader::new(from_a), BufReader::new(from_b));
+            let mut frames = 0;
+            loop {
+                let (mut from_left, mut from_right) = (String::new(), String::new());
+                let (line, to) = tokio::select! {
+                    _ = from_a.read_line(&mut from_left) => (from_left, &mut to_b),
+                    _ = from_b.read_line(&mut from_right) => (from_right, &mut to_a),
+                    () = tokio::time::sleep(Duration::from_millis(300)) => break,
+                };
+                frames += 1;
+                to.write_all(line.as_bytes()).await.expect("read");
+            }
+            assert_eq!(frames, usize::from(left) + usize::from(right));
+        }
+    })
+    .await;
+}
+
+/// What says back every line, as a terminal does: each of ours ends its part by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_echo_makes_no_storm() {
+    in_time(async {
+        for answers_noise in [true, false] {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let (input, output) = tokio::io::split(ours);
+            let (reader, mut writer) = tokio::io::split(theirs);
+            let peer = Connection::new(Transport::new(input, output))
+                .answer_noise(answers_noise)
+                .start(|_| Refusing);
+            let echo = tokio::spawn(async move {
+                writer.write_all(b"hello?\n").await.expect("read");
+                let (mut lines, mut count) = (BufReader::new(reader).lines(), 0);
+                while let Ok(Ok(Some(line))) =
+                    tokio::time::timeout(Duration::from_millis(300), lines.next_line()).await
+                {
+                    count += 1;
+                    writer.write_all(format!("{line}\n").as_bytes()).await.expect("read");
+                }
+                count
+            });
+            // Comes back as a request of its own, is refused, and the refusal comes back as the answer.
+            let error = peer.call::<_, Value>("_ask", &[0]).await.expect_err("the echo refuses");
+            assert_eq!(error.as_response().expect("an answer").code.0, -32601);
+            let frames = echo.await.expect("no panic");
+            assert_eq!(frames, 2 + usize::from(answers_noise));
+        }
+    })
+    .await;
+}
+
+/// Fails and panics with words that are nobody's business.
+struct Leaky;
+
+impl Agent for Leaky {
+    async fn new_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+        panic!("the password is SENTINEL")
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        match prompt.text().as_str() {
+            "wait" => turn.cancelled().await,
+            text => assert!(text.is_empty(), "SENTINEL"),
+        }
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// 0 and the empty string are ids like any other.
+async fn a_cancel_of_any_id_finds_its_request(wire: Wire) {
+    struct Waiting;
+    impl Service for Waiting {
+        fn request(&self, _: Incoming<'_>, responder: Responder) {
+            let cancelled = responder.cancellation().clone();
+            responder.spawn(async move {
+                cancelled.cancelled().await;
+                Ok("withdrawn")
+            });
+        }
+        fn notification(&self, _: Incoming<'_>) {}
+    }
+    let (transport, mut script) = wire.played();
+    let _peer = Connection::new(transport).start(|_| Waiting);
+    for id in [json!(0), json!(""), json!(-1), json!("0"), json!(null), json!(i64::MAX), json!("\u{0}")] {
+        script.say(json!({"jsonrpc": "2.0", "id": id, "method": "_wait"})).await;
+        // Another one with an id that only looks alike must not be hit.
+        script.say(json!({"jsonrpc": "2.0", "id": "other", "method": "_wait"})).await;
+        script.tell("$/cancel_request", json!({"requestId": id})).await;
+        let answer = script.hear().await;
+        assert_eq!((&answer["id"], &answer["result"]), (&id, &json!("withdrawn")));
+        script.tell("$/cancel_request", json!({"requestId": "other"})).await;
+        assert_eq!(script.hear().await["id"], "other");
+    }
+}
+
+/// Puts a secret everywhere but into ids and names of methods, which are repeated on purpose.
+fn spoiled(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(spoiled);
+            members.insert("SENTINEL".into(), json!("SENTINEL"));
+        }
+        Value::Array(items) => items.iter_mut().for_each(spoiled),
+        other => *other = json!("SENTINEL"),
+    }
+}
+
+/// On both sides, for every method, with params that are wrong in every place, and for lines that are no
+/// messages at all: what comes back repeats nothing of it, and holds no data.
+async fn no_error_repeats_what_was_sent(wire: Wire) {
+    let whole = json!({
+        "sessionId": "s", "cwd": "/tmp", "mcpServers": [{"name": "n", "command": "/c", "args": [], "env": []}],
+        "modeId": "m", "configId": "c", "value": "v", "methodId": "a", "path": "/f", "content": "c",
+        "prompt": [{"type": "text", "text": "t"}], "protocolVersion": 1, "terminalId": "t", "command": "c",
+        "toolCall": {"toolCallId": "t"}, "options": [{"optionId": "o", "name": "n", "kind": "allow_once"}],
+        "mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}},
+    });
+    let (agent, mut to_client) = client_of(wire, Client::new(()), json!({})).await;
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), to_client.open("s"));
+    let _session = session.expect("a session");
+    let (transport, mut to_agent) = wire.played();
+    tokio::spawn(duologue_agent::serve(Leaky, transport));
+    to_agent.initialize(json!({})).await;
+    for (script, side) in [(&mut to_agent, Side::Agent), (&mut to_client, Side::Client)] {
+        let rows = METHODS.iter().copied().flatten().filter(|row| row.side == side && row.result.is_some());
+        for row in rows {
+            let members: Vec<String> = whole.as_object().expect("an object").keys().cloned().collect();
+            for spoilt in members {
+                let mut params = whole.clone();
+                spoiled(&mut params[&spoilt]);
+                let answer = script.asked(row.method, params).await;
+                let shown = answer["error"].to_string();
+                assert!(!shown.contains("SENTINEL"), "{} with a bad {spoilt}: {answer}", row.method);
+                assert!(answer["error"]["data"].is_null(), "{answer}");
+            }
+            for params in [json!("SENTINEL"), json!(["SENTINEL"]), json!({"SENTINEL": "SENTINEL"})] {
+                let answer = script.asked(row.method, params).await;
+                assert!(!answer["error"].to_string().contains("SENTINEL"), "{answer}");
+            }
+        }
+    }
+    for line in [
+        "SENTINEL",
+        r#"{"jsonrpc":"2.0","SENTINEL"#,
+        r#"{"jsonrpc":"SENTINEL","id":1,"method":"_m"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":["SENTINEL"]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"_m","method":"SENTINEL"}"#,
+        r#"{"jsonrpc":"2.0","id":["SENTINEL"],"method":"_m"}"#,
+        r#"["SENTINEL"]"#,
+        r#""SENTINEL""#,
+    ] {
+        to_agent.say(line).await;
+        let answer = to_agent.hear().await;
+        assert!(answer["error"]["data"].is_null() && !answer.to_string().contains("SENTINEL"), "{answer}");
+    }
+}
+
+async fn a_panic_is_not_told(wire: Wire) {
+    let (transport, mut client) = wire.played();
+    tokio::spawn(duologue_agent::serve(Leaky, transport));
+    client.initialize(json!({})).await;
+    for _ in 0..20 {
+        let answer = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        assert_eq!(answer["error"], json!({"code": -32603, "message": "the handler panicked"}));
+    }
+}
+
+/// What people paste fits into a line with the default limits, in both directions.
+async fn a_prompt_may_hold_a_picture_of_15_mib(wire: Wire) {
+    struct Looking;
+    impl Agent for Looking {
+        fn capabilities(&self) -> duologue_schema::AgentCapabilities {
+            let prompt = duologue_schema::PromptCapabilities::default().image(true);
+            duologue_schema::AgentCapabilities::default().prompt_capabilities(prompt)
+        }
+
+        async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+            for block in prompt.blocks() {
+                turn.update(duologue_schema::SessionUpdate::AgentMessageChunk(
+                    duologue_schema::ContentChunk::new(block.clone()),
+                ))
+                .await?;
+            }
+            Ok(StopReason::EndTurn)
+        }
+    }
+    let (ours, theirs) = wire.pair();
+    tokio::spawn(duologue_agent::serve(Looking, theirs));
+    let agent = Client::new(()).connect(ours).await.expect("a connection");
+    let session = agent.new_session("/tmp").await.expect("a session");
+    let picture = duologue_schema::ImageContent::new("A".repeat(15 << 20), "image/png");
+    let blocks = vec![duologue_schema::ContentBlock::Image(picture.into())];
+    let mut turn = session.prompt(blocks.clone()).await.expect("a turn");
+    let update = turn.next().await.expect("an update").expect("no error");
+    let duologue_client::SessionUpdate::AgentMessageChunk(chunk) = update else { panic!("no chunk") };
+    assert!(chunk.content == blocks[0], "another picture");
+    assert_eq!(turn.outcome().await.expect("an answer").stop_reason, duologue_client::StopReason::EndTurn);
+}
