@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, Wiring};
-use duologue_rpc::{Closed, Connection, Extensions, Limits, Stdio, Tap, Transport};
+use duologue_rpc::{Closed, Connection, Ended, Extensions, Limits, Stdio, Tap, Transport};
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
@@ -15,6 +15,9 @@ use crate::service::AgentService;
 /// Handlers and the last answers take 1.5 s of it; the rest up to 2 s is for a busy machine.
 const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
 
+/// How long an input that did not end with the process that started us has to do so.
+const ORPHANED: Duration = Duration::from_millis(400);
+
 /// Serves one client over stdin and stdout until it leaves.
 ///
 /// From here on both belong to the conversation: `println!` writes to stderr instead, and child
@@ -22,8 +25,10 @@ const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
 ///
 /// When the client closes stdin, turns are cancelled, handlers get a second to answer, and this
 /// returns. The process ends two seconds after stdin closed at the latest, even when a handler is
-/// stuck: an agent without a client is an orphan. What takes longer than that after the conversation
-/// needs [`serve`] with the transport of [`Stdio::take`], which leaves the process alone.
+/// stuck: an agent without a client is an orphan. It does the same, on Linux, when the process that
+/// started it ends and something else keeps stdin open. What takes longer than that after the
+/// conversation, or has to outlive its parent, needs [`serve`] with the transport of [`Stdio::take`],
+/// which leaves the process alone.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
@@ -141,16 +146,23 @@ impl<A: Agent> Server<A> {
     /// As [`serve_stdio`].
     pub async fn serve_stdio(self) -> Result<()> {
         let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
+        let peer = self.start(transport);
         // A thread of its own, because the runtime may be what is stuck.
         std::thread::Builder::new()
             .name("duologue-stdin-end".into())
-            .spawn(move || {
-                end.wait();
-                std::thread::sleep(LAST_MOMENTS);
-                std::process::exit(0);
+            .spawn({
+                let peer = peer.0.clone();
+                move || {
+                    if end.wait() == Ended::Parent {
+                        std::thread::sleep(ORPHANED);
+                        peer.close();
+                    }
+                    std::thread::sleep(LAST_MOMENTS);
+                    std::process::exit(0);
+                }
             })
             .map_err(Error::Stdio)?;
-        self.serve(transport).await
+        peer.ended().await
     }
 
     /// As [`serve`].
@@ -159,16 +171,26 @@ impl<A: Agent> Server<A> {
     ///
     /// As [`serve`].
     pub async fn serve(self, transport: Transport) -> Result<()> {
+        self.start(transport).ended().await
+    }
+
+    fn start(self, transport: Transport) -> Serving {
         let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
         let exchange = Wiring::new(exchange);
         let mut connection = Connection::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);
         }
-        let peer =
-            connection.start(|peer| AgentService::new(agent, peer, exchange, extensions, clear_policy));
-        let ending = CloseOnDrop(peer);
-        match ending.0.closed().await {
+        Serving(connection.start(|peer| AgentService::new(agent, peer, exchange, extensions, clear_policy)))
+    }
+}
+
+/// A conversation that runs. Dropping it ends the conversation.
+struct Serving(duologue_rpc::Peer);
+
+impl Serving {
+    async fn ended(self) -> Result<()> {
+        match self.0.closed().await {
             Closed::EndOfInput | Closed::Local => Ok(()),
             // The client is gone, whichever pipe noticed first.
             Closed::Io(error)
@@ -186,9 +208,7 @@ impl<A: Agent> Server<A> {
     }
 }
 
-struct CloseOnDrop(duologue_rpc::Peer);
-
-impl Drop for CloseOnDrop {
+impl Drop for Serving {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -119,15 +119,21 @@ impl AgentProcess {
 
 /// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
 pub(crate) async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatus> {
-    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
-        return status.ok();
-    }
-    group.terminate();
-    if let Ok(status) = tokio::time::timeout(LADDER_STEP, child.wait()).await {
+    if let Some(status) = asked_to_leave(child.wait(), || group.terminate()).await {
         return status.ok();
     }
     group.kill();
     reap(child).await
+}
+
+/// All of the ladder but its last step; `None` when that is due.
+async fn asked_to_leave<T>(left: impl Future<Output = T>, terminate: impl FnOnce()) -> Option<T> {
+    let mut left = std::pin::pin!(left);
+    if let Ok(left) = tokio::time::timeout(LADDER_STEP, &mut left).await {
+        return Some(left);
+    }
+    terminate();
+    tokio::time::timeout(LADDER_STEP, left).await.ok()
 }
 
 pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
@@ -197,5 +203,32 @@ impl Drop for Group {
                 .name("duologue-reap".into())
                 .spawn(move || rustix::process::waitpid(Some(id), rustix::process::WaitOptions::empty()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// On a clock of the test's own: who leaves in time is never signalled, who does not is, once
+    /// and at the time that was given.
+    #[tokio::test(start_paused = true)]
+    async fn the_ladder_takes_its_time_and_no_more() {
+        for after in [0, 1, 1999, 2001, 2500, 3999, 4001, 3_600_000] {
+            let (begun, signalled) = (Instant::now(), Cell::new(None));
+            let left = asked_to_leave(sleep(Duration::from_millis(after)), || {
+                assert_eq!(signalled.replace(Some(begun.elapsed())), None, "once");
+            })
+            .await;
+            assert_eq!(left.is_some(), after < 4000, "who leaves after {after} ms");
+            assert_eq!(signalled.get(), (after > 2000).then_some(Duration::from_secs(2)), "after {after} ms");
+            assert_eq!(begun.elapsed(), Duration::from_millis(after.min(4000)));
+        }
+        // With the last step, five seconds for the worst of them.
+        assert_eq!(2 * LADDER_STEP + REAP, Duration::from_secs(5));
     }
 }

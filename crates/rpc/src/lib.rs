@@ -23,6 +23,11 @@ mod connection;
 mod error;
 mod extension;
 mod frame;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(all(test, any(duologue_loom, duologue_shuttle)))]
+mod interleavings;
 mod limits;
 mod line;
 mod message;
@@ -48,7 +53,7 @@ pub use peer::{Asked, Call, Peer};
 pub use queue::{Queue, QueueSender, StreamId};
 pub use service::{Incoming, Responder, Service, until_dropped};
 pub use stats::Stats;
-pub use stdio::{InputEnd, Stdio};
+pub use stdio::{Ended, InputEnd, Stdio};
 pub use tap::{Direction, Tap, TappedFrame};
 pub use tokio_util::sync::CancellationToken;
 pub use transport::Transport;

@@ -46,13 +46,28 @@ impl Stdio {
 #[derive(Debug)]
 pub struct InputEnd(system::End);
 
+/// What [`InputEnd::wait`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Every writer of the input is gone, or the file was read to its end.
+    Input,
+    /// The process that started this one is gone, and the input is open: somebody else holds the
+    /// other end of the pipe, who does not speak the protocol.
+    Parent,
+}
+
 impl InputEnd {
-    /// Blocks this thread until every writer of the input is gone, or until a file has been read to
-    /// its end. Never returns where the system cannot tell (devices, systems other than Unix).
+    /// Blocks this thread until every writer of the input is gone, until a file has been read to
+    /// its end, or, on Linux, until the process that started this one is gone. Never returns where
+    /// the system cannot tell (devices, systems other than Unix).
+    ///
+    /// A parent that is gone already when [`Stdio::take`] is called, as with launchers that leave at
+    /// once, is not waited for, nor is one in another container.
     ///
     /// Meant for a thread of its own that ends a process whose runtime is stuck.
-    pub fn wait(&self) {
-        self.0.wait();
+    pub fn wait(&self) -> Ended {
+        self.0.wait()
     }
 }
 
@@ -75,7 +90,7 @@ mod system {
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
-    use super::{InputEnd, Stdio};
+    use super::{Ended, InputEnd, Stdio};
     use crate::transport::Transport;
 
     /// How often the place in a file is looked at: there is nothing to wait on.
@@ -88,10 +103,10 @@ mod system {
         // Private copies above the three standard numbers, closed in children.
         let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
-        let watched = fcntl_dupfd_cloexec(&input, 3)?;
+        let end = End { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(rustix::stdio::stderr())?;
-        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputEnd(End(watched)) })
+        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputEnd(end) })
     }
 
     fn kind(fd: &OwnedFd) -> io::Result<FileType> {
@@ -154,27 +169,55 @@ mod system {
     }
 
     #[derive(Debug)]
-    pub(super) struct End(OwnedFd);
+    pub(super) struct End {
+        input: OwnedFd,
+        /// Becomes readable when the parent is gone; none where that cannot be seen.
+        parent: Option<OwnedFd>,
+    }
+
+    /// The process that started this one. Its number alone could soon be somebody else's.
+    #[cfg(target_os = "linux")]
+    fn parent() -> Option<OwnedFd> {
+        use rustix::process::{PidfdFlags, getppid, pidfd_open};
+        let parent = getppid()?;
+        // Whoever was started by the first process, or was left to it, has nobody to follow.
+        if parent.is_init() {
+            return None;
+        }
+        let watched = pidfd_open(parent, PidfdFlags::empty()).ok()?;
+        // Gone between the two calls, and the number given to another?
+        (getppid() == Some(parent)).then_some(watched)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn parent() -> Option<OwnedFd> {
+        None
+    }
 
     impl End {
-        pub(super) fn wait(&self) {
+        pub(super) fn wait(&self) -> Ended {
             #[cfg(target_os = "linux")]
             let half_closed = PollFlags::RDHUP;
             #[cfg(not(target_os = "linux"))]
             let half_closed = PollFlags::empty();
-            while kind(&self.0).is_ok_and(|kind| kind == FileType::RegularFile) {
+            while kind(&self.input).is_ok_and(|kind| kind == FileType::RegularFile) {
                 // The place in the file is shared with the reader.
-                let (Ok(read), Ok(file)) = (tell(&self.0), fstat(&self.0)) else { break };
+                let (Ok(read), Ok(file)) = (tell(&self.input), fstat(&self.input)) else { break };
                 if read >= file.st_size.cast_unsigned() {
-                    return;
+                    return Ended::Input;
                 }
                 std::thread::sleep(FILE_POLL);
             }
             loop {
-                // No interest in data: only a hang-up wakes this.
-                let mut watched = [PollFd::new(&self.0, half_closed)];
+                // No interest in data: only a hang-up wakes this, or the end of the parent.
+                let mut watched = vec![PollFd::new(&self.input, half_closed)];
+                watched.extend(self.parent.as_ref().map(|parent| PollFd::new(parent, PollFlags::IN)));
                 match poll(&mut watched, None) {
-                    Ok(_) => return,
+                    // A client that leaves closes its pipes, and then it ends: both may be seen at once.
+                    Ok(_) if watched.first().is_some_and(|input| input.revents().is_empty()) => {
+                        return Ended::Parent;
+                    }
+                    Ok(_) => return Ended::Input,
                     Err(rustix::io::Errno::INTR) => {}
                     Err(_) => loop {
                         std::thread::park();
@@ -187,7 +230,7 @@ mod system {
 
 #[cfg(not(unix))]
 mod system {
-    use super::{InputEnd, Stdio};
+    use super::{Ended, InputEnd, Stdio};
     use crate::transport::Transport;
 
     pub(super) fn take() -> std::io::Result<Stdio> {
@@ -198,7 +241,7 @@ mod system {
     pub(super) struct End;
 
     impl End {
-        pub(super) fn wait(&self) {
+        pub(super) fn wait(&self) -> Ended {
             loop {
                 std::thread::park();
             }
