@@ -18,5 +18,6 @@ mod raw_client;
 mod start;
 #[path = "processes/stdio.rs"]
 mod stdio;
+mod support;
 #[path = "processes/trees.rs"]
 mod trees;

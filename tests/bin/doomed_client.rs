@@ -2,7 +2,7 @@
 //!
 //! `turn FRAME kill|stop PROMPT PROGRAM…` runs a turn and signals itself when that frame arrives;
 //! `cycle COUNT PROGRAM…` starts and closes the program that often and prints its descriptors,
-//! children and threads after a warm-up and at the end; `environ PROGRAM…` prints what a program
+//! children, threads and KiB of memory after a warm-up and at the end; `environ PROGRAM…` prints what a program
 //! with a clean environment sees; `orphan PROGRAM…` drops its runtime and prints how many children
 //! it has a while later, zombies included.
 #![allow(clippy::print_stdout, reason = "its output is its result")]
@@ -72,11 +72,18 @@ fn children() -> Result<usize> {
     Ok(children)
 }
 
+/// What this process holds, in KiB.
+fn memory() -> Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no size")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
 async fn cycle(rounds: usize, command: impl Fn() -> Command) -> Result {
     for round in 0..=rounds {
         if round == 10 || round == rounds {
             let counts = (count("/proc/self/fd")?, children()?, count("/proc/self/task")?);
-            println!("{} {} {}", counts.0, counts.1, counts.2);
+            println!("{} {} {} {}", counts.0, counts.1, counts.2, memory()?);
         }
         let agent = Client::new(()).spawn(command()).await?;
         if round % 2 == 0 {

@@ -9,9 +9,11 @@ use duologue_client::{AgentExited, Client, Connection, Error, SessionUpdate};
 use futures::StreamExt;
 use tokio::sync::Mutex;
 
+use crate::support::{measured, runs};
 use crate::trees::{DIRECT, PATIENCE, SCRIPTED, Tree, WRAPPED};
 
-const FRAMES: usize = 20;
+/// Two answers, 57 updates, the answer to the prompt.
+const FRAMES: usize = 60;
 const IN_TIME: Duration = Duration::from_secs(1);
 
 /// How a conversation went that the agent did not survive.
@@ -51,28 +53,39 @@ fn since_the_fall(stderr: &str) -> Duration {
     now.saturating_sub(Duration::from_nanos(at))
 }
 
-/// At every frame; `status` is what the leader's end must look like.
+/// A number of turns, killed at all their frames in turn, or at some all along the way if they are few;
+/// `status` is what the leader's end must look like.
 async fn at_every_frame(script: &str, act: &str, status: (Option<i32>, Option<i32>)) {
-    let falls = futures::stream::iter(0..=FRAMES).map(|frame| async move {
+    let turns = usize::try_from(runs(16)).expect("fits").max(2);
+    let frame_of =
+        |turn: usize| if turns > FRAMES { turn % (FRAMES + 1) } else { turn * FRAMES / (turns - 1) };
+    let slowest = std::sync::Mutex::new(Duration::ZERO);
+    let falls = futures::stream::iter(0..turns).map(frame_of).map(async |frame| {
         let tree = Tree::new().await;
-        let at = frame.to_string();
-        let fall = conversation(&tree, script, &[SCRIPTED, "--at", &at, "--do", act]).await;
+        let (at, updates) = (frame.to_string(), (FRAMES - 3).to_string());
+        let program = [SCRIPTED, "--updates", &updates, "--at", &at, "--do", act];
+        let fall = conversation(&tree, script, &program).await;
         let took = since_the_fall(&fall.exited.stderr);
         assert!(took < IN_TIME, "frame {frame}: known only after {took:?}");
         let end = fall.exited.status.expect("a status");
         assert_eq!((end.code(), end.signal()), status, "frame {frame}: {}", fall.exited);
         assert!(fall.exited.stderr.contains(&format!("after frame {frame} ")), "{}", fall.exited.stderr);
-        // Two answers come before the updates, one after them. Half a frame is none.
-        let whole = if act == "half" { frame.saturating_sub(1) } else { frame };
-        assert_eq!(fall.updates, whole.saturating_sub(2).min(FRAMES - 3), "frame {frame}");
+        // Two answers come before the updates, one after them.
+        assert_eq!(fall.updates, frame.saturating_sub(2).min(FRAMES - 3), "frame {frame}");
         tree.gone(IN_TIME).await;
         if let Some(agent) = fall.connection {
             for late in [agent.new_session("/").await.map(drop), Err(agent.closed().await)] {
                 assert!(matches!(late, Err(Error::AgentExited(_))), "{late:?}");
             }
         }
+        let mut slowest = slowest.lock().expect("no panic");
+        *slowest = took.max(*slowest);
     });
-    assert_eq!(falls.buffer_unordered(4).count().await, FRAMES + 1);
+    assert_eq!(falls.buffer_unordered(4).count().await, turns);
+    let slowest = slowest.lock().expect("no panic").as_millis();
+    measured(format_args!(
+        "{turns} turns of {FRAMES} frames, the slowest known after {slowest} ms, 0 updates lost, 0 left"
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use duologue_client::rpc::{Direction, Tap, TappedFrame};
 use duologue_client::{Client, Connection, Error};
 
+use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::{measured, runs};
 use crate::trees::{DIRECT, GUARDED, PATIENCE, SCRIPTED, Tree, WRAPPED};
 
 /// Ignored signals stay ignored in what the launcher starts.
@@ -149,6 +151,40 @@ async fn a_stuck_handler_of_ours_does_not_make_it_longer() {
     let (end, _) = close(&agent).await;
     assert_eq!(end.signal(), Some(9));
     tree.gone(Duration::from_secs(1)).await;
+}
+
+/// Some of every kind at once, well-behaved ones among them: the worst is gone after five seconds, without a
+/// zombie, and the best is never signalled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_the_agent_is_it_is_closed_in_five_seconds() {
+    let stays = [SCRIPTED, "--on-eof", "stay"];
+    let kinds: [(&str, &[&str], (Option<i32>, Option<i32>)); 6] = [
+        (r#"trap "exit 77" TERM; "$@"; exit $?"#, &[SCRIPTED], (Some(0), None)),
+        (DIRECT, &[GUARDED, "one"], (Some(0), None)),
+        (DIRECT, &stays, (None, Some(15))),
+        (WRAPPED, &stays, (None, Some(15))),
+        (DEAF, &stays, (None, Some(9))),
+        (DEAF_BELOW, &stays, (None, Some(9))),
+    ];
+    let rounds = usize::try_from(runs(6)).expect("fits");
+    let slowest = std::sync::Mutex::new([Duration::ZERO; 2]);
+    let closed = futures::stream::iter(0..rounds).map(async |round| {
+        let (script, program, status) = kinds[round % kinds.len()];
+        let tree = Tree::new().await;
+        let agent = start(&tree, script, program).await;
+        agent.new_session("/").await.expect("a session");
+        let (end, took) = close(&agent).await;
+        assert_eq!((end.code(), end.signal()), status, "{script}");
+        tree.gone(Duration::from_secs(1)).await;
+        let mut slowest = slowest.lock().expect("no panic");
+        let kind = usize::from(end.signal().is_none());
+        slowest[kind] = slowest[kind].max(took);
+    });
+    assert_eq!(closed.buffer_unordered(12).count().await, rounds);
+    let [worst, best] = slowest.lock().expect("no panic").map(|took| took.as_millis());
+    measured(format_args!(
+        "{rounds} closed, the worst after {worst} ms; the well-behaved after {best} ms and never signalled; 0 zombies"
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

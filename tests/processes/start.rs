@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Command, Error};
 
+use crate::support::{measured, runs};
 use crate::trees::{DIRECT, SCRIPTED, Tree, WRAPPED};
 
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -76,19 +77,145 @@ async fn does_not_answer_in_time() {
     tree.gone(AT_ONCE).await;
 }
 
-/// 64 MiB, and none of it text.
+/// Many MiB, and none of it text.
 #[tokio::test]
 async fn shouts_before_it_answers() {
     let tree = Tree::new().await;
+    let mib = runs(64);
     let begun = Instant::now();
-    let command = tree.command(DIRECT, &[SCRIPTED, "--stderr", "67108864"]);
+    let command = tree.command(DIRECT, &[SCRIPTED, "--stderr", &(mib << 20).to_string()]);
     let agent = Client::new(()).spawn(command).await.expect("it answers in the end");
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
     let kept = agent.stderr().len();
     assert!((60 * 1024..=64 * 1024).contains(&kept), "{kept} bytes are kept");
     agent.close().await;
     tree.gone(AT_ONCE).await;
+    measured(format_args!(
+        "{mib} MiB of stderr, the answer after {} ms, {kept} bytes kept",
+        took.as_millis()
+    ));
+}
+
+/// Whoever is shown the agent's stderr never comes back from the first piece of it.
+struct Stuck(std::sync::mpsc::Receiver<()>);
+
+impl std::io::Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ = self.0.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn shouts_at_somebody_who_does_not_listen() {
+    let tree = Tree::new().await;
+    let (release, stuck) = std::sync::mpsc::channel();
+    let command = tree.command(DIRECT, &[SCRIPTED, "--stderr", "16777216"]).stderr_to(Stuck(stuck));
+    let agent = tokio::time::timeout(Duration::from_secs(20), Client::new(()).spawn(command)).await;
+    let agent = agent.expect("this hangs").expect("it answers");
+    assert!(agent.stderr().len() > 60 * 1024);
+    agent.close().await;
+    tree.gone(AT_ONCE).await;
+    drop(release);
+}
+
+/// What shells and launchers say before the agent takes over.
+#[tokio::test]
+async fn a_conversation_begins_behind_the_noise() {
+    let tree = Tree::new().await;
+    let long = "x".repeat(5000);
+    let script = format!(
+        r#"echo "Welcome to the agent"; printf '\033[32mready\033[0m\n2026-11-21 12:00:00 INFO up\n\n{{\n'; echo {long}; exec "$@""#
+    );
+    let agent = Client::new(()).spawn(tree.command(&script, &[SCRIPTED])).await.expect("it answers");
+    let session = agent.new_session("/").await.expect("a session");
+    session.prompt("go").await.expect("idle").finish().await.expect("an answer");
+    let noise = agent.peer().recent_noise();
+    let shown = ["Welcome to the agent", "\\u{1b}[32mready\\u{1b}[0m", "2026-11-21 12:00:00 INFO up", "{"];
+    assert_eq!(noise[..4], shown);
+    assert_eq!(noise[4], "x".repeat(1024));
+    assert_eq!((noise.len(), agent.peer().stats().noise), (5, 5));
+    agent.close().await;
+    tree.gone(AT_ONCE).await;
+}
+
+/// What is written to it fails, which is no panic: the conversation is over, and so is the process.
+#[tokio::test]
+async fn closes_its_input_and_stays() {
+    let tree = Tree::new().await;
+    let begun = Instant::now();
+    let started = Client::new(()).spawn(tree.command("exec 0<&-; sleep 600", &[])).await;
+    assert!(matches!(started, Err(Error::Connection(_))), "{started:?}");
+    assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
+    tree.gone(Duration::from_secs(5)).await;
+}
+
+/// The thread that started the agent ends, as a worker of a runtime may: the agent does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outlives_the_thread_that_started_it() {
+    let tree = Tree::new().await;
+    let (command, runtime) = (tree.command(DIRECT, &[SCRIPTED]), tokio::runtime::Handle::current());
+    let starting = std::thread::spawn(move || runtime.block_on(Client::new(()).spawn(command)));
+    let agent = tokio::task::spawn_blocking(|| starting.join()).await.expect("no panic").expect("no panic");
+    let agent = agent.expect("it starts");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let session = agent.new_session("/").await.expect("it lives");
+    session.prompt("go").await.expect("idle").finish().await.expect("an answer");
+    assert_eq!(agent.close().await.and_then(|status| status.code()), Some(0));
+    tree.gone(AT_ONCE).await;
+}
+
+/// No shell reads what is started, in any of its places.
+#[tokio::test]
+async fn every_word_of_a_command_is_a_word() {
+    use tokio::io::AsyncReadExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = [
+        "; touch pwned",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "| touch pwned",
+        "&& touch pwned",
+        "> pwned",
+        "two words",
+        "*",
+        "~",
+        "",
+        "'",
+        "\"",
+        "\\",
+        "-n",
+        "--",
+        "%s",
+        "a\nb",
+        "\u{1b}[31m",
+        "$HOME",
+        "!!",
+    ];
+    // The first word after the program is its format.
+    let command = Command::new("printf").arg("%s\\0").args(words).env("WORD", words[0]).cwd(folder.path());
+    let (process, mut pipes) = duologue_client::AgentProcess::start(command).expect("starts");
+    let mut said = String::new();
+    pipes.stdout.read_to_string(&mut said).await.expect("text");
+    assert_eq!(said, words.map(|word| format!("{word}\0")).concat());
+    assert!(process.end().await.is_some_and(|status| status.success()));
+    for (program, argument) in [
+        ("true; touch pwned".to_owned(), String::new()),
+        ("$(touch pwned)".to_owned(), String::new()),
+        ("true -x".to_owned(), String::new()),
+        ("true".to_owned(), "a NUL \0 in it".to_owned()),
+        ("true".to_owned(), "x".repeat(140 * 1024)),
+    ] {
+        let command = Command::new(&program).arg(argument).cwd(folder.path());
+        let error = Client::new(()).spawn(command).await.expect_err("nothing to run");
+        assert!(matches!(&error, Error::Spawn { program: named, .. } if *named == program), "{error:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }
 
 /// The connection is dead, but nobody said goodbye: what is asked fails, and the last handle ends it.

@@ -3,11 +3,14 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::raw_client::{RawClient, Wire};
+use crate::support::measured;
 use crate::trees::{GUARDED, inherited};
 
 const WIRES: [Wire; 5] = [Wire::Pipes, Wire::Fifos, Wire::Sockets, Wire::Socket, Wire::Terminal];
@@ -50,17 +53,22 @@ fn nothing_else_gets_onto_the_wire_or_off_it() {
 #[test]
 fn a_stuck_handler_ends_with_the_input() {
     let mut threads = Vec::new();
+    let slowest = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     for flavor in ["one", "many"] {
         for step in ["sleep", "spin", "blocking", "await", "flood", "say:3"] {
             for both in [false, true] {
                 let wire = if both { Wire::Sockets } else { Wire::Pipes };
+                let slowest = slowest.clone();
                 threads.push(std::thread::spawn(move || {
                     let (mut client, session) = RawClient::introduced(&[GUARDED, flavor], wire);
                     client.prompt(&session, step);
                     std::thread::sleep(Duration::from_millis(200));
                     let (status, took) = client.hang_up(both);
                     assert_eq!(status.code(), Some(0), "{flavor} {step}");
-                    assert!(took <= IN_TIME, "{flavor} {step}: {took:?}");
+                    let idle = step == "say:3";
+                    let within = if idle { IN_TIME / 2 } else { IN_TIME };
+                    assert!(took <= within, "{flavor} {step}: {took:?}");
+                    slowest[usize::from(idle)].fetch_max(took.as_millis() as usize, Ordering::SeqCst);
                 }));
             }
             // Not all at once: two of them compute for ever.
@@ -69,6 +77,8 @@ fn a_stuck_handler_ends_with_the_input() {
             }
         }
     }
+    let [busy, idle] = [0, 1].map(|kind: usize| slowest[kind].load(Ordering::SeqCst));
+    measured(format_args!("an idle agent ends {idle} ms after its input, the busiest after {busy} ms"));
 }
 
 /// Terminals have no end of input but their own.
