@@ -18,6 +18,7 @@ mod recorded;
     reason = "the same file is the library of the peers on the official crate"
 )]
 mod surface;
+mod wire;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -90,10 +91,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
     }
     let rows = rows(&surface);
-    let pairings = pairs.into_iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
+    let pairings = pairs.iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
-    let fence = fence::check(&paths);
-    show(&rows, &pairings, &surface, fence)?;
+    let mut checks = vec![fence::check(&paths)];
+    if args.is_empty() {
+        checks.push(wire::check(&paths, &pairs));
+    }
+    show(&rows, &pairings, &surface, checks)?;
     if args.is_empty() { exchange::run(&paths) } else { Ok(()) }
 }
 
@@ -128,6 +132,7 @@ fn drive(
         .env("INTEROP_CWD", dir.join("project"))
         .env("INTEROP_CLIENT_REPORT", &reports[0])
         .env("INTEROP_AGENT_REPORT", &reports[1])
+        .env(wire::FILE, dir.join("wire.jsonl"))
         .stderr(File::create(dir.join("stderr.log"))?);
     let problem = finish(&mut command, LIMIT).err().map(|error| error.to_string());
     let [client_report, agent_report] = reports.map(|path| read_report(&path));
@@ -230,7 +235,7 @@ impl Pairing {
 
 /// Prints the matrix and its notes, and fails when a cell is not what it should be.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-fn show(rows: &[String], pairings: &[Pairing], surface: &Value, fence: Result<String>) -> Result<()> {
+fn show(rows: &[String], pairings: &[Pairing], surface: &Value, checks: Vec<Result<String>>) -> Result<()> {
     let width = rows.iter().map(String::len).max().unwrap_or_default();
     let (mut text, mut notes, mut bad) = (String::new(), String::new(), 0);
     for head in [|p: &Pairing| format!("{} drives", p.client), |p: &Pairing| p.agent.to_owned()] {
@@ -277,11 +282,13 @@ fn show(rows: &[String], pairings: &[Pairing], surface: &Value, fence: Result<St
             writeln!(notes, "{sdk} lacks {what}: {}", why.as_str().unwrap_or_default())?;
         }
     }
-    match fence {
-        Ok(found) => writeln!(notes, "{found}")?,
-        Err(problem) => {
-            bad += 1;
-            writeln!(notes, "{problem}")?;
+    for check in checks {
+        match check {
+            Ok(found) => writeln!(notes, "{found}")?,
+            Err(problem) => {
+                bad += 1;
+                writeln!(notes, "{problem}")?;
+            }
         }
     }
     println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));

@@ -33,7 +33,11 @@ pub(crate) async fn main() -> Result<()> {
         .merge(module)
         .map_err(Error::other)?
         .on_notification(move |note: Note, _| noted.came("_interop/note", json!(note)));
-    Server::new(agent).extensions(extensions).serve_stdio().await
+    let mut server = Server::new(agent).extensions(extensions);
+    if let Some(tap) = super::wire::tap("agent") {
+        server = server.tap(tap);
+    }
+    server.serve_stdio().await
 }
 
 impl Interop {

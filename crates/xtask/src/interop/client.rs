@@ -154,13 +154,15 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let extensions = Extensions::new().merge(module)?.on_notification(move |tell: Tell, _| {
         told.came("_interop/tell", &json!(tell));
     });
-    let agent = Client::new(host)
+    let mut client = Client::new(host)
         .extensions(extensions)
         .info(Implementation::new("interop-client", "1.0.0"))
         .keep_conversations()
-        .request_timeout(Duration::from_secs(15))
-        .spawn(Command::new(program).args(args))
-        .await?;
+        .request_timeout(Duration::from_secs(15));
+    if let Some(tap) = super::wire::tap("client") {
+        client = client.tap(tap);
+    }
+    let agent = client.spawn(Command::new(program).args(args)).await?;
     let mut run = Run { entries: surface.entries().into_iter(), surface: &surface, agent: &agent, cwd };
     let session = run.begin().await?;
     run.turns(&session).await;
