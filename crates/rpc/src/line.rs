@@ -18,7 +18,8 @@ pub(crate) struct LineBuffer {
     limit: usize,
 }
 
-const CHUNK: usize = 64 * 1024;
+/// Small in the fuzz target, whose inputs shall cross it often.
+const CHUNK: usize = if cfg!(fuzzing) { 64 } else { 64 * 1024 };
 
 impl LineBuffer {
     pub(crate) fn new(limit: usize) -> Self {
@@ -124,6 +125,17 @@ mod tests {
             assert_eq!(split(&line(100_001, "\n"), 100_000, step), Err(LineTooLong));
             assert_eq!(split(&line(100_001, ""), 100_000, step), Err(LineTooLong));
         }
+    }
+
+    /// Looked at again with each of its bytes it would take hours.
+    #[test]
+    fn a_line_that_comes_byte_by_byte_is_looked_at_once() {
+        let mut line = vec![b'x'; 4 << 20];
+        line.push(b'\n');
+        let begun = std::time::Instant::now();
+        assert_eq!(split(&line, 16 << 20, 1).unwrap()[0].len(), 4 << 20);
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(30), "{took:?}");
     }
 
     #[test]
