@@ -50,6 +50,9 @@ pub use duologue_schema::{Conversation, SessionId, SessionUpdate, StopReason};
 pub use error::{AgentExited, Error, Result};
 pub use host::{Host, HostResult};
 pub use listing::Listing;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use local::fuzzing;
 pub use local::{LocalHost, Permissions};
 pub use prompt::Prompt;
 pub use router::SessionState;

@@ -1,6 +1,8 @@
 //! A host for agents on this machine: its files, its programs, and a say in what they do.
 
 mod folders;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod permissions;
 mod read;
 mod system;

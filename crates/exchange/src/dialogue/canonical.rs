@@ -15,7 +15,7 @@ pub const MAX_DEPTH: usize = 64;
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// Writes `json` in canonical form.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(super) fn canonical(json: &str) -> Result<String, CanonicalFault> {
     write(&strict(json)?)
 }

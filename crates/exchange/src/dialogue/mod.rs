@@ -82,6 +82,9 @@ mod canonical;
 mod dialogue;
 mod dialogues;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handler;
 mod heard;
 mod keys;

@@ -1,0 +1,39 @@
+//! Doors for the targets in `fuzz/`; no other build has them.
+
+use duologue_schema::{Error, RequestId};
+
+use crate::frame::Frame;
+use crate::line::LineBuffer;
+
+/// The lines of what arrives piece by piece, and what is left without an end; `Err` holds the lines before
+/// one that was too long.
+pub fn lines<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    limit: usize,
+) -> Result<(Vec<Vec<u8>>, Vec<u8>), Vec<Vec<u8>>> {
+    let mut buffer = LineBuffer::new(limit);
+    let mut lines = Vec::new();
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let space = buffer.space();
+            let count = space.len().min(piece.len());
+            space[..count].copy_from_slice(&piece[..count]);
+            piece = &piece[count..];
+            buffer.filled(count);
+            loop {
+                match buffer.next_line() {
+                    Ok(Some(line)) => lines.push(line.to_vec()),
+                    Ok(None) => break,
+                    Err(_) => return Err(lines),
+                }
+            }
+        }
+    }
+    let rest = buffer.rest().to_vec();
+    Ok((lines, rest))
+}
+
+/// The line that answers a request with an error.
+pub fn refusal(id: &RequestId, error: &Error) -> serde_json::Result<Vec<u8>> {
+    Ok(Frame::error(id, error)?.line().to_vec())
+}
