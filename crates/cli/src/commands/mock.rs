@@ -3,8 +3,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::mock::faults::{self, Faults};
 use crate::mock::{Mock, Scenario};
 use crate::ui;
 
@@ -18,6 +19,11 @@ use crate::ui;
 /// or the code of an error such as `not_authorized`, of a task also `fail`, `partial`, `refuse`, `overloaded`,
 /// `stubborn` and `colleague`, with which it turns to whoever gave it the task. It takes the work orders `specify`,
 /// `fail` and `escalate`, and says back what it is told in dialogues.
+///
+/// With `--faults` it misbehaves, so that a client can be tested: `--faults noise,fragment=7` writes log lines
+/// between its messages and all of it in pieces, `--faults crash=SEGV@12` dies after its twelfth message.
+/// `--faults list` explains all there are. What it did is on stderr. An agent that does not leave when it should is
+/// gone ten minutes later.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do in every turn; else the first word of each prompt says it
@@ -29,6 +35,15 @@ pub(crate) struct Args {
     /// How many milliseconds to wait between two words; 0 is as fast as it goes
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pace: u64,
+    /// What goes wrong: faults with a comma between them; `list` explains them. May be given more than once
+    #[arg(long, value_name = "SPEC")]
+    faults: Vec<String>,
+    /// Makes the random choices of --faults the same every time; the seed of a run is on its stderr
+    #[arg(long, value_name = "N", requires = "faults")]
+    seed: Option<u64>,
+    /// This process was started by the fault `wrapper`
+    #[arg(long, hide = true)]
+    wrapped: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
@@ -36,8 +51,26 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         write!(ui::stdout(), "{}", Scenario::list())?;
         return Ok(Exit::Ok);
     }
+    if args.faults.iter().any(|spec| spec == "list") {
+        write!(ui::stdout(), "{}", faults::help())?;
+        return Ok(Exit::Ok);
+    }
+    let faults = Faults::read(&args.faults).map_err(Error::Usage)?;
+    if !args.wrapped
+        && let Some(code) = faults::wrap(&faults)?
+    {
+        return Ok(Exit::AsTheAgent(code));
+    }
     let mock = Mock::new(args.scenario, Duration::from_millis(args.pace));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { mock.server()?.serve_stdio().await })?;
+    if args.faults.is_empty() {
+        runtime.block_on(async { mock.server()?.serve_stdio().await })?;
+    } else {
+        let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+        let served = runtime.block_on(faults::serve(mock, faults, seed));
+        // What is still being read or written is nobody's concern.
+        runtime.shutdown_background();
+        served?;
+    }
     Ok(Exit::Ok)
 }

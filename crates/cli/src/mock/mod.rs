@@ -5,6 +5,7 @@
 mod agent;
 mod asking;
 mod colleague;
+pub(crate) mod faults;
 mod memory;
 mod odd;
 mod scenario;

@@ -1,0 +1,395 @@
+//! All faults there are: their names, what they take, and what they do.
+
+use std::time::Duration;
+
+use super::process::Signal;
+use super::value::{at, number, or, size, time};
+
+/// The faults of one agent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    /// As they were given.
+    given: Vec<String>,
+    pub(super) slow: Option<Duration>,
+    pub(super) fragment: Option<Pieces>,
+    pub(super) coalesce: bool,
+    pub(super) noise: bool,
+    pub(super) bom: bool,
+    pub(super) crlf: bool,
+    pub(super) surrogates: bool,
+    pub(super) unknown: bool,
+    pub(super) stray: bool,
+    pub(super) twice: bool,
+    pub(super) early: Option<usize>,
+    pub(super) late: Option<usize>,
+    pub(super) strangers: Option<usize>,
+    /// How many, and how much text in each.
+    pub(super) flood: Option<(usize, usize)>,
+    pub(super) big: Option<usize>,
+    pub(super) deep: Option<usize>,
+    pub(super) endless: Option<usize>,
+    pub(super) permissions: Option<usize>,
+    pub(super) same_id: bool,
+    pub(super) endless_load: bool,
+    /// How much, and after which frame.
+    pub(super) stderr: Option<(usize, usize)>,
+    pub(super) hang: Option<usize>,
+    pub(super) deaf: Option<usize>,
+    pub(super) close_stdout: Option<usize>,
+    pub(super) torn: Option<usize>,
+    pub(super) exit: Option<(u8, usize)>,
+    pub(super) crash: Option<(Signal, usize)>,
+    pub(super) straggler: bool,
+    pub(super) wrapper: Option<Wrapper>,
+    pub(super) ignore_eof: bool,
+    pub(super) ignore_term: bool,
+}
+
+/// How long the pieces of a line are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pieces {
+    Of(usize),
+    Random,
+}
+
+/// Where the agent behind a wrapper runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrapper {
+    /// In the wrapper's process group.
+    Group,
+    /// In a session of its own, where no signal to the group reaches it.
+    Session,
+}
+
+struct Row {
+    name: &'static str,
+    /// What follows the name, for people.
+    value: &'static str,
+    about: &'static str,
+    set: fn(&mut Faults, &str) -> Result<(), String>,
+}
+
+const fn row(
+    name: &'static str,
+    value: &'static str,
+    about: &'static str,
+    set: fn(&mut Faults, &str) -> Result<(), String>,
+) -> Row {
+    Row { name, value, about, set }
+}
+
+/// Sets a field to what its value reads as.
+macro_rules! set {
+    ($field:ident, $read:expr) => {
+        |faults, text| {
+            let read: fn(&str) -> Result<_, String> = $read;
+            faults.$field = read(text)?;
+            Ok(())
+        }
+    };
+}
+
+/// The list. Whoever has a value in brackets can do without it; what it then is stands at the end.
+const TABLE: &[Row] = &[
+    row("slow", "[=TIME]", "waits before each frame (50ms)", set!(slow, |text| or(text, SLOW, time))),
+    row(
+        "fragment",
+        "[=BYTES]",
+        "writes lines in pieces, through the middle of characters too (1 to 16 bytes at random)",
+        set!(fragment, |text| or(text, Pieces::Random, |text| Ok(Pieces::Of(one_or_more(size(text)?)?)))),
+    ),
+    row(
+        "coalesce",
+        "",
+        "writes notifications together with the next answer or request, at once",
+        set!(coalesce, none),
+    ),
+    row(
+        "noise",
+        "",
+        "writes what is no message: a banner, colours, log lines, blank lines, bytes that are no UTF-8",
+        set!(noise, none),
+    ),
+    row("bom", "", "begins each line with a byte order mark", set!(bom, none)),
+    row("crlf", "", "ends each line with CR LF", set!(crlf, none)),
+    row("surrogates", "", "ends the text of each update in half a surrogate pair", set!(surrogates, none)),
+    row(
+        "unknown",
+        "",
+        "adds fields nobody knows to each message, and an update of an unknown kind to each turn",
+        set!(unknown, none),
+    ),
+    row("stray", "", "answers requests that nobody made, before each answer", set!(stray, none)),
+    row(
+        "twice",
+        "",
+        "answers each request twice: again at once, and once more after the next frame",
+        set!(twice, none),
+    ),
+    row(
+        "early",
+        "[=N]",
+        "sends N updates of a new session before the answer that names it (5)",
+        set!(early, |text| or(text, 5, number)),
+    ),
+    row(
+        "late",
+        "[=N]",
+        "sends N updates of a turn after its answer (5)",
+        set!(late, |text| or(text, 5, number)),
+    ),
+    row(
+        "strangers",
+        "[=N]",
+        "sends N updates of as many sessions that nobody opened, in each turn (1000)",
+        set!(strangers, |text| or(text, 1000, number)),
+    ),
+    row(
+        "flood",
+        "[=NxBYTES]",
+        "sends N updates with BYTES of text each, in each turn (10000x1KiB)",
+        set!(flood, |text| or(text, (10_000, 1024), flood)),
+    ),
+    row(
+        "big",
+        "[=BYTES]",
+        "sends an update whose line has BYTES without its end, in each turn (16MiB)",
+        set!(big, |text| or(text, 16 << 20, size)),
+    ),
+    row(
+        "deep",
+        "[=LEVELS]",
+        "sends an update with so many arrays inside each other, in each turn (1000)",
+        set!(deep, |text| or(text, 1000, number)),
+    ),
+    row(
+        "endless",
+        "[=BYTES]",
+        "in a turn, writes BYTES of a line that never ends, then nothing more (1GiB)",
+        set!(endless, |text| or(text, 1 << 30, size)),
+    ),
+    row(
+        "permissions",
+        "[=N]",
+        "asks for N permissions at once in each turn, and ends it when all are answered (100)",
+        set!(permissions, |text| or(text, 100, number)),
+    ),
+    row(
+        "same-id",
+        "",
+        "asks for two permissions with one id in each turn, and ends it when both are answered",
+        set!(same_id, none),
+    ),
+    row(
+        "endless-load",
+        "",
+        "replays for ever at `session/load`, an update each millisecond",
+        set!(endless_load, none),
+    ),
+    row(
+        "stderr",
+        "=BYTES[@FRAME]",
+        "writes BYTES to stderr, and waits until they are taken (before anything else)",
+        set!(stderr, stderr),
+    ),
+    row("hang", "=FRAME", "says nothing more after FRAME, and does not leave", set!(hang, frame)),
+    row("deaf", "=FRAME", "reads nothing more after FRAME, and does not leave", set!(deaf, frame)),
+    row("close-stdout", "=FRAME", "closes its stdout after FRAME, and reads on", set!(close_stdout, frame)),
+    row("torn", "=FRAME", "writes half of FRAME and ends with code 1", set!(torn, first_frame)),
+    row("exit", "=[CODE@]FRAME", "says why on stderr and ends with CODE after FRAME (1)", set!(exit, exit)),
+    row(
+        "crash",
+        "=[SIGNAL@]FRAME",
+        "dies after FRAME by KILL, SEGV, ABRT or TERM (KILL)",
+        set!(crash, crash),
+    ),
+    row(
+        "straggler",
+        "",
+        "starts a child that keeps stdout open for ten minutes",
+        set!(straggler, |text| on_unix(none(text)?)),
+    ),
+    row(
+        "wrapper",
+        "[=setsid]",
+        "runs the agent as a child, as npx does; with setsid out of reach of signals to the group",
+        set!(wrapper, wrapper),
+    ),
+    row("ignore-eof", "", "does not leave when its stdin ends", set!(ignore_eof, none)),
+    row("ignore-term", "", "does not leave at SIGTERM", set!(ignore_term, |text| on_unix(none(text)?))),
+];
+
+const SLOW: Duration = Duration::from_millis(50);
+
+/// After each of these nothing more can happen, or the one undoes the other.
+const EITHER: &[&[&str]] =
+    &[&["fragment", "coalesce"], &["crash", "exit", "torn", "hang", "endless", "close-stdout"]];
+
+/// One line for each.
+pub(crate) fn help() -> String {
+    let line = |row: &Row| format!("{:28}{}\n", format!("{}{}", row.name, row.value), row.about);
+    let mut text: String = TABLE.iter().map(line).collect();
+    text.push_str(
+        "\nFRAME counts the messages the agent writes, from 1; 0 is before it reads or writes anything. \
+         Sizes are written as 4096, 64KiB, 16MiB, times as 50ms, 2s.\n",
+    );
+    text
+}
+
+impl Faults {
+    /// Reads one list, such as `slow=50ms,noise,crash=SEGV@12`, for each time the option was given.
+    pub(crate) fn read(specs: &[String]) -> Result<Self, String> {
+        let mut faults = Faults::default();
+        for fault in specs.iter().flat_map(|spec| spec.split(',')).map(str::trim) {
+            let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
+            let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
+                format!("there is no fault {name:?}: `duologue mock --faults list` shows all there are")
+            })?;
+            if faults.has(name) {
+                return Err(format!("the fault {name} is given twice"));
+            }
+            if let Some(other) = EITHER
+                .iter()
+                .filter(|set| set.contains(&name))
+                .flat_map(|set| set.iter())
+                .find(|other| faults.has(other))
+            {
+                return Err(format!("the faults {other} and {name} exclude each other: choose one"));
+            }
+            (row.set)(&mut faults, value)
+                .map_err(|reason| format!("{fault}: {reason}; it is written {name}{}", row.value))?;
+            faults.given.push(fault.to_owned());
+        }
+        if faults.ignore_term && matches!(faults.crash, Some((Signal::Term, _))) {
+            return Err("an agent with ignore-term cannot die by TERM: choose one".into());
+        }
+        Ok(faults)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|given| given.split('=').next() == Some(name))
+    }
+
+    /// As they were given, for people.
+    pub(super) fn words(&self) -> String {
+        self.given.join(",")
+    }
+}
+
+fn none(text: &str) -> Result<bool, String> {
+    if text.is_empty() { Ok(true) } else { Err("it takes no value".into()) }
+}
+
+fn on_unix<T>(value: T) -> Result<T, String> {
+    if cfg!(unix) { Ok(value) } else { Err("this system cannot do that".into()) }
+}
+
+fn one_or_more(size: usize) -> Result<usize, String> {
+    if size == 0 { Err("a piece has a byte or more".into()) } else { Ok(size) }
+}
+
+fn frame(text: &str) -> Result<Option<usize>, String> {
+    number(text).map(Some)
+}
+
+fn first_frame(text: &str) -> Result<Option<usize>, String> {
+    match number(text)? {
+        0 => Err("the first frame is 1".into()),
+        frame => Ok(Some(frame)),
+    }
+}
+
+fn flood(text: &str) -> Result<(usize, usize), String> {
+    let (count, bytes) = text.split_once('x').ok_or("it needs a number and a size")?;
+    Ok((number(count)?, size(bytes)?))
+}
+
+fn stderr(text: &str) -> Result<Option<(usize, usize)>, String> {
+    let (bytes, frame) = text.split_once('@').unwrap_or((text, "0"));
+    Ok(Some((size(bytes)?, number(frame)?)))
+}
+
+fn exit(text: &str) -> Result<Option<(u8, usize)>, String> {
+    let (code, frame) = at(text)?;
+    let code = code.map_or(Ok(1), |code| code.parse().map_err(|_| format!("{code:?} is no exit code")))?;
+    Ok(Some((code, frame)))
+}
+
+fn crash(text: &str) -> Result<Option<(Signal, usize)>, String> {
+    let (signal, frame) = at(text)?;
+    let name = signal.unwrap_or("KILL");
+    let signal = Signal::ALL.into_iter().find(|signal| signal.name() == name);
+    let signal = signal.ok_or_else(|| format!("{name:?} is no signal to die by"))?;
+    on_unix(Some((signal, frame)))
+}
+
+fn wrapper(text: &str) -> Result<Option<Wrapper>, String> {
+    match text {
+        "" => Ok(Some(Wrapper::Group)),
+        "setsid" => on_unix(Some(Wrapper::Session)),
+        other => Err(format!("{other:?} is no way to run an agent")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(spec: &str) -> Result<Faults, String> {
+        Faults::read(&[spec.to_owned()])
+    }
+
+    /// A value for each that needs one.
+    #[test]
+    fn each_can_be_asked_for_by_its_name() {
+        for row in TABLE {
+            let value = match row.value {
+                needed if needed.starts_with('=') => "=1",
+                _ => "",
+            };
+            let fault = format!("{}{value}", row.name);
+            let faults = read(&fault).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(faults.words(), fault);
+            let error = read(&format!("{}=?", row.name)).unwrap_err();
+            assert!(error.contains(row.name), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (spec, complaint) in [
+            ("quick", "there is no fault \"quick\": `duologue mock --faults list` shows all there are"),
+            ("", "there is no fault \"\""),
+            ("noise,noise", "the fault noise is given twice"),
+            ("hang=3,crash=4", "the faults hang and crash exclude each other: choose one"),
+            ("coalesce,fragment=2", "the faults coalesce and fragment exclude each other: choose one"),
+            ("noise=3", "noise=3: it takes no value; it is written noise"),
+            (
+                "crash=BOOM@3",
+                "crash=BOOM@3: \"BOOM\" is no signal to die by; it is written crash=[SIGNAL@]FRAME",
+            ),
+            ("exit=700@3", "exit=700@3: \"700\" is no exit code; it is written exit=[CODE@]FRAME"),
+            ("hang", "hang: \"\" is no number; it is written hang=FRAME"),
+            ("fragment=0", "fragment=0: a piece has a byte or more"),
+            ("torn=0", "torn=0: the first frame is 1"),
+            ("big=3TB", "big=3TB: \"3TB\" is no size: write it as 4096, 64KiB, 16MiB or 1GiB"),
+            ("big=99999999999GiB", "\"99999999999GiB\" is too large"),
+            ("slow=soon", "slow=soon: \"soon\" is no time"),
+        ] {
+            let error = read(spec).unwrap_err();
+            assert!(error.contains(complaint), "{spec}: {error}");
+        }
+    }
+
+    #[test]
+    fn values_are_read() {
+        let specs = ["slow=2s, fragment=7".to_owned(), "crash=SEGV@12,stderr=1_000KiB@3,flood=3x2MiB".into()];
+        let faults = Faults::read(&specs).unwrap();
+        assert_eq!(faults.slow, Some(Duration::from_secs(2)));
+        assert!(matches!(faults.fragment, Some(Pieces::Of(7))));
+        assert_eq!(faults.crash, Some((Signal::Segv, 12)));
+        assert_eq!(faults.stderr, Some((1000 << 10, 3)));
+        assert_eq!(faults.flood, Some((3, 2 << 20)));
+        assert_eq!(faults.exit, None);
+    }
+}
