@@ -1,9 +1,9 @@
 //! Taking out of a transcript what must not be in it, or differs from one run to the next.
 
 pub(crate) mod folders;
+mod lines;
 mod names;
 pub(crate) mod placeholders;
-mod private_key;
 mod redaction;
 mod redactor;
 pub(crate) mod scan;
@@ -12,7 +12,7 @@ mod shapes;
 mod streams;
 mod whole;
 
-pub(crate) use private_key::Lines as SecretLines;
+pub(crate) use lines::Lines as SecretLines;
 pub use redaction::Redaction;
 pub use redactor::Redactor;
 pub use secrets::Secrets;

@@ -90,8 +90,13 @@ impl Secrets {
         before.zip(words).map(clean).collect()
     }
 
+    /// Whether there are patterns beyond the usual shapes, which may match anything.
+    pub(super) fn has_own(&self) -> bool {
+        !self.custom.is_empty()
+    }
+
     fn once(&self, line: &[u8]) -> Option<Vec<u8>> {
-        if self.custom.is_empty() && !shapes::suspicious(line) {
+        if !self.has_own() && !shapes::suspicious(line) {
             return None;
         }
         let mut edits = Edits::default();
@@ -176,6 +181,7 @@ struct Open {
 /// What would be secret of a value, by what its name may turn out to say.
 struct Value {
     perhaps: Option<Range<usize>>,
+    cookie: Option<Range<usize>>,
     surely: Option<Range<usize>>,
 }
 
@@ -233,7 +239,11 @@ impl<'a> Visitor<'a> for Search<'_> {
 
     fn close(&mut self, _: &[Frame<'a>], _: usize) {
         let Some(Open { named: Some(secrecy), value: Some(value), .. }) = self.open.pop() else { return };
-        let secret = if secrecy == Secrecy::Perhaps { value.perhaps } else { value.surely };
+        let secret = match secrecy {
+            Secrecy::Perhaps => value.perhaps,
+            Secrecy::Cookie => value.cookie,
+            Secrecy::Surely | Secrecy::Always => value.surely,
+        };
         if let Some(secret) = secret {
             self.edits.replace(secret, SECRET);
         }
@@ -271,8 +281,11 @@ impl<'a> Visitor<'a> for Search<'_> {
                         self.edits.replace(secret, SECRET);
                     }
                 } else if name == "value" {
-                    open.value =
-                        Some(Value { perhaps: secret(Secrecy::Perhaps), surely: secret(Secrecy::Surely) });
+                    open.value = Some(Value {
+                        perhaps: secret(Secrecy::Perhaps),
+                        cookie: secret(Secrecy::Cookie),
+                        surely: secret(Secrecy::Surely),
+                    });
                 }
             }
             Some((frame, None)) => {
@@ -360,7 +373,8 @@ fn secret_part(text: &str, secrecy: Secrecy) -> Option<Range<usize>> {
     let start = scheme.map_or(0, str::len);
     let value = text.get(start..)?.as_bytes();
     let is_secret = match secrecy {
-        Secrecy::Perhaps => shapes::machine_made(value) || shapes::is_cookie(value),
+        Secrecy::Perhaps => shapes::machine_made(value),
+        Secrecy::Cookie => shapes::machine_made(value) || shapes::is_cookie(value),
         Secrecy::Surely | Secrecy::Always => shapes::value(value),
     };
     is_secret.then_some(start..text.len())
@@ -528,6 +542,8 @@ mod tests {
             r#"{"text":"token: identifier42, password := "changeme" and PWD=/home/me/x1y2z3","sortKey":"a1b2c3d4e5f6","public_key":"a1b2c3d4e5f6"}"#,
             r#"{"command":"cargo","env":[{"name":"PATH","value":"/usr/bin"},{"name":"CI","value":"1"},{"name":"RUST_BACKTRACE","value":"full"},{"name":"PWD","value":"/home/me1/x2"}]}"#,
             r#"{"requestedSchema":{"properties":{"password":{"type":"string","title":"Password","minLength":8,"default":"none yet"}}}}"#,
+            // A variable among tokens or keys is no cookie.
+            r#"{"inputTokens":["PATH=/usr/bin"],"keys":["PATH=/usr/bin"],"token":"PATH=/usr/bin"}"#,
             r#"{"options":[{"value":"api-key","name":"Use an API key"}],"url":"https://example.com:8080/@scope/pkg?key=home"}"#,
         ] {
             assert!(

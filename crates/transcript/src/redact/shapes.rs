@@ -152,16 +152,32 @@ static SHAPES: LazyLock<Compiled> = LazyLock::new(|| {
 
 /// What every line holds in which something can be found, and few others. An escaped letter may hide
 /// anything.
-static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&suspicions()).ok());
+
+/// Nothing here looks at what stands around it, and nothing but the user in a URL is longer than [`REACH`]; that
+/// holds no quote. [`same_as_clean`] stands on this.
+fn suspicions() -> String {
     let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
-    Regex::new(&format!(r"(?-u)\\u00[2-7]|{prefixes}|{names}|{places}")).ok()
-});
+    format!(r"(?-u)\\u00[2-7]|{prefixes}|{names}|{places}")
+}
+
+/// How far a suspicion reaches.
+const REACH: usize = 16;
 
 /// Whether anything may be found in a line: one look at it, without reading it.
 pub(crate) fn suspicious(line: &[u8]) -> bool {
     SUSPICIOUS.as_ref().is_none_or(|pattern| pattern.is_match(line))
+}
+
+/// How much of a line need not be looked at, as it begins like one in which nothing is suspicious: but for its
+/// end, with which something may begin that goes on in what is new.
+pub(crate) fn same_as_clean(line: &[u8], clean: &[u8]) -> usize {
+    let blocks = line.chunks_exact(REACH).zip(clean.chunks_exact(REACH));
+    let same = blocks.take_while(|(left, right)| left == right).count() * REACH;
+    let quote = line.get(..same).and_then(|same| memchr::memrchr(b'"', same));
+    quote.map_or(0, |quote| (quote + 1).min(same - REACH))
 }
 
 /// Where a private key begins, and where one ends.
@@ -370,6 +386,8 @@ pub(crate) fn value(text: &[u8]) -> bool {
 pub(crate) enum Secrecy {
     /// What looks made by a machine is secret.
     Perhaps,
+    /// So is what looks like a cookie.
+    Cookie,
     /// Any value is secret, but a number may count something.
     Surely,
     /// Numbers too.
@@ -443,13 +461,12 @@ pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
     }
     match one {
         "bearer" => Some(Secrecy::Surely),
-        "token" | "cookie" | "setcookie" | "pwd" | "pass" => Some(Secrecy::Perhaps),
+        "token" | "pwd" | "pass" => Some(Secrecy::Perhaps),
         _ if several && one.ends_with("token") && !ends(TOKENS) => Some(Secrecy::Perhaps),
         _ if ends(SURELY) => Some(Secrecy::Surely),
         _ if ends_in("PASS") => Some(Secrecy::Surely),
-        _ if one != "key" && ends_in("key") || ends_in("pass") || one.ends_with("cookie") => {
-            Some(Secrecy::Perhaps)
-        }
+        _ if one.ends_with("cookie") => Some(Secrecy::Cookie),
+        _ if one != "key" && ends_in("key") || ends_in("pass") => Some(Secrecy::Perhaps),
         _ => None,
     }
 }
@@ -481,5 +498,25 @@ mod tests {
         assert_eq!(SHAPES.each.len(), PREFIXED.len() + SURROUNDED.len());
         assert_eq!(SHAPES.set.len(), SHAPES.each.len());
         assert!(SUSPICIOUS.is_some());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 2_000, ..Default::default() })]
+
+        /// Wherever a line begins to differ from a clean one, what is suspicious is in what is left of it.
+        #[test]
+        fn nothing_hides_behind_the_beginning_of_a_clean_line(
+            before in "[\"a:/ ]{0,60}",
+            suspicion in proptest::string::bytes_regex(&suspicions()).unwrap(),
+            after in "[\"a@/]{0,8}",
+            cut: proptest::sample::Index,
+        ) {
+            let line = [before.as_bytes(), &suspicion, after.as_bytes()].concat();
+            let mut clean = line[..cut.index(line.len() + 1)].to_vec();
+            clean.extend_from_slice(b"................................");
+            proptest::prop_assume!(!suspicious(&clean));
+            let left = &line[same_as_clean(&line, &clean)..];
+            proptest::prop_assert!(suspicious(left), "{} | {}", left.escape_ascii(), clean.escape_ascii());
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Private keys that come line by line, to a recorder that has to write each before it sees the next.
+//! Lines as they come to a recorder, which has to write each before it sees the next: private keys that go over
+//! several, and messages that begin like the one before.
 
 use std::borrow::Cow;
 
@@ -9,11 +10,16 @@ use super::shapes::{self, SECRET};
 /// So many lines in a row can stand between the beginning of a key, or a part of it, and the next part.
 const PATIENCE: u8 = 4;
 
+/// So much of a line is remembered.
+const REMEMBERED: usize = 1024;
+
 /// One stream of lines, and whether it is within a private key.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// How many lines may still come before the next part of the key; 0 outside of one.
     patience: u8,
+    /// How the last message began in which nothing was suspicious.
+    clean: Vec<u8>,
 }
 
 impl Lines {
@@ -21,7 +27,11 @@ impl Lines {
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
         // A message is whole, and stands among whatever else is written.
         if line.trim_ascii_start().starts_with(b"{") {
-            return secrets.redact(line);
+            return if secrets.has_own() || self.suspicious(line) {
+                secrets.redact(line)
+            } else {
+                Cow::Borrowed(line)
+            };
         }
         let mut edits = Edits::default();
         if self.patience > 0 {
@@ -36,6 +46,18 @@ impl Lines {
             return secrets.redact(line);
         }
         Cow::Owned(secrets.redact(&edits.apply(line)).into_owned())
+    }
+
+    /// Whether anything may be found in a message. In a stream of them, most of each is as it was in the one before,
+    /// and is not looked at again.
+    fn suspicious(&mut self, line: &[u8]) -> bool {
+        let known = shapes::same_as_clean(line, &self.clean);
+        let suspicious = shapes::suspicious(line.get(known..).unwrap_or_default());
+        if !suspicious {
+            self.clean.truncate(known);
+            self.clean.extend_from_slice(line.get(known..line.len().min(REMEMBERED)).unwrap_or_default());
+        }
+        suspicious
     }
 
     fn go_on(&mut self, line: &[u8], edits: &mut Edits) {
@@ -54,6 +76,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -84,5 +108,50 @@ mod tests {
             "[secret] abcdefghijklmnopqrstuvwxyz",
         );
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
+    }
+
+    /// What a message says, in pieces of which some are secret only together.
+    fn words() -> impl Strategy<Value = String> {
+        let word = prop::sample::select(vec![
+            "The ",
+            "sk-",
+            "abcdefghijklmnop0123",
+            "ghp_",
+            "to",
+            "ken=",
+            "Bearer ",
+            "pass",
+            "word: ",
+            "https:",
+            "//me",
+            ":hunter2",
+            "@host",
+            "\\u00",
+            "73k-",
+            "-----BEGIN PRIV",
+            "ATE KEY-----",
+            "MIIE",
+            "\\\"",
+            "eyJ",
+            ".",
+        ]);
+        prop::collection::vec(word, 0..5).prop_map(|words| words.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..Default::default() })]
+
+        /// What is known of the message before changes nothing.
+        #[test]
+        fn a_message_is_redacted_alike_alone_and_behind_others(
+            messages in prop::collection::vec((prop::sample::select(vec!["", "agent_message_chunk", "authenticate"]), words()), 1..20),
+        ) {
+            let (secrets, mut lines) = (Secrets::default(), Lines::default());
+            for (method, text) in messages {
+                let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"sessionId":"s","text":"{text}"}}}}"#);
+                let alone = secrets.redact(line.as_bytes());
+                prop_assert_eq!(lines.redact(&secrets, line.as_bytes()), alone);
+            }
+        }
     }
 }
