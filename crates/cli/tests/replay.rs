@@ -127,6 +127,10 @@ fn what_is_ignored_may_differ() {
     let output =
         replay(TURN, &["--no-stderr", "--ignore", "prompt.*.text"], &format!("{NEW}\n{}", prompt("bye")));
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let options = ["--no-stderr", "--ignore", "promt.*.text", "--ignore", "$..text", "--ignore", "cwd"];
+    let complaint = shown(&replay(TURN, &options, &format!("{NEW}\n{}", prompt("hello"))));
+    assert_eq!(complaint.matches("nothing in the recording is at").count(), 1, "{complaint}");
+    assert!(complaint.contains("is at promt.*.text\n"), "{complaint}");
 }
 
 #[test]
@@ -240,6 +244,22 @@ fn a_cut_recording_is_an_agent_that_dies() {
     assert!(text.contains(r#""id":"b","error""#), "{text}");
     assert!(text.contains("difference: the recording ends or has a gap"), "{text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
+}
+
+/// What could be read was replayed without a difference, but it was not all.
+#[test]
+fn a_damaged_recording_is_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("turn.jsonl");
+    write(&path, TURN);
+    let mut text = fs::read_to_string(&path).expect("text");
+    text.push_str("{\"at\":10,\n{\"at\":11,\"stderr\":\"late\"}\n");
+    fs::write(&path, text).expect("a file");
+    let said = format!("{NEW}\n{}", prompt("hello"));
+    let output = run(folder.path(), &["replay", "turn.jsonl", "--no-stderr"], &said);
+    let text = shown(&output);
+    assert!(text.contains("is no record") && !text.contains("difference"), "{text}");
+    assert_eq!(output.status.code(), Some(4), "{text}");
 }
 
 #[test]

@@ -27,7 +27,8 @@ const PIECE: u64 = 64 * 1024;
 ///
 /// Without an agent this is one, on stdin and stdout: an editor's tests run without the real agent. With an
 /// agent's command it is the client of the transcript, and what the agent does now is compared with what it
-/// did then. Differences go to stderr.
+/// did then. Differences go to stderr. Of a file that is cut or damaged what can be read is replayed, and the
+/// exit code is 4 unless there was a difference.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -76,7 +77,7 @@ fn timing(text: &str) -> std::result::Result<Timing, String> {
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
     let source = args.source.read()?;
-    source.complain();
+    let damaged = source.complain();
     let transcript = source.transcript;
     let cwd = args.live_cwd(&transcript)?;
     let mut replay =
@@ -86,6 +87,9 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
             TranscriptError::BadPath { .. } => Error::Usage(error.to_string()),
             error => error.into(),
         })?;
+    }
+    for path in replay.unmatched() {
+        writeln!(ui::stderr(), "{DIM}nothing in the recording is at {}{DIM:#}", printable(path))?;
     }
     if let Some(cwd) = cwd {
         replay = replay.cwd(cwd);
@@ -99,7 +103,11 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     };
     // A terminal that nobody types into cannot be waited for.
     runtime.shutdown_background();
-    exit
+    // What is not in the file was neither said nor compared.
+    Ok(match exit? {
+        Exit::Ok | Exit::AsTheAgent(_) if damaged => Exit::File,
+        exit => exit,
+    })
 }
 
 /// Is the agent.

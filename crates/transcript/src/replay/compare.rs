@@ -9,16 +9,18 @@ use serde_json_path::{JsonPath, ParseError};
 use super::names::{Folder, Names, OPTION, Pair, SESSION, id_at};
 use crate::places::{AGENT, Place, place};
 
-/// The places that are not compared.
+/// The places that are not compared, and how each was written.
 #[derive(Clone, Debug)]
-pub(super) struct Ignored(Vec<JsonPath>);
+pub(super) struct Ignored(Vec<(String, JsonPath)>);
+
+/// What is never compared. What a client is and can do says who it is, not what it wants; `_meta` is for whom it
+/// concerns. See `Replay::ignore`.
+const NEVER: [&str; 3] = ["$.._meta", "clientInfo", "clientCapabilities"];
 
 impl Default for Ignored {
     fn default() -> Self {
         let mut ignored = Ignored(Vec::new());
-        // What a client is and can do says who it is, not what it wants; `_meta` is for whom it
-        // concerns. See `Replay::ignore`.
-        for path in ["$.._meta", "clientInfo", "clientCapabilities"] {
+        for path in NEVER {
             let _ = ignored.add(path);
         }
         ignored
@@ -28,15 +30,22 @@ impl Default for Ignored {
 impl Ignored {
     /// Adds a JSONPath, or names with dots between them.
     pub(super) fn add(&mut self, path: &str) -> Result<(), ParseError> {
-        let path =
+        let parsed =
             if path.starts_with('$') { JsonPath::parse(path)? } else { JsonPath::parse(&dotted(path))? };
-        self.0.push(path);
+        self.0.push((path.to_owned(), parsed));
         Ok(())
+    }
+
+    /// The added places that none of these values has.
+    pub(super) fn unmatched(&self, values: &[Value]) -> Vec<&str> {
+        let added = self.0.iter().skip(NEVER.len());
+        let unmatched = added.filter(|(_, path)| values.iter().all(|value| path.query(value).is_empty()));
+        unmatched.map(|(written, _)| written.as_str()).collect()
     }
 
     /// Blanks the places: what is null counts as left out.
     fn blank(&self, value: &mut Value) {
-        for path in &self.0 {
+        for (_, path) in &self.0 {
             let places: Vec<String> =
                 path.query_located(value).iter().map(|node| node.location().to_json_pointer()).collect();
             for place in places {

@@ -146,6 +146,14 @@ impl Replay {
         Ok(self)
     }
 
+    /// The places given to [`ignore`](Self::ignore) that no message of the recording has. Perhaps they are
+    /// misspelled.
+    #[must_use]
+    pub fn unmatched(&self) -> Vec<&str> {
+        let recorded: Vec<_> = self.transcript.records().iter().map(cues::content).collect();
+        self.settings.ignored.unmatched(&recorded)
+    }
+
     /// How fast it is played; as fast as possible by default.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.settings.timing = timing;
