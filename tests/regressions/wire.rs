@@ -19,6 +19,7 @@ in_time!(
     six_large_answers_reach_a_peer_that_reads,
     a_panicking_tap_costs_nothing,
     a_panic_in_explain_end_still_tells_those_who_wait,
+    a_call_is_withdrawn_once,
     an_answer_without_a_result_is_null,
     an_answer_without_a_result_may_come_late,
     an_id_that_was_never_ours_is_refused,
@@ -295,4 +296,19 @@ async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
         assert_eq!((&answer["id"], &answer["result"]), (&json!(first), &json!(round)));
     }
     assert!(kept.try_recv().is_err());
+}
+
+/// Cancelled twice and dropped: the peer hears of it once.
+async fn a_call_is_withdrawn_once() {
+    let (transport, mut script) = Wire::Memory.played();
+    let peer = Connection::new(transport).start(|_| Nothing);
+    let call = peer.request_raw("_slow", None);
+    call.cancel();
+    call.cancel();
+    drop(call);
+    let id = script.expect("_slow").await["id"].clone();
+    let withdrawn = script.expect("$/cancel_request").await;
+    assert_eq!(withdrawn["params"]["requestId"], id);
+    script.probe().await;
+    assert_eq!(peer.pending_requests(), 0);
 }

@@ -25,7 +25,7 @@ pub(crate) trait Held: Send + Sync {
 }
 
 pub(crate) struct Budget {
-    used: AtomicUsize,
+    pub(crate) used: AtomicUsize,
     taken: AtomicU64,
     last_id: AtomicU64,
     queues: Mutex<Queues>,
@@ -132,7 +132,8 @@ impl Budget {
             let Some(fullest) = queues.iter().max_by_key(|queue| queue.bytes()) else {
                 return Verdict::Read;
             };
-            if used >= self.hard || now >= since.deadline {
+            // A stream without bytes has been taken this moment, and its taker is about to say so.
+            if (used >= self.hard || now >= since.deadline) && fullest.bytes() > 0 {
                 tracing::warn!(
                     bytes = fullest.bytes(),
                     "a stream of updates is not being taken and was ended"

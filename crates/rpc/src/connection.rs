@@ -132,12 +132,12 @@ const SMALL: usize = 64 * 1024;
 #[derive(Default)]
 pub(crate) struct InFlight {
     requests: HashMap<RequestId, (CancellationToken, usize)>,
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl InFlight {
     /// Takes a request in, or says why not.
-    fn admit(
+    pub(crate) fn admit(
         &mut self,
         id: &RequestId,
         cancellation: &CancellationToken,
@@ -168,7 +168,7 @@ impl InFlight {
         }
     }
 
-    fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
+    pub(crate) fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
         self.requests.get(id).map(|(cancellation, _)| cancellation.clone())
     }
 }

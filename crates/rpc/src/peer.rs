@@ -294,13 +294,12 @@ impl Peer {
         &self.shared.limits
     }
 
-    fn cancel(&self, id: u64) {
-        if self.shared.pending.forget(id) {
-            self.withdraw(id);
+    /// Tells the peer once that an answer is not needed, unless it has come. `wanted`: we wait for it
+    /// all the same.
+    fn withdraw(&self, id: u64, wanted: bool) {
+        if !self.shared.pending.withdraw(id, wanted) {
+            return;
         }
-    }
-
-    fn withdraw(&self, id: u64) {
         let params = CancelRequest { request_id: RequestId::from(id) };
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
             let _ = self.shared.send(&frame);
@@ -319,9 +318,7 @@ impl Asked {
     /// Tells the peer that the answer is no longer wanted, unless it has come. The peer answers all
     /// the same, with an error or a result.
     pub fn cancel(&self) {
-        if self.peer.shared.pending.withdraw(self.id) {
-            self.peer.withdraw(self.id);
-        }
+        self.peer.withdraw(self.id, false);
     }
 
     /// Waits no longer: an answer that comes after this is dropped and counted as stray.
@@ -381,10 +378,10 @@ impl<T> Call<T> {
         self
     }
 
-    /// Asks the peer to cancel and keeps waiting for its answer, which may be a result.
+    /// Asks the peer to cancel, once, and keeps waiting for its answer, which may be a result.
     pub fn cancel(&self) {
         if let Ok((id, _)) = &self.state {
-            self.peer.withdraw(*id);
+            self.peer.withdraw(*id, true);
         }
     }
 }
@@ -405,7 +402,8 @@ impl<T> Future for Call<T> {
         }
         let Some((after, sleep)) = &mut this.timeout else { return Poll::Pending };
         ready!(sleep.as_mut().poll(cx));
-        this.peer.cancel(*id);
+        this.peer.withdraw(*id, false);
+        this.peer.shared.pending.forget(*id);
         let error = Error::Timeout { method: this.name.0.clone(), after: *after };
         this.state = Err(None);
         Poll::Ready(Err(error))
@@ -414,13 +412,11 @@ impl<T> Future for Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        if let Ok((id, _)) = &self.state {
-            if self.detached {
-                // Forgetting it here keeps the table small; a late answer is dropped and counted.
-                self.peer.shared.pending.forget(*id);
-            } else {
-                self.peer.cancel(*id);
-            }
+        let Ok((id, _)) = &self.state else { return };
+        if !self.detached {
+            self.peer.withdraw(*id, false);
         }
+        // This keeps the table small; a late answer is dropped and counted.
+        self.peer.shared.pending.forget(*id);
     }
 }

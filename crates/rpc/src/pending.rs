@@ -24,8 +24,10 @@ pub(crate) type Deliver = Box<dyn FnOnce(Reply<'_>) + Send>;
 struct Waiter {
     deliver: Deliver,
     stream: Option<StreamId>,
-    /// Whether the answer is no longer wanted. It may still come.
+    /// Whether the peer was told to cancel it. It answers all the same.
     withdrawn: bool,
+    /// Whether somebody needs the answer to go on.
+    wanted: bool,
 }
 
 #[derive(Default)]
@@ -48,7 +50,7 @@ impl Pending {
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.waiters.insert(id, Waiter { deliver, stream, withdrawn: false });
+        state.waiters.insert(id, Waiter { deliver, stream, withdrawn: false, wanted: true });
         Ok(id)
     }
 
@@ -58,10 +60,13 @@ impl Pending {
         waiter.is_some()
     }
 
-    /// Marks a request as no longer wanted; `false` if it was answered or marked before.
-    pub(crate) fn withdraw(&self, id: u64) -> bool {
+    /// Marks a request as withdrawn, and as no longer wanted unless it still is; `false` if the peer
+    /// need not be told: it was answered, or withdrawn before.
+    pub(crate) fn withdraw(&self, id: u64, wanted: bool) -> bool {
         let mut state = self.0.lock_unpoisoned();
-        state.waiters.get_mut(&id).is_some_and(|waiter| !std::mem::replace(&mut waiter.withdrawn, true))
+        let Some(waiter) = state.waiters.get_mut(&id) else { return false };
+        waiter.wanted &= wanted;
+        !std::mem::replace(&mut waiter.withdrawn, true)
     }
 
     /// Whether an id was ever one of ours, answered or not.
@@ -87,7 +92,7 @@ impl Pending {
     pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
         let state = self.0.lock_unpoisoned();
         let waits = |waiter: &Waiter| waiter.stream.is_none_or(|fed| fed != stream && alive(fed));
-        state.waiters.values().any(|waiter| !waiter.withdrawn && waits(waiter))
+        state.waiters.values().any(|waiter| waiter.wanted && waits(waiter))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,0 +1,185 @@
+//! The outbox: senders, waiters and the writer.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{Wire, block_on, every_order, patient};
+use crate::error::Closed;
+use crate::limits::Limits;
+use crate::outbox::Outbox;
+use crate::sync::{Lock, Mutex};
+
+fn outbox(limits: Limits) -> Arc<Outbox> {
+    Arc::new(Outbox::new(&limits))
+}
+
+/// Writes in pieces of `most` bytes until the outbox ends; gives what was written.
+fn write_all(outbox: &Outbox, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let _ =
+        block_on(outbox.write_to(Wire::new(most, |line: &str| lines.push(line.to_owned())), || ready(())));
+    lines
+}
+
+fn push(outbox: &Outbox, line: &str) -> bool {
+    outbox.push(line.as_bytes(), false, || {}).is_ok_and(|pushed| pushed)
+}
+
+#[test]
+fn what_was_taken_is_written_once_and_in_order() {
+    every_order("two senders, finish, a writer of short writes", || {
+        let outbox = outbox(patient());
+        let senders = [["a1\n", "a2\n"], ["b1\n", "b2\n"]].map(|lines| {
+            let outbox = outbox.clone();
+            thread::spawn(move || lines.map(|line| push(&outbox, line)))
+        });
+        let ending = thread::spawn({
+            let outbox = outbox.clone();
+            move || outbox.finish()
+        });
+        let written = write_all(&outbox, 2);
+        ending.join().expect("no panic");
+        for (sender, name) in senders.into_iter().zip(["a", "b"]) {
+            let taken = sender.join().expect("no panic");
+            let expected: Vec<String> = (1..)
+                .zip(taken)
+                .filter(|(_, taken)| *taken)
+                .map(|(number, _)| format!("{name}{number}"))
+                .collect();
+            let own: Vec<&String> = written.iter().filter(|line| line.starts_with(name)).collect();
+            assert_eq!(own, expected.iter().collect::<Vec<_>>(), "{written:?}");
+        }
+    });
+}
+
+#[test]
+fn a_flush_ends_behind_what_was_sent_before_it() {
+    every_order("flush against the writer and another sender", || {
+        let outbox = outbox(patient());
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let writer = thread::spawn({
+            let (outbox, written) = (outbox.clone(), written.clone());
+            move || {
+                let heard = |line: &str| written.lock_unpoisoned().push(line.to_owned());
+                block_on(outbox.write_to(Wire::new(usize::MAX, heard), || ready(())))
+            }
+        });
+        let other = thread::spawn({
+            let outbox = outbox.clone();
+            move || push(&outbox, "b\n")
+        });
+        assert!(push(&outbox, "a\n"));
+        assert!(block_on(outbox.flush()).is_ok());
+        assert!(written.lock_unpoisoned().iter().any(|line| line == "a"));
+        assert!(other.join().expect("no panic"));
+        outbox.finish();
+        assert!(writer.join().expect("no panic").is_ok());
+        assert_eq!(written.lock_unpoisoned().len(), 2);
+    });
+}
+
+/// Two senders of notifications where one line is all the room there is.
+#[test]
+fn who_waits_for_room_gets_it() {
+    every_order("two senders wait for room", || {
+        let outbox = outbox(Limits { output_bytes: 1, ..patient() });
+        let writer = thread::spawn({
+            let outbox = outbox.clone();
+            move || write_all(&outbox, usize::MAX)
+        });
+        let send = |line: &'static str| {
+            let outbox = outbox.clone();
+            move || {
+                block_on(async {
+                    loop {
+                        outbox.room().await.expect("open");
+                        if outbox.push(line.as_bytes(), true, || {}).expect("open") {
+                            return;
+                        }
+                    }
+                });
+            }
+        };
+        let other = thread::spawn(send("b\n"));
+        send("a\n")();
+        other.join().expect("no panic");
+        outbox.finish();
+        let mut written = writer.join().expect("no panic");
+        written.sort();
+        assert_eq!(written, ["a", "b"]);
+    });
+}
+
+/// Whatever the end does and whenever it comes, nobody is left waiting.
+#[test]
+fn close_wakes_the_writer_and_all_who_wait() {
+    every_order("close against flush, room and the writer", || {
+        let outbox = outbox(Limits { output_bytes: 1, ..patient() });
+        let writer = thread::spawn({
+            let outbox = outbox.clone();
+            move || write_all(&outbox, usize::MAX)
+        });
+        let waiting = thread::spawn({
+            let outbox = outbox.clone();
+            move || {
+                push(&outbox, "a\n");
+                block_on(async {
+                    let _ = outbox.flush().await;
+                    let _ = outbox.room().await;
+                });
+            }
+        });
+        outbox.close(Closed::Local);
+        assert!(!push(&outbox, "b\n"));
+        assert!(writer.join().expect("no panic").len() <= 1);
+        waiting.join().expect("no panic");
+    });
+}
+
+/// A broken pipe holds senders up until the reason is known, and then lets all of them go.
+#[test]
+fn a_broken_pipe_ends_with_close() {
+    every_order("break_off and close against flush and room", || {
+        let outbox = outbox(Limits { output_bytes: 1, ..patient() });
+        let end = thread::spawn({
+            let outbox = outbox.clone();
+            move || {
+                outbox.break_off();
+                outbox.close(Closed::EndOfInput);
+            }
+        });
+        let roomy = thread::spawn({
+            let outbox = outbox.clone();
+            move || {
+                push(&outbox, "b\n");
+                block_on(outbox.room())
+            }
+        });
+        if push(&outbox, "a\n") {
+            assert!(matches!(block_on(outbox.flush()), Err(Closed::EndOfInput)));
+        }
+        assert!(matches!(roomy.join().expect("no panic"), Err(Closed::EndOfInput)));
+        end.join().expect("no panic");
+    });
+}
+
+/// A peer that reads nothing is given up once, by whoever brings the last straw.
+#[test]
+fn too_much_output_closes() {
+    every_order("two senders overrun a writer that has not begun", || {
+        let limits = Limits { output_bytes: 1, output_bytes_hard: 1, ..patient() };
+        let outbox = outbox(limits);
+        let send = |line: &'static str| {
+            let outbox = outbox.clone();
+            move || outbox.push(line.as_bytes(), false, || {})
+        };
+        let other = thread::spawn(send("b2\n"));
+        let results = [send("a1\n")(), other.join().expect("no panic")];
+        // Three bytes may wait, six may not.
+        let refused = results.iter().filter(|result| matches!(result, Err(Closed::OutputStalled { .. })));
+        assert_eq!(refused.count(), 1, "{results:?}");
+        assert!(write_all(&outbox, usize::MAX).is_empty());
+    });
+}

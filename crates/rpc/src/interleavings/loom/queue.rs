@@ -1,0 +1,182 @@
+//! Streams, their budget, and the reader that pauses over it.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{block_on, every_order, patient};
+use crate::budget::{Budget, Verdict};
+use crate::error::{Closed, Error};
+use crate::limits::Limits;
+use crate::pending::{Pending, Reply};
+use crate::queue::queue;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Lock, Mutex};
+
+fn budget(queue_bytes: usize, queue_bytes_hard: usize) -> Arc<Budget> {
+    Arc::new(Budget::new(&Limits { queue_bytes, queue_bytes_hard, ..patient() }))
+}
+
+/// What the reader does after a line: `Reader::pause` without its clock and its cancellation.
+fn pause(budget: &Budget, pending: &Pending) {
+    let mut overrun = None;
+    block_on(async {
+        loop {
+            let relief = budget.relief.notified();
+            let verdict = budget.verdict(&mut overrun, |stream, alive| pending.any_besides(stream, alive));
+            if let Verdict::Read = verdict {
+                return;
+            }
+            relief.await;
+        }
+    });
+}
+
+fn take_all(mut queue: crate::queue::Queue<u32>) -> (Vec<u32>, Option<Error>) {
+    let mut items = Vec::new();
+    loop {
+        match block_on(queue.next()) {
+            Some(Ok(item)) => items.push(item),
+            Some(Err(error)) => return (items, Some(error)),
+            None => return (items, None),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_and_the_end_is_last() {
+    every_order("push and finish against a taker", || {
+        let budget = budget(100, 100);
+        let (sender, queue) = queue(&budget);
+        let taker = thread::spawn(move || take_all(queue));
+        for item in 1..=3 {
+            assert_eq!(sender.push(item, 1), Ok(()));
+        }
+        sender.finish();
+        assert_eq!(sender.push(4, 1), Err(4));
+        let (items, end) = taker.join().expect("no panic");
+        assert_eq!(items, [1, 2, 3]);
+        assert!(end.is_none());
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+/// One byte may be held: the reader pauses after nearly every line, and the taker is what wakes it.
+#[test]
+fn a_paused_reader_is_woken_by_its_taker() {
+    every_order("a reader over its budget against a taker", || {
+        let budget = budget(1, 100);
+        let (sender, queue) = queue(&budget);
+        let taker = thread::spawn(move || take_all(queue));
+        let pending = Pending::default();
+        for item in 1..=3 {
+            assert_eq!(sender.push(item, 2), Ok(()));
+            pause(&budget, &pending);
+        }
+        sender.finish();
+        assert_eq!(taker.join().expect("no panic").0, [1, 2, 3]);
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+/// Two takers that empty different queues: the last byte over the budget is given back by either.
+#[test]
+fn a_paused_reader_is_woken_by_the_last_of_two_takers() {
+    every_order("a reader over its budget against two takers", || {
+        let budget = budget(1, 100);
+        let takers = [1, 2].map(|item| {
+            let (sender, queue) = queue(&budget);
+            assert_eq!(sender.push(item, 1), Ok(()));
+            sender.finish();
+            thread::spawn(move || take_all(queue))
+        });
+        pause(&budget, &Pending::default());
+        for taker in takers {
+            assert!(taker.join().expect("no panic").1.is_none());
+        }
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+/// A consumer that asks instead of taking: its request has to wake the reader, or the answer would
+/// never be read.
+#[test]
+fn a_paused_reader_is_woken_by_a_request() {
+    every_order("a reader over its budget against a request", || {
+        let budget = budget(1, 100);
+        let pending = Arc::new(Pending::default());
+        let (sender, queue) = queue::<u32>(&budget);
+        assert_eq!(sender.push(1, 2), Ok(()));
+        let asking = thread::spawn({
+            let (budget, pending) = (budget.clone(), pending.clone());
+            move || {
+                // As `Peer::send_request` does.
+                let id = pending.register(None, Box::new(|_: Reply<'_>| {})).ok();
+                budget.relief.notify_one();
+                id
+            }
+        });
+        pause(&budget, &pending);
+        assert!(asking.join().expect("no panic").is_some());
+        drop(queue);
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_paused_reader_is_woken_by_a_dropped_queue() {
+    every_order("a reader over its budget against a dropped queue", || {
+        let budget = budget(1, 100);
+        let (sender, mut queue) = queue(&budget);
+        for item in 1..=2 {
+            assert_eq!(sender.push(item, 2), Ok(()));
+        }
+        let taker = thread::spawn(move || block_on(queue.next()).is_some());
+        pause(&budget, &Pending::default());
+        let _ = sender.push(3, 2);
+        assert!(taker.join().expect("no panic"));
+        assert_eq!(sender.push(4, 2), Err(4));
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+/// A stalled stream gives back what it counts once, whatever its taker holds at that moment.
+#[test]
+fn a_stalled_stream_is_paid_back_once() {
+    every_order("a stall against a taker in the middle of a batch", || {
+        let budget = budget(1, 4);
+        let (sender, queue) = queue(&budget);
+        for item in 1..=2 {
+            assert_eq!(sender.push(item, 2), Ok(()));
+        }
+        let taker = thread::spawn(move || take_all(queue));
+        pause(&budget, &Pending::default());
+        sender.finish();
+        let (items, end) = taker.join().expect("no panic");
+        assert!([1, 2].starts_with(&items), "{items:?}");
+        assert!(matches!(end, Some(Error::Stalled { .. })) || items.len() == 2, "{items:?} {end:?}");
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}
+
+/// The end finds every queue, also one that is being made.
+#[test]
+fn the_end_reaches_a_queue_that_is_being_made() {
+    every_order("close_all against a new queue and a push", || {
+        let budget = budget(100, 100);
+        let pushed = Arc::new(Mutex::new(false));
+        let making = thread::spawn({
+            let (budget, pushed) = (budget.clone(), pushed.clone());
+            move || {
+                let (sender, queue) = queue(&budget);
+                *pushed.lock_unpoisoned() = sender.push(1, 1).is_ok();
+                take_all(queue)
+            }
+        });
+        budget.close_all(&Closed::EndOfInput);
+        let (items, end) = making.join().expect("no panic");
+        assert_eq!(items.len(), usize::from(*pushed.lock_unpoisoned()));
+        assert!(matches!(end, Some(Error::Closed(Closed::EndOfInput))), "{end:?}");
+        assert_eq!(budget.used.load(Relaxed), 0);
+    });
+}

@@ -1,0 +1,272 @@
+//! Two whole connections, joined by a small pipe each way, in orders that are drawn at random.
+//!
+//! Reader, writer, handlers and callers are tasks that may be stopped at every lock, atomic and await,
+//! as on a runtime of many threads. The pipes cut reads and writes anywhere. Time is tokio's own, stands
+//! still, and moves on at random moments, so that a timer may fire before or after anything else. A
+//! schedule in which somebody waits for ever fails.
+//!
+//! `DUOLOGUE_RUNS` says how many schedules each model plays, `DUOLOGUE_SEED` where they begin. A failing
+//! one is printed as a string, and played again alone with `DUOLOGUE_SCHEDULE`.
+
+mod pipe;
+mod service;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, Runner, future};
+
+use self::pipe::pipe;
+use self::service::{Ledger, Side};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::peer::Peer;
+use crate::transport::Transport;
+
+/// Plays a model `DUOLOGUE_RUNS` times: most schedules at random, some with few preemptions, which find
+/// what needs a task to be held back for long.
+#[allow(clippy::print_stdout, reason = "what was measured")]
+fn many_orders(name: &str, model: fn()) {
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
+    // Its clock stands still unless a model moves it; nothing runs on it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime: &'static tokio::runtime::Runtime = Box::leak(Box::new(runtime.expect("a runtime")));
+    let _entered = runtime.enter();
+    let model = move || {
+        let _clock = future::spawn(async move {
+            for _ in 0..thread_rng().gen_range(0..4) {
+                let step = Duration::from_millis(thread_rng().gen_range(100..2_000));
+                runtime.block_on(tokio::time::advance(step));
+                future::yield_now().await;
+            }
+        });
+        model();
+    };
+    if let Ok(schedule) = std::env::var("DUOLOGUE_SCHEDULE") {
+        play(ReplayScheduler::new_from_encoded(&schedule), model);
+        return;
+    }
+    let runs = number("DUOLOGUE_RUNS").unwrap_or(200);
+    let seed = number("DUOLOGUE_SEED").unwrap_or_else(|| std::process::id().into());
+    println!("DUOLOGUE_SEED={seed}");
+    let held_back = usize::try_from(runs / 5).expect("fewer");
+    let random = usize::try_from(runs).expect("fewer") - held_back;
+    let played = play(RandomScheduler::new_from_seed(seed, random), model)
+        + play(PctScheduler::new_from_seed(seed, 3, held_back), model);
+    println!("measured: {name}: {played} schedules");
+}
+
+fn play(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) -> usize {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(model)
+}
+
+/// Limits at which everything is tight.
+fn tight() -> Limits {
+    Limits {
+        queue_bytes: 300,
+        queue_bytes_hard: 1 << 20,
+        output_bytes: 200,
+        in_flight: 8,
+        // Longer than the clock ever runs: nobody is given up.
+        stall_timeout: Duration::from_secs(3600),
+        ..Limits::default()
+    }
+}
+
+/// Two connections and what happened on them.
+struct Pair {
+    peers: [Peer; 2],
+    ledger: Arc<Ledger>,
+    /// Set before either side is closed: from here on calls may fail.
+    ending: Arc<AtomicBool>,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let ledger = Arc::new(Ledger::default());
+        let (there, from_here) = pipe(64);
+        let (here, from_there) = pipe(64);
+        let start = |transport, side| {
+            let ledger = ledger.clone();
+            Connection::new(transport).limits(tight()).start(|peer| Side::new(peer, side, ledger))
+        };
+        let peers = [start(Transport::new(here, from_here), 0), start(Transport::new(there, from_there), 1)];
+        Pair { peers, ledger, ending: Arc::default() }
+    }
+
+    /// Waits for both ends and looks at what is left.
+    async fn end(self) {
+        for peer in &self.peers {
+            peer.closed().await;
+            assert_eq!(peer.pending_requests(), 0);
+            assert_eq!(peer.shared.in_flight.lock().expect("a lock").bytes, 0);
+            assert_eq!(peer.shared.budget.used.load(Relaxed), 0);
+            assert_eq!(peer.shared.tasks.len(), 0);
+        }
+        self.ledger.settled();
+    }
+}
+
+/// What one caller does: asks in one of several ways, in random order.
+async fn call(peer: Peer, ledger: Arc<Ledger>, ending: Arc<AtomicBool>, from: usize, caller: u64) {
+    for _ in 0..thread_rng().gen_range(1..4) {
+        let fails_rightly = |error: &Error| match error {
+            Error::Closed(_) => assert!(ending.load(Relaxed), "{error}"),
+            Error::Response(_) => {}
+            other => panic!("{other}"),
+        };
+        match thread_rng().gen_range(0..6) {
+            0 => match peer.call::<_, u64>("_echo", &[caller]).await {
+                Ok(echoed) => assert_eq!(echoed, caller),
+                Err(error) => fails_rightly(&error),
+            },
+            // The handler asks back before it answers.
+            1 => match peer.call::<_, u64>("_back", &[caller]).await {
+                Ok(echoed) => assert_eq!(echoed, caller),
+                Err(error) => fails_rightly(&error),
+            },
+            // Asked, and dropped at once or a little later.
+            2 => {
+                let asked = peer.call::<_, u64>("_wait", &[caller]);
+                if thread_rng().gen_bool(0.5) {
+                    future::yield_now().await;
+                }
+                drop(asked);
+            }
+            // Asked, cancelled, and waited for all the same.
+            3 => {
+                let asked = peer.call::<_, u64>("_wait", &[caller]);
+                asked.cancel();
+                if let Err(error) = asked.await {
+                    fails_rightly(&error);
+                }
+            }
+            4 => {
+                let number = ledger.next(from, caller);
+                match peer.notify_raw("_note", &[caller, number]).await {
+                    Ok(()) => ledger.sent(from, caller),
+                    Err(error) => fails_rightly(&error),
+                }
+            }
+            _ => {
+                if let Err(error) = peer.flush().await {
+                    fails_rightly(&error);
+                }
+            }
+        }
+    }
+}
+
+/// A stream that is fed by the reader and ends with its request's answer, as a turn does.
+async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::Streams) {
+    let (sender, mut queue) = peer.queue::<u64>();
+    streams.register(&sender);
+    let answers = Arc::new(AtomicU64::new(0));
+    let deliver = {
+        let (answers, sender) = (answers.clone(), sender.clone());
+        move |_: Result<u64, Error>| {
+            answers.fetch_add(1, Relaxed);
+            sender.finish();
+        }
+    };
+    let asked = match peer.request_into(&service::Turn(5), Some(sender.id()), deliver) {
+        Ok(asked) => asked,
+        Err(error) => return assert!(ending.load(Relaxed), "{error}"),
+    };
+    let patience = thread_rng().gen_range(0..8);
+    let mut expected = 1;
+    while let Some(item) = queue.next().await {
+        match item {
+            Ok(item) => assert_eq!(item, expected, "out of order"),
+            Err(error) => {
+                assert!(matches!(error, Error::Closed(_)) && ending.load(Relaxed), "{error}");
+                return;
+            }
+        }
+        if expected == patience {
+            match thread_rng().gen_range(0..3) {
+                0 => asked.cancel(),
+                1 => return drop(queue),
+                // A consumer that asks in the middle, with a full stream behind it.
+                _ => drop(peer.call::<_, u64>("_echo", &[0]).await),
+            }
+        }
+        expected += 1;
+    }
+    assert_eq!(answers.load(Relaxed), 1);
+    assert!(expected == 6 || expected > patience || ending.load(Relaxed), "{expected} items");
+}
+
+/// Callers on both sides until they are done, then the end from one side or both.
+fn a_conversation() {
+    future::block_on(async {
+        let pair = Pair::start();
+        let mut callers = Vec::new();
+        for (side, peer) in pair.peers.iter().enumerate() {
+            for caller in 0..2 {
+                let (ledger, ending) = (pair.ledger.clone(), pair.ending.clone());
+                callers.push(future::spawn(call(peer.clone(), ledger, ending, side, caller)));
+            }
+        }
+        let streams = pair.ledger.streams(0);
+        callers.push(future::spawn(turn(pair.peers[0].clone(), pair.ending.clone(), streams)));
+        for caller in callers {
+            caller.await.expect("no panic");
+        }
+        // Everything that was said has been heard once both sides have asked and been answered.
+        for peer in &pair.peers {
+            let echoed = peer.call::<_, u64>("_echo", &[7]).await;
+            assert!(matches!(echoed, Ok(7)), "{echoed:?}");
+        }
+        pair.ledger.all_heard();
+        pair.ending.store(true, Relaxed);
+        pair.peers[thread_rng().gen_range(0..2)].close();
+        pair.end().await;
+    });
+}
+
+/// The same, and the end comes at any moment: closed, finished, from either side, or the pipe breaks.
+fn an_end_at_any_moment() {
+    future::block_on(async {
+        let pair = Pair::start();
+        let mut callers = Vec::new();
+        for (side, peer) in pair.peers.iter().enumerate() {
+            let (ledger, ending) = (pair.ledger.clone(), pair.ending.clone());
+            callers.push(future::spawn(call(peer.clone(), ledger, ending, side, 0)));
+        }
+        let streams = pair.ledger.streams(1);
+        callers.push(future::spawn(turn(pair.peers[1].clone(), pair.ending.clone(), streams)));
+        for _ in 0..thread_rng().gen_range(0..12) {
+            future::yield_now().await;
+        }
+        pair.ending.store(true, Relaxed);
+        let peer = &pair.peers[thread_rng().gen_range(0..2)];
+        match thread_rng().gen_range(0..3) {
+            0 => peer.finish(),
+            1 => peer.shared.outbox.close(crate::error::Closed::Local),
+            _ => {}
+        }
+        peer.close();
+        for caller in callers {
+            caller.await.expect("no panic");
+        }
+        pair.end().await;
+    });
+}
+
+#[test]
+fn conversations() {
+    many_orders("two connections, closed when all is said", a_conversation);
+}
+
+#[test]
+fn ends() {
+    many_orders("two connections, closed at any moment", an_end_at_any_moment);
+}
