@@ -109,6 +109,54 @@ async fn floods_of_nothing_and_of_noise_are_survived() {
     .await;
 }
 
+/// Everything an agent does with a line, on a thread that could not recurse into one: reading, decoding,
+/// refusing, keeping and dropping what is as deep as it may be, and what is far deeper.
+#[test]
+fn a_small_stack_is_enough_for_any_depth() {
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let thread = small.spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(in_time(async {
+            let (transport, mut client) = Wire::Memory.played();
+            tokio::spawn(duologue_agent::serve(Quiet, transport));
+            client.initialize(json!({})).await;
+            let session = client.new_session().await;
+            for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+                for (levels, code) in [(1_000_000, -32600), (20_000, -32600), (129, -32600), (124, -32601)] {
+                    let (open, close) = (open.repeat(levels), close.repeat(levels));
+                    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"_nobody","params":{{"x":{open}0{close}}}}}"#);
+                    client.say(&deep).await;
+                    assert_eq!(client.hear().await["error"]["code"], code, "{levels} levels");
+                    // Never closed.
+                    client.say(&open).await;
+                    assert_eq!(client.hear().await["error"]["code"], -32700);
+                }
+                let (open, close) = (open.repeat(100), close.repeat(100));
+                let prompt = format!(
+                    r#"{{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{{"sessionId":"{session}","prompt":[],"_meta":{{"deep":{open}0{close}}}}}}}"#
+                );
+                client.say(prompt).await;
+                assert_eq!(client.hear().await["result"]["stopReason"], "end_turn");
+            }
+        }));
+    });
+    thread.expect("a thread").join().expect("no overflow, no panic");
+}
+
+/// Has nothing to say.
+struct Quiet;
+
+impl duologue_agent::Agent for Quiet {
+    async fn prompt(
+        &self,
+        _: &duologue_agent::Turn,
+        prompt: duologue_agent::Prompt,
+    ) -> duologue_agent::Result<duologue_agent::StopReason> {
+        drop(prompt);
+        Ok(duologue_agent::StopReason::EndTurn)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_may_come_one_by_one_and_torn_anywhere() {
     in_time(async {

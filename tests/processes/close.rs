@@ -212,6 +212,18 @@ async fn killing_cuts_the_ladder_short() {
     tree.gone(Duration::from_secs(1)).await;
 }
 
+/// Nobody has to stay for the end: whoever waited for it may be cancelled, and the ladder goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_close_that_nobody_waits_for_goes_on() {
+    let tree = Tree::new().await;
+    let agent = start(&tree, DEAF_BELOW, &[SCRIPTED, "--on-eof", "stay"]).await;
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(Duration::from_millis(50), agent.close()).await.is_err());
+    }
+    tree.gone(LADDER).await;
+    assert!(matches!(agent.closed().await, Error::AgentExited(_)));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_handle_dropped() {
     let tree = Tree::new().await;
