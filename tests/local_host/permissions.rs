@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use duologue_client::schema::{
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
@@ -10,7 +11,7 @@ use duologue_client::{Client, LocalHost, Permissions};
 use serde_json::{Value, json};
 
 use crate::desk::{Agent, Desk};
-use crate::support::in_time;
+use crate::support::{in_time, measured, runs};
 
 const ALL: [&str; 4] = ["allow_once", "allow_always", "reject_once", "reject_always"];
 
@@ -365,4 +366,97 @@ async fn once_is_asked_again_and_what_was_not_offered_is_no_answer() {
         }
     })
     .await;
+}
+
+/// How asking the user goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    /// The answer is no option, however much it looks like one.
+    Says(&'static str),
+    Panics,
+    /// Whoever was to answer is gone.
+    HangsUp,
+    /// The program waits for so long and no longer.
+    TimesOut,
+    /// Nobody answers, and this ends it.
+    Turn,
+    Connection,
+    Host,
+}
+
+const WRONG: [Wrong; 14] = [
+    Wrong::Says(""),
+    Wrong::Says("ALLOW_ONCE"),
+    Wrong::Says(" allow_once"),
+    Wrong::Says("allow_once\0"),
+    Wrong::Says("allow"),
+    Wrong::Says("yes"),
+    Wrong::Says("0"),
+    Wrong::Says("selected"),
+    Wrong::Panics,
+    Wrong::HangsUp,
+    Wrong::TimesOut,
+    Wrong::Turn,
+    Wrong::Connection,
+    Wrong::Host,
+];
+
+/// Asks a user with whom this goes wrong.
+fn going_wrong(wrong: Wrong) -> Permissions {
+    Permissions::new().ask(move |_| async move {
+        match wrong {
+            Wrong::Says(answer) => RequestPermissionOutcome::selected(answer),
+            Wrong::Panics => panic!("in the handler"),
+            Wrong::HangsUp => {
+                let (user, answer) = tokio::sync::oneshot::channel::<&str>();
+                drop(user);
+                answer.await.map_or(RequestPermissionOutcome::Cancelled, RequestPermissionOutcome::selected)
+            }
+            Wrong::TimesOut => {
+                let asked = std::future::pending::<RequestPermissionOutcome>();
+                let answer = tokio::time::timeout(Duration::from_millis(5), asked).await;
+                answer.unwrap_or(RequestPermissionOutcome::Cancelled)
+            }
+            Wrong::Turn | Wrong::Connection | Wrong::Host => std::future::pending().await,
+        }
+    })
+}
+
+/// Whatever becomes of the question, nothing is allowed that nobody allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_is_never_a_yes() {
+    let rounds = runs(5);
+    for round in 0..rounds {
+        for wrong in WRONG {
+            let refused = in_time(asked_in_vain(wrong)).await;
+            assert!(refused, "{wrong:?} in round {round}");
+        }
+    }
+    measured(format_args!("0 of {} questions that went wrong were allowed", rounds * WRONG.len() as u64));
+}
+
+async fn asked_in_vain(wrong: Wrong) -> bool {
+    let mut agent = agent(going_wrong(wrong)).await;
+    let turn = agent.sessions[0].prompt("go on").await.expect("a turn");
+    agent.script.expect("session/prompt").await;
+    let call = json!({"toolCallId": "call", "kind": "execute", "title": "Run"});
+    let params = json!({"sessionId": "s0", "toolCall": call, "options": options(&ALL)});
+    let asked = agent.script.ask("session/request_permission", params).await;
+    let Agent { mut script, connection, sessions } = agent;
+    match wrong {
+        Wrong::Turn => turn.cancel(),
+        Wrong::Connection => {
+            tokio::spawn(async move { connection.close().await });
+        }
+        Wrong::Host => drop((turn, sessions, connection)),
+        _ => {}
+    }
+    // An end is no yes either.
+    while let Some(line) = script.line().await {
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        if line["id"] == asked && line.get("method").is_none() {
+            return line["result"]["outcome"]["outcome"] == "cancelled" || line["error"]["code"].is_i64();
+        }
+    }
+    true
 }

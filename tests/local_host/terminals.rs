@@ -9,7 +9,7 @@ use duologue_client::schema::CreateTerminalRequest;
 use serde_json::{Value, json};
 
 use crate::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
-use crate::support::in_time;
+use crate::support::{in_time, measured, runs};
 
 const MIB: usize = 1024 * 1024;
 
@@ -327,9 +327,10 @@ async fn output_is_cut_at_its_front_between_characters() {
     .await;
 }
 
-fn resident() -> usize {
+/// What `/proc` says of our memory, in bytes.
+fn memory(what: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("our own");
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("a size");
+    let line = status.lines().find(|line| line.starts_with(what)).expect("a size");
     let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok());
     kib.expect("a number") * 1024
 }
@@ -337,24 +338,69 @@ fn resident() -> usize {
 /// Says that this process runs one test alone.
 const ALONE: &str = "DUOLOGUE_TEST_ALONE";
 
-/// In a process of its own, since the others' memory would count too.
+/// Runs a test in a process of its own, where nobody else's memory counts, and repeats what it measured.
+/// `false` in that process.
+async fn sent_away(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let this = std::env::current_exe().expect("our own");
+    let mut alone = tokio::process::Command::new(this);
+    let output =
+        alone.args(["--exact", "--nocapture", test]).env(ALONE, "yes").output().await.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).for_each(measured);
+    true
+}
+
+/// `DUOLOGUE_RUNS` says how many MiB a command prints.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_costs_the_output_that_is_kept() {
+    if sent_away("terminals::a_command_costs_the_output_that_is_kept").await {
+        return;
+    }
+    let (printed, limit) = (runs(300), 2 * MIB);
+    let desk = Desk::new();
+    let mut agent = Agent::of(desk.host(), desk.root()).await;
+    // What a first program costs is not what output costs.
+    agent.run(json!({"command": "head -c 100000 /dev/zero", "outputByteLimit": 1000})).await;
+    std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
+    let before = memory("VmRSS");
+    let line = "yes 'a line of output' | head -c";
+    let params = json!({"command": format!("{line} {}", printed * MIB as u64), "outputByteLimit": limit});
+    let terminal = agent.start(params).await;
+    assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
+    let most = memory("VmHWM").saturating_sub(before);
+    assert!(
+        most <= limit + MIB,
+        "{} KiB for {printed} MiB of output, {} MiB of them kept",
+        most / 1024,
+        limit / MIB
+    );
+    let output = agent.output(&terminal).await;
+    assert_eq!((output["output"].as_str().map(str::len), &output["truncated"]), (Some(limit), &json!(true)));
+    measured(format_args!(
+        "{printed} MiB printed: {:.2} MiB more, of which {} are kept",
+        most as f64 / MIB as f64,
+        limit / MIB
+    ));
+}
+
+/// While one floods, the agent is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_costs_what_is_kept() {
-    if std::env::var_os(ALONE).is_none() {
-        let this = std::env::current_exe().expect("our own");
-        let alone = tokio::process::Command::new(this)
-            .args(["--exact", "terminals::a_flood_costs_what_is_kept"])
-            .env(ALONE, "yes")
-            .output();
-        let output = alone.await.expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    if sent_away("terminals::a_flood_costs_what_is_kept").await {
         return;
     }
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host(), desk.root()).await;
-        let before = resident();
+        let before = memory("VmRSS");
         // The second is no UTF-8, which is the longest as text.
         for flood in ["yes | head -c 200000000", "head -c 20000000 /dev/zero | tr '\\0' '\\377'"] {
             let terminal = agent.sh(flood).await;
@@ -367,7 +413,7 @@ async fn a_flood_costs_what_is_kept() {
                 let params = json!({"sessionId": "s0", "path": desk.at("file.txt")});
                 let read = agent.script.ask("fs/read_text_file", params).await;
                 let answer = agent.script.hear().await;
-                most = most.max(resident());
+                most = most.max(memory("VmRSS"));
                 if answer["id"] == wait {
                     assert_eq!(answer["result"], json!({"exitCode": 0}));
                     agent.script.hear().await;
