@@ -1,5 +1,10 @@
 //! A recorder as the tap of either SDK, in whole conversations.
 
+#[path = "recorder/cost.rs"]
+mod cost;
+#[cfg(target_os = "linux")]
+#[path = "recorder/full_disk.rs"]
+mod full_disk;
 #[path = "support/mod.rs"]
 mod support;
 

@@ -1,0 +1,115 @@
+//! What recording costs a conversation: the same one with and without, in turns.
+
+use std::time::{Duration, Instant};
+
+use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
+use duologue_client::Client;
+use duologue_transcript::{Recorder, Side};
+
+use crate::support::{Wire, measured, runs};
+
+/// How often each is played. What the machine does meanwhile only adds, so the shortest time counts.
+const ROUNDS: usize = 9;
+
+/// Says as many words as the prompt asks for, as a model does.
+struct Model;
+
+const WORDS: [&str; 12] = [
+    "The ",
+    "function ",
+    "returns ",
+    "early",
+    ", so ",
+    "`config.toml`",
+    " is never read",
+    ".\n",
+    "- ",
+    "I'll ",
+    "check ",
+    "it again",
+];
+
+impl Agent for Model {
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        let mut message = turn.message();
+        for word in WORDS.iter().cycle().take(prompt.text().parse().unwrap_or_default()) {
+            message.push(*word).await?;
+        }
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// How long a turn of so many updates takes.
+async fn turn(updates: u64, recorder: Option<&Recorder>) -> Duration {
+    let (ours, theirs) = Wire::Pipes.pair();
+    let serving = tokio::spawn(Server::new(Model).serve(theirs));
+    let client = Client::new(());
+    let client = match recorder {
+        Some(recorder) => client.tap(recorder.tap(Side::Client)),
+        None => client,
+    };
+    let agent = client.connect(ours).await.expect("an agent");
+    let session = agent.new_session("/tmp").await.expect("a session");
+    let began = Instant::now();
+    let mut turn = session.prompt(updates.to_string()).await.expect("a turn");
+    let mut seen = 0;
+    while let Some(update) = turn.next().await {
+        update.expect("an update");
+        seen += 1;
+    }
+    let took = began.elapsed();
+    assert_eq!(seen, updates);
+    agent.close().await;
+    serving.await.expect("no panic").expect("served");
+    took
+}
+
+/// How long our processors have worked for us, in ticks of a hundredth of a second.
+fn worked() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// Nothing is asserted of the times: they are the machine's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_recording_costs() {
+    let updates = runs(2_000);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut best, mut work) = ([Duration::MAX; 3], [0; 3]);
+    for _ in 0..ROUNDS {
+        for (recording, (best, work)) in best.iter_mut().zip(&mut work).enumerate() {
+            let before = worked();
+            let path = folder.path().join("talk.jsonl");
+            let recorder = match recording {
+                0 => None,
+                1 => Some(Recorder::builder().keep_secrets().replace(&path).expect("a file")),
+                _ => Some(Recorder::builder().replace(&path).expect("a file")),
+            };
+            *best = turn(updates, recorder.as_ref()).await.min(*best);
+            if let Some(recorder) = recorder {
+                recorder.finish().await.expect("written");
+                *work += worked() - before;
+                let lines =
+                    std::fs::read(&path).expect("a file").iter().filter(|byte| **byte == b'\n').count();
+                assert!(lines as u64 > updates, "all of it is recorded");
+            } else {
+                *work += worked() - before;
+            }
+        }
+    }
+    let [without, ..] = best;
+    let more = |[without, kept, redacted]: [f64; 3]| {
+        format!(
+            "{:+.1} % ({:+.1} % with secrets left in)",
+            (redacted / without - 1.0) * 100.0,
+            (kept / without - 1.0) * 100.0
+        )
+    };
+    measured(format_args!(
+        "time {}, work {}; {:.0} updates/s unrecorded",
+        more(best.map(|time| time.as_secs_f64())),
+        more(work.map(|ticks| ticks as f64)),
+        updates as f64 / without.as_secs_f64()
+    ));
+}
