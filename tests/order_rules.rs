@@ -3,6 +3,8 @@
 
 #[path = "order_rules/answers.rs"]
 mod answers;
+#[path = "order_rules/cancels.rs"]
+mod cancels;
 #[path = "order_rules/clearing.rs"]
 mod clearing;
 #[path = "order_rules/closing.rs"]

@@ -360,6 +360,10 @@ impl<A: Agent> Shared<A> {
             let work = async {
                 place.reached().await;
                 drop(place);
+                if turn.is_cancelled() {
+                    // It was taken back before it began.
+                    return Ok(StopReason::Cancelled);
+                }
                 self.agent.prompt(turn, prompt).await
             };
             let outcome = duologue_rpc::until_dropped(&turn.cancellation(), grace, work).await;
