@@ -47,6 +47,12 @@ fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
         .collect()
 }
 
+/// What a test found out, for whoever runs a campaign: a line that begins with `measured: `.
+#[allow(clippy::print_stdout, reason = "it is read there")]
+fn measured(text: impl std::fmt::Display) {
+    println!("measured: {text}");
+}
+
 fn load(path: &Path) -> Transcript {
     Transcript::load(path).expect("a transcript")
 }
@@ -254,7 +260,7 @@ fn kill(child: &Child, signal: &str) {
 #[test]
 fn killed_at_200_points_it_loses_nothing_that_was_received() {
     let (folder, path) = folder();
-    let points = 200;
+    let points = std::env::var("DUOLOGUE_RUNS").map_or(200, |runs| runs.parse().expect("a number"));
     let mut state: u64 = 0x2545_F491_4F6C_DD1D;
     let mut recorded = 0;
     for point in 0..points {
@@ -307,6 +313,7 @@ fn killed_at_200_points_it_loses_nothing_that_was_received() {
         }
     }
     assert!(recorded > 10 * points, "only {recorded} records: the points are too early");
+    measured(format_args!("killed at {points} points in {recorded} records: 0 received lines lost, 0 fused"));
 }
 
 /// A pipe that was given to it is not left non-blocking.

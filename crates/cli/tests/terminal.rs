@@ -3,6 +3,12 @@
 
 #[path = "terminal/emulator.rs"]
 mod emulator;
+#[path = "terminal/hostile.rs"]
+mod hostile;
+#[path = "terminal/payloads.rs"]
+mod payloads;
+#[path = "terminal/refusals.rs"]
+mod refusals;
 
 use emulator::Terminal;
 
