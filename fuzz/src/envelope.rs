@@ -1,0 +1,63 @@
+//! The envelope: every line is read without a panic, its parts are parts of the line, and what it is
+//! answered with is a message that carries its id byte for byte.
+
+use duologue_rpc::{Limits, Malformed, Message, Outcome, fuzzing::refusal};
+use duologue_schema::{Error, RequestId};
+use serde_json::value::RawValue;
+
+/// A line.
+pub fn check(line: &[u8]) {
+    let repaired = Message::repair(line);
+    let line = repaired.as_deref().unwrap_or(line);
+    let limits = Limits::default();
+    let is_part = |raw: &RawValue| {
+        let (line, part) = (line.as_ptr_range(), raw.get().as_bytes().as_ptr_range());
+        assert!(line.start <= part.start && part.end <= line.end, "a part that is not of the line");
+    };
+    match Message::read(line, &limits) {
+        None => assert!(is_blank(line), "skipped, but not blank"),
+        Some(Ok(Message::Request { id, params, .. })) => {
+            params.map(is_part);
+            // Which of several members is the id is not asked here: there is one.
+            assert!(holds(line, id.token()), "the id {id} is not in the line");
+            answered(&id, &Error::method_not_found("m"));
+        }
+        Some(Ok(Message::Notification { params, .. })) => {
+            params.map(is_part);
+        }
+        Some(Ok(Message::Response { id, outcome })) => {
+            is_part(id);
+            if let Outcome::Result(result) = outcome {
+                is_part(result);
+            }
+        }
+        Some(Err(Malformed::Request(id, error))) => {
+            assert!(id == RequestId::null() || holds(line, id.token()), "the id {id} is not in the line");
+            answered(&id, &error);
+        }
+        Some(Err(Malformed::Noise(error))) => answered(&RequestId::null(), &error),
+        Some(Ok(_) | Err(_)) => {}
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    line.iter().all(|byte| b" \t\r\n".contains(byte))
+}
+
+fn holds(line: &[u8], token: &str) -> bool {
+    line.windows(token.len()).any(|part| part == token.as_bytes())
+}
+
+/// An answer is one line, which reads as the answer it is.
+fn answered(id: &RequestId, error: &Error) {
+    let line = refusal(id, error).expect("an error can be written");
+    assert!(!line.contains(&b'\n'), "an answer of several lines");
+    match Message::read(&line, &Limits::default()) {
+        Some(Ok(Message::Response { id: echo, outcome: Outcome::Error(told) })) => {
+            assert_eq!(echo.get(), id.token());
+            assert_eq!(told, *error);
+        }
+        other => panic!("{} reads as {other:?}", String::from_utf8_lossy(&line)),
+    }
+}

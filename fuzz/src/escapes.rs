@@ -1,0 +1,40 @@
+//! What a person is shown: nothing in it moves a cursor, or reorders what is read.
+
+use std::borrow::Cow;
+
+use duologue_transcript::{Transcript, printable};
+
+/// Text, and also a transcript if it is one.
+pub fn check(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let shown = printable(&text);
+    assert_eq!(shown.chars().find(|char| is_dangerous(*char)), None);
+    match &shown {
+        Cow::Borrowed(shown) => assert_eq!(*shown, text),
+        Cow::Owned(shown) => assert!(text.chars().any(is_escaped), "{text:?} became {shown:?}"),
+    }
+    assert!(matches!(printable(&shown), Cow::Borrowed(_)), "escaped twice");
+    // What is escaped here and there is escaped the same as a whole.
+    let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    assert_eq!(format!("{}{}", printable(&text[..middle]), printable(&text[middle..])), shown);
+
+    if let Ok(transcript) = Transcript::read(input) {
+        for shown in [transcript.render(), transcript.redacted().render()] {
+            assert_eq!(shown.chars().find(|char| is_dangerous(*char)), None);
+        }
+        let folded = transcript.fold();
+        assert_eq!(printable(&folded).chars().find(|char| is_dangerous(*char)), None);
+    }
+}
+
+/// Control characters but line feed and tab, and Unicode's property `Bidi_Control`.
+fn is_dangerous(char: char) -> bool {
+    char.is_control() && char != '\n' && char != '\t'
+        || matches!(u32::from(char), 0x61C | 0x200E..=0x200F | 0x202A..=0x202E | 0x2066..=0x2069)
+}
+
+/// What may be escaped: what is dangerous, and what is not seen at all.
+fn is_escaped(char: char) -> bool {
+    is_dangerous(char)
+        || matches!(u32::from(char), 0x200B..=0x200F | 0x2028..=0x2029 | 0x2060..=0x206F | 0xFEFF | 0xE0000..=0xE007F)
+}

@@ -1,0 +1,57 @@
+//! What agents send each other: envelopes of every kind, dialogue messages, work orders.
+
+use std::sync::LazyLock;
+
+use duologue_schema::dialogue::{DialogueRequest, DialogueResponse};
+use duologue_schema::envelope::{
+    Ack, Cancel, Capabilities, Carried, Delegate, Discover, Fault, Notify, Outcome, Payload, Ping, Pong,
+    Query, Reply, Response,
+};
+use duologue_schema::work::{WorkParams, WorkResult};
+use duologue_schema::{dialogue, envelope, work};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::kept::{method_and_json, survives};
+
+static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    [envelope::METHODS, dialogue::METHODS, work::METHODS].concat().iter().map(|row| row.method).collect()
+});
+
+/// The name of a method and JSON, see [`method_and_json`]: read as its params and as its result.
+pub fn check(input: &[u8]) {
+    let Some((method, json)) = method_and_json(input, &NAMES) else { return };
+    reads::<Carried>(json);
+    reads::<Reply>(json);
+    macro_rules! carried {
+        ($($payload:ty)*) => {$(
+            if method == <$payload as Payload>::METHOD {
+                reads::<Carried<$payload>>(json);
+                reads::<Reply<$payload>>(json);
+                opens::<$payload>(json);
+            }
+        )*};
+    }
+    carried!(Ack Cancel Capabilities Delegate Discover Fault Notify Outcome Ping Pong Query Response);
+    reads::<DialogueRequest>(json);
+    reads::<DialogueResponse>(json);
+    reads::<dialogue::Message>(json);
+    reads::<WorkParams>(json);
+    reads::<WorkResult>(json);
+}
+
+fn reads<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &RawValue) {
+    survives(json, |json| serde_json::from_str::<T>(json.get()).ok());
+}
+
+/// An envelope that is opened is the one that is read at once, if it is of that kind.
+fn opens<P: Payload + PartialEq + std::fmt::Debug>(json: &RawValue) {
+    let carried = serde_json::from_str::<Carried>(json.get());
+    let at_once = serde_json::from_str::<Carried<P>>(json.get());
+    if let Ok(carried) = carried
+        && carried.envelope.kind == P::KIND
+    {
+        assert_eq!(carried.envelope.open::<P>().ok(), at_once.ok().map(|carried| carried.envelope));
+    }
+}

@@ -1,0 +1,21 @@
+//! What the fuzz targets assert: a module each, with one function that panics where something does not hold.
+//!
+//! The files in `fuzz_targets/` only hand them their input.
+#![forbid(unsafe_code)]
+
+pub mod agent_params;
+pub mod client_params;
+pub mod dialogue;
+pub mod differential;
+pub mod envelope;
+pub mod escapes;
+pub mod exchange_params;
+pub mod fold;
+pub mod framer;
+mod input;
+mod kept;
+mod marked;
+pub mod output;
+pub mod paths;
+pub mod surrogates;
+pub mod transcript;

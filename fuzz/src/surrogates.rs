@@ -1,0 +1,50 @@
+//! The repair of halves of surrogate pairs: it leaves JSON, changes nothing else, and misses none.
+
+use duologue_rpc::Message;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::marked::is_marked;
+
+/// A line.
+pub fn check(line: &[u8]) {
+    let repaired = Message::repair(line);
+    if let Some(repaired) = &repaired {
+        assert_eq!(repaired.len(), line.len());
+        assert_ne!(repaired, line);
+        assert_eq!(Message::repair(repaired), None, "repaired twice");
+        only_halves_changed(line, repaired);
+    }
+    // A reader that passes over strings does not look at what escapes mean.
+    let Ok(text) = std::str::from_utf8(line) else { return };
+    if serde_json::from_str::<IgnoredAny>(text).is_ok() && !is_marked(text) {
+        match serde_json::from_slice::<Value>(repaired.as_deref().unwrap_or(line)) {
+            Ok(_) => {}
+            Err(error) => assert!(is_other_trouble(&error), "{error} after the repair"),
+        }
+    }
+}
+
+/// What a tree cannot hold although it is JSON.
+fn is_other_trouble(error: &serde_json::Error) -> bool {
+    let error = error.to_string();
+    error.starts_with("number out of range") || error.starts_with("recursion limit exceeded")
+}
+
+/// Every change is six bytes long: an escaped half before, `\ufffd` after.
+fn only_halves_changed(line: &[u8], repaired: &[u8]) {
+    let mut at = 0;
+    while at < line.len() {
+        if line[at] == repaired[at] && !line[at..].starts_with(b"\\") {
+            at += 1;
+        } else if line[at..].get(..6) == repaired[at..].get(..6) {
+            at += 1;
+        } else {
+            assert_eq!(&repaired[at..at + 6], b"\\ufffd");
+            let half = std::str::from_utf8(&line[at + 2..at + 6]).ok();
+            let half = half.and_then(|hex| u16::from_str_radix(hex, 16).ok());
+            assert!(line[at..].starts_with(b"\\u") && matches!(half, Some(0xD800..=0xDFFF)), "at {at}");
+            at += 6;
+        }
+    }
+}
