@@ -281,7 +281,8 @@ impl Connection {
                     shared.outbox.break_off();
                     // What the peer said before it went may still be in the pipe: let the reader
                     // find the end by itself, but not for ever.
-                    tokio::time::sleep(shared.limits.cancel_grace / 2).await;
+                    let found = shared.closing.cancelled();
+                    let _ = tokio::time::timeout(shared.limits.cancel_grace / 2, found).await;
                     shared.close(reason);
                 }
             }

@@ -204,8 +204,10 @@ impl Outbox {
                 self.unwritten.fetch_sub(count, Relaxed);
                 self.written.notify_waiters();
             }
-            if let Err(error) = pipe.flush().await {
-                return Err(broken(error));
+            while let Err(error) = pipe.flush().await {
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(broken(error));
+                }
             }
             batch.clear();
             batch.shrink_to(KEEP);

@@ -14,7 +14,9 @@ use crate::service::{Incoming, Responder, Service};
 
 /// A request whose handler sends that many items before it answers.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Turn(pub(super) u64);
+pub(super) struct Turn {
+    pub(super) items: u64,
+}
 
 impl duologue_schema::Request for Turn {
     const METHOD: &'static str = "_turn";
@@ -37,12 +39,18 @@ pub(super) struct Ledger {
     /// By side and caller: numbers given out, sent, heard last.
     notes: Mutex<HashMap<(usize, u64), [u64; 3]>>,
     streams: [Streams; 2],
-    /// Requests that reached a service, and responders that are gone.
+    /// Whether every `_wait` ends with its cancellation; else some only when they are dropped.
+    gentle: bool,
+    /// Handlers that began, and that are gone.
     requests: AtomicU64,
     answered: AtomicU64,
 }
 
 impl Ledger {
+    pub(super) fn new(gentle: bool) -> Self {
+        Ledger { gentle, ..Ledger::default() }
+    }
+
     pub(super) fn next(&self, side: usize, caller: u64) -> u64 {
         let mut notes = self.notes.lock().expect("a lock");
         let [given, ..] = notes.entry((side, caller)).or_default();
@@ -80,6 +88,13 @@ impl Ledger {
 /// Counts a handler's end, however it comes.
 struct Ends(Arc<Ledger>);
 
+impl Ends {
+    fn of(ledger: &Arc<Ledger>) -> Self {
+        ledger.requests.fetch_add(1, Relaxed);
+        Ends(ledger.clone())
+    }
+}
+
 impl Drop for Ends {
     fn drop(&mut self) {
         self.0.answered.fetch_add(1, Relaxed);
@@ -100,10 +115,9 @@ impl Side {
 
 impl Service for Side {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
-        self.ledger.requests.fetch_add(1, Relaxed);
-        let ends = Ends(self.ledger.clone());
+        let ends = Ends::of(&self.ledger);
         let params = request.params.map_or("[0]", |params| params.get());
-        let number = serde_json::from_str::<Vec<u64>>(params).map(|numbers| numbers[0]).unwrap_or_default();
+        let number = serde_json::from_str::<[u64; 1]>(params).map_or(0, |[number]| number);
         let peer = self.peer.clone();
         match request.method {
             "_echo" => responder.respond(Ok(number)),
@@ -112,29 +126,33 @@ impl Service for Side {
                 let echoed = peer.call::<_, u64>("_echo", &[number]).await;
                 echoed.map_err(|error| WireError::internal(error.to_string()))
             }),
-            // Until it is cancelled; then with a result, with an error, or not at all.
+            // Until it is cancelled, and some longer than that.
             "_wait" => {
                 let cancellation = responder.cancellation().clone();
+                let gentle = self.ledger.gentle || number == 0;
                 responder.spawn(async move {
                     let _ends = ends;
                     cancellation.cancelled().await;
-                    match number {
-                        0 => Ok(number),
-                        _ => std::future::pending().await,
-                    }
+                    if gentle { Ok(number) } else { std::future::pending().await }
                 });
             }
-            "_turn" => responder.spawn(async move {
-                let _ends = ends;
-                let items: u64 = 5;
-                for item in 1..=items {
-                    if peer.notify_raw("_item", &[item]).await.is_err() {
-                        break;
+            // As the SDKs do it: who waits for room hears of the end.
+            "_turn" => {
+                let cancellation = responder.cancellation().clone();
+                responder.spawn(async move {
+                    let _ends = ends;
+                    let items: u64 = 5;
+                    for item in 1..=items {
+                        let item = [item];
+                        let sent = peer.notify_raw("_item", &item);
+                        if !matches!(cancellation.run_until_cancelled(sent).await, Some(Ok(()))) {
+                            break;
+                        }
+                        future::yield_now().await;
                     }
-                    future::yield_now().await;
-                }
-                Ok(items)
-            }),
+                    Ok(items)
+                });
+            }
             other => responder.method_not_found(other),
         }
     }
