@@ -312,3 +312,16 @@ async fn a_call_is_withdrawn_once() {
     script.probe().await;
     assert_eq!(peer.pending_requests(), 0);
 }
+
+/// A peer that is gone on both pipes: the writer that found it out does not keep the end waiting.
+#[tokio::test(start_paused = true)]
+async fn a_broken_pipe_does_not_hold_up_the_end() {
+    let (transport, script) = Wire::Memory.played();
+    let peer = Connection::new(transport).start(|_| Nothing);
+    drop(script);
+    let call = peer.request_raw("_lost", None);
+    let begun = tokio::time::Instant::now();
+    peer.closed().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert!(matches!(call.await, Err(Error::Closed(Closed::EndOfInput))));
+}
