@@ -8,8 +8,8 @@ use super::list::{Faults, Wrapper};
 
 /// Nothing that ignores its end lives longer than this after it: a test leaves no process for ever.
 const AT_LAST: Duration = Duration::from_secs(600);
-/// How long one that takes its end for its end may need for it.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// How long any other may take for it, as an agent does.
+const AT_ONCE: Duration = Duration::from_millis(1_600);
 
 /// How to die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

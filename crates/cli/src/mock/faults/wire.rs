@@ -83,14 +83,14 @@ async fn listen(
         line.clear();
         tokio::select! {
             biased;
-            // Its end is ours too: then there is nothing left to say.
             () = deaf.cancelled() => pending().await,
-            read = stdin.read_until(b'\n', &mut line) => if !matches!(read, Ok(1..)) { return },
+            read = stdin.read_until(b'\n', &mut line) => if !matches!(read, Ok(1..)) { break },
         }
         if !heard.is_for_us(&line) && told.write_all(&line).await.is_err() {
-            return;
+            break;
         }
     }
+    let _ = told.shutdown().await;
 }
 
 /// What the client said: what it asked, and what it answered to questions the mock never asked.
