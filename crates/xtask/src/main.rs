@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Some("interop-client") => interop::client::drive(&args[1..]),
         Some("interop-exchange-agent") => interop::exchange::agent(),
         Some("interop-exchange-client") => interop::exchange::client(&args[1..]),
+        Some("raw-client") => reliability::raw_client(&args[1..]),
         Some("reliability") => reliability::run(&args[1..]),
         Some("schema") => schema::run(&args[1..]),
         _ => Err(

@@ -4,12 +4,15 @@
 //! others are scenes, played with a program on our SDK and with the same program on the official Rust SDK, one after
 //! the other on the same machine. A full run replaces its rows of `tests/RELIABILITY.md`.
 
+mod agent;
 mod bars;
 mod measure;
 mod stage;
 mod table;
 
 use std::time::Instant;
+
+pub(crate) use agent::doomed as raw_client;
 
 use super::interop::Result;
 use bars::{BARS, Bar, How};

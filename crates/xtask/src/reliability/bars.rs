@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
 use super::stage::{Measured, Stage, Subject};
 use crate::interop::Result;
 
@@ -102,4 +103,94 @@ impl Test {
 }
 
 /// Every bar in scope, in the order of their numbers.
-pub(super) const BARS: &[Bar] = &[];
+pub(super) const BARS: &[Bar] = &[
+    Bar::scene(
+        "R3",
+        "agent",
+        "bad lines to an agent: each answered as it should be, a question behind it within 1 s",
+        agent_lines::bad_lines,
+    ),
+    Bar::scene(
+        "R3",
+        "agent floods",
+        "10 million blank lines, 1 million of noise, an array of 100,001, a million levels: at most 10 answers, a question behind it within 5 s",
+        agent_lines::floods,
+    ),
+    Bar::scene(
+        "R5",
+        "agent",
+        "lines of 16 MiB and a byte less or more: two answers, an end within 100 ms; at most 64 MiB, given back",
+        agent_memory::limit,
+    ),
+    Bar::scene(
+        "R5",
+        "agent endless",
+        "a line of 10 GB: the end behind 16 MiB, peak at most twice the limit and 32 MiB",
+        agent_memory::endless,
+    ),
+    Bar::scene("R6", "agent", "any valid line of 16 MiB: at most 4 times the line", agent_memory::amplifiers),
+    Bar::scene("R6", "client", "any valid line of 16 MiB: at most 4 times the line", memory::amplifiers),
+    Bar::scene(
+        "R7",
+        "agent unread",
+        "300,000 updates while the client does not read: at most 16 MiB over idle, nothing lost",
+        flow::unread,
+    ),
+    Bar::scene(
+        "R7",
+        "agent never read",
+        "10 GB of updates that nobody reads: at most 16 MiB over idle",
+        flow::never_read,
+    ),
+    Bar::scene(
+        "R7",
+        "agent asked",
+        "10 GB of questions from a client that never reads: given up, at most 320 MiB over idle",
+        flow::answers_unread,
+    ),
+    Bar::scene("R9", "", "10 MB each way before any read, pipes of 4 KiB: done within 5 s", flow::both_full),
+    Bar::scene(
+        "R10",
+        "client",
+        "agent killed at each of 60 frames in 3 ways, 20 times: told within 1 s with status and stderr, no update lost",
+        ends::killed,
+    ),
+    Bar::scene(
+        "R11",
+        "",
+        "client killed at each of 60 frames in 4 ways: no process left after 5 s",
+        agent_ends::client_killed,
+    ),
+    Bar::scene(
+        "R12",
+        "agent",
+        "end of input: exit with 0 within 1 s idle, 2 s busy",
+        agent_ends::end_of_input,
+    ),
+    Bar::scene("R13", "agent at once", "2,000 prompts at once: each has one answer", flow::at_once),
+    Bar::scene(
+        "R14",
+        "agent",
+        "8 ways to cancel a turn, 1,000 times each, and a permission that stays open: each ends once and as it should",
+        turns::cancels,
+    ),
+    Bar::scene("R17", "agent", "1,000 panics: each answered, other sessions go on", turns::panics),
+    Bar::scene(
+        "R18",
+        "agent",
+        "64 sessions at once, 1,000 updates each, 1 B to 256 KiB, a pipe of 4 KiB: none torn or out of order",
+        turns::side_by_side,
+    ),
+    Bar::scene(
+        "R19",
+        "agent",
+        "println! and a child that prints: no foreign byte on the wire",
+        turns::foreign_bytes,
+    ),
+    Bar::scene(
+        "R29",
+        "agent",
+        "10,000 sessions on one connection: 20 KiB each, a turn p99 below 10 ms",
+        flow::sessions,
+    ),
+];

@@ -1,0 +1,21 @@
+//! The agent's half: scenes in which an agent program is under test, and the client does not behave.
+
+pub(super) mod ends;
+pub(super) mod flow;
+pub(super) mod lines;
+pub(super) mod memory;
+pub(super) mod raw_client;
+pub(super) mod turns;
+
+pub(crate) use ends::doomed;
+use serde_json::Value;
+
+use crate::interop::Result;
+
+/// An agent that takes more memory than this is ended: the machine has to be left to others.
+const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
+
+/// An answer that should have been another.
+fn fails(answer: &Value) -> Result<()> {
+    Err(answer.to_string().chars().take(200).collect::<String>().into())
+}

@@ -1,0 +1,215 @@
+//! What becomes of an agent whose client is killed, or closes its input.
+//!
+//! A launcher connects to the scene before it runs anything, and every descendant inherits that connection: it ends
+//! when the last of them is gone.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use serde_json::{Value, json};
+
+use super::super::measure::Process;
+use super::super::stage::{Measured, Stage, Subject};
+use super::raw_client::{Heard, PATIENCE, RawClient};
+use crate::interop::Result;
+
+/// How long an agent may outlive its client.
+const GONE: Duration = Duration::from_secs(5);
+/// Initialize, two sessions, 56 updates and the end of the turn.
+const FRAMES: usize = 60;
+/// The program takes the launcher's place.
+const DIRECT: &str = r#"exec "$@""#;
+/// The launcher stays above the program, as `npx` and friends do.
+const BELOW: &str = r#""$@"; exit $?"#;
+
+/// What the client does before it dies, and who runs the agent.
+const WAYS: [(&str, &str, &str); 4] = [
+    ("in a turn", "turn", DIRECT),
+    ("below a wrapper", "turn", BELOW),
+    ("handler blocked", "stuck", DIRECT),
+    ("stdout full", "full", DIRECT),
+];
+
+/// The client killed at every frame of a turn, in each of the ways.
+pub(in super::super) fn client_killed(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let (frames, rounds) = (stage.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), stage.size(1, 2));
+    let cases: Vec<(usize, usize)> = (0..WAYS.len())
+        .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
+        .flat_map(|case| vec![case; rounds])
+        .collect();
+    let (next, left) = (AtomicUsize::new(0), Mutex::new([0; WAYS.len()]));
+    let (faults, slowest) = (Mutex::new(Vec::new()), Mutex::new(Duration::ZERO));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some(&(way, frame)) = cases.get(next.fetch_add(1, Relaxed)) {
+                    match killed_at(stage, subject, way, frame) {
+                        Ok(Some(took)) => {
+                            let mut slowest = slowest.lock().expect("no holder panics");
+                            *slowest = slowest.max(took);
+                        }
+                        Ok(None) => left.lock().expect("no holder panics")[way] += 1,
+                        Err(error) => faults.lock().expect("no holder panics").push(error.to_string()),
+                    }
+                }
+            });
+        }
+    });
+    let (left, faults) = (left.into_inner()?, faults.into_inner()?);
+    if let Some(fault) = faults.first() {
+        return Err(format!("{} kills could not be played: {fault}", faults.len()).into());
+    }
+    let count = cases.len() / WAYS.len();
+    let ways = WAYS.iter().zip(left).filter(|(_, left)| *left > 0);
+    let ways: Vec<_> =
+        ways.map(|((name, ..), left)| format!("{left} of {count} left behind {name}")).collect();
+    let slowest = slowest.into_inner()?;
+    let text = format!("{} kills, the others gone in at most {:.1} s", cases.len(), slowest.as_secs_f64());
+    let text = if ways.is_empty() {
+        format!("0 left behind by {text}")
+    } else {
+        format!("{}; {text}", ways.join(", "))
+    };
+    Ok(Measured::new(ways.is_empty(), text))
+}
+
+/// Says how long the agent outlived a client that was killed at this frame, if it did end.
+fn killed_at(stage: &Stage, subject: Subject, way: usize, frame: usize) -> Result<Option<Duration>> {
+    let (_, mode, script) = WAYS[way];
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let port = listener.local_addr()?.port();
+    let script = format!("exec 9<>/dev/tcp/127.0.0.1/{port} && echo $$ >&9 || exit 99; {script}");
+    let agent = stage.agent(subject);
+    let mut client = Stage::part("raw-client")?;
+    client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
+    let mut client = Process::start_with(&mut client, Stdio::null())?;
+    let mut tree = BufReader::new(accept(&listener)?);
+    if client.wait(PATIENCE)?.is_none() {
+        return Err(format!("the client never came to frame {frame} {mode}").into());
+    }
+    let begun = Instant::now();
+    let mut leader = String::new();
+    tree.read_line(&mut leader)?;
+    tree.get_ref().set_read_timeout(Some(GONE))?;
+    let mut rest = Vec::new();
+    match tree.read_to_end(&mut rest) {
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
+        {
+            if let Some(leader) = leader.trim().parse().ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(leader, Signal::KILL);
+            }
+            Ok(None)
+        }
+        // An error is an end too: whoever dies with unread bytes resets the connection.
+        _ => Ok(Some(begun.elapsed())),
+    }
+}
+
+fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let begun = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(_) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
+            Err(error) => return Err(format!("the launcher never ran: {error}").into()),
+        }
+    }
+}
+
+/// The hidden command `raw-client FRAME turn|stuck|full PROGRAM…`: a client that kills itself at that frame.
+pub(crate) fn doomed(args: &[String]) -> Result<()> {
+    let [frame, mode, program, rest @ ..] = args else {
+        return Err("raw-client FRAME MODE PROGRAM..".into());
+    };
+    let frame: usize = frame.parse()?;
+    let mut client = RawClient::start(Command::new(program).args(rest))?;
+    let (initialize, _) = client.request("initialize", &json!({"protocolVersion": 1}));
+    client.write(&initialize, PATIENCE)?;
+    let mut sessions = Vec::new();
+    for count in 0..=FRAMES {
+        if count == frame {
+            break;
+        }
+        let Heard::Line(line) = client.hear(PATIENCE)? else { return Err("the agent says no more".into()) };
+        let message: Value = serde_json::from_slice(&line)?;
+        if let Some(session) = message["result"]["sessionId"].as_str() {
+            sessions.push(session.to_owned());
+        }
+        match count {
+            0 | 1 => {
+                let (line, _) = client.request("session/new", &json!({"cwd": "/tmp", "mcpServers": []}));
+                client.write(&line, PATIENCE)?;
+            }
+            2 => drop(client.begin(&sessions[0], &format!("flood {} 100", FRAMES - 4))?),
+            _ => {}
+        }
+    }
+    let word = match mode.as_str() {
+        "stuck" => "stuck",
+        "full" => "flood 1000000 1000",
+        _ => "",
+    };
+    if let (Some(session), false) = (sessions.get(1), word.is_empty()) {
+        client.begin(session, word)?;
+        // The handler is stuck by then, or the pipe is full.
+        thread::sleep(Duration::from_millis(150));
+    }
+    kill_process(getpid(), Signal::KILL)?;
+    Ok(())
+}
+
+/// How soon an agent ends when its input does.
+pub(in super::super) fn end_of_input(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let rounds = stage.size(2, 20);
+    let cases = [
+        ("idle", "", 1, true),
+        ("in a turn that waits", "sleep 60000", 2, true),
+        ("until cancelled", "hang", 2, true),
+        ("while it streams", "flood 1000000 1000", 2, true),
+        ("its output full", "flood 1000000 1000", 2, false),
+        ("handler blocked", "stuck", 2, true),
+    ];
+    let (mut texts, mut met) = (Vec::new(), true);
+    for (name, word, limit, reads) in cases {
+        let (mut slowest, mut stuck, mut codes) = (Duration::ZERO, false, Vec::new());
+        for _ in 0..rounds {
+            let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+            let session = client.new_session()?;
+            if !word.is_empty() {
+                client.begin(&session, word)?;
+                thread::sleep(Duration::from_millis(100));
+            }
+            client.hang_up();
+            let begun = Instant::now();
+            // What it still says is taken, or not.
+            while reads && matches!(client.hear(GONE.saturating_sub(begun.elapsed()))?, Heard::Line(_)) {}
+            match client.process.wait(GONE.saturating_sub(begun.elapsed()))? {
+                Some(status) if !status.success() => codes.push(status.to_string()),
+                Some(_) => {}
+                None => {
+                    stuck = true;
+                    break;
+                }
+            }
+            slowest = slowest.max(begun.elapsed());
+        }
+        codes.dedup();
+        met &= !stuck && codes.is_empty() && slowest <= Duration::from_secs(limit);
+        let took =
+            if stuck { "alive after 5 s".to_owned() } else { format!("{:.2} s", slowest.as_secs_f64()) };
+        let codes = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+        texts.push(format!("{name} {took}{codes}"));
+    }
+    Ok(Measured::new(met, texts.join("; ")))
+}
