@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 
 use duologue_schema::{SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate};
 
-/// Calls that are kept, and how many bytes of them.
-const CALLS: usize = 256;
-const BYTES: usize = 1024 * 1024;
+use crate::limits::{OPEN_CALL_BYTES, OPEN_CALLS};
 
 /// The open tool calls of a session, the one last heard of at the end.
 #[derive(Default)]
@@ -59,12 +57,12 @@ impl OpenCalls {
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
         let bytes = serde_json::to_vec(&call).map_or(usize::MAX, |json| json.len());
-        if bytes > BYTES {
+        if bytes > OPEN_CALL_BYTES {
             return;
         }
         self.calls.push_back((call, bytes));
         self.bytes += bytes;
-        while self.calls.len() > CALLS || self.bytes > BYTES {
+        while self.calls.len() > OPEN_CALLS || self.bytes > OPEN_CALL_BYTES {
             let Some((_, bytes)) = self.calls.pop_front() else { break };
             self.bytes -= bytes;
         }
@@ -108,15 +106,15 @@ mod tests {
         let mut calls = OpenCalls::default();
         let mut announce = |id: &str, bytes: usize| {
             calls.apply(&ToolCall::new(id, "x".repeat(bytes)).into());
-            assert!(calls.bytes <= BYTES && calls.calls.len() <= CALLS);
+            assert!(calls.bytes <= OPEN_CALL_BYTES && calls.calls.len() <= OPEN_CALLS);
             assert_eq!(calls.bytes, calls.calls.iter().map(|(_, bytes)| bytes).sum::<usize>());
             ["a", "b", "c"].map(|id| titled(&calls, id).is_some())
         };
-        assert_eq!(announce("a", BYTES / 2), [true, false, false]);
-        assert_eq!(announce("b", BYTES / 4), [true, true, false]);
-        assert_eq!(announce("a", BYTES / 2), [true, true, false]);
-        assert_eq!(announce("c", BYTES / 4), [true, false, true]);
-        assert_eq!(announce("c", BYTES), [true, false, false]);
+        assert_eq!(announce("a", OPEN_CALL_BYTES / 2), [true, false, false]);
+        assert_eq!(announce("b", OPEN_CALL_BYTES / 4), [true, true, false]);
+        assert_eq!(announce("a", OPEN_CALL_BYTES / 2), [true, true, false]);
+        assert_eq!(announce("c", OPEN_CALL_BYTES / 4), [true, false, true]);
+        assert_eq!(announce("c", OPEN_CALL_BYTES), [true, false, false]);
         assert_eq!(announce("b", 9), [true, true, false]);
     }
 }

@@ -2,17 +2,12 @@
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use crate::command::Command;
 use crate::error::{Error, Result};
-
-/// How long each step of the close ladder waits: after the end of input, after TERM.
-const LADDER_STEP: Duration = Duration::from_secs(2);
-/// How long a killed process may take to be gone.
-const REAP: Duration = Duration::from_secs(1);
+use crate::limits::{CLOSE_STEP, REAP};
 
 /// A running agent to whom nobody speaks the protocol: three pipes and an end. For what stands
 /// beside a conversation, such as a proxy or a test bench; editors use
@@ -129,11 +124,11 @@ pub(crate) async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatu
 /// All of the ladder but its last step; `None` when that is due.
 async fn asked_to_leave<T>(left: impl Future<Output = T>, terminate: impl FnOnce()) -> Option<T> {
     let mut left = std::pin::pin!(left);
-    if let Ok(left) = tokio::time::timeout(LADDER_STEP, &mut left).await {
+    if let Ok(left) = tokio::time::timeout(CLOSE_STEP, &mut left).await {
         return Some(left);
     }
     terminate();
-    tokio::time::timeout(LADDER_STEP, left).await.ok()
+    tokio::time::timeout(CLOSE_STEP, left).await.ok()
 }
 
 pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
@@ -209,6 +204,7 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use tokio::time::{Instant, sleep};
 
@@ -229,6 +225,6 @@ mod tests {
             assert_eq!(begun.elapsed(), Duration::from_millis(after.min(4000)));
         }
         // With the last step, five seconds for the worst of them.
-        assert_eq!(2 * LADDER_STEP + REAP, Duration::from_secs(5));
+        assert_eq!(2 * CLOSE_STEP + REAP, Duration::from_secs(5));
     }
 }

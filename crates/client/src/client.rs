@@ -14,12 +14,10 @@ use crate::command::Command;
 use crate::connection::{Connection, Inner};
 use crate::error::{Error, Result};
 use crate::host::{Host, HostResult};
+use crate::limits::START_TIMEOUT;
 use crate::process::{self, Process};
 use crate::router::Router;
 use crate::service::{ClientService, Closures};
-
-/// How long an agent may take to answer `initialize`. The first run of an `npx` agent downloads it.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client before it has an agent: its host and its settings.
 ///

@@ -15,13 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, Result};
+use crate::limits::CANCEL_PATIENCE;
 use crate::listing::Listing;
 use crate::process::Process;
 use crate::router::{Route, Router};
 use crate::session::{Replay, Session, SessionBuilder, absolute};
-
-/// How long an agent may take to end a cancelled turn.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to an agent that has answered `initialize`. Cheap to clone.
 ///

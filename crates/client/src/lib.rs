@@ -28,6 +28,7 @@ mod connection;
 mod error;
 mod events;
 mod host;
+pub mod limits;
 mod listing;
 mod local;
 mod process;

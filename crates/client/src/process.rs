@@ -14,11 +14,10 @@ use tokio::sync::{Notify, watch};
 use crate::child::{AgentProcess, Group, Pipes, ladder, reap};
 use crate::command::Command;
 use crate::error::{AgentExited, Result};
+use crate::limits::STDERR_TAIL;
 
 /// How many chunks of stderr may wait to be shown.
 const SHOWN_CHUNKS: usize = 64;
-/// How much of stderr is kept.
-const STDERR_TAIL: usize = 64 * 1024;
 /// How long the pipes of an ended process may be silent before they count as ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
 /// How many times as long they are read if they are not silent: whoever talks on is not the agent.

@@ -16,13 +16,7 @@ use duologue_schema::{
 use crate::calls::OpenCalls;
 use crate::error::Result;
 use crate::events::Event;
-
-/// Updates that are kept for a session nobody listens to yet, and how many bytes of them.
-const KEPT_UPDATES: usize = 256;
-const KEPT_BYTES: usize = 1024 * 1024;
-
-/// How many bytes all sessions nobody listens to keep together.
-const KEPT_BYTES_TOGETHER: usize = 16 * 1024 * 1024;
+use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES};
 
 /// Tells the host of a session and its folders.
 pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;

@@ -41,6 +41,16 @@ pub struct Limits {
 
 const MIB: usize = 1024 * 1024;
 
+impl Limits {
+    /// Longest id that is read, in bytes of its token, or a quarter of `frame_bytes`. It is kept while its request
+    /// is in flight.
+    pub const ID_BYTES: usize = 64 * 1024;
+    /// How many of the last lines that were no messages are kept, for the error that they explain.
+    pub const NOISE_LINES: usize = 20;
+    /// How many bytes of each.
+    pub const NOISE_LINE_BYTES: usize = 1024;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {

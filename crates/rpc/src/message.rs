@@ -121,12 +121,9 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Messa
         return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
     };
     // An answer has to hold the id, so it must leave room for the rest.
-    let longest_id = ID_BYTES.min(limits.frame_bytes / 4);
+    let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
     Some(envelope.classify(too_deep(line, limits.depth), longest_id))
 }
-
-/// Longest id that is read, in bytes of its token. It is kept while its request is in flight.
-const ID_BYTES: usize = 64 * 1024;
 
 /// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
 #[derive(Default)]

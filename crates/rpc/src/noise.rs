@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::limits::Limits;
 use crate::sync::{Lock, Mutex};
-
-const LINES: usize = 20;
-const LINE_BYTES: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct NoiseLog(Mutex<VecDeque<Vec<u8>>>);
@@ -13,10 +11,13 @@ pub(crate) struct NoiseLog(Mutex<VecDeque<Vec<u8>>>);
 impl NoiseLog {
     /// Cheap, since a flood of noise has to be.
     pub(crate) fn keep(&self, line: &[u8]) {
-        let start = line.get(..LINE_BYTES).unwrap_or(line);
+        let start = line.get(..Limits::NOISE_LINE_BYTES).unwrap_or(line);
         let mut lines = self.0.lock_unpoisoned();
-        let mut oldest =
-            if lines.len() == LINES { lines.pop_front().unwrap_or_default() } else { Vec::new() };
+        let mut oldest = if lines.len() == Limits::NOISE_LINES {
+            lines.pop_front().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         oldest.clear();
         oldest.extend_from_slice(start);
         lines.push_back(oldest);

@@ -22,12 +22,10 @@ use duologue_schema::{
 };
 
 use crate::host::{Host, HostResult};
+use crate::limits::{READ_BYTES, TERMINALS};
 use folders::{Fault, Folders};
 pub use permissions::Permissions;
 use terminals::Terminals;
-
-/// How much of a file is sent at once.
-const MAX_READ: u64 = 8 * 1024 * 1024;
 
 /// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
 /// questions for permission by [`Permissions`], which reject everything unless told otherwise.
@@ -117,9 +115,9 @@ impl LocalHost {
         let host = LocalHost {
             folders: Arc::default(),
             permissions: Permissions::new(),
-            terminals: Some(Terminals::new(terminals::MOST)),
+            terminals: Some(Terminals::new(TERMINALS)),
             writes: true,
-            max_read: MAX_READ,
+            max_read: READ_BYTES,
         };
         host.root(root)
     }

@@ -20,14 +20,8 @@ use super::system;
 use super::tail::Tail;
 use crate::child::Group;
 use crate::host::HostResult;
+use crate::limits::{MOST_TERMINAL_OUTPUT, TERMINAL_OUTPUT};
 
-/// How many terminals there may be at once.
-pub(super) const MOST: usize = 64;
-/// How much output is kept when the agent names no limit.
-const DEFAULT_OUTPUT: usize = 1024 * 1024;
-/// How much is kept whatever it names. Escaped as JSON it is at most six times as long, which still fits
-/// a frame.
-const MOST_OUTPUT: usize = 2 * 1024 * 1024;
 /// How long the output of an ended program may be silent before it counts as ended too.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
 /// How long it may last however much comes: longer than emptying a pipe does.
@@ -69,9 +63,9 @@ impl Terminals {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let room = self.room.clone().try_acquire_owned();
         let room = room.map_err(|_| WireError::internal("too many terminals are open; release some"))?;
-        let limit = request
-            .output_byte_limit
-            .map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_OUTPUT));
+        let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
+        });
         let (child, output) = spawn(&request, cwd)?;
         let terminal = Arc::new(Terminal {
             session: request.session_id,

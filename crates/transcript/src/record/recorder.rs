@@ -17,8 +17,6 @@ use crate::redact::Secrets;
 
 /// How long the drop of the last handle waits for the disk.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How much waits for the disk by default.
-const QUEUE: usize = 8 << 20;
 
 /// Writes a conversation to a file while it happens.
 ///
@@ -84,7 +82,7 @@ impl Recorder {
         RecorderBuilder {
             name: concat!("duologue ", env!("CARGO_PKG_VERSION")).into(),
             program: Vec::new(),
-            queue: QUEUE,
+            queue: RecorderBuilder::QUEUE_BYTES,
             lossy: false,
             secrets: Some(Secrets::default()),
         }
@@ -234,6 +232,9 @@ pub struct RecorderBuilder {
 }
 
 impl RecorderBuilder {
+    /// How many bytes may wait for the disk if [`queue_bytes`](Self::queue_bytes) does not say.
+    pub const QUEUE_BYTES: usize = 8 << 20;
+
     /// The program that records, with its version, for the header.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -1,0 +1,40 @@
+//! Every number that bounds a client beside the [`Limits`](crate::Limits) of its connection. Where a method changes
+//! one, this is what it is by default.
+
+use std::time::Duration;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// How long an agent may take to answer `initialize`, see
+/// [`Client::start_timeout`](crate::Client::start_timeout). The first run of an `npx` agent downloads it.
+pub const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an agent may take to end a cancelled turn before the session is free again.
+pub const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long each step of a close waits: after the end of input, after TERM.
+pub const CLOSE_STEP: Duration = Duration::from_secs(2);
+/// How long a killed process may take to be gone.
+pub const REAP: Duration = Duration::from_secs(1);
+/// How much of an agent's stderr is kept: its end.
+pub const STDERR_TAIL: usize = 64 * KIB;
+
+/// Updates that are kept for a session nobody listens to yet, or that is not known yet.
+pub const KEPT_UPDATES: usize = 256;
+/// How many bytes of them.
+pub const KEPT_BYTES: usize = MIB;
+/// How many bytes all sessions nobody listens to keep together.
+pub const KEPT_BYTES_TOGETHER: usize = 16 * MIB;
+/// Open tool calls of a session that are kept, for questions about them.
+pub const OPEN_CALLS: usize = 256;
+/// How many bytes of them.
+pub const OPEN_CALL_BYTES: usize = MIB;
+
+/// How much of a file is sent at once, see [`LocalHost::max_read`](crate::LocalHost::max_read).
+pub const READ_BYTES: u64 = 8 * MIB as u64;
+/// How many terminals there may be at once, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
+pub const TERMINALS: usize = 64;
+/// How much output of a terminal is kept when the agent names no limit.
+pub const TERMINAL_OUTPUT: usize = MIB;
+/// How much is kept whatever it names. Escaped as JSON it is at most six times as long, which still fits
+/// a frame.
+pub const MOST_TERMINAL_OUTPUT: usize = 2 * MIB;
