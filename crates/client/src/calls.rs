@@ -56,7 +56,7 @@ impl OpenCalls {
         // An empty list takes back what was said before, and says nothing itself.
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
-        let bytes = serde_json::to_vec(&call).map_or(usize::MAX, |json| json.len());
+        let bytes = written(&call);
         if bytes > OPEN_CALL_BYTES {
             return;
         }
@@ -67,6 +67,23 @@ impl OpenCalls {
             self.bytes -= bytes;
         }
     }
+}
+
+/// How long a call is as text, which is not made: it may be as large as a line may be.
+fn written(call: &ToolCallUpdate) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, call).map_or(usize::MAX, |()| count.0)
 }
 
 /// Adds to `call` what it leaves out and `known` says.
@@ -94,6 +111,12 @@ mod tests {
     use duologue_schema::ToolCall;
 
     use super::*;
+
+    #[test]
+    fn a_call_is_as_long_as_its_text() {
+        let call = ToolCallUpdate::from(ToolCall::new("a", "\"quoted\" \u{1f600}\n"));
+        assert_eq!(written(&call), serde_json::to_string(&call).expect("text").len());
+    }
 
     fn titled(calls: &OpenCalls, id: &str) -> Option<String> {
         let mut call = ToolCallUpdate::new(id);

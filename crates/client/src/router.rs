@@ -77,6 +77,17 @@ pub(crate) struct Route {
     /// How often it was loaded or resumed: a close or delete ends only what was there before it.
     restored: AtomicU64,
     inner: Mutex<Inner>,
+    together: Arc<Together>,
+}
+
+impl Drop for Route {
+    /// What an entry points to is not freed while the entry is there.
+    fn drop(&mut self) {
+        let mut sessions = self.together.sessions();
+        if sessions.routes.get(&self.id).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+            sessions.routes.remove(&self.id);
+        }
+    }
 }
 
 struct Inner {
@@ -99,6 +110,14 @@ struct Together {
     dropped: AtomicU64,
     /// Bytes of those that are kept for whoever listens next.
     kept: AtomicUsize,
+    /// No route may be let go of under this lock, which its end takes.
+    sessions: Mutex<Sessions>,
+}
+
+impl Together {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A `session/load` at work.
@@ -189,6 +208,7 @@ impl Route {
                 last_number: 0,
                 together: together.clone(),
             }),
+            together: together.clone(),
         })
     }
 
@@ -438,12 +458,11 @@ pub(crate) struct Router {
     fold: bool,
     started: Started,
     together: Arc<Together>,
-    sessions: Mutex<Sessions>,
 }
 
 #[derive(Default)]
 struct Sessions {
-    /// A session lives as long as somebody holds it or a turn of it runs.
+    /// A session lives as long as somebody holds it or a turn of it runs, and takes its entry with it.
     routes: HashMap<SessionId, Weak<Route>>,
     /// `session/new` requests without an answer: while there are any, updates of unknown sessions
     /// are kept, since one of them may be the session's.
@@ -453,22 +472,18 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn route(&mut self, id: &SessionId) -> Option<Arc<Route>> {
-        let route = self.routes.get(id)?.upgrade();
-        if route.is_none() {
-            self.routes.remove(id);
-        }
-        route
+    fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
+        self.routes.get(id)?.upgrade()
     }
 }
 
 impl Router {
     pub(crate) fn new(fold: bool, started: Started) -> Self {
-        Router { fold, started, together: Arc::default(), sessions: Mutex::default() }
+        Router { fold, started, together: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.together.sessions()
     }
 
     pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
@@ -477,8 +492,8 @@ impl Router {
 
     /// Whether a session may be named in requests: one we know, or one that is being made.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        let mut sessions = self.lock();
-        sessions.opening > 0 || sessions.route(id).is_some()
+        let sessions = self.lock();
+        sessions.opening > 0 || sessions.routes.get(id).is_some_and(|route| route.strong_count() > 0)
     }
 
     pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
@@ -540,10 +555,6 @@ impl Router {
             sessions.early = VecDeque::new();
             sessions.early_bytes = 0;
         }
-        // Sessions that are gone are swept when the table would grow.
-        if sessions.routes.len() == sessions.routes.capacity() {
-            sessions.routes.retain(|_, route| route.strong_count() > 0);
-        }
         route
     }
 
@@ -572,5 +583,27 @@ impl Router {
     /// Updates that went nowhere, since the connection began.
     pub(crate) fn dropped(&self) -> u64 {
         self.together.dropped.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A weak entry keeps the memory of what it points to: 1.6 KiB a session, for as long as the
+    /// connection lived.
+    #[test]
+    fn a_session_that_nobody_holds_takes_its_entry_with_it() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let id = SessionId::from("a");
+        let (first, again) = (router.register(&id, &[]), router.register(&id, &[]));
+        drop(first);
+        assert!(router.knows(&id));
+        router.forget(&again, again.restored());
+        let new = router.register(&id, &[]);
+        drop(again);
+        assert!(router.knows(&id), "its entry is another session's by now");
+        drop(new);
+        assert!(router.lock().routes.is_empty());
     }
 }

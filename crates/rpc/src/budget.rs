@@ -1,5 +1,6 @@
 //! Rule 6: what all queues of a connection may hold together, and who pays when it is too much.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
@@ -45,7 +46,8 @@ pub(crate) struct Overrun {
 
 #[derive(Default)]
 struct Queues {
-    list: Vec<Weak<dyn Held>>,
+    /// By their names, the oldest first. None may be let go of under the lock, which its end takes.
+    all: BTreeMap<u64, Weak<dyn Held>>,
     /// Why the connection has ended: a queue that is made later ends at once.
     closed: Option<Closed>,
 }
@@ -81,12 +83,12 @@ impl Budget {
             drop(queues);
             return queue.close(&reason);
         }
-        // Sweep the dead each time the list doubles, so that the work stays constant per queue.
-        let list = &mut queues.list;
-        if list.len() == list.capacity() {
-            list.retain(|queue| queue.strong_count() > 0);
-        }
-        list.push(Arc::downgrade(&queue));
+        queues.all.insert(queue.id().0, Arc::downgrade(&queue));
+    }
+
+    /// A queue is gone: what it was is not freed while there is an entry for it.
+    pub(crate) fn forget(&self, queue: StreamId) {
+        self.queues.lock_unpoisoned().all.remove(&queue.0);
     }
 
     pub(crate) fn charge(&self, bytes: usize) {
@@ -148,6 +150,6 @@ impl Budget {
     }
 
     fn alive(&self) -> Vec<Arc<dyn Held>> {
-        self.queues.lock_unpoisoned().list.iter().filter_map(Weak::upgrade).collect()
+        self.queues.lock_unpoisoned().all.values().filter_map(Weak::upgrade).collect()
     }
 }

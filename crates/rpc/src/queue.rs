@@ -75,6 +75,12 @@ impl<T> Shared<T> {
     }
 }
 
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.budget.forget(self.id);
+    }
+}
+
 impl<T: Send + 'static> Held for Shared<T> {
     fn id(&self) -> StreamId {
         self.id
