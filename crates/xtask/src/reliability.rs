@@ -6,13 +6,19 @@
 
 mod agent;
 mod bars;
+mod client;
 mod measure;
+mod soak;
 mod stage;
 mod table;
 
 use std::time::Instant;
 
 pub(crate) use agent::doomed as raw_client;
+pub(crate) use client::raw_agent::main as raw_agent;
+pub(crate) use soak::agent::main as soak_agent;
+pub(crate) use soak::client::main as soak_client;
+pub(crate) use soak::run as soak;
 
 use super::interop::Result;
 use bars::{BARS, Bar, How};

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
+use super::client::{control, ends, leaks, lines, memory, scale};
 use super::stage::{Measured, Stage, Subject};
 use crate::interop::Result;
 
@@ -117,6 +118,18 @@ pub(super) const BARS: &[Bar] = &[
         agent_lines::floods,
     ),
     Bar::scene(
+        "R3",
+        "client",
+        "bad lines from an agent: the turn goes on, each is answered as it should be, a question within 1 s",
+        lines::bad_lines,
+    ),
+    Bar::scene(
+        "R3",
+        "client requests",
+        "every request is answered, also without a handler",
+        control::requests,
+    ),
+    Bar::scene(
         "R5",
         "agent",
         "lines of 16 MiB and a byte less or more: two answers, an end within 100 ms; at most 64 MiB, given back",
@@ -127,6 +140,12 @@ pub(super) const BARS: &[Bar] = &[
         "agent endless",
         "a line of 10 GB: the end behind 16 MiB, peak at most twice the limit and 32 MiB",
         agent_memory::endless,
+    ),
+    Bar::scene(
+        "R5",
+        "client",
+        "a line of 10 GB: a typed error, peak at most twice the limit and 32 MiB",
+        memory::long_line,
     ),
     Bar::scene("R6", "agent", "any valid line of 16 MiB: at most 4 times the line", agent_memory::amplifiers),
     Bar::scene("R6", "client", "any valid line of 16 MiB: at most 4 times the line", memory::amplifiers),
@@ -141,6 +160,36 @@ pub(super) const BARS: &[Bar] = &[
         "agent never read",
         "10 GB of updates that nobody reads: at most 16 MiB over idle",
         flow::never_read,
+    ),
+    Bar::scene(
+        "R7",
+        "client paused",
+        "10 GB of updates, consumer stopped for 5 s: nothing lost, at most 64 MiB over idle",
+        memory::paused,
+    ),
+    Bar::scene(
+        "R7",
+        "client paused, small",
+        "20 million of the smallest updates, likewise",
+        memory::paused_small,
+    ),
+    Bar::scene(
+        "R7",
+        "client stalled",
+        "10 GB of updates, consumer stopped for a minute: its stream ends with an error, at most 64 MiB over idle",
+        memory::stalled,
+    ),
+    Bar::scene(
+        "R7",
+        "client unknown session",
+        "a million updates of a session nobody knows: at most 8 MiB over idle",
+        memory::unknown_session,
+    ),
+    Bar::scene(
+        "R8",
+        "client",
+        "a session stalled: another one's turns and its own cancel p99 at most 100 ms, 10,000 tries",
+        control::two_sessions,
     ),
     Bar::scene(
         "R7",
@@ -167,6 +216,18 @@ pub(super) const BARS: &[Bar] = &[
         "end of input: exit with 0 within 1 s idle, 2 s busy",
         agent_ends::end_of_input,
     ),
+    Bar::scene(
+        "R12",
+        "client close",
+        "at most 5 s, no zombies, none left, a well-behaved agent never signalled",
+        ends::close,
+    ),
+    Bar::scene(
+        "R12",
+        "client start",
+        "an agent that does not start: told why, at once or after the time limit",
+        ends::start,
+    ),
     Bar::scene("R13", "agent at once", "2,000 prompts at once: each has one answer", flow::at_once),
     Bar::scene(
         "R14",
@@ -187,10 +248,29 @@ pub(super) const BARS: &[Bar] = &[
         "println! and a child that prints: no foreign byte on the wire",
         turns::foreign_bytes,
     ),
+    Bar::scene("R20", "client", "1 GiB of stderr before initialize: a turn within 30 s", leaks::stderr),
+    Bar::scene(
+        "R21",
+        "client inherited",
+        "a clean environment has none of 50 secrets; descriptors 0 to 2 and no other",
+        leaks::inherited,
+    ),
+    Bar::scene(
+        "R21",
+        "client cycles",
+        "10,000 agents started and closed: descriptors, threads, children and memory flat",
+        leaks::cycles,
+    ),
     Bar::scene(
         "R29",
         "agent",
         "10,000 sessions on one connection: 20 KiB each, a turn p99 below 10 ms",
         flow::sessions,
+    ),
+    Bar::scene(
+        "R29",
+        "client",
+        "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % left after closing",
+        scale::sessions,
     ),
 ];

@@ -111,7 +111,7 @@ impl Drop for Process {
 }
 
 /// A number from the status of a process.
-fn status(pid: u32, field: &str) -> Option<u64> {
+pub(super) fn status(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with(field))?;
     line.split_whitespace().nth(1)?.parse().ok()

@@ -78,6 +78,18 @@ impl Stage {
         self.program(subject, "subject-client")
     }
 
+    /// The agent without any SDK that follows a script: see `tests/bin/scripted_agent.rs`.
+    pub(super) fn scripted(&self) -> Command {
+        Command::new(self.ours.join("scripted-agent"))
+    }
+
+    /// A folder for what scenes write.
+    pub(super) fn scratch(&self) -> Result<PathBuf> {
+        let scratch = self.ours.with_file_name("reliability-scratch");
+        std::fs::create_dir_all(&scratch)?;
+        Ok(scratch)
+    }
+
     /// The agent that injects faults.
     pub(super) fn mock(&self, faults: &str) -> Command {
         let mut command = Command::new(self.ours.join("duologue"));

@@ -1,0 +1,97 @@
+//! R5, R6 and R7 on the client: what a long line, a line full of small things, and an agent that does not stop cost.
+
+use std::time::Duration;
+
+use super::{Run, raw_agent};
+use crate::interop::Result;
+use crate::reliability::measure::mib;
+use crate::reliability::stage::{Measured, Stage, Subject};
+
+const MIB_IN_KIB: u64 = 1024;
+/// The limit of a line, both ways.
+const LINE: u64 = 16 * MIB_IN_KIB;
+
+/// What queues may take over an idle client.
+const ROOM: u64 = 64 * MIB_IN_KIB;
+
+const SHORT: Duration = Duration::from_secs(8);
+const LONG: Duration = Duration::from_secs(120);
+
+/// A line without end: an error that ends the connection, and no more than twice the limit and 32 MiB.
+pub(in super::super) fn long_line(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let (agent, _) = raw_agent(stage, "line")?;
+    let bytes = stage.size("1000000000", "10000000000");
+    let scene = ["turn", &format!("line {bytes}")];
+    let run = Run::of(stage, subject, &scene, &agent, stage.size(SHORT, LONG))?;
+    let failed = run.said("error").is_some() && run.given_up.is_none();
+    let text = format!("peak {}, {} after {:.1} s", mib(run.peak_kib), run.end(), run.took.as_secs_f64());
+    Ok(Measured::new(failed && run.peak_kib <= 2 * LINE + 32 * MIB_IN_KIB, text))
+}
+
+/// 16 MiB of small things in every place where a valid update can have them: at most four times the line.
+pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let (agent, _) = raw_agent(stage, "amplify")?;
+    let units = stage.size(&["1,"][..], &["1,", "\"\",", "{},", "\"\\u0041\","][..]);
+    let (mut worst, mut what, mut dead) = (0, String::new(), 0);
+    for place in ["meta", "raw", "unknown"] {
+        for unit in units {
+            let text = format!("amplify {} {unit} {place}", LINE * 1024 - 1024);
+            let run = Run::of(stage, subject, &["turn", &text], &agent, stage.size(SHORT, 2 * SHORT))?;
+            dead += u64::from(run.said("stop").is_none());
+            if run.growth_kib() > worst {
+                worst = run.growth_kib();
+                what = format!("`{unit}` in {place}");
+            }
+        }
+    }
+    let times = worst as f64 / LINE as f64;
+    let text = format!("at most {times:.1} x the line ({what}), {dead} of the turns failed");
+    Ok(Measured::new(times <= 4.0 && dead == 0, text))
+}
+
+/// What was flooded, and what came of it.
+fn flooded(
+    stage: &Stage,
+    subject: Subject,
+    (count, bytes): (u64, u64),
+    stalled: &str,
+) -> Result<(Run, String)> {
+    let (agent, _) = raw_agent(stage, "flood")?;
+    let scene = ["stalled", stalled, &format!("flood {count} {bytes}")];
+    let run = Run::of(stage, subject, &scene, &agent, stage.size(2 * SHORT, LONG))?;
+    let updates = run.number("updates").unwrap_or_default();
+    let text = format!("{} over idle, {updates} of {count} taken, {}", mib(run.growth_kib()), run.end());
+    Ok((run, text))
+}
+
+/// A consumer that stands still for a while and then takes everything: nothing is lost.
+pub(in super::super) fn paused(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let count = stage.size(300_000, 9_000_000);
+    let (run, text) = flooded(stage, subject, (count, 1000), stage.size("3", "5"))?;
+    let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
+    Ok(Measured::new(lossless && run.growth_kib() <= ROOM, text))
+}
+
+/// The same with the smallest updates there are.
+pub(in super::super) fn paused_small(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let count = stage.size(1_000_000, 20_000_000);
+    let (run, text) = flooded(stage, subject, (count, 1), stage.size("3", "5"))?;
+    let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
+    Ok(Measured::new(lossless && run.growth_kib() <= ROOM, text))
+}
+
+/// A consumer that stands still for good: its stream ends loudly, and the connection goes on.
+pub(in super::super) fn stalled(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let count = stage.size(300_000, 9_000_000);
+    let (run, text) = flooded(stage, subject, (count, 1000), stage.size("12", "60"))?;
+    let ended = run.given_up.is_none() && run.said("error").is_some();
+    Ok(Measured::new(ended && run.growth_kib() <= ROOM, text))
+}
+
+/// A million updates of a session nobody knows.
+pub(in super::super) fn unknown_session(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let (agent, _) = raw_agent(stage, "unknown")?;
+    let run = Run::of(stage, subject, &["turn", "unknown 1000000 100"], &agent, stage.size(SHORT, LONG))?;
+    let text = format!("{} over idle, {}", mib(run.growth_kib()), run.end());
+    Ok(Measured::new(run.said("stop").is_some() && run.growth_kib() <= 8 * MIB_IN_KIB, text))
+}

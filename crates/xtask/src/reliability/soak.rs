@@ -1,0 +1,222 @@
+//! R30: `cargo xtask soak --minutes M [--seed N]`: garbage, stalls, floods, cancels, kills and reconnects, for as long as
+//! one likes, on our client in one process and our agent in another.
+//!
+//! Both are looked at once a second. Every so often they let go of everything they have, and what they still hold then
+//! is what the slopes are made of: a leak shows at rest, whatever the work in between was.
+
+pub(super) mod agent;
+pub(super) mod client;
+
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::measure::Process;
+use super::stage::Stage;
+use crate::interop::Result;
+
+/// The share of the time that is not looked at: caches fill, the allocator finds its size.
+const WARM_UP: f64 = 0.2;
+
+/// Grace periods end, the longest after 10 s, and killed processes are collected.
+const REST: Duration = Duration::from_secs(11);
+
+/// One of the two processes, and what is known of it.
+struct Part {
+    name: &'static str,
+    process: Process,
+    said: Receiver<Value>,
+    /// Hours since the start and memory in MiB, once a second.
+    samples: Vec<(f64, f64)>,
+    /// The same at rest.
+    rests: Vec<(f64, f64)>,
+    /// What it held at rest.
+    held: Vec<Value>,
+}
+
+impl Part {
+    fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
+        let mut command = Stage::part(hidden)?;
+        command.args([seed.to_string(), seconds.to_string()]);
+        let mut process = Process::start_with(&mut command, std::process::Stdio::inherit())?;
+        let stdout = process.stdout()?;
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
+                let _ = sender.send(serde_json::from_str(&line).unwrap_or_default());
+            }
+        });
+        Ok(Part { name, process, said, samples: Vec::new(), rests: Vec::new(), held: Vec::new() })
+    }
+
+    fn look(&mut self, hours: f64) {
+        self.samples.push((hours, self.process.memory_kib() as f64 / 1024.0));
+        for held in self.said.try_iter() {
+            self.rests.push((hours, held["kib"].as_f64().unwrap_or_default() / 1024.0));
+            self.held.push(held);
+        }
+    }
+
+    /// The numbers in a line, and whether they are as they should be.
+    fn verdict(&self) -> (String, bool) {
+        let after_warm_up = |points: &[(f64, f64)]| {
+            let skip = (points.len() as f64 * WARM_UP) as usize;
+            points.iter().skip(skip).copied().collect::<Vec<_>>()
+        };
+        let rests = after_warm_up(&self.rests);
+        let held: Vec<_> = self.held.iter().skip(self.held.len() - rests.len()).collect();
+        let Some((first, last)) = held.first().zip(held.last()) else {
+            return (format!("{}: never came to rest", self.name), false);
+        };
+        let (slope, busy) = (slope(&rests), slope(&after_warm_up(&self.samples)));
+        let flat = |name: &str| first[name] == last[name];
+        let fine = slope < 1.0
+            && ["descriptors", "threads", "tasks", "children"].iter().all(|name| flat(name))
+            && last["panics"] == 0
+            && last["hung"] == 0;
+        let span = |name: &str| format!("{name} {} to {}", first[name], last[name]);
+        let spans = ["descriptors", "threads", "tasks", "children"].map(span).join(", ");
+        let (from, to) = (rests.first().map_or(0.0, |rest| rest.1), rests.last().map_or(0.0, |rest| rest.1));
+        let line = format!(
+            "{}: {} visits, memory at rest {from:.1} to {to:.1} MiB, {slope:+.2} MiB/h ({busy:+.2} at work), {spans}, \
+             panics {}, hung {}",
+            self.name, last["visits"], last["panics"], last["hung"]
+        );
+        (line, fine)
+    }
+}
+
+/// Least squares: how much the second grows while the first grows by one.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len().max(1) as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let covered: f64 = points.iter().map(|point| (point.0 - x) * (point.0 - x)).sum();
+    let together: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    if covered > 0.0 { together / covered } else { 0.0 }
+}
+
+/// The command.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let option = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1)
+    };
+    let minutes: f64 = option("--minutes").ok_or("cargo xtask soak --minutes M [--seed N]")?.parse()?;
+    let seed: u64 = option("--seed").map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;
+    let seconds = (minutes * 60.0) as u64;
+    println!("{minutes} minutes with --seed {seed}");
+    let mut parts = [
+        Part::start("client", "soak-client", seed, seconds)?,
+        Part::start("agent", "soak-agent", seed, seconds)?,
+    ];
+    let begun = Instant::now();
+    let mut told = 0;
+    // A visit takes what it takes; who is not done long after that hangs.
+    while parts.iter_mut().any(|part| part.process.wait(Duration::ZERO).is_ok_and(|end| end.is_none())) {
+        if begun.elapsed() > Duration::from_secs(seconds + 120) {
+            return Err(format!("not done in time, with --seed {seed}").into());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        for part in &mut parts {
+            part.look(begun.elapsed().as_secs_f64() / 3600.0);
+        }
+        let rests = parts.iter().map(|part| part.held.len()).min().unwrap_or_default();
+        if rests > told {
+            told = rests;
+            let line = parts.each_ref().map(|part| part.held.last().cloned().unwrap_or_default());
+            println!("{:6.0} s  client {}  agent {}", begun.elapsed().as_secs_f64(), line[0], line[1]);
+        }
+    }
+    let mut fine = true;
+    for part in &mut parts {
+        let ended = part.process.wait(Duration::ZERO)?.is_some_and(|status| status.success());
+        let (line, flat) = part.verdict();
+        println!("measured: {line}");
+        fine &= ended && flat;
+    }
+    if fine { Ok(()) } else { Err(format!("not flat, with --seed {seed}").into()) }
+}
+
+/// Panics that nobody ordered.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+/// What an ordered panic says.
+const ORDERED: &str = "as I was told";
+
+/// What a part counts.
+#[derive(Default)]
+struct Counts {
+    visits: AtomicU64,
+    hung: AtomicU64,
+}
+
+/// Plays visits until the time is over, some at once, with a moment of rest every so often.
+fn part<Visit: Future<Output = ()> + Send>(
+    args: &[String],
+    visit: impl Fn(fastrand::Rng, &'static Counts) -> Visit,
+) -> Result<()> {
+    static COUNTS: Counts = Counts { visits: AtomicU64::new(0), hung: AtomicU64::new(0) };
+    let (seed, seconds) = match args {
+        [seed, seconds] => (seed.parse()?, Duration::from_secs(seconds.parse()?)),
+        _ => return Err("SEED SECONDS".into()),
+    };
+    let show = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload_as_str() != Some(ORDERED) {
+            PANICS.fetch_add(1, Relaxed);
+            show(info);
+        }
+    }));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let (mut rng, begun) = (fastrand::Rng::with_seed(seed), Instant::now());
+        let between = (seconds / 20).clamp(Duration::from_secs(15), Duration::from_secs(60));
+        let mut rest = between;
+        while begun.elapsed() < seconds {
+            let one = |rng: &mut fastrand::Rng| {
+                let rng = rng.fork();
+                async {
+                    visit(rng, &COUNTS).await;
+                    COUNTS.visits.fetch_add(1, Relaxed);
+                }
+            };
+            futures::future::join3(one(&mut rng), one(&mut rng), one(&mut rng)).await;
+            tokio::time::sleep(Duration::from_millis(rng.u64(0..200))).await;
+            if begun.elapsed() > rest {
+                rest += between + REST;
+                tokio::time::sleep(REST).await;
+                say_at_rest(&COUNTS);
+            }
+        }
+    });
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+fn say_at_rest(counts: &Counts) {
+    let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
+    let children: usize = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .map(|list| list.split_whitespace().count())
+        .sum();
+    println!(
+        "{}",
+        json!({
+            "kib": super::measure::status(std::process::id(), "VmRSS:"),
+            "descriptors": count("/proc/self/fd"),
+            "threads": count("/proc/self/task"),
+            "tasks": tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+            "children": children,
+            "visits": counts.visits.load(Relaxed),
+            "panics": PANICS.load(Relaxed),
+            "hung": counts.hung.load(Relaxed),
+        })
+    );
+}

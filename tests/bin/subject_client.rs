@@ -1,0 +1,218 @@
+//! The client under test on our own SDK: `subject-client SCENE [ARG…] -- AGENT [ARG…]`.
+//!
+//! `cargo xtask reliability` plays it against agents that do not behave, beside a program of the
+//! same name on the official SDK. What the agent does is said in the prompts, which are TEXT here:
+//! `turn TEXT`, `clean TEXT` (with a clean environment), `turns FROM TO TEXT` (the number behind the
+//! text), `start SECONDS` (for that long at most), `stalled SECONDS TEXT` (one update is taken, then none for that long), `slow MS TEXT`,
+//! `two ROUNDS TEXT OTHER` (nobody takes what the first session says, while another one talks),
+//! `sessions COUNT TEXT FLOOD`, `cycle COUNT` (starts and closes), `doomed TEXT` (never ends).
+
+#[path = "../../crates/xtask/interop/rust/src/subject.rs"]
+#[allow(unreachable_pub, dead_code, reason = "the same file is a module of the program on the official SDK")]
+mod subject;
+
+use std::time::{Duration, Instant};
+
+use duologue_client::schema::{ContentBlock, SessionUpdate};
+use duologue_client::{Client, Command, Connection, Result, Session, Turn};
+use futures::{StreamExt, TryStreamExt};
+use serde_json::json;
+use subject::{AT_ONCE, Asked, LONG_ENOUGH, Seen, closed, held, memory, ready, say, spread};
+
+#[tokio::main]
+async fn main() {
+    let mut asked = Asked::read();
+    let begun = Instant::now();
+    if let Err(error) = play(&mut asked).await {
+        Seen::default().end(begun, Err(error.to_string()));
+    }
+}
+
+async fn play(asked: &mut Asked) -> Result<()> {
+    let command = || {
+        let (program, args) = asked.agent.split_first().expect("an agent");
+        Command::new(program).args(args)
+    };
+    if asked.scene == "cycle" {
+        return cycle(asked.args[0].parse().expect("a number"), command).await;
+    }
+    let clean = asked.scene == "clean";
+    let command = if clean { command().clean_env() } else { command() };
+    let mut client = Client::new(());
+    if asked.scene == "start" {
+        client = client.start_timeout(Duration::from_secs(asked.number() as u64));
+    }
+    let agent = client.spawn(command).await?;
+    let played = with(&agent, asked).await;
+    let begun = Instant::now();
+    agent.close().await;
+    if let Err(error) = played {
+        Seen::default().end(begun, Err(error.to_string()));
+    }
+    closed(begun);
+    Ok(())
+}
+
+async fn with(agent: &Connection, asked: &mut Asked) -> Result<()> {
+    if asked.scene == "sessions" {
+        return sessions(agent, asked.number(), &asked.text(), &asked.text()).await;
+    }
+    let session = agent.new_session("/").await?;
+    ready();
+    match asked.scene.as_str() {
+        "turn" | "clean" => turn(&session, &asked.text(), Pace::All).await,
+        "turns" => {
+            let (from, to, text) = (asked.number(), asked.number(), asked.text());
+            for number in from..to {
+                turn(&session, &format!("{text} {number}"), Pace::All).await?;
+            }
+            Ok(())
+        }
+        "stalled" => {
+            let pace = Pace::Stalled(Duration::from_secs(asked.number() as u64));
+            turn(&session, &asked.text(), pace).await
+        }
+        "slow" => {
+            let pace = Pace::Slow(Duration::from_millis(asked.number() as u64));
+            turn(&session, &asked.text(), pace).await
+        }
+        "two" => {
+            let other = agent.new_session("/").await?;
+            two(&session, &other, asked.number(), &asked.text(), &asked.text()).await
+        }
+        "start" => Ok(()),
+        "doomed" => {
+            turn(&session, &asked.text(), Pace::All).await?;
+            std::future::pending().await
+        }
+        other => panic!("{other} is no scene"),
+    }
+}
+
+/// How updates are taken.
+enum Pace {
+    All,
+    Stalled(Duration),
+    Slow(Duration),
+}
+
+/// One turn. That it fails is a result; that the next cannot begin is the error.
+async fn turn(session: &Session, text: &str, pace: Pace) -> Result<()> {
+    let begun = Instant::now();
+    let mut turn = session.prompt(text).await?;
+    let seen = Seen::default();
+    let mut end = None;
+    while let Some(update) = turn.next().await {
+        match update {
+            Ok(update) => seen.update(text_of(&update)),
+            Err(error) => end = Some(error),
+        }
+        match pace {
+            Pace::Stalled(long) if seen.updates() == 1 => tokio::time::sleep(long).await,
+            Pace::Slow(each) => tokio::time::sleep(each).await,
+            _ => {}
+        }
+    }
+    let end = match end {
+        Some(error) => Err(error),
+        None => turn.outcome().await,
+    };
+    seen.end(begun, end.map(|end| format!("{:?}", end.stop_reason)).map_err(|error| error.to_string()));
+    Ok(())
+}
+
+fn text_of(update: &SessionUpdate) -> Option<&str> {
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk) => match &chunk.content {
+            ContentBlock::Text(text) => Some(&text.text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The first session is never listened to beyond its first update. The other one talks, and then
+/// the first is cancelled.
+async fn two(first: &Session, other: &Session, rounds: usize, text: &str, small: &str) -> Result<()> {
+    let (mut turns, mut cancels) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    for _ in (0..rounds).take_while(|_| begun.elapsed() < LONG_ENOUGH) {
+        let mut stalled = first.prompt(text).await?;
+        stalled.next().await.transpose()?;
+        for _ in 0..10 {
+            let begun = Instant::now();
+            other.prompt(small).await?.finish().await?;
+            turns.push(begun.elapsed());
+        }
+        let begun = Instant::now();
+        stalled.cancel();
+        // Stalled or cancelled: it is over.
+        let _ = stalled.outcome().await;
+        cancels.push(begun.elapsed());
+    }
+    say(&json!({"turns": spread(turns), "cancels": spread(cancels)}));
+    Ok(())
+}
+
+async fn sessions(agent: &Connection, count: usize, text: &str, flood: &str) -> Result<()> {
+    // What the first session and its turn cost is no price of a session.
+    agent.new_session("/").await?.prompt(text).await?.finish().await?;
+    ready();
+    let begun = Instant::now();
+    let opening = futures::stream::iter(0..count).map(|_| agent.new_session("/"));
+    let sessions: Vec<Session> = opening.buffer_unordered(AT_ONCE).try_collect().await?;
+    say(&json!({"open_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
+
+    let turns = futures::stream::iter(&sessions).map(async |session| {
+        let begun = Instant::now();
+        count_updates(session.prompt(text).await?).await?;
+        Result::<_>::Ok(begun.elapsed())
+    });
+    let took: Vec<Duration> = turns.buffer_unordered(AT_ONCE).try_collect().await?;
+    say(&json!({"turns": spread(took), "kib": memory("VmRSS:")}));
+
+    let begun = Instant::now();
+    let floods = futures::stream::iter(sessions.iter().take(AT_ONCE))
+        .map(async |session| count_updates(session.prompt(flood).await?).await);
+    let updates: Vec<u64> = floods.buffer_unordered(AT_ONCE).try_collect().await?;
+    let updates: u64 = updates.into_iter().sum();
+    say(&json!({
+        "updates": updates,
+        "per_second": (updates as f64 / begun.elapsed().as_secs_f64()) as u64,
+        "peak_kib": memory("VmHWM:"),
+        "kib": memory("VmRSS:"),
+    }));
+
+    let begun = Instant::now();
+    if agent.capabilities().session_capabilities.close.is_some() {
+        let closing = futures::stream::iter(&sessions).map(Session::close);
+        closing.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    }
+    drop(sessions);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    say(&json!({"left_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
+    Ok(())
+}
+
+async fn count_updates(mut turn: Turn) -> Result<u64> {
+    let mut updates = 0;
+    while let Some(update) = turn.next().await {
+        update?;
+        updates += 1;
+    }
+    turn.outcome().await?;
+    Ok(updates)
+}
+
+/// Starts and closes the agent again and again; says what is held after a warm-up and at the end.
+async fn cycle(count: usize, command: impl Fn() -> Command) -> Result<()> {
+    let warm = (count / 10).clamp(1, 100);
+    for round in 0..count {
+        if round == warm {
+            say(&held());
+        }
+        Client::new(()).spawn(command()).await?.close().await;
+    }
+    say(&held());
+    Ok(())
+}
