@@ -77,9 +77,10 @@ impl Wire {
     }
 }
 
-/// Waits for a future, but not for ever.
+/// Waits for a future, but not for ever. Campaigns take longer.
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("this hangs")
+    let patience = if std::env::var_os("DUOLOGUE_RUNS").is_some() { 30 * PATIENCE } else { PATIENCE };
+    tokio::time::timeout(patience, future).await.expect("this hangs")
 }
 
 /// Makes two tests of each function that takes a [`Wire`], on a runtime of several threads.
