@@ -1,0 +1,129 @@
+//! `FAULTS.md`, kept honest: every fault and every bar stands in it once, every test it names exists and
+//! runs, and what has no test has a reason.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// How many faults each section has. `H4b` is one more.
+const SECTIONS: [(char, usize); 10] =
+    [('A', 13), ('B', 8), ('C', 7), ('D', 5), ('E', 14), ('F', 8), ('G', 10), ('H', 13), ('I', 4), ('J', 10)];
+const BARS: usize = 32;
+
+/// A row of either table.
+struct Row {
+    id: String,
+    shown_by: Vec<String>,
+    reason: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// The rows of all tables: the first cell is the id, the last two are what shows it and why not.
+fn rows(page: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for line in page.lines() {
+        let Some(line) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else { continue };
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [id, .., shown_by, reason] = cells.as_slice() else { panic!("too few cells: {line}") };
+        if id.is_empty() || *id == "---" {
+            continue;
+        }
+        // Every second piece stands between backticks.
+        let shown_by = shown_by.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        rows.push(Row { id: (*id).to_owned(), shown_by, reason: (*reason).to_owned() });
+    }
+    rows
+}
+
+fn ids() -> Vec<String> {
+    let faults =
+        SECTIONS.iter().flat_map(|(section, count)| (1..=*count).map(move |n| format!("{section}{n}")));
+    let bars = (1..=BARS).map(|number| format!("R{number}"));
+    faults.chain(["H4b".to_owned()]).chain(bars).collect()
+}
+
+/// Says what is wrong with a name, if something is.
+fn fault(name: &str, files: &mut HashMap<PathBuf, String>) -> Option<String> {
+    let mut read = |path: &str| {
+        let path = root().join(path);
+        let text =
+            files.entry(path).or_insert_with_key(|path| std::fs::read_to_string(path).unwrap_or_default());
+        text.clone()
+    };
+    if let Some(command) = name.strip_prefix("cargo xtask ") {
+        let mut words = command.split(' ');
+        let chore = format!("Some(\"{}\")", words.next().unwrap_or_default());
+        let bar = words.next().map(|bar| format!("\"{bar}\"")).filter(|bar| bar.starts_with("\"R"));
+        let known = read("crates/xtask/src/main.rs").contains(&chore)
+            && bar.is_none_or(|bar| read("crates/xtask/src/reliability/bars.rs").contains(&bar));
+        return (!known).then(|| format!("`{name}` is no command"));
+    }
+    let Some((path, item)) = name.split_once("::") else {
+        let missing = !name.starts_with("fuzz/fuzz_targets/") || read(name).is_empty();
+        return missing.then(|| format!("`{name}` is no fuzz target"));
+    };
+    let text = read(path);
+    if text.is_empty() {
+        return Some(format!("{path} is not there"));
+    }
+    let found = match path.strip_suffix(".jsonl") {
+        Some(_) => text.contains(&format!("\"case\": {}", serde_json::Value::from(item))),
+        None => is_test(&text, item),
+    };
+    (!found).then(|| format!("{path} has no {item} that runs"))
+}
+
+/// Whether a file has a test of that name: a function with the attribute, or one in the list of a macro
+/// that makes tests of functions.
+fn is_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let head = format!("fn {name}(");
+    let Some(at) = lines.iter().position(|line| line.contains(&head)) else { return false };
+    let above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+    let attributes: Vec<&&str> = above.filter(|line| line.starts_with("#[")).collect();
+    let marked = attributes.iter().any(|line| line.contains("test]") || line.contains("test("));
+    let ignored = attributes.iter().any(|line| line.starts_with("#[ignore"));
+    let listed = ["over_every_wire!(", "in_time!("].iter().any(|list| {
+        text.split(list)
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+            .any(|names| names.split(',').any(|listed| listed.trim() == name))
+    });
+    (marked || listed) && !ignored
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "how much is covered is worth knowing")]
+fn every_fault_has_its_tests_or_a_reason() {
+    let page = std::fs::read_to_string(root().join("tests/FAULTS.md")).expect("the map");
+    let rows = rows(&page);
+    let mut wrong = Vec::new();
+    let mut times: BTreeMap<&str, usize> = rows.iter().map(|row| (&*row.id, 0)).collect();
+    for row in &rows {
+        *times.entry(&row.id).or_default() += 1;
+    }
+    for id in ids() {
+        match times.remove(&*id) {
+            Some(1) => {}
+            times => wrong.push(format!("{id} is there {} times", times.unwrap_or_default())),
+        }
+    }
+    wrong.extend(times.keys().map(|id| format!("nobody knows {id}")));
+    let mut files = HashMap::new();
+    for row in &rows {
+        let faults = row.shown_by.iter().filter_map(|name| fault(name, &mut files));
+        wrong.extend(faults.map(|fault| format!("{}: {fault}", row.id)));
+        if row.shown_by.is_empty() && row.reason.is_empty() {
+            wrong.push(format!("{} has neither a test nor a reason", row.id));
+        }
+    }
+    let (bars, faults): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.id.starts_with('R'));
+    for (what, rows) in [("faults", faults), ("bars", bars)] {
+        let shown: Vec<_> = rows.iter().filter(|row| !row.shown_by.is_empty()).collect();
+        let tests: usize = shown.iter().map(|row| row.shown_by.len()).sum();
+        println!("{what}: {} of {} are shown, by {tests} tests and commands", shown.len(), rows.len());
+    }
+    assert!(wrong.is_empty(), "{} things are wrong in tests/FAULTS.md:\n{}", wrong.len(), wrong.join("\n"));
+}
