@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use duologue_exchange::dialogue::{Key, fuzzing, sign};
 use duologue_schema::Json;
 use duologue_schema::dialogue::{Message, MessageType};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::input::Input;
 use crate::marked::is_marked;
@@ -77,7 +77,9 @@ fn holds_against_changes(json: &RawValue, place: usize, byte: u8, length: usize)
     match length {
         0 => changed.insert(place, byte),
         1 => changed[place] = byte,
-        2 => drop(changed.remove(place)),
+        2 => {
+            changed.remove(place);
+        }
         _ => changed[place] ^= 1 << (byte % 8),
     }
     let Ok(changed) = String::from_utf8(changed) else { return };
@@ -85,6 +87,4 @@ fn holds_against_changes(json: &RawValue, place: usize, byte: u8, length: usize)
         let form = |text: &str| fuzzing::canonical(text).expect("a message that is taken");
         assert_eq!(form(&changed), form(signed.get()), "another message is taken");
     }
-    let other = json!({"sender_id": SENDER, "recipient_id": RECIPIENT}).to_string();
-    assert!(!is_taken(&other));
 }
