@@ -163,6 +163,12 @@ pub(super) const BARS: &[Bar] = &[
     ),
     Bar::scene(
         "R7",
+        "agent asked",
+        "10 GB of questions from a client that never reads: given up, at most 320 MiB over idle",
+        flow::answers_unread,
+    ),
+    Bar::scene(
+        "R7",
         "client paused",
         "10 GB of updates, consumer stopped for 5 s: nothing lost, at most 64 MiB over idle",
         memory::paused,
@@ -190,12 +196,6 @@ pub(super) const BARS: &[Bar] = &[
         "client",
         "a session stalled: another one's turns and its own cancel p99 at most 100 ms, 10,000 tries",
         control::two_sessions,
-    ),
-    Bar::scene(
-        "R7",
-        "agent asked",
-        "10 GB of questions from a client that never reads: given up, at most 320 MiB over idle",
-        flow::answers_unread,
     ),
     Bar::scene("R9", "", "10 MB each way before any read, pipes of 4 KiB: done within 5 s", flow::both_full),
     Bar::scene(
