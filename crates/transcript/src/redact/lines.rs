@@ -1,5 +1,5 @@
 //! Lines as they come to a recorder, which has to write each before it sees the next: private keys that go over
-//! several, and messages that begin like the one before.
+//! several, and messages that are like the one before.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::shapes::{self, SECRET};
 /// So many lines in a row can stand between the beginning of a key, or a part of it, and the next part.
 const PATIENCE: u8 = 4;
 
-/// So much of a line is remembered.
+/// A line of more bytes is not remembered.
 const REMEMBERED: usize = 1024;
 
 /// One stream of lines, and whether it is within a private key.
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 1024;
 pub(crate) struct Lines {
     /// How many lines may still come before the next part of the key; 0 outside of one.
     patience: u8,
-    /// How the last message began in which nothing was suspicious.
+    /// The last message in which nothing was suspicious.
     clean: Vec<u8>,
 }
 
@@ -51,11 +51,11 @@ impl Lines {
     /// Whether anything may be found in a message. In a stream of them, most of each is as it was in the one before,
     /// and is not looked at again.
     fn suspicious(&mut self, line: &[u8]) -> bool {
-        let known = shapes::same_as_clean(line, &self.clean);
-        let suspicious = shapes::suspicious(line.get(known..).unwrap_or_default());
-        if !suspicious {
-            self.clean.truncate(known);
-            self.clean.extend_from_slice(line.get(known..line.len().min(REMEMBERED)).unwrap_or_default());
+        let new = line.get(shapes::unlike(&self.clean, line)).unwrap_or_default();
+        let suspicious = shapes::suspicious(new);
+        if !suspicious && line.len() <= REMEMBERED {
+            self.clean.clear();
+            self.clean.extend_from_slice(line);
         }
         suspicious
     }
@@ -148,7 +148,7 @@ mod tests {
         ) {
             let (secrets, mut lines) = (Secrets::default(), Lines::default());
             for (method, text) in messages {
-                let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"sessionId":"s","text":"{text}"}}}}"#);
+                let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"sessionId":"s","text":"{text}"}},"messageId":"8724c388-e3c6-4303-927d-e8674b0d4afa"}}"#);
                 let alone = secrets.redact(line.as_bytes());
                 prop_assert_eq!(lines.redact(&secrets, line.as_bytes()), alone);
             }
