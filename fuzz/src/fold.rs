@@ -15,17 +15,21 @@ use crate::input::Input;
 /// Steps, a few bytes each.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
-    let [mut whole, mut in_pieces, mut over_the_wire] =
-        [const { None }; 3].map(Option::<Conversation>::unwrap_or_default);
+    let mut whole = Conversation::default();
+    let mut in_pieces = Conversation::default();
+    let mut over_the_wire = Conversation::default();
     while !input.is_empty() {
         match input.below(16) {
             0 => {
                 let prompt = [ContentBlock::from(text(&mut input))];
-                [&mut whole, &mut in_pieces, &mut over_the_wire]
-                    .map(|conversation| conversation.prompt(&prompt));
+                for conversation in [&mut whole, &mut in_pieces, &mut over_the_wire] {
+                    conversation.prompt(&prompt);
+                }
             }
             1 => {
-                [&mut whole, &mut in_pieces, &mut over_the_wire].map(Conversation::end_turn);
+                for conversation in [&mut whole, &mut in_pieces, &mut over_the_wire] {
+                    conversation.end_turn();
+                }
             }
             kind => {
                 let update = update(kind, &mut input);

@@ -1,0 +1,180 @@
+//! Seeds: what the targets begin with, made of the tables of `tests/` and `fuzz/`, of recorded transcripts,
+//! and of random values that fit the schema.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use duologue_schema::export::random::Random;
+use duologue_schema::{METHODS, MethodRow, Side, dialogue, envelope, work};
+use serde_json::Value;
+
+use super::Paths;
+use crate::interop::Result;
+
+/// Tables of lines; in the first a line is called `input`.
+const TABLES: [(&str, &str); 5] = [
+    ("fuzz/seeds/json.jsonl", "input"),
+    ("tests/hostile/known.jsonl", "line"),
+    ("tests/hostile/lines.jsonl", "line"),
+    ("tests/hostile/agent.jsonl", "line"),
+    ("tests/hostile/client.jsonl", "line"),
+];
+/// Folders with recorded transcripts.
+const TRANSCRIPTS: [&str; 3] =
+    ["crates/cli/tests/transcripts", "crates/cli/tests/html", "examples/transcripts"];
+/// Longer seeds would be cut.
+const LONGEST: usize = 4096;
+/// How many random values each type gets.
+const VALUES: u64 = 12;
+
+/// Writes the seeds of a target into its folder.
+pub(super) fn write(paths: &Paths, target: &str, folder: &Path) -> Result<()> {
+    let seeds = match target {
+        "framer" | "output" => headed(lines(paths)?, &[40, 7, 3, 64, 1]),
+        "dialogue" => headed(lines(paths)?, &[0; 4]),
+        "envelope" | "surrogates" | "differential" => messages(lines(paths)?),
+        "agent_params" => values(&side(|side| side != Side::Client), &[document("v1/schema.json", paths)?])?,
+        "client_params" => values(&side(|side| side == Side::Client), &[document("v1/schema.json", paths)?])?,
+        "exchange_params" => {
+            let rows = [envelope::METHODS, dialogue::METHODS, work::METHODS].concat();
+            let schemes = ["envelope", "dialogue", "work"];
+            let documents: Result<Vec<_>> =
+                schemes.iter().map(|name| document(&format!("duologue/{name}.json"), paths)).collect();
+            values(&rows, &documents?)?
+        }
+        "transcript" | "escapes" => transcripts(paths)?,
+        // Every byte means something to these.
+        _ => vec![vec![0; 16]],
+    };
+    for (number, seed) in seeds.iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{number:04}")), seed)?;
+    }
+    Ok(())
+}
+
+/// The words of the protocol, for libFuzzer to put in.
+pub(super) fn dictionary(paths: &Paths) -> Result<PathBuf> {
+    let mut words = BTreeSet::from(["\"$serde_json::private::RawValue\":".to_owned(), "\\ud83d".to_owned()]);
+    for file in ["v1/schema.json", "duologue/envelope.json", "duologue/dialogue.json", "duologue/work.json"] {
+        collect(&document(file, paths)?, &mut words);
+    }
+    words.extend(METHODS.concat().iter().map(|row| format!("\"{}\"", row.method)));
+    words.extend(["jsonrpc", "id", "method", "params", "result", "error"].map(|name| format!("\"{name}\":")));
+    let mut text = String::new();
+    for word in words.iter().filter(|word| word.len() <= 60 && word.is_ascii()) {
+        writeln!(text, "\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))?;
+    }
+    let file = paths.target.join("words.dict");
+    std::fs::write(&file, text)?;
+    Ok(file)
+}
+
+/// The names of members and the values that are the only ones possible.
+fn collect(schema: &Value, words: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match (key.as_str(), value) {
+                    ("properties", Value::Object(properties)) => {
+                        words.extend(properties.keys().map(|name| format!("\"{name}\":")));
+                    }
+                    ("const", Value::String(only)) => drop(words.insert(format!("\"{only}\""))),
+                    _ => {}
+                }
+                collect(value, words);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, words)),
+        _ => {}
+    }
+}
+
+fn document(file: &str, paths: &Paths) -> Result<Value> {
+    let file = paths.root.join("schema").join(file);
+    let text = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn side(wanted: impl Fn(Side) -> bool) -> Vec<MethodRow> {
+    METHODS.concat().into_iter().filter(|row| wanted(row.side)).collect()
+}
+
+/// `METHOD`, a line end, and a value that fits its params or its result.
+fn values(rows: &[MethodRow], documents: &[Value]) -> Result<Vec<Vec<u8>>> {
+    let mut seeds = Vec::new();
+    for row in rows {
+        for name in [Some(row.params), row.result].into_iter().flatten() {
+            let has = |document: &&Value| document["$defs"].get(name).is_some();
+            let document = documents.iter().find(has).ok_or_else(|| format!("no schema has {name}"))?;
+            for seed in 0..VALUES {
+                let value = Random::new(document, seed).definition(name);
+                seeds.push(format!("{}\n{value}", row.method).into_bytes());
+            }
+        }
+    }
+    seeds.retain(|seed| seed.len() <= LONGEST);
+    Ok(seeds)
+}
+
+/// All lines of the tables.
+fn lines(paths: &Paths) -> Result<Vec<Vec<u8>>> {
+    let mut lines = Vec::new();
+    for (table, member) in TABLES {
+        for row in std::fs::read_to_string(paths.root.join(table))?.lines() {
+            let row: Value = serde_json::from_str(row)?;
+            lines.extend(bytes(&row[member]));
+        }
+    }
+    Ok(lines)
+}
+
+/// Text, or a list of text, bytes and `{"times", "of"}`; `None` for what is too long for a seed.
+fn bytes(line: &Value) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in line.as_array().map_or(std::slice::from_ref(line), Vec::as_slice) {
+        match part {
+            Value::String(text) => bytes.extend(text.replace("$SESSION", "s").bytes()),
+            Value::Number(byte) => bytes.push(u8::try_from(byte.as_u64()?).ok()?),
+            repeated => {
+                let times = usize::try_from(repeated["times"].as_u64()?).ok()?;
+                let of = repeated["of"].as_str()?;
+                bytes.extend((times * of.len() <= LONGEST).then(|| of.repeat(times))?.bytes());
+            }
+        }
+    }
+    Some(bytes)
+}
+
+/// The lines, and the inputs of the JSON table as params.
+fn messages(lines: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let as_params =
+        |json: &[u8]| [br#"{"jsonrpc":"2.0","id":1,"method":"m","params":["#, json, b"]}"].concat();
+    let wrapped: Vec<_> = lines.iter().filter(|line| line.len() < 200).map(|line| as_params(line)).collect();
+    lines.into_iter().chain(wrapped).collect()
+}
+
+fn headed(lines: Vec<Vec<u8>>, head: &[u8]) -> Vec<Vec<u8>> {
+    lines.into_iter().map(|line| [head, &line].concat()).collect()
+}
+
+/// The recorded transcripts, in parts of a header and as many records as fit.
+fn transcripts(paths: &Paths) -> Result<Vec<Vec<u8>>> {
+    let mut seeds = Vec::new();
+    for folder in TRANSCRIPTS {
+        for file in std::fs::read_dir(paths.root.join(folder))? {
+            let text = std::fs::read(file?.path())?;
+            let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+            let Some(header) = lines.next() else { continue };
+            let mut part = header.to_vec();
+            for line in lines {
+                if part.len() + line.len() > LONGEST {
+                    seeds.push(std::mem::replace(&mut part, header.to_vec()));
+                }
+                part.extend_from_slice(line);
+            }
+            seeds.push(part);
+        }
+    }
+    Ok(seeds)
+}
