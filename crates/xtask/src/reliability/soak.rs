@@ -21,6 +21,11 @@ use crate::interop::Result;
 /// The share of the time that is not looked at: caches fill, the allocator finds its size.
 const WARM_UP: f64 = 0.2;
 
+/// What is freed goes back to the system, where the C library has a say in it. Otherwise the memory of a process is
+/// mostly what its allocator has not given back, which wanders by more than a leak shows in an hour.
+const GIVE_BACK: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
+
 /// Grace periods end, the longest after 10 s, and killed processes are collected.
 const REST: Duration = Duration::from_secs(11);
 
@@ -40,7 +45,7 @@ struct Part {
 impl Part {
     fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
         let mut command = Stage::part(hidden)?;
-        command.args([seed.to_string(), seconds.to_string()]);
+        command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
         let mut process = Process::start_with(&mut command, std::process::Stdio::inherit())?;
         let stdout = process.stdout()?;
         let (sender, said) = channel();
@@ -71,7 +76,7 @@ impl Part {
         let Some((first, last)) = held.first().zip(held.last()) else {
             return (format!("{}: never came to rest", self.name), false);
         };
-        let (slope, busy) = (slope(&rests), slope(&after_warm_up(&self.samples)));
+        let ((slope, error), (busy, _)) = (slope(&rests), slope(&after_warm_up(&self.samples)));
         let flat = |name: &str| first[name] == last[name];
         let fine = slope < 1.0
             && ["descriptors", "threads", "tasks", "children"].iter().all(|name| flat(name))
@@ -81,7 +86,7 @@ impl Part {
         let spans = ["descriptors", "threads", "tasks", "children"].map(span).join(", ");
         let (from, to) = (rests.first().map_or(0.0, |rest| rest.1), rests.last().map_or(0.0, |rest| rest.1));
         let line = format!(
-            "{}: {} visits, memory at rest {from:.1} to {to:.1} MiB, {slope:+.2} MiB/h ({busy:+.2} at work), {spans}, \
+            "{}: {} visits, memory at rest {from:.1} to {to:.1} MiB, {slope:+.2} MiB/h (± {error:.2}; {busy:+.2} at work), {spans}, \
              panics {}, hung {}",
             self.name, last["visits"], last["panics"], last["hung"]
         );
@@ -89,14 +94,20 @@ impl Part {
     }
 }
 
-/// Least squares: how much the second grows while the first grows by one.
-fn slope(points: &[(f64, f64)]) -> f64 {
+/// Least squares: how much the second grows while the first grows by one, and how far off that may be.
+fn slope(points: &[(f64, f64)]) -> (f64, f64) {
     let count = points.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
     let covered: f64 = points.iter().map(|point| (point.0 - x) * (point.0 - x)).sum();
     let together: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
-    if covered > 0.0 { together / covered } else { 0.0 }
+    if covered == 0.0 || count < 3.0 {
+        return (0.0, f64::INFINITY);
+    }
+    let slope = together / covered;
+    let off = |point: &(f64, f64)| (point.1 - y - slope * (point.0 - x)).powi(2);
+    let error = (points.iter().map(off).sum::<f64>() / (count - 2.0) / covered).sqrt();
+    (slope, error)
 }
 
 /// The command.
