@@ -97,6 +97,13 @@ impl Shared {
         })
     }
 
+    /// Requests in flight, and the bytes they count.
+    #[cfg(test)]
+    pub(crate) fn in_flight_len(&self) -> (usize, usize) {
+        let in_flight = self.in_flight.lock_unpoisoned();
+        (in_flight.requests.len(), in_flight.bytes)
+    }
+
     pub(crate) fn close(&self, reason: Closed) {
         self.reason.lock_unpoisoned().get_or_insert(reason);
         self.closing.cancel();

@@ -37,6 +37,8 @@ mod peer;
 mod pending;
 mod queue;
 mod service;
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod simulation;
 mod stats;
 mod stdio;
 mod sync;

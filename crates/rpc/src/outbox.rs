@@ -138,6 +138,18 @@ impl Outbox {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn unwritten(&self) -> usize {
+        self.unwritten.load(Relaxed)
+    }
+
+    /// Whether nothing more is taken.
+    #[cfg(test)]
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state.lock_unpoisoned();
+        state.finished || state.closed.is_some()
+    }
+
     /// Lets the writer finish what is there and leave.
     pub(crate) fn finish(&self) {
         self.state.lock_unpoisoned().finished = true;

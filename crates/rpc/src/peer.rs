@@ -109,7 +109,17 @@ impl Peer {
     ) -> Result<Asked, Error> {
         let name = Method(R::METHOD.into());
         let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
-        let id = self.send_request(R::METHOD, params, stream, deliver)?;
+        self.ask_into(R::METHOD, params, stream, deliver)
+    }
+
+    pub(crate) fn ask_into<P: Serialize + ?Sized>(
+        &self,
+        method: &str,
+        params: &P,
+        stream: Option<StreamId>,
+        deliver: Deliver,
+    ) -> Result<Asked, Error> {
+        let id = self.send_request(method, params, stream, deliver)?;
         Ok(Asked { peer: self.clone(), id })
     }
 
@@ -311,7 +321,7 @@ impl Peer {
 #[derive(Debug)]
 pub struct Asked {
     peer: Peer,
-    id: u64,
+    pub(crate) id: u64,
 }
 
 impl Asked {
@@ -376,6 +386,11 @@ impl<T> Call<T> {
     pub fn detach(mut self) -> Self {
         self.detached = true;
         self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.state.as_ref().ok().map(|(id, _)| *id)
     }
 
     /// Asks the peer to cancel, once, and keeps waiting for its answer, which may be a result.

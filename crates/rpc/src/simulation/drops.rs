@@ -1,0 +1,58 @@
+//! Futures that are dropped before their answer: the table stays empty, and the peer is told once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fastrand::Rng;
+
+use super::caller::{Asking, Policy, ask};
+use super::side::{How, Side};
+use super::{measured, number, play};
+use crate::connection::Connection;
+use crate::limits::Limits;
+use crate::transport::Transport;
+
+#[test]
+fn a_dropped_future_leaves_nothing_and_withdraws_once() {
+    let drops = number("DUOLOGUE_RUNS").unwrap_or(3000);
+    let seed = number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let (withdrawn, answered) =
+        play(dropping(seed, drops)).unwrap_or_else(|why| panic!("{why} (DUOLOGUE_SEED={seed})"));
+    measured(format_args!(
+        "{drops} futures dropped, 0 left in the table, {withdrawn} unanswered and withdrawn once each, \
+         {answered} answered and not withdrawn"
+    ));
+}
+
+async fn dropping(seed: u64, drops: u64) -> Result<(usize, u64), String> {
+    let mut rng = Rng::with_seed(seed);
+    let (left, right) = Transport::memory();
+    let ending = Arc::new(AtomicBool::new(false));
+    let limits = || Limits { in_flight: usize::MAX, ..Limits::default() };
+    let asker = Side::start(Connection::new(left).limits(limits()), &mut rng, ending.clone());
+    let asked = Side::start(Connection::new(right).limits(limits()), &mut rng, ending);
+    let mut busy: VecDeque<Asking> = VecDeque::new();
+    let mut dropped = 0;
+    while dropped < drops || !busy.is_empty() {
+        if dropped < drops {
+            dropped += 1;
+            let how = *rng.choice(&[How::Now, How::Later, How::Never, How::Dropped]).unwrap_or(&How::Now);
+            let policy = *rng.choice(&[Policy::Drops, Policy::CancelsAndDrops]).unwrap_or(&Policy::Drops);
+            busy.push_back(ask(&asker, &asked.ledger, how, policy, &mut rng));
+        }
+        if (busy.len() > 50 || dropped == drops)
+            && let Some(asking) = busy.pop_front()
+        {
+            asking.task.await.map_err(|error| error.to_string())??;
+        }
+    }
+    if asker.peer.pending_requests() != 0 {
+        return Err(format!("{} requests are left in the table", asker.peer.pending_requests()));
+    }
+    // Whether each was withdrawn as it should was checked when it was dropped.
+    asker.ledger.books(|books| match books.withdrawn.iter().find(|(_, times)| **times != 1) {
+        Some((id, times)) => Err(format!("request {id} was withdrawn {times} times")),
+        None => Ok((books.withdrawn.len(), drops - books.withdrawn.len() as u64)),
+    })
+}

@@ -1,0 +1,235 @@
+//! Two peers that ask, tell, cancel, stall and close at any point.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::caller::{Asking, Ended, Policy, ask};
+use super::side::{Ending, How, Order, Side, notification};
+use super::whim::dawdle;
+use super::wire::{Pipe, wire};
+use super::{campaign, play};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::limits::Limits;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    requests: u64,
+    answered: u64,
+    given_up: u64,
+    trace: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.answered += other.answered;
+        self.given_up += other.given_up;
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} requests, {} answered, {} given up, ", self.requests, self.answered, self.given_up)?;
+        f.write_str("0 without or with two ends, 0 out of order, 0 left over")
+    }
+}
+
+#[test]
+fn every_request_gets_one_answer_and_order_is_kept() {
+    campaign("pair", 700, |seed, steps| play(story(seed, steps)));
+}
+
+#[test]
+fn a_schedule_is_a_function_of_its_seed() {
+    for seed in 0..50 {
+        let played = || play(story(seed, usize::MAX)).expect("no fault");
+        assert_eq!(played(), played(), "seed {seed}");
+    }
+}
+
+fn limits(rng: &mut Rng) -> Limits {
+    Limits {
+        frame_bytes: 4096,
+        queue_bytes: *rng.choice(&[500, 4000]).unwrap_or(&500),
+        queue_bytes_hard: 8000,
+        in_flight: *rng.choice(&[2, 6, 1000]).unwrap_or(&2),
+        output_bytes: *rng.choice(&[1, 700, 1 << 20]).unwrap_or(&1),
+        ..Limits::default()
+    }
+}
+
+async fn story(seed: u64, most: usize) -> Result<Tally, String> {
+    let mut rng = Rng::with_seed(seed);
+    let (left, right, pipes) = wire(&mut rng, 1);
+    let ending: Ending = Arc::new(AtomicBool::new(false));
+    let left = Side::start(Connection::new(left).limits(limits(&mut rng)), &mut rng, ending.clone());
+    let right = Side::start(Connection::new(right).limits(limits(&mut rng)), &mut rng, ending.clone());
+    let mut story = Story { sides: [left, right], pipes, ending, finished: [false; 2], asking: Vec::new() };
+    let steps = rng.usize(1..40);
+    let ends_at = if rng.u8(0..3) == 0 { rng.usize(0..steps) } else { usize::MAX };
+    for step in 0..steps.min(most) {
+        if step == ends_at {
+            story.end(&mut rng);
+        }
+        story.step(&mut rng);
+        dawdle(rng.fork(), 4).await;
+    }
+    if !story.ending.load(Relaxed) {
+        story.calm_down().await?;
+        story.end(&mut rng);
+    }
+    story.finish().await
+}
+
+struct Story {
+    sides: [Side; 2],
+    pipes: [Pipe; 2],
+    ending: Ending,
+    /// Who has ended its half.
+    finished: [bool; 2],
+    asking: Vec<Asking>,
+}
+
+impl Story {
+    fn step(&mut self, rng: &mut Rng) {
+        let from = rng.usize(0..2);
+        let (side, other) = (&self.sides[from], &self.sides[1 - from]);
+        match rng.u8(0..16) {
+            0..=8 => {
+                let how = *rng.choice(&How::ASKED).unwrap_or(&How::Now);
+                let how = if rng.u8(0..100) == 0 { How::Closes } else { how };
+                let policy = *rng.choice(&Policy::ALL).unwrap_or(&Policy::Waits);
+                let policy = if rng.u8(0..3) == 0 { Policy::Waits } else { policy };
+                self.asking.push(ask(side, &other.ledger, how, policy, rng));
+            }
+            9..=12 => {
+                let how = *rng
+                    .choice(&[How::Now, How::PanicsNow, How::Streamed, How::Streamed])
+                    .unwrap_or(&How::Now);
+                for _ in 0..rng.u8(1..4) {
+                    let order = Order::new(side.ledger.serial(true), how, rng);
+                    let _ = side.peer.shared.send(&notification(&order));
+                }
+            }
+            13 => {
+                let order = Order::new(side.ledger.serial(false), How::Streamed, rng);
+                let peer = side.peer.clone();
+                self.asking.push(Asking {
+                    hangs: false,
+                    task: tokio::spawn(async move {
+                        match peer.notify_raw("tell", &order).await {
+                            Ok(()) | Err(Error::Closed(_)) => Ok(Ended::GivenUp),
+                            Err(error) => Err(error.to_string()),
+                        }
+                    }),
+                });
+            }
+            14 => {
+                let peer = side.peer.clone();
+                let task =
+                    tokio::spawn(
+                        async move { Ok(peer.flush().await.map_or(Ended::Over, |()| Ended::GivenUp)) },
+                    );
+                self.asking.push(Asking { hangs: false, task });
+            }
+            _ => {
+                let taken = rng.bool();
+                side.taken.send_modify(|now| *now = taken);
+            }
+        }
+    }
+
+    /// Lets everything happen that can: then nobody waits but for handlers that never answer, and
+    /// every counter is back.
+    async fn calm_down(&mut self) -> Result<(), String> {
+        self.sides.iter().for_each(|side| side.taken.send_modify(|taken| *taken = true));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        if self.ending.load(Relaxed) {
+            return Ok(());
+        }
+        if self.asking.iter().any(|asking| !asking.hangs && !asking.task.is_finished()) {
+            return Err("a caller waits for ever".into());
+        }
+        let hanging = self.asking.iter().filter(|asking| !asking.task.is_finished()).count();
+        let mut pending = 0;
+        for (side, pipe) in self.sides.iter().zip(&self.pipes) {
+            let Some(shared) = side.shared.upgrade() else { continue };
+            pending += shared.pending.len();
+            let (used, unwritten) = (shared.budget.used.load(Relaxed), shared.outbox.unwritten());
+            if (used, unwritten, pipe.is_empty()) != (0, 0, true) {
+                return Err(format!("{used} bytes in queues, {unwritten} unwritten, and nobody is busy"));
+            }
+        }
+        // A handler that asks back may wait for one that never answers only through its caller.
+        if pending != hanging {
+            return Err(format!("{pending} requests are pending, {hanging} callers wait"));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, rng: &mut Rng) {
+        self.ending.store(true, Relaxed);
+        let first = rng.usize(0..2);
+        match rng.u8(0..5) {
+            0 => self.sides[first].peer.close(),
+            1 => self.sides.iter().for_each(|side| side.peer.close()),
+            2 => {
+                self.finished[first] = true;
+                self.sides[first].peer.finish();
+            }
+            3 => self.pipes[first].cut(),
+            _ => self.pipes.iter().for_each(Pipe::cut),
+        }
+    }
+
+    async fn finish(self) -> Result<Tally, String> {
+        let Story { sides, pipes, asking, finished, .. } = self;
+        for side in &sides {
+            let closed = tokio::time::timeout(Duration::from_secs(60), side.peer.closed()).await;
+            closed.map_err(|_| "the connection does not end")?;
+        }
+        let mut tally = Tally::default();
+        for asking in asking {
+            tally.requests += 1;
+            let over = tokio::time::timeout(Duration::from_secs(60), asking.task).await;
+            match over.map_err(|_| "a caller waits after the end")?.map_err(|error| error.to_string())?? {
+                Ended::Answered => tally.answered += 1,
+                Ended::Over => {}
+                Ended::GivenUp => tally.given_up += 1,
+            }
+        }
+        // What the streams still hold may be taken.
+        sides.iter().for_each(|side| side.taken.send_modify(|taken| *taken = true));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        for (here, there) in [(0, 1), (1, 0)] {
+            let (side, other) = (&sides[here], &sides[there]);
+            let other = other.ledger.books(std::mem::take);
+            side.ledger.books(|books| {
+                books.check(&other, side.peer.stats().refused)?;
+                if !finished[here] {
+                    books.answered_all(&other)?;
+                }
+                tally.trace = tally.trace.rotate_left(7) ^ books.trace;
+                Ok::<_, String>(())
+            })?;
+            sides[there].ledger.books(|books| *books = other);
+            let shared = &side.peer.shared;
+            let left =
+                (side.peer.pending_requests(), shared.in_flight_len(), shared.budget.used.load(Relaxed));
+            if left != (0, (0, 0), 0) {
+                return Err(format!("left over: {left:?} of pending, in flight and queued"));
+            }
+        }
+        drop(pipes);
+        let weak: Vec<_> = sides.iter().map(|side| side.shared.clone()).collect();
+        drop(sides);
+        if weak.iter().any(|shared| shared.strong_count() > 0) {
+            return Err("somebody keeps the connection".into());
+        }
+        Ok(tally)
+    }
+}

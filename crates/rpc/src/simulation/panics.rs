@@ -1,0 +1,55 @@
+//! Panics in every place where a handler runs: each costs its message and nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fastrand::Rng;
+
+use super::side::{How, Order, Side, notification};
+use super::{measured, number, panic_quietly, play};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::pending::Deliver;
+use crate::transport::Transport;
+
+#[test]
+fn a_thousand_panics_are_a_thousand_answers() {
+    let panics = number("DUOLOGUE_RUNS").unwrap_or(1000);
+    let answers = play(panicking(panics)).unwrap_or_else(|why| panic!("{why}"));
+    measured(format_args!("{panics} panics of handlers, {answers} answers -32603, the connection open"));
+}
+
+async fn panicking(panics: u64) -> Result<u64, String> {
+    let mut rng = Rng::with_seed(7);
+    let (left, right) = Transport::memory();
+    let ending = Arc::new(AtomicBool::new(false));
+    let asker = Side::start(Connection::new(left), &mut rng, ending.clone());
+    let asked = Side::start(Connection::new(right), &mut rng, ending);
+    let mut answers = 0;
+    for round in 0..panics {
+        // Between them, those that nobody answers for: a notification's handler, and a closure that
+        // takes an answer.
+        let order = Order::new(asker.ledger.serial(true), How::PanicsNow, &mut rng);
+        asker.peer.shared.send(&notification(&order)).map_err(|error| error.to_string())?;
+        let order = Order::new(asker.ledger.serial(true), How::Now, &mut rng);
+        let deliver: Deliver = Box::new(|_| panic_quietly());
+        asker.peer.ask_into("ask", &order, None, deliver).map_err(|error| error.to_string())?;
+
+        let how = [How::PanicsNow, How::PanicsLater, How::PanicsWith][(round % 3) as usize];
+        let order = Order::new(asker.ledger.serial(true), how, &mut rng);
+        match asker.peer.call::<_, u64>("ask", &order).await {
+            Err(Error::Response(error)) if error.code.0 == -32603 => answers += 1,
+            other => return Err(format!("{how:?} was answered with {other:?}")),
+        }
+    }
+    let order = Order::new(asker.ledger.serial(true), How::Now, &mut rng);
+    let probe = asker.peer.call::<_, u64>("ask", &order).await;
+    if probe.ok() != Some(order.n) || asker.peer.is_closed() || asked.peer.is_closed() {
+        return Err("the connection is gone".into());
+    }
+    if answers != panics || asker.peer.pending_requests() != 0 || asked.peer.shared.in_flight_len() != (0, 0)
+    {
+        return Err(format!("{answers} answers to {panics} panics"));
+    }
+    Ok(answers)
+}

@@ -1,0 +1,203 @@
+//! A wire whose every poll follows from a seed: how many bytes, ready or not, and how it ends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use fastrand::Rng;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Transport;
+use super::whim::Whim;
+
+/// One direction.
+#[derive(Default)]
+struct State {
+    bytes: VecDeque<u8>,
+    room: usize,
+    /// The last bytes of it that its writer has not flushed yet, if that makes a difference here.
+    unflushed: usize,
+    /// The writer has ended it: the reader sees the end after what is in it.
+    ended: bool,
+    reader_gone: bool,
+    broken: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// Polls so far: who spins never lets the time pass.
+    polls: u64,
+}
+
+impl State {
+    fn wake_both(&mut self) {
+        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.unflushed = 0;
+        self.wake_both();
+    }
+
+    fn polled(&mut self) {
+        self.polls += 1;
+        assert!(self.polls < 3_000_000, "somebody spins");
+    }
+}
+
+/// Mostly as much as there is, sometimes a few bytes, seldom one.
+fn sizes(rng: &mut Rng) -> usize {
+    let few = if rng.u8(0..8) == 0 { 1 } else { 30 };
+    *rng.choice(&[few, 200, 1000, 4096, 64 * 1024]).unwrap_or(&few)
+}
+
+#[derive(Clone)]
+pub(super) struct Pipe(Arc<Mutex<State>>);
+
+impl Pipe {
+    pub(super) fn new(rng: &mut Rng, least: usize) -> Self {
+        let room = sizes(rng).max(least);
+        Pipe(Arc::new(Mutex::new(State { room, ..State::default() })))
+    }
+
+    pub(super) fn reader(&self, mut rng: Rng, least: usize) -> Reader {
+        let piece = sizes(&mut rng).max(least);
+        Reader { pipe: self.clone(), whim: Whim::new(rng), piece }
+    }
+
+    pub(super) fn writer(&self, mut rng: Rng, least: usize) -> Writer {
+        let piece = sizes(&mut rng).max(least);
+        Writer { pipe: self.clone(), buffers: rng.bool(), whim: Whim::new(rng), piece }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Both ends fail from here on.
+    pub(super) fn cut(&self) {
+        let mut state = self.lock();
+        state.broken = true;
+        state.wake_both();
+    }
+
+    /// Whether everything written has been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().bytes.is_empty()
+    }
+}
+
+/// Two transports, and the pipes from the first to the second and back. What goes over at once is
+/// bounded by some number of bytes, which is not below `least`.
+pub(super) fn wire(rng: &mut Rng, least: usize) -> (Transport, Transport, [Pipe; 2]) {
+    let (there, back) = (Pipe::new(rng, least), Pipe::new(rng, least));
+    let left = Transport::new(back.reader(rng.fork(), least), there.writer(rng.fork(), least));
+    let right = Transport::new(there.reader(rng.fork(), least), back.writer(rng.fork(), least));
+    (left, right, [there, back])
+}
+
+pub(super) struct Reader {
+    pipe: Pipe,
+    whim: Whim,
+    piece: usize,
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.pipe.lock().polled();
+        ready!(self.whim.poll(cx));
+        let this = &mut *self;
+        if this.whim.rng().u8(..) == 0 {
+            return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+        }
+        let mut state = this.pipe.lock();
+        if state.broken {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let there = state.bytes.len() - state.unflushed;
+        if there == 0 {
+            if state.ended {
+                return Poll::Ready(Ok(()));
+            }
+            state.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let most = this.piece.min(there).min(buf.remaining());
+        let count = this.whim.rng().usize(1..=most);
+        let (head, tail) = state.bytes.as_slices();
+        let first = count.min(head.len());
+        buf.put_slice(&head[..first]);
+        buf.put_slice(&tail[..count - first]);
+        state.bytes.drain(..count);
+        state.writer.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.pipe.lock();
+        state.reader_gone = true;
+        state.bytes.clear();
+        state.unflushed = 0;
+        state.wake_both();
+    }
+}
+
+pub(super) struct Writer {
+    pipe: Pipe,
+    whim: Whim,
+    piece: usize,
+    buffers: bool,
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.pipe.lock().polled();
+        ready!(self.whim.poll(cx));
+        let this = &mut *self;
+        if this.whim.rng().u8(..) == 0 {
+            return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+        }
+        let mut state = this.pipe.lock();
+        if state.broken || state.reader_gone || state.ended {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let room = state.room - state.bytes.len();
+        if room == 0 {
+            state.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let count = this.whim.rng().usize(1..=room.min(this.piece).min(bytes.len()));
+        state.bytes.extend(&bytes[..count]);
+        // A full buffer flushes itself.
+        let held = this.buffers && state.bytes.len() < state.room;
+        state.unflushed = if held { state.unflushed + count } else { 0 };
+        state.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.whim.poll(cx));
+        let mut state = self.pipe.lock();
+        state.unflushed = 0;
+        state.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pipe.lock().end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.pipe.lock().end();
+    }
+}
