@@ -24,12 +24,14 @@ impl Run {
         let after = |mark: &str| text.lines().rev().find_map(|line| Some(line.split_once(mark)?.1.trim()));
         let number = |mark: &str| after(mark).and_then(|text| text.parse().ok()).unwrap_or_default();
         let corpus = after(" corp: ").and_then(|text| text.split('/').next()?.parse().ok());
+        let executions = number("stat::number_of_executed_units:");
         Ok(Run {
-            executions: number("stat::number_of_executed_units:"),
+            executions,
             per_second: number("stat::average_exec_per_sec:"),
             corpus: corpus.unwrap_or_default(),
             input: after("Test unit written to ").map(PathBuf::from),
-            failed: !status.success(),
+            // One that ran nothing has shown nothing.
+            failed: !status.success() || executions == 0,
             log: log.to_owned(),
         })
     }

@@ -43,7 +43,8 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path) -> Result<()> {
                 schemes.iter().map(|name| document(&format!("duologue/{name}.json"), paths)).collect();
             values(&rows, &documents?)?
         }
-        "transcript" | "escapes" => transcripts(paths)?,
+        "transcript" => transcripts(paths)?,
+        "escapes" => [transcripts(paths)?, lines(paths)?].concat(),
         // Every byte means something to these.
         _ => vec![vec![0; 16]],
     };
