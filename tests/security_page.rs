@@ -1,0 +1,115 @@
+//! `SECURITY.md`: its table of limits has every limit, with the number that holds, and the tests it names exist.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use duologue_client::exchange::dialogue::DialogueLimits;
+use duologue_client::{Limits, limits};
+use duologue_transcript::RecorderBuilder;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn page() -> String {
+    std::fs::read_to_string(root().join("SECURITY.md")).expect("the page")
+}
+
+/// The fields of a struct as `Debug` shows them, so that none is forgotten.
+fn fields(of: &str, limits: impl Debug, into: &mut BTreeMap<String, String>) {
+    for line in format!("{limits:#?}").lines() {
+        if let Some((name, value)) = line.trim().trim_end_matches(',').split_once(": ") {
+            into.insert(format!("{of}::{name}"), value.to_owned());
+        }
+    }
+}
+
+/// What holds, by name.
+fn held() -> BTreeMap<String, String> {
+    let mut held = BTreeMap::new();
+    fields("Limits", Limits::default(), &mut held);
+    fields("DialogueLimits", DialogueLimits::default(), &mut held);
+    macro_rules! constants {
+        ($($name:path),* $(,)?) => {
+            $(held.insert(stringify!($name).replace(' ', ""), format!("{:?}", $name));)*
+        };
+    }
+    constants!(
+        Limits::ID_BYTES,
+        Limits::NOISE_LINES,
+        Limits::NOISE_LINE_BYTES,
+        RecorderBuilder::QUEUE_BYTES,
+        limits::START_TIMEOUT,
+        limits::CANCEL_PATIENCE,
+        limits::CLOSE_STEP,
+        limits::REAP,
+        limits::STDERR_TAIL,
+        limits::KEPT_UPDATES,
+        limits::KEPT_BYTES,
+        limits::KEPT_BYTES_TOGETHER,
+        limits::OPEN_CALLS,
+        limits::OPEN_CALL_BYTES,
+        limits::READ_BYTES,
+        limits::TERMINALS,
+        limits::TERMINAL_OUTPUT,
+        limits::MOST_TERMINAL_OUTPUT,
+    );
+    held
+}
+
+/// `16 MiB`, `10 s` or `128`, as `Debug` shows the number.
+fn number(cell: &str) -> String {
+    let (digits, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let count: u64 = digits.parse().unwrap_or_else(|_| panic!("{cell} is no number"));
+    match unit {
+        "" => count.to_string(),
+        "KiB" => (count << 10).to_string(),
+        "MiB" => (count << 20).to_string(),
+        "s" => format!("{:?}", Duration::from_secs(count)),
+        other => panic!("{other} is no unit"),
+    }
+}
+
+#[test]
+fn the_table_has_every_limit_as_it_is() {
+    let page = page();
+    let (_, table) = page.split_once("\n## Limits\n").expect("the section");
+    let (table, _) = table.split_once("\n## ").expect("the next section");
+    let mut said = BTreeMap::new();
+    for row in table.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let (name, rest) = row.split_once("` | ").expect("a name");
+        let (value, what) = rest.split_once(" | ").expect("a number");
+        assert!(what.len() > 5, "{name}: what happens at the limit?");
+        assert_eq!(said.insert(name.to_owned(), number(value)), None, "{name} is there twice");
+    }
+    assert_eq!(said, held());
+}
+
+/// A limit that is added to the client has to be added above.
+#[test]
+fn no_limit_of_the_client_is_forgotten() {
+    let source = std::fs::read_to_string(root().join("crates/client/src/limits.rs")).expect("the limits");
+    let held = held();
+    for line in source.lines().filter_map(|line| line.strip_prefix("pub const ")) {
+        let (name, _) = line.split_once(':').expect("a type");
+        assert!(held.contains_key(&format!("limits::{name}")), "{name} is not in SECURITY.md");
+    }
+}
+
+#[test]
+fn the_tests_and_files_it_names_exist() {
+    for name in
+        page().split('`').skip(1).step_by(2).filter(|name| name.contains('/') && !name.starts_with('/'))
+    {
+        assert!(root().join(name).exists(), "SECURITY.md names {name}, which is not there");
+    }
+}
+
+#[test]
+fn a_path_may_have_as_many_bytes_as_it_says() {
+    let path = |bytes: usize| PathBuf::from(format!("/{}", "x".repeat(bytes - 1)));
+    assert_eq!(duologue_client::schema::path_fault(&path(4096)), None);
+    assert!(duologue_client::schema::path_fault(&path(4097)).is_some());
+}
