@@ -46,3 +46,9 @@ fn record_show_and_replay_work_as_written() {
     assert!(shown.contains("session/prompt"), "{shown}");
     assert_eq!(recorded, replayed);
 }
+
+#[test]
+fn an_editor_meets_its_faults_as_written() {
+    let said = run(&commands("A test"));
+    assert!(said[0].contains("Hello"), "{}", said[0]);
+}
