@@ -55,10 +55,11 @@ fn measure(bar: &Bar, stage: &Stage) -> Result<Row> {
     let (ours, theirs) = match bar.how {
         How::Test(test) => (test.run()?, None),
         How::Scene(play) => {
-            let ours = play(stage, Subject::Duologue)?;
-            // A scene that cannot be played with the other SDK is a result, not the end of the run.
-            let theirs = play(stage, Subject::Official);
-            (ours, Some(theirs.unwrap_or_else(|error| Measured::short(error.to_string()))))
+            // A scene that cannot be played to its end is a result, not the end of the run.
+            let [ours, theirs] = [Subject::Duologue, Subject::Official].map(|subject| {
+                play(stage, subject).unwrap_or_else(|error| Measured::short(error.to_string()))
+            });
+            (ours, Some(theirs))
         }
     };
     Ok(Row::new(bar, ours, theirs))

@@ -12,9 +12,6 @@ use serde_json::Value;
 
 use crate::interop::Result;
 
-/// An agent that takes more memory than this is ended: the machine has to be left to others.
-const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
-
 /// An answer that should have been another.
 fn fails(answer: &Value) -> Result<()> {
     Err(answer.to_string().chars().take(200).collect::<String>().into())

@@ -193,6 +193,12 @@ pub(super) const BARS: &[Bar] = &[
     ),
     Bar::scene(
         "R8",
+        "agent",
+        "1,000 handlers ask back at once and wait: every turn ends",
+        turns::asking_back,
+    ),
+    Bar::scene(
+        "R8",
         "client",
         "a session stalled: another one's turns and its own cancel p99 at most 100 ms, 10,000 tries",
         control::two_sessions,

@@ -19,12 +19,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::measure::{Process, mib};
+use super::measure::{Process, TOO_LARGE_KIB, mib};
 use super::stage::{Stage, Subject};
 use crate::interop::Result;
 
-/// A client that takes more memory than this is ended: the machine has to be left to others.
-const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
 /// Marks the processes of a run, so that those left behind can be found.
 const MARK: &str = "DUOLOGUE_RELIABILITY_RUN";
 /// The hidden command that is the raw agent.

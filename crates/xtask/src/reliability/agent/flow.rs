@@ -3,9 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::super::measure::mib;
+use super::super::measure::{TOO_LARGE_KIB, mib};
 use super::super::stage::{Measured, Stage, Subject};
-use super::TOO_LARGE_KIB;
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 

@@ -9,15 +9,6 @@ use super::fails;
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 
-/// Ways that take their time: each is tried a few times only.
-const SLOW_CANCELS: &[Case] = &[("with a permission that nobody answers", |client, session| {
-    let id = client.begin(session, "ask")?;
-    question(client)?;
-    cancel(client, session)?;
-    ends(client, id, "cancelled")?;
-    ends_at_once(client, session)
-})];
-
 /// One way in which a turn is cancelled, and how it has to end.
 type Case = (&'static str, fn(&mut RawClient, &str) -> Result<()>);
 
@@ -76,6 +67,15 @@ const CANCELS: &[Case] = &[
         ends_at_once(client, session)
     }),
 ];
+
+/// Ways that take their time: each is tried a few times only.
+const SLOW_CANCELS: &[Case] = &[("with a permission that nobody answers", |client, session| {
+    let id = client.begin(session, "ask")?;
+    question(client)?;
+    cancel(client, session)?;
+    ends(client, id, "cancelled")?;
+    ends_at_once(client, session)
+})];
 
 fn cancel(client: &mut RawClient, session: &str) -> Result<()> {
     client.notify("session/cancel", &json!({"sessionId": session}))
@@ -161,6 +161,34 @@ pub(in super::super) fn panics(stage: &Stage, subject: Subject) -> Result<Measur
     Ok(Measured::new(met, texts.join("; ")))
 }
 
+/// Handlers that ask back and wait for the answer, all at once; the answers come in the other order.
+pub(in super::super) fn asking_back(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let count = stage.size(100, 1_000);
+    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+    let ids = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
+    for id in &ids {
+        client.begin(id, "read /tmp/file")?;
+    }
+    let (mut questions, mut ended) = (Vec::new(), 0);
+    while questions.len() < count {
+        let message = client.message(PATIENCE)?;
+        if message["method"] == "fs/read_text_file" {
+            questions.push(message["id"].clone());
+        }
+    }
+    for question in questions.iter().rev() {
+        client.respond(question, &json!({"content": "x".repeat(1000)}))?;
+    }
+    while ended < count {
+        let message = client.message(PATIENCE)?;
+        ended += usize::from(message["result"]["stopReason"] == "end_turn");
+        if message.get("error").is_some() {
+            fails(&message)?;
+        }
+    }
+    Ok(Measured::met(format!("{ended} of {count} turns asked back, were answered and ended")))
+}
+
 /// Many sessions that stream at once through the smallest pipe.
 pub(in super::super) fn side_by_side(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (sessions, frames, longest) = (64, stage.size(50, 1_000), stage.size(13, 18));
@@ -206,7 +234,7 @@ pub(in super::super) fn side_by_side(stage: &Stage, subject: Subject) -> Result<
 
 /// An agent that prints, and whose children do.
 pub(in super::super) fn foreign_bytes(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let rounds = stage.size(10, 100);
+    let rounds = stage.size(10, 30);
     let mut client = RawClient::greeted(&mut stage.agent(subject))?;
     let session = client.new_session()?;
     let (mut foreign, mut answered) = (0, 0);
