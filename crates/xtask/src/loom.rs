@@ -30,8 +30,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
             .env("CARGO_TARGET_DIR", target().join("interleavings").join(name))
             .env("CARGO_INCREMENTAL", "0");
         match name {
-            // Nightly, with `rustup component add miri rust-src`. What has a clock or a pipe of the
-            // system in it is left out.
+            // The unit tests alone. Nightly, with `rustup +nightly component add miri rust-src`.
             "miri" => {
                 cargo.env("RUSTUP_TOOLCHAIN", "nightly").env("MIRIFLAGS", "-Zmiri-disable-isolation");
                 cargo.env("PROPTEST_CASES", "4").args(["miri", "test", "-p", "duologue-rpc", "--lib"]);

@@ -31,9 +31,9 @@ fn push(outbox: &Outbox, line: &str) -> bool {
 fn what_was_taken_is_written_once_and_in_order() {
     every_order("two senders, finish, a writer of short writes", || {
         let outbox = outbox(patient());
-        let senders = [["a1\n", "a2\n"], ["b1\n", "b2\n"]].map(|lines| {
+        let senders = [["a1\n", "a2\n"].as_slice(), &["b1\n"]].map(|lines| {
             let outbox = outbox.clone();
-            thread::spawn(move || lines.map(|line| push(&outbox, line)))
+            thread::spawn(move || lines.iter().map(|line| push(&outbox, line)).collect::<Vec<_>>())
         });
         let ending = thread::spawn({
             let outbox = outbox.clone();
