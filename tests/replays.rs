@@ -4,6 +4,7 @@
 mod actors;
 #[path = "replays/processes.rs"]
 mod processes;
+mod support;
 
 use std::path::Path;
 
