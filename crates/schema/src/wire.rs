@@ -183,23 +183,32 @@ pub(crate) fn read_struct<'de, D: Deserializer<'de>, T: ReadFields>(d: D) -> Res
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
             let mut slots = T::Slots::default();
-            read_keys::<A, T>(&mut slots, &mut map)?;
+            read_keys::<A, T>(&mut slots, &mut map, None)?;
             T::finish(slots)
         }
     }
     d.deserialize_any(StructVisitor(PhantomData))
 }
 
+/// Reads what is left. `tag` was read already and must not come again.
 fn read_keys<'de, A: MapAccess<'de>, T: ReadFields>(
     slots: &mut T::Slots,
     map: &mut A,
+    tag: Option<&str>,
 ) -> Result<(), A::Error> {
     while let Some(Text(key)) = map.next_key()? {
         if !T::read(slots, &key, map)? {
+            once(&key, tag)?;
             map.next_value::<IgnoredAny>()?;
         }
     }
     Ok(())
+}
+
+/// Of other members the last counts, as for most readers. A second tag would come too late for that, and
+/// must not make us take an object for another kind than they do.
+fn once<E: serde::de::Error>(key: &str, tag: Option<&str>) -> Result<(), E> {
+    if Some(key) == tag { Err(E::custom(format_args!("`{key}` stands twice"))) } else { Ok(()) }
 }
 
 /// Reads a union: with the tag first, without buffering; else by buffering what precedes the tag.
@@ -221,12 +230,12 @@ pub(crate) fn read_union<'de, D: Deserializer<'de>, T: Union>(d: D) -> Result<T,
                     break;
                 }
             }
-            let mut rest = Rest { before, map: &mut map };
+            let mut rest = Rest { tag: T::TAG, before, map: &mut map };
             if let Some(value) = T::read(tag.as_deref(), &mut rest)? {
                 return Ok(value);
             }
             let Some(tag) = tag else { return Err(A::Error::missing_field(T::TAG)) };
-            Unknown::new(&tag, &rest.entries(T::TAG, &tag)?).map(T::unknown)
+            Unknown::new(&tag, &rest.entries(&tag)?).map(T::unknown)
         }
     }
     d.deserialize_map(UnionVisitor(PhantomData))
@@ -234,6 +243,8 @@ pub(crate) fn read_union<'de, D: Deserializer<'de>, T: Union>(d: D) -> Result<T,
 
 /// What is left of an object whose tag is known.
 pub(crate) struct Rest<'a, A> {
+    /// The key of the tag.
+    tag: &'static str,
     before: Entries,
     map: &'a mut A,
 }
@@ -244,21 +255,24 @@ impl<'de, A: MapAccess<'de>> Rest<'_, A> {
         for (key, value) in &self.before {
             T::read(&mut slots, key, &mut One(value)).map_err(A::Error::custom)?;
         }
-        read_keys::<A, T>(&mut slots, self.map)?;
+        read_keys::<A, T>(&mut slots, self.map, Some(self.tag))?;
         T::finish(slots)
     }
 
     pub(crate) fn skip(&mut self) -> Result<(), A::Error> {
-        while self.map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        while let Some((Text(key), IgnoredAny)) = self.map.next_entry()? {
+            once(&key, Some(self.tag))?;
+        }
         Ok(())
     }
 
     /// All keys with their values; the tag keeps its place.
-    fn entries(&mut self, tag_key: &str, tag: &str) -> Result<Entries, A::Error> {
+    fn entries(&mut self, tag: &str) -> Result<Entries, A::Error> {
         let mut entries = std::mem::take(&mut self.before);
         let tag = serde_json::value::to_raw_value(tag).map_err(A::Error::custom)?;
-        entries.push((tag_key.into(), tag));
+        entries.push((self.tag.into(), tag));
         while let Some(Text(key)) = self.map.next_key()? {
+            once(&key, Some(self.tag))?;
             entries.push((key.into(), self.map.next_value()?));
         }
         Ok(entries)

@@ -392,3 +392,19 @@ fn a_payload_is_never_echoed() {
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
+
+/// Of two tags a reader that makes a tree takes the last; what it takes for a selection must not be a
+/// cancellation here, so it is neither.
+#[test]
+fn a_tag_that_stands_twice_is_an_error() {
+    fn refused<T: DeserializeOwned>(json: &str) {
+        let error = serde_json::from_str::<T>(json).map(drop).expect_err(json).to_string();
+        assert!(error.contains("stands twice"), "{json}: {error}");
+    }
+    refused::<RequestPermissionOutcome>(r#"{"outcome":"cancelled","outcome":"selected","optionId":"allow"}"#);
+    refused::<RequestPermissionOutcome>(r#"{"outcome":"selected","optionId":"allow","outcome":"cancelled"}"#);
+    refused::<ContentBlock>(r#"{"type":"text","text":"a","\u0074ype":"text"}"#);
+    refused::<ContentBlock>(r#"{"type":"hologram","type":"text","text":"a"}"#);
+    refused::<ContentBlock>(r#"{"text":"a","type":"text","type":null}"#);
+    assert!(serde_json::from_str::<ContentBlock>(r#"{"type":null,"type":"text","text":"a"}"#).is_ok());
+}
