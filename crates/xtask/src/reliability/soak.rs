@@ -196,7 +196,7 @@ fn part<Visit: Future<Output = ()> + Send>(
                 }
             };
             futures::future::join3(one(&mut rng), one(&mut rng), one(&mut rng)).await;
-            tokio::time::sleep(Duration::from_millis(rng.u64(0..200))).await;
+            tokio::time::sleep(Duration::from_millis(rng.u64(0..600))).await;
             if begun.elapsed() > rest {
                 rest += between + REST;
                 tokio::time::sleep(REST).await;
