@@ -125,7 +125,9 @@ fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, 
 
 fn read_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
     let text = String::deserialize(deserializer)?;
-    humantime::parse_rfc3339_weak(&text).map_err(serde::de::Error::custom)
+    let time = humantime::parse_rfc3339_weak(&text).map_err(serde::de::Error::custom)?;
+    // What is finer than it is written would be another time once it is.
+    Ok(sayable(time).unwrap_or(time))
 }
 
 /// What a later version may take out promises nothing to this one.
@@ -498,6 +500,14 @@ mod tests {
             let text = serde_json::to_string(&header).expect("a header");
             assert!(text.contains(expect), "{text}");
         }
+    }
+
+    #[test]
+    fn a_header_is_written_as_it_was_read() {
+        let text = r#"{"format":"acp-transcript","version":1,"recorder":"x","protocolVersion":1,"started":"2026-01-01T00:00:00.123456789Z"}"#;
+        let header: Header = serde_json::from_str(text).expect("a header");
+        let again = serde_json::to_string(&header).expect("a header");
+        assert_eq!(serde_json::from_str::<Header>(&again).ok(), Some(header));
     }
 
     #[test]

@@ -103,7 +103,9 @@ impl Told {
         let Some(who) = DIRECTION.iter().filter_map(member).find_map(|(_, raw)| who(&string(raw)?)) else {
             return match Record::read(text) {
                 // A record of ours that needs no direction, out of a transcript without its header.
-                Ok(record) if !matches!(record.event, Event::Unknown(_)) => Ok(record),
+                Ok(Record { at, event }) if !matches!(event, Event::Unknown(_)) => {
+                    Ok(Record::new(self.clock(Some(Time::Since(at))), event))
+                }
                 _ if members.contains_key("jsonrpc") => {
                     Err("a message alone; nothing tells who wrote it".into())
                 }
@@ -332,6 +334,20 @@ mod tests {
         {"at":0,"from":"agent","text":""}
         "#);
         insta::assert_snapshot!(import("> {}\n", Side::Agent), @r#"{"at":0,"from":"agent","frame":{}}"#);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let log = r#"
+{"at":9,"eof":"client"}
+{"at":5,"exit":{"code":0}}
+{"from":"agent","frame":{}}
+"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":9,"eof":"client"}
+        {"at":9,"exit":{"code":0}}
+        {"at":9,"from":"agent","frame":{}}
+        "#);
     }
 
     #[test]
