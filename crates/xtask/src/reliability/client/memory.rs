@@ -91,7 +91,7 @@ pub(in super::super) fn stalled(stage: &Stage, subject: Subject) -> Result<Measu
 /// A million updates of a session nobody knows.
 pub(in super::super) fn unknown_session(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (agent, _) = raw_agent(stage, "unknown")?;
-    let run = Run::of(stage, subject, &["turn", "unknown 1000000 100"], &agent, stage.size(SHORT, LONG))?;
+    let run = Run::of(stage, subject, &["turn", "unknown 1000000 100"], &agent, stage.size(2 * SHORT, LONG))?;
     let text = format!("{} over idle, {}", mib(run.growth_kib()), run.end());
     Ok(Measured::new(run.said("stop").is_some() && run.growth_kib() <= 8 * MIB_IN_KIB, text))
 }
