@@ -4,9 +4,13 @@
 use std::time::Duration;
 
 use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
-use duologue_client::Client;
+use duologue_client::{Client, Host, HostResult};
 use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
-use duologue_schema::{METHODS, Side};
+use duologue_schema::{
+    ClientCapabilities, CompleteElicitationNotification, FileSystemCapabilities, METHODS,
+    ReadTextFileRequest, ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    Side, WriteTextFileRequest, WriteTextFileResponse,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -17,6 +21,7 @@ over_every_wire!(
     a_cancel_of_any_id_finds_its_request,
     no_error_repeats_what_was_sent,
     a_panic_is_not_told,
+    a_host_that_panics_costs_what_it_was_asked,
     a_prompt_may_hold_a_picture_of_15_mib,
 );
 
@@ -206,6 +211,83 @@ async fn a_panic_is_not_told(wire: Wire) {
         let answer = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         assert_eq!(answer["error"], json!({"code": -32603, "message": "the handler panicked"}));
     }
+}
+
+/// Panics over everything it is told and asked, before the first await and after it.
+struct Clumsy;
+
+impl Clumsy {
+    async fn later(&self) -> ! {
+        tokio::task::yield_now().await;
+        panic!("SENTINEL, later")
+    }
+}
+
+impl Host for Clumsy {
+    fn capabilities(&self) -> ClientCapabilities {
+        let files = FileSystemCapabilities::default().read_text_file(true);
+        ClientCapabilities::default().fs(files)
+    }
+
+    fn session_started(&self, _: &SessionId, _: &[std::path::PathBuf]) {
+        panic!("over a session")
+    }
+
+    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+        self.later().await
+    }
+
+    async fn read_text_file(&self, _: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        panic!("SENTINEL, at once")
+    }
+
+    fn elicitation_complete(&self, _: CompleteElicitationNotification) {
+        panic!("on the reader")
+    }
+
+    fn closed(&self) {
+        panic!("over the end")
+    }
+}
+
+async fn a_host_that_panics_costs_what_it_was_asked(wire: Wire) {
+    let closure = |_: WriteTextFileRequest| -> std::future::Ready<HostResult<WriteTextFileResponse>> {
+        panic!("SENTINEL, in a closure")
+    };
+    let (agent, mut script) = client_of(wire, Client::new(Clumsy).on(closure), json!({})).await;
+    for round in 0..20_u64 {
+        let name = format!("s{round}");
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
+            let request = script.expect("session/new").await;
+            script.chunk(&name, "early").await;
+            script.answer(&request, json!({"sessionId": name})).await;
+        });
+        let session = session.expect("a session, whatever the host makes of it");
+        let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
+        for method in ["session/request_permission", "fs/read_text_file", "fs/write_text_file"] {
+            let params = json!({
+                "sessionId": name, "toolCall": {"toolCallId": "t"}, "options": [option], "path": "/f",
+                "content": "c",
+            });
+            let answer = script.asked(method, params).await;
+            assert_eq!(answer["error"]["code"], -32603, "{method}: {answer}");
+            assert!(!answer.to_string().contains("SENTINEL"), "{answer}");
+        }
+        script.tell("elicitation/complete", json!({"elicitationId": "e"})).await;
+        script.probe().await;
+        assert_eq!(session.updates().next().await.expect("one").expect("no error").to_string(), "early");
+        // No session is being made any more, so this one is for nobody.
+        script.chunk("nobody", "lost").await;
+        script.probe().await;
+        assert_eq!(agent.dropped_updates(), round + 1, "it is still waited for");
+        drop(session);
+        assert_eq!(agent.peer().pending_requests(), 0);
+    }
+    let call = agent.peer().call::<_, Value>("_ask", &[0]);
+    script.expect("_ask").await;
+    script.hang_up().await;
+    assert!(call.await.is_err());
+    agent.closed().await;
 }
 
 /// What people paste fits into a line with the default limits, in both directions.

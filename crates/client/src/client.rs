@@ -1,5 +1,6 @@
 //! Starting: from settings and a program to an initialized connection.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,8 +206,11 @@ impl<H: Host> Client<H> {
         // Handles on the connection do not keep the host: it ends with the conversation.
         let weak = Arc::downgrade(&host);
         let started = Box::new(move |session: &SessionId, folders: &[PathBuf]| {
-            if let Some(host) = weak.upgrade() {
-                host.session_started(session, folders);
+            let Some(host) = weak.upgrade() else { return };
+            // On the reader, in the middle of an answer: its panic must not cost the session.
+            let told = AssertUnwindSafe(|| host.session_started(session, folders));
+            if std::panic::catch_unwind(told).is_err() {
+                tracing::error!("the host panicked over a session that started");
             }
         });
         let router = Arc::new(Router::new(self.keep_conversations, started));
