@@ -3,6 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::super::measure::{TOO_LARGE_KIB, mib};
 use super::super::stage::{Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient};
@@ -11,6 +13,8 @@ use crate::interop::Result;
 /// The longest line that our SDK takes, without its line end.
 const LIMIT: usize = 16 * 1024 * 1024;
 const MIB_KIB: u64 = 1024;
+/// How long the reading of one line may take.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
 pub(in super::super) fn limit(stage: &Stage, subject: Subject) -> Result<Measured> {
@@ -163,8 +167,11 @@ fn amplifier(
     let length = line.len() as f64 / 1024.0;
     line.push('\n');
     let idle = client.process.memory_kib();
-    client.write(line.as_bytes(), PATIENCE)?;
-    client.probe()?;
+    // It is memory that is measured here: what reads slowly may take its time.
+    client.write(line.as_bytes(), READ_WITHIN)?;
+    let (probe, id) = client.request("_probe", &json!({}));
+    client.write(&probe, READ_WITHIN)?;
+    client.answer(id, READ_WITHIN)?;
     // What it makes of a prompt may come after the answer to the probe.
     sleep(Duration::from_millis(300));
     Ok(client.process.peak_kib().saturating_sub(idle) as f64 / length)
