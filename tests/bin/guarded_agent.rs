@@ -83,8 +83,8 @@ fn print() -> Result<String> {
 /// What a child with inherited stdio has open.
 fn child_fds() -> Result<String> {
     let mut child = Command::new("sleep").arg("60").spawn()?;
-    // Until it is the program and no copy of us any more.
-    while !std::fs::read(format!("/proc/{}/cmdline", child.id()))?.starts_with(b"sleep") {
+    // Until it is asleep: before that it is a copy of us, or opens its libraries.
+    while !std::fs::read_to_string(format!("/proc/{}/stat", child.id()))?.contains("(sleep) S ") {
         std::thread::sleep(Duration::from_millis(5));
     }
     let mut fds = Vec::new();
