@@ -2,7 +2,7 @@
 //!
 //! Runs on the reader, so everything here is quick and in the order of the wire.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -84,7 +84,7 @@ impl Drop for Route {
     /// What an entry points to is not freed while the entry is there.
     fn drop(&mut self) {
         let mut sessions = self.together.sessions();
-        if sessions.routes.get(&self.id).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+        if sessions.routes.get(&self.id).is_some_and(|known| std::ptr::eq(known.route.as_ptr(), self)) {
             sessions.routes.remove(&self.id);
         }
     }
@@ -97,8 +97,9 @@ struct Inner {
     turn: Slot,
     replay: Option<Replaying>,
     between: Between,
-    /// Questions of the agent that the user has not answered.
-    questions: HashMap<u64, Question>,
+    /// Questions of the agent that the user has not answered, by age: a cancellation answers them in
+    /// the order they were asked.
+    questions: BTreeMap<u64, Question>,
     last_number: u64,
     together: Arc<Together>,
 }
@@ -204,7 +205,7 @@ impl Route {
                 turn: Slot::Free,
                 replay: None,
                 between: Between::Kept(Kept::new(together)),
-                questions: HashMap::new(),
+                questions: BTreeMap::new(),
                 last_number: 0,
                 together: together.clone(),
             }),
@@ -414,7 +415,7 @@ impl Route {
 }
 
 /// Questions of the agent that nobody will answer any more.
-pub(crate) struct Questions(HashMap<u64, Question>);
+pub(crate) struct Questions(BTreeMap<u64, Question>);
 
 impl Questions {
     /// Answers all of them `cancelled`, as the protocol demands of a client that cancels, and lets
@@ -463,7 +464,7 @@ pub(crate) struct Router {
 #[derive(Default)]
 struct Sessions {
     /// A session lives as long as somebody holds it or a turn of it runs, and takes its entry with it.
-    routes: HashMap<SessionId, Weak<Route>>,
+    routes: HashMap<SessionId, Entry>,
     /// `session/new` requests without an answer: while there are any, updates of unknown sessions
     /// are kept, since one of them may be the session's.
     opening: usize,
@@ -471,9 +472,22 @@ struct Sessions {
     early_bytes: usize,
 }
 
+/// A session by its id.
+struct Entry {
+    route: Weak<Route>,
+    /// Whether the agent has closed it: what it still says goes nowhere.
+    closed: bool,
+}
+
+impl Entry {
+    fn of(route: &Arc<Route>) -> Self {
+        Entry { route: Arc::downgrade(route), closed: false }
+    }
+}
+
 impl Sessions {
     fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
-        self.routes.get(id)?.upgrade()
+        self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
     }
 }
 
@@ -493,7 +507,8 @@ impl Router {
     /// Whether a session may be named in requests: one we know, or one that is being made.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
         let sessions = self.lock();
-        sessions.opening > 0 || sessions.routes.get(id).is_some_and(|route| route.strong_count() > 0)
+        sessions.opening > 0
+            || sessions.routes.get(id).is_some_and(|known| !known.closed && known.route.strong_count() > 0)
     }
 
     pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
@@ -547,7 +562,7 @@ impl Router {
                     sessions.early.push_back((id, update, bytes));
                 }
             }
-            sessions.routes.insert(response.session_id.clone(), Arc::downgrade(&route));
+            sessions.routes.insert(response.session_id.clone(), Entry::of(&route));
             route
         });
         if sessions.opening == 0 {
@@ -562,21 +577,28 @@ impl Router {
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<Route> {
         (self.started)(id, folders);
         let mut sessions = self.lock();
-        if let Some(route) = sessions.route(id) {
+        // One that was closed comes back to whoever still holds it: two would share what the agent
+        // says of the one.
+        if let Some(known) = sessions.routes.get_mut(id)
+            && let Some(route) = known.route.upgrade()
+        {
+            known.closed = false;
             route.restored.fetch_add(1, Relaxed);
             return route;
         }
         let route = Route::new(id.clone(), self.fold, &self.together);
-        sessions.routes.insert(id.clone(), Arc::downgrade(&route));
+        sessions.routes.insert(id.clone(), Entry::of(&route));
         route
     }
 
-    /// Removes a session, unless its id has another one by now, or it was restored since.
+    /// Closes a session, unless its id has another one by now, or it was restored since.
     pub(crate) fn forget(&self, route: &Arc<Route>, restored: u64) {
         let mut sessions = self.lock();
-        let known = sessions.routes.get(&route.id).is_some_and(|known| known.as_ptr() == Arc::as_ptr(route));
-        if known && route.restored() == restored {
-            sessions.routes.remove(&route.id);
+        if let Some(known) = sessions.routes.get_mut(&route.id)
+            && known.route.as_ptr() == Arc::as_ptr(route)
+            && route.restored() == restored
+        {
+            known.closed = true;
         }
     }
 
@@ -600,10 +622,18 @@ mod tests {
         drop(first);
         assert!(router.knows(&id));
         router.forget(&again, again.restored());
-        let new = router.register(&id, &[]);
+        assert!(!router.knows(&id));
         drop(again);
-        assert!(router.knows(&id), "its entry is another session's by now");
-        drop(new);
         assert!(router.lock().routes.is_empty());
+    }
+
+    #[test]
+    fn a_session_that_is_restored_is_the_one_that_somebody_still_holds() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let id = SessionId::from("a");
+        let closed = router.register(&id, &[]);
+        router.forget(&closed, closed.restored());
+        let restored = router.register(&id, &[]);
+        assert!(Arc::ptr_eq(&closed, &restored) && router.knows(&id));
     }
 }
