@@ -33,6 +33,8 @@ pub(super) struct Books {
     pub(super) kept: Vec<u64>,
     /// What went into its stream.
     pub(super) pushed: Vec<u64>,
+    /// Whether its stream was left alone for a while, or may not hold much.
+    pub(super) may_stall: bool,
     pub(super) closed: u32,
     pub(super) unread: u32,
     serial: u64,

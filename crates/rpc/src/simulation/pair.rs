@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::caller::{Asking, Ended, Policy, ask};
-use super::side::{Ending, How, Order, Side, notification};
+use super::side::{Ending, How, Order, ROOMY, Side, notification};
 use super::whim::dawdle;
 use super::wire::{Pipe, wire};
 use super::{campaign, play};
@@ -55,7 +55,7 @@ fn limits(rng: &mut Rng) -> Limits {
     Limits {
         frame_bytes: 4096,
         queue_bytes: *rng.choice(&[500, 4000]).unwrap_or(&500),
-        queue_bytes_hard: 8000,
+        queue_bytes_hard: *rng.choice(&[8000, ROOMY]).unwrap_or(&ROOMY),
         in_flight: *rng.choice(&[2, 6, 1000]).unwrap_or(&2),
         output_bytes: *rng.choice(&[1, 700, 1 << 20]).unwrap_or(&1),
         ..Limits::default()
@@ -139,6 +139,7 @@ impl Story {
             _ => {
                 let taken = rng.bool();
                 side.taken.send_modify(|now| *now = taken);
+                side.ledger.books(|books| books.may_stall |= !taken);
             }
         }
     }

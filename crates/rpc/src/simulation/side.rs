@@ -84,6 +84,9 @@ impl Order {
     }
 }
 
+/// More than any story says.
+pub(super) const ROOMY: usize = 1 << 20;
+
 pub(super) struct Side {
     pub(super) peer: Peer,
     pub(super) ledger: Arc<Ledger>,
@@ -114,6 +117,8 @@ impl Side {
             }
         });
         let Some((sender, queue)) = stream else { unreachable!("the service has been made") };
+        let roomy = peer.limits().queue_bytes_hard >= ROOMY;
+        ledger.books(|books| books.may_stall = !roomy);
         let taken = watch::Sender::new(true);
         tokio::spawn(take(queue, taken.subscribe(), ledger.clone(), rng.fork()));
         let shared = Arc::downgrade(&peer.shared);
@@ -139,8 +144,15 @@ async fn take(mut queue: Queue<u64>, mut taken: watch::Receiver<bool>, ledger: A
             () = dawdle(whim.rng().fork(), 1), if fidgets > 0 => continue,
         };
         match item {
+            // Some leave, with all that the stream still holds.
+            Some(Ok(_)) if whim.rng().u8(0..30) == 0 => return,
             Some(Ok(serial)) => out.push(serial),
-            Some(Err(Error::Stalled { .. })) => return,
+            Some(Err(Error::Stalled { .. })) => {
+                if !ledger.books(|books| books.may_stall) {
+                    ledger.fault("a stream was ended that was being taken");
+                }
+                return;
+            }
             Some(Err(_)) | None => {
                 let pushed = ledger.books(|books| books.pushed.clone());
                 if pushed != out {
