@@ -197,8 +197,8 @@ fn read_keys<'de, A: MapAccess<'de>, T: ReadFields>(
     tag: Option<&str>,
 ) -> Result<(), A::Error> {
     while let Some(Text(key)) = map.next_key()? {
+        once(&key, tag)?;
         if !T::read(slots, &key, map)? {
-            once(&key, tag)?;
             map.next_value::<IgnoredAny>()?;
         }
     }

@@ -406,5 +406,8 @@ fn a_tag_that_stands_twice_is_an_error() {
     refused::<ContentBlock>(r#"{"type":"text","text":"a","\u0074ype":"text"}"#);
     refused::<ContentBlock>(r#"{"type":"hologram","type":"text","text":"a"}"#);
     refused::<ContentBlock>(r#"{"text":"a","type":"text","type":null}"#);
+    refused::<CreateElicitationRequest>(
+        r#"{"mode":"url","elicitationId":"e","message":"","mode":"form","requestId":0,"url":""}"#,
+    );
     assert!(serde_json::from_str::<ContentBlock>(r#"{"type":null,"type":"text","text":"a"}"#).is_ok());
 }
