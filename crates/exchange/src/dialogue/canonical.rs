@@ -301,6 +301,18 @@ mod tests {
         }
     }
 
+    /// A double is sent with an exponent or a fraction. RFC 8785 writes one below 1e21 without either, so the
+    /// form of such a message is what is signed, and not what can be sent.
+    #[test]
+    fn the_form_of_a_large_double_is_a_refused_integer() {
+        assert_eq!(canonical("-1.0e+18").as_deref(), Ok("-1000000000000000000"));
+        assert_eq!(
+            canonical("-1000000000000000000"),
+            Err(CanonicalFault::BigInteger("-1000000000000000000".into()))
+        );
+        assert_eq!(canonical("1e21").and_then(|form| canonical(&form)).as_deref(), Ok("1e+21"));
+    }
+
     #[test]
     fn depth_is_bounded() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
