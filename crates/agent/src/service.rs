@@ -349,6 +349,7 @@ impl<A: Agent> Shared<A> {
             return refuse(responder, WireError::invalid_request(why));
         }
         let mut place = session.place_in_line();
+        let waits = place.is_behind();
         let running = RunningTurn { turn: Turn::new(session, cancellation), over: false };
         let grace = responder.peer().limits().cancel_grace;
         let prompt = Prompt::new(request.prompt, request.meta);
@@ -360,8 +361,8 @@ impl<A: Agent> Shared<A> {
             let work = async {
                 place.reached().await;
                 drop(place);
-                if turn.is_cancelled() {
-                    // It was taken back before it began.
+                if waits && turn.is_cancelled() {
+                    // It was taken back in the line. Who did not wait is told of it, as ever.
                     return Ok(StopReason::Cancelled);
                 }
                 self.agent.prompt(turn, prompt).await

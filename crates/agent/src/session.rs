@@ -301,6 +301,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Whether something is ahead of it.
+    pub(crate) fn is_behind(&mut self) -> bool {
+        let empty = Err(oneshot::error::TryRecvError::Empty);
+        // What has been received cannot be waited for again.
+        self.before.take_if(|before| before.try_recv() != empty);
+        self.before.is_some()
+    }
+
     pub(crate) async fn reached(&mut self) {
         if let Some(before) = self.before.take() {
             let _ = before.await;
