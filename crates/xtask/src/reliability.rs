@@ -32,12 +32,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let quick = args.iter().any(|arg| arg == "--quick");
     let wanted: Vec<&String> = args.iter().filter(|arg| *arg != "--quick").collect();
     let named = |bar: &Bar| wanted.is_empty() || wanted.iter().any(|name| bar.is_called(name));
-    let bars: Vec<&Bar> = BARS.iter().filter(|bar| named(bar) && !(quick && bar.is_test())).collect();
+    let bars: Vec<&Bar> = BARS.iter().filter(|bar| named(bar) && (!quick || bar.is_scene())).collect();
     if bars.is_empty() {
         let all: Vec<_> = BARS.iter().map(Bar::name).collect();
         return Err(format!("no such bar; there are {}", all.join(", ")).into());
     }
-    let stage = Stage::prepare(!quick, bars.iter().any(|bar| !bar.is_test()))?;
+    let stage = Stage::prepare(!quick, bars.iter().any(|bar| bar.is_scene()))?;
     let mut short = 0;
     for bar in bars {
         let begun = Instant::now();
@@ -54,6 +54,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn measure(bar: &Bar, stage: &Stage) -> Result<Row> {
     let (ours, theirs) = match bar.how {
         How::Test(test) => (test.run()?, None),
+        How::Chore(args) => (bars::chore(args)?, None),
         How::Scene(play) => {
             // A scene that cannot be played to its end is a result, not the end of the run.
             let [ours, theirs] = [Subject::Duologue, Subject::Official].map(|subject| {

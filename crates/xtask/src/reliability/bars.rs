@@ -1,5 +1,6 @@
 //! The bars, in one list.
 
+use std::path::Path;
 use std::process::Command;
 
 use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
@@ -21,6 +22,8 @@ pub(super) struct Bar {
 pub(super) enum How {
     /// A test of the workspace.
     Test(Test),
+    /// Another command of this program.
+    Chore(&'static [&'static str]),
     /// What is done with a subject. An error means that it could not be played at all.
     Scene(fn(&Stage, Subject) -> Result<Measured>),
 }
@@ -47,6 +50,15 @@ impl Bar {
         Bar { id, part, asks, how: How::Test(Test { package, target, name, runs }) }
     }
 
+    const fn chore(
+        id: &'static str,
+        part: &'static str,
+        asks: &'static str,
+        command: &'static [&'static str],
+    ) -> Self {
+        Bar { id, part, asks, how: How::Chore(command) }
+    }
+
     const fn scene(
         id: &'static str,
         part: &'static str,
@@ -64,8 +76,8 @@ impl Bar {
         self.id == name || self.name() == name
     }
 
-    pub(super) fn is_test(&self) -> bool {
-        matches!(self.how, How::Test(_))
+    pub(super) fn is_scene(&self) -> bool {
+        matches!(self.how, How::Scene(_))
     }
 }
 
@@ -86,25 +98,55 @@ impl Test {
             None => cargo.arg("--lib"),
         };
         cargo.args([self.name, "--", "--exact", "--nocapture"]).env("DUOLOGUE_RUNS", self.runs.to_string());
-        let output = cargo.output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let said: Vec<&str> =
-            text.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).collect();
-        if output.status.success() && text.contains("1 passed") && !said.is_empty() {
-            return Ok(Measured::met(said.join("; ")));
+        // What is written is synced, and a disk would be what is measured.
+        if Path::new(IN_MEMORY).is_dir() {
+            cargo.env("TMPDIR", IN_MEMORY);
         }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let why: Vec<&str> = stderr.lines().rev().take(5).collect();
-        Ok(Measured::short(format!(
-            "{}: {}",
-            output.status,
-            why.into_iter().rev().collect::<Vec<_>>().join(" ")
-        )))
+        said(&mut cargo, |text| text.contains("1 passed"))
     }
+}
+
+/// Folders of tests are here, where there is one.
+const IN_MEMORY: &str = "/dev/shm";
+
+/// How a measure begins that is not what the bar asks, where no test fails over it.
+const SHORT: &str = "short: ";
+
+/// Measures of one command that a cell holds.
+const SHOWN: usize = 5;
+
+/// Runs a command of this program and takes what it measured.
+pub(super) fn chore(args: &[&str]) -> Result<Measured> {
+    said(Command::new(std::env::current_exe()?).args(args), |_| true)
+}
+
+/// What a command measured, if it succeeded and `fine` with what it said.
+fn said(command: &mut Command, fine: impl Fn(&str) -> bool) -> Result<Measured> {
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).collect();
+    if output.status.success() && fine(&text) && !said.is_empty() {
+        let met = !said.iter().any(|line| line.starts_with(SHORT));
+        let more = said.len().saturating_sub(SHOWN);
+        let shown: Vec<_> = said.into_iter().take(SHOWN).collect();
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        return Ok(Measured::new(met, shown.join("; ") + &more));
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let why: Vec<&str> = stderr.lines().rev().take(5).collect();
+    let why = why.into_iter().rev().collect::<Vec<_>>().join(" ");
+    Ok(Measured::short(format!("{}: {why}", output.status)))
 }
 
 /// Every bar in scope, in the order of their numbers.
 pub(super) const BARS: &[Bar] = &[
+    Bar::test(
+        "R2",
+        "",
+        "95 of 95 accepted, 188 of 188 refused, 35 decided once and for all",
+        ("duologue-tests", Some("json_decisions"), "json_is_taken_and_nothing_else"),
+        1,
+    ),
     Bar::scene(
         "R3",
         "agent",
@@ -128,6 +170,27 @@ pub(super) const BARS: &[Bar] = &[
         "client requests",
         "every request is answered, also without a handler",
         control::requests,
+    ),
+    Bar::test(
+        "R4",
+        "splits",
+        "a million ways to cut the bytes: equal messages",
+        ("duologue-rpc", None, "simulation::splits::any_split_gives_equal_messages"),
+        1000000,
+    ),
+    Bar::test(
+        "R4",
+        "reads",
+        "a read dropped at every poll, 100 rounds of 200 lines of 64 KiB: none lost",
+        ("duologue-rpc", None, "simulation::splits::a_read_that_is_dropped_at_every_poll_loses_nothing"),
+        100,
+    ),
+    Bar::test(
+        "R4",
+        "replies",
+        "200 replies of 64 KiB at once over pipes of 4 KiB, 100 rounds: none lost",
+        ("duologue-tests", Some("frames"), "replies::no_reply_is_lost"),
+        100,
     ),
     Bar::scene(
         "R5",
@@ -235,18 +298,90 @@ pub(super) const BARS: &[Bar] = &[
         ends::start,
     ),
     Bar::scene("R13", "agent at once", "2,000 prompts at once: each has one answer", flow::at_once),
+    Bar::test(
+        "R13",
+        "peers",
+        "a million schedules of two peers: one answer each, order kept, nothing left, nothing waits for ever",
+        ("duologue-rpc", None, "simulation::pair::every_request_gets_one_answer_and_order_is_kept"),
+        1000000,
+    ),
+    Bar::test(
+        "R13",
+        "rule breakers",
+        "100,000 schedules of a peer that keeps no rule: it gets what it is owed",
+        ("duologue-rpc", None, "simulation::script::a_peer_that_keeps_no_rule_gets_what_it_is_owed"),
+        100000,
+    ),
+    Bar::test(
+        "R13",
+        "SDKs",
+        "100,000 schedules of an agent and a client: no update behind its turn's end, every turn ends",
+        (
+            "duologue-tests",
+            Some("simulation"),
+            "story::updates_keep_their_order_and_every_turn_has_its_outcome",
+        ),
+        100000,
+    ),
     Bar::scene(
         "R14",
         "agent",
         "8 ways to cancel a turn, 1,000 times each, and a permission that stays open: each ends once and as it should",
         turns::cancels,
     ),
+    Bar::test(
+        "R14",
+        "client",
+        "6 points of a turn, cancelled and dropped, 1,000 times each",
+        ("duologue-tests", Some("order_rules"), "cancels::a_client_gets_over_every_cancel::over_pipes"),
+        1000,
+    ),
+    Bar::chore(
+        "R15",
+        "loom",
+        "every interleaving with up to 3 preemptions where threads meet",
+        &["loom", "loom"],
+    ),
+    Bar::chore(
+        "R15",
+        "shuttle",
+        "100,000 random interleavings of two whole connections",
+        &["loom", "shuttle"],
+    ),
+    Bar::test(
+        "R16",
+        "",
+        "a million futures dropped: none left, one withdrawal for each that had no answer",
+        ("duologue-rpc", None, "simulation::drops::a_dropped_future_leaves_nothing_and_withdraws_once"),
+        1000000,
+    ),
     Bar::scene("R17", "agent", "1,000 panics: each answered, other sessions go on", turns::panics),
+    Bar::test(
+        "R17",
+        "peer",
+        "1,000 panics in a peer's handlers: 1,000 answers, the connection open",
+        ("duologue-rpc", None, "simulation::panics::a_thousand_panics_are_a_thousand_answers"),
+        1000,
+    ),
     Bar::scene(
         "R18",
         "agent",
         "64 sessions at once, 1,000 updates each, 1 B to 256 KiB, a pipe of 4 KiB: none torn or out of order",
         turns::side_by_side,
+    ),
+    Bar::test(
+        "R18",
+        "page",
+        "64 tasks, 1,000 frames each, 1 B to 256 KiB, a pipe of 4 KiB: none torn",
+        ("duologue-tests", Some("frames"), "torn::over_a_pipe_of_one_page"),
+        1000,
+    ),
+    Bar::test(
+        "R18",
+        "orders",
+        "1,000 orders of short, late and interrupted writes: none torn",
+        ("duologue-tests", Some("frames"), "torn::in_every_order_of_short_writes"),
+        1000,
     ),
     Bar::scene(
         "R19",
@@ -267,6 +402,101 @@ pub(super) const BARS: &[Bar] = &[
         "10,000 agents started and closed: descriptors, threads, children and memory flat",
         leaks::cycles,
     ),
+    Bar::test(
+        "R22",
+        "table",
+        "at least 300 ways out of a project, read, written and entered: none leads out",
+        ("duologue-tests", Some("local_host"), "paths::no_path_leads_out_of_the_project"),
+        1,
+    ),
+    Bar::test(
+        "R22",
+        "grammar",
+        "200,000 paths put together at random: none leads out",
+        ("duologue-tests", Some("local_host"), "paths::no_path_of_any_parts_leads_out_of_the_project"),
+        200000,
+    ),
+    Bar::test(
+        "R22",
+        "race",
+        "10 million requests while folders and links change places: none leads out",
+        ("duologue-tests", Some("local_host"), "race::no_exchange_of_folders_and_links_lets_anything_out"),
+        10000000,
+    ),
+    Bar::test(
+        "R23",
+        "tail",
+        "a million outputs: within the limit, whole characters, the end of what was printed",
+        ("duologue-client", None, "local::tail::tests::is_the_longest_end_within_the_limit"),
+        1000000,
+    ),
+    Bar::test(
+        "R23",
+        "memory",
+        "a command that prints 10 GiB: the limit and 1 MiB more",
+        ("duologue-tests", Some("local_host"), "terminals::a_command_costs_the_output_that_is_kept"),
+        10240,
+    ),
+    Bar::test(
+        "R24",
+        "terminal",
+        "at least 200 payloads wherever an agent's words are shown: none obeyed",
+        ("duologue-cli", Some("terminal"), "hostile::no_payload_is_obeyed_wherever_it_stands"),
+        1,
+    ),
+    Bar::test(
+        "R24",
+        "questions",
+        "questions that go wrong in 14 ways, 100 times each: none allowed",
+        ("duologue-tests", Some("local_host"), "permissions::what_goes_wrong_is_never_a_yes"),
+        100,
+    ),
+    Bar::test(
+        "R25",
+        "cut",
+        "cut at every byte: at most the last record lost, none fused",
+        ("duologue-transcript", Some("recorder"), "a_recording_cut_at_every_byte_is_read_and_gone_on_with"),
+        1,
+    ),
+    Bar::test(
+        "R25",
+        "killed",
+        "killed at 200 points: nothing lost that was received, none fused",
+        ("duologue-cli", Some("record"), "killed_at_200_points_it_loses_nothing_that_was_received"),
+        200,
+    ),
+    Bar::test(
+        "R25",
+        "secrets",
+        "0 of 200 planted secrets, mode 0600",
+        ("duologue-transcript", Some("recorder"), "two_hundred_planted_secrets_leave_none_in_the_file"),
+        1,
+    ),
+    Bar::test(
+        "R25",
+        "full disk",
+        "an error of its own, and whole records",
+        ("duologue-tests", Some("recorder"), "full_disk::a_disk_that_fills_up_is_an_error_of_its_own"),
+        1,
+    ),
+    Bar::test(
+        "R25",
+        "replay",
+        "byte for byte",
+        (
+            "duologue-tests",
+            Some("replays"),
+            "processes::the_recording_of_a_process_is_played_to_a_client_of_its_own",
+        ),
+        1,
+    ),
+    Bar::test(
+        "R25",
+        "cost",
+        "at most 5 % of the throughput",
+        ("duologue-tests", Some("recorder"), "cost::what_recording_costs"),
+        1000000,
+    ),
     Bar::scene(
         "R29",
         "agent",
@@ -278,5 +508,11 @@ pub(super) const BARS: &[Bar] = &[
         "client",
         "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % left after closing",
         scale::sessions,
+    ),
+    Bar::chore(
+        "R31",
+        "",
+        "the whole surface against the official Rust, TypeScript and Python SDKs, every message valid",
+        &["interop"],
     ),
 ];

@@ -1,7 +1,7 @@
 //! A process under watch: its memory, its descriptors, its children, and its end.
 
 use std::fs;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -59,10 +59,6 @@ impl Process {
         self.child.stdout.take().ok_or_else(|| "its stdout was taken".into())
     }
 
-    pub(super) fn stderr(&mut self) -> Result<ChildStderr> {
-        self.child.stderr.take().ok_or_else(|| "its stderr was taken".into())
-    }
-
     /// The most memory it had at once so far, in KiB.
     pub(super) fn peak_kib(&self) -> u64 {
         let now = status(self.pid(), "VmHWM:").unwrap_or_default();
@@ -72,15 +68,6 @@ impl Process {
     /// The memory it has now, in KiB; 0 once it is gone.
     pub(super) fn memory_kib(&self) -> u64 {
         status(self.pid(), "VmRSS:").unwrap_or_default()
-    }
-
-    pub(super) fn threads(&self) -> u64 {
-        status(self.pid(), "Threads:").unwrap_or_default()
-    }
-
-    /// How many descriptors it has open.
-    pub(super) fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
     }
 
     /// Waits for its end, at most this long; `None` if it is still there.
@@ -95,11 +82,6 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-    }
-
-    /// Kills this process and no other.
-    pub(super) fn kill(&mut self) -> Result<()> {
-        Ok(self.child.kill()?)
     }
 }
 

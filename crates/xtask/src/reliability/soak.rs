@@ -177,7 +177,7 @@ fn part<Visit: Future<Output = ()> + Send>(
     };
     let show = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if info.payload_as_str() != Some(ORDERED) {
+        if info.payload().downcast_ref::<&str>() != Some(&ORDERED) {
             PANICS.fetch_add(1, Relaxed);
             show(info);
         }

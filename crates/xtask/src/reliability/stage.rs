@@ -90,13 +90,6 @@ impl Stage {
         Ok(scratch)
     }
 
-    /// The agent that injects faults.
-    pub(super) fn mock(&self, faults: &str) -> Command {
-        let mut command = Command::new(self.ours.join("duologue"));
-        command.args(["mock", "--pace", "0", "--faults", faults]);
-        command
-    }
-
     /// This program, playing another part: one of the hidden commands of `cargo xtask`.
     pub(super) fn part(name: &str) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);

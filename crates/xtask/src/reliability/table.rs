@@ -26,6 +26,7 @@ impl Row {
     pub(super) fn new(bar: &Bar, ours: Measured, theirs: Option<Measured>) -> Self {
         let command = match bar.how {
             How::Test(test) => test.command(),
+            How::Chore(args) => format!("cargo xtask {}", args.join(" ")),
             How::Scene(_) => format!("cargo xtask reliability '{}'", bar.name()),
         };
         // A part of ours that has no counterpart there.

@@ -289,7 +289,7 @@ fn bad(shared: &Shared, session: &str, number: usize) {
     }
     let probed = answers.iter().any(|answer| answer["id"] == "probe");
     answers.retain(|answer| answer["id"] != "probe" && answer["id"] != "last");
-    let shown: Vec<Value> = answers.iter().map(|answer| shown(answer)).collect();
+    let shown: Vec<Value> = answers.iter().map(shown).collect();
     shared.log(&json!({"bad": number, "answers": shown, "probe_ms": probed.then_some(ms)}));
     shared.send_bytes(chunk(session, 1));
 }
