@@ -39,8 +39,9 @@ impl Agent for Slow {
     }
 
     async fn set_mode(&self, _: &Session, mode: SessionModeId) -> duologue_agent::Result<()> {
+        let mode = mode.to_string();
         self.did(format!("begins {mode}"));
-        if mode.to_string() == "slow" {
+        if mode == "slow" {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
         self.did(format!("ends {mode}"));
