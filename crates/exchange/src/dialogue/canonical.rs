@@ -2,7 +2,7 @@
 //!
 //! Canonical JSON knows one number type and one value a key. What another reader could take for something
 //! else, two values under one key or an integer that no double holds, is refused before it is signed and
-//! before it is verified.
+//! before it is verified. What has a canonical form can be sent in it.
 
 use std::fmt;
 
@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 
 /// Deepest nesting of lists and objects in a message.
 pub const MAX_DEPTH: usize = 64;
-/// Largest integer in a message, and with a minus the smallest. Larger numbers travel as strings.
+/// Largest integer in a message, and with a minus the smallest. Larger ones travel as strings, and so do doubles
+/// that RFC 8785 writes as larger ones (`1e18`).
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// Writes `json` in canonical form.
@@ -66,8 +67,13 @@ impl Signable {
     }
 }
 
+/// The canonical form. It has exponents from 1e21 on, so a smaller double can become a big integer in it, which
+/// whoever sends the form would be refused. So it is refused in every spelling.
 fn write(value: &Value) -> Result<String, CanonicalFault> {
-    serde_json_canonicalizer::to_string(value).map_err(|error| CanonicalFault::Json(error.to_string()))
+    let form = serde_json_canonicalizer::to_string(value)
+        .map_err(|error| CanonicalFault::Json(error.to_string()))?;
+    no_big_integer(&form)?;
+    Ok(form)
 }
 
 fn strict(json: &str) -> Result<Value, CanonicalFault> {
@@ -79,10 +85,14 @@ fn strict(json: &str) -> Result<Value, CanonicalFault> {
     match (value, fault) {
         (_, Some(fault)) => Err(fault),
         (Err(error), None) => Err(CanonicalFault::Json(error.to_string())),
-        (Ok(value), None) => match big_integer(json) {
-            Some(integer) => Err(CanonicalFault::BigInteger(integer.chars().take(40).collect())),
-            None => Ok(value),
-        },
+        (Ok(value), None) => no_big_integer(json).map(|()| value),
+    }
+}
+
+fn no_big_integer(json: &str) -> Result<(), CanonicalFault> {
+    match big_integer(json) {
+        Some(integer) => Err(CanonicalFault::BigInteger(integer.chars().take(40).collect())),
+        None => Ok(()),
     }
 }
 
@@ -270,8 +280,11 @@ mod tests {
             (0x43143ff3c1cb0959, "1424953923781206.2"),
         ] {
             let number = f64::from_bits(bits);
-            // With an exponent, so that it is a double for every reader.
-            assert_eq!(canonical(&format!("{number:e}")).as_deref(), Ok(expected), "{bits:x}");
+            let form = serde_json_canonicalizer::to_string(&number).unwrap();
+            assert_eq!(form, expected, "{bits:x}");
+            // However it is spelled, it is refused where the form is a big integer.
+            let read = canonical(&format!("{number:e}"));
+            assert_eq!(read, no_big_integer(expected).map(|()| form), "{bits:x}");
         }
         for no_number in ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"] {
             assert!(matches!(canonical(no_number), Err(CanonicalFault::Json(_))), "{no_number}");
@@ -288,7 +301,7 @@ mod tests {
 
     #[test]
     fn integers_are_what_a_double_holds() {
-        for integer in ["9007199254740991", "-9007199254740991", "0", "-0", "1e30", "9007199254740993.0"] {
+        for integer in ["9007199254740991", "-9007199254740991", "0", "-0", "1e30", "9007199254740991.0"] {
             assert!(canonical(&format!(r#"{{"a":[{integer}]}}"#)).is_ok(), "{integer}");
         }
         for integer in
@@ -301,16 +314,20 @@ mod tests {
         }
     }
 
-    /// A double is sent with an exponent or a fraction. RFC 8785 writes one below 1e21 without either, so the
-    /// form of such a message is what is signed, and not what can be sent.
     #[test]
-    fn the_form_of_a_large_double_is_a_refused_integer() {
-        assert_eq!(canonical("-1.0e+18").as_deref(), Ok("-1000000000000000000"));
-        assert_eq!(
-            canonical("-1000000000000000000"),
-            Err(CanonicalFault::BigInteger("-1000000000000000000".into()))
-        );
-        assert_eq!(canonical("1e21").and_then(|form| canonical(&form)).as_deref(), Ok("1e+21"));
+    fn a_double_is_refused_where_its_form_is_a_big_integer() {
+        for (double, form) in [
+            ("9007199254740993.0", "9007199254740992"),
+            ("-1.0e+18", "-1000000000000000000"),
+            ("9999999999999999e5", "999999999999999900000"),
+        ] {
+            assert_eq!(canonical(double), Err(CanonicalFault::BigInteger(form.into())), "{double}");
+        }
+        // These forms have an exponent, and are their own.
+        for double in ["1e21", "-6.02214076e23"] {
+            let form = canonical(double).unwrap();
+            assert_eq!(canonical(&form).as_ref(), Ok(&form), "{double}");
+        }
     }
 
     #[test]

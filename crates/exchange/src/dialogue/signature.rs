@@ -40,7 +40,7 @@ const SIGNATURE_BYTES: usize = 2048;
 /// # Errors
 ///
 /// When the key is not the sender's or not for the recipient, or the message holds what nobody may sign: a duplicate key, an integer
-/// beyond 2^53.
+/// beyond 2^53, or a double that RFC 8785 writes as one (`1e18`).
 pub fn sign(message: &Message, key: &Key) -> Result<Json, SignFault> {
     if message.sender_id != *key.owner() {
         return Err(SignFault::Owner);

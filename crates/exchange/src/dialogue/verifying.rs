@@ -276,15 +276,18 @@ fn what_two_readers_could_read_differently_is_refused() {
         (r#""message\u005ftype":"accept""#, CanonicalFault::DuplicateKey("message_type".into())),
         (r#""x":[{"a":1,"a":1}]"#, CanonicalFault::DuplicateKey("a".into())),
         (r#""x":9007199254740993"#, CanonicalFault::BigInteger("9007199254740993".into())),
+        (r#""x":1e18"#, CanonicalFault::BigInteger("1000000000000000000".into())),
     ] {
         assert_eq!(seller.verify(&with(member), 0, start()), malformed(fault), "{member}");
     }
     let deep = format!(r#""x":{}{}"#, "[".repeat(64), "]".repeat(64));
     assert_eq!(seller.verify(&with(&deep), 0, start()), malformed(CanonicalFault::TooDeep));
     // Nor is it signed.
-    let mut big = message("m2");
-    big.content.parameters.insert("n", json!(u64::MAX));
-    assert!(matches!(sign(&big, &key("k1")), Err(SignFault::Message(CanonicalFault::BigInteger(_)))));
+    for number in [json!(u64::MAX), json!(1e18)] {
+        let mut big = message("m2");
+        big.content.parameters.insert("n", number);
+        assert!(matches!(sign(&big, &key("k1")), Err(SignFault::Message(CanonicalFault::BigInteger(_)))));
+    }
 }
 
 #[test]
