@@ -21,8 +21,11 @@ struct Ground {
 static GROUND: LazyLock<Ground> = LazyLock::new(|| prepared().expect("a folder to play in"));
 
 fn prepared() -> std::io::Result<Ground> {
+    // Each write is brought to its disk, so it is best none.
+    let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
+    let folder = memory.unwrap_or_else(std::env::temp_dir);
     // The folder stays: whoever looks into a crash needs it.
-    let base = tempfile::Builder::new().prefix("duologue-fuzz-").tempdir()?.keep().canonicalize()?;
+    let base = tempfile::Builder::new().prefix("duologue-fuzz-").tempdir_in(folder)?.keep().canonicalize()?;
     let root = base.join("root");
     for folder in ["root/d/e", "outside/d"] {
         std::fs::create_dir_all(base.join(folder))?;

@@ -23,17 +23,16 @@ const TABLES: [(&str, &str); 5] = [
 /// Folders with recorded transcripts.
 const TRANSCRIPTS: [&str; 3] =
     ["crates/cli/tests/transcripts", "crates/cli/tests/html", "examples/transcripts"];
-/// Longer seeds would be cut.
-const LONGEST: usize = 4096;
 /// How many random values each type gets.
 const VALUES: u64 = 12;
 
-/// Writes the seeds of a target into its folder.
-pub(super) fn write(paths: &Paths, target: &str, folder: &Path) -> Result<()> {
-    let seeds = match target {
-        "framer" | "output" => headed(lines(paths)?, &[40, 7, 3, 64, 1]),
-        "dialogue" => headed(lines(paths)?, &[0; 4]),
-        "envelope" | "surrogates" | "differential" => messages(lines(paths)?),
+/// Writes the seeds of a target into its folder, none of them longer than `longest`.
+pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) -> Result<()> {
+    let lines = || lines(paths, longest);
+    let mut seeds = match target {
+        "framer" | "output" => headed(lines()?, &[40, 7, 3, 64, 1]),
+        "dialogue" => headed(lines()?, &[0; 4]),
+        "envelope" | "surrogates" | "differential" => messages(lines()?),
         "agent_params" => values(&side(|side| side != Side::Client), &[document("v1/schema.json", paths)?])?,
         "client_params" => values(&side(|side| side == Side::Client), &[document("v1/schema.json", paths)?])?,
         "exchange_params" => {
@@ -43,11 +42,13 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path) -> Result<()> {
                 schemes.iter().map(|name| document(&format!("duologue/{name}.json"), paths)).collect();
             values(&rows, &documents?)?
         }
-        "transcript" => transcripts(paths)?,
-        "escapes" => [transcripts(paths)?, lines(paths)?].concat(),
+        "transcript" => transcripts(paths, longest)?,
+        "escapes" => [transcripts(paths, longest)?, lines()?].concat(),
         // Every byte means something to these.
         _ => vec![vec![0; 16]],
     };
+    // They would be cut, and then be no JSON.
+    seeds.retain(|seed| seed.len() <= longest);
     for (number, seed) in seeds.iter().enumerate() {
         std::fs::write(folder.join(format!("seed-{number:04}")), seed)?;
     }
@@ -114,24 +115,23 @@ fn values(rows: &[MethodRow], documents: &[Value]) -> Result<Vec<Vec<u8>>> {
             }
         }
     }
-    seeds.retain(|seed| seed.len() <= LONGEST);
     Ok(seeds)
 }
 
 /// All lines of the tables.
-fn lines(paths: &Paths) -> Result<Vec<Vec<u8>>> {
+fn lines(paths: &Paths, longest: usize) -> Result<Vec<Vec<u8>>> {
     let mut lines = Vec::new();
     for (table, member) in TABLES {
         for row in std::fs::read_to_string(paths.root.join(table))?.lines() {
             let row: Value = serde_json::from_str(row)?;
-            lines.extend(bytes(&row[member]));
+            lines.extend(bytes(&row[member], longest));
         }
     }
     Ok(lines)
 }
 
 /// Text, or a list of text, bytes and `{"times", "of"}`; `None` for what is too long for a seed.
-fn bytes(line: &Value) -> Option<Vec<u8>> {
+fn bytes(line: &Value, longest: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for part in line.as_array().map_or(std::slice::from_ref(line), Vec::as_slice) {
         match part {
@@ -140,7 +140,7 @@ fn bytes(line: &Value) -> Option<Vec<u8>> {
             repeated => {
                 let times = usize::try_from(repeated["times"].as_u64()?).ok()?;
                 let of = repeated["of"].as_str()?;
-                bytes.extend((times * of.len() <= LONGEST).then(|| of.repeat(times))?.bytes());
+                bytes.extend((times * of.len() <= longest).then(|| of.repeat(times))?.bytes());
             }
         }
     }
@@ -160,7 +160,7 @@ fn headed(lines: Vec<Vec<u8>>, head: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The recorded transcripts, in parts of a header and as many records as fit.
-fn transcripts(paths: &Paths) -> Result<Vec<Vec<u8>>> {
+fn transcripts(paths: &Paths, longest: usize) -> Result<Vec<Vec<u8>>> {
     let mut seeds = Vec::new();
     for folder in TRANSCRIPTS {
         for file in std::fs::read_dir(paths.root.join(folder))? {
@@ -169,7 +169,7 @@ fn transcripts(paths: &Paths) -> Result<Vec<Vec<u8>>> {
             let Some(header) = lines.next() else { continue };
             let mut part = header.to_vec();
             for line in lines {
-                if part.len() + line.len() > LONGEST {
+                if part.len() + line.len() > longest {
                     seeds.push(std::mem::replace(&mut part, header.to_vec()));
                 }
                 part.extend_from_slice(line);
