@@ -181,7 +181,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar::test(
         "R4",
         "reads",
-        "a read dropped at every poll, 100 rounds of 200 lines of 64 KiB: none lost",
+        "the read that fills the line buffer dropped at every poll, 100 rounds of 200 lines of 64 KiB: none lost",
         ("duologue-rpc", None, "simulation::splits::a_read_that_is_dropped_at_every_poll_loses_nothing"),
         100,
     ),
@@ -447,7 +447,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar::test(
         "R24",
         "questions",
-        "questions that go wrong in 14 ways, 100 times each: none allowed",
+        "questions that go wrong in 12 ways, 100 times each: none allowed",
         ("duologue-tests", Some("local_host"), "permissions::what_goes_wrong_is_never_a_yes"),
         100,
     ),
