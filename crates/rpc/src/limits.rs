@@ -18,6 +18,9 @@ pub struct Limits {
     pub frame_bytes: usize,
     /// Deepest nesting of arrays and objects that is read.
     pub depth: usize,
+    /// Values in one line (objects, arrays, and what stands between two commas) that are read. It bounds what
+    /// a line can become: three bytes of text, an empty string in a list, take eight times as much in memory.
+    pub values: usize,
     /// Wire bytes that all queues of a connection may hold together before the reader pauses.
     pub queue_bytes: usize,
     /// Wire bytes at which the fullest queue is ended even though the reader may not pause.
@@ -56,6 +59,7 @@ impl Default for Limits {
         Limits {
             frame_bytes: 16 * MIB,
             depth: 128,
+            values: 512 * 1024,
             queue_bytes: 32 * MIB,
             queue_bytes_hard: 48 * MIB,
             stall_timeout: Duration::from_secs(10),

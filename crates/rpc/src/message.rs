@@ -122,7 +122,7 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Messa
     };
     // An answer has to hold the id, so it must leave room for the rest.
     let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
-    Some(envelope.classify(too_deep(line, limits.depth), longest_id))
+    Some(envelope.classify(excess(line, limits), longest_id))
 }
 
 /// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
@@ -138,16 +138,16 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn classify(self, too_deep: bool, longest_id: usize) -> Result<Message<'a>, Malformed> {
+    fn classify(self, excess: Option<&'static str>, longest_id: usize) -> Result<Message<'a>, Malformed> {
         let readable = self.id.filter(|raw| raw.get().len() <= longest_id);
         let id = self.id.map(|_| readable.and_then(|raw| RequestId::from_token(raw.get())));
         let Some(method) = self.method else {
-            return self.response(too_deep, id.flatten());
+            return self.response(excess, id.flatten());
         };
         let fault = if self.duplicate {
             Some(Error::invalid_request("a member of the envelope stands twice"))
-        } else if too_deep {
-            Some(Error::invalid_request("the message is nested too deeply"))
+        } else if let Some(excess) = excess {
+            Some(Error::invalid_request(excess))
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
             Some(Error::invalid_request("jsonrpc must be \"2.0\""))
         } else if id == Some(None) {
@@ -176,7 +176,11 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    fn response(self, too_deep: bool, readable: Option<RequestId>) -> Result<Message<'a>, Malformed> {
+    fn response(
+        self,
+        excess: Option<&'static str>,
+        readable: Option<RequestId>,
+    ) -> Result<Message<'a>, Malformed> {
         let error = self.error.filter(|raw| raw.get() != "null");
         if self.result.is_none() && self.error.is_none() {
             let error = Error::invalid_request("neither a request nor a response");
@@ -193,8 +197,13 @@ impl<'a> Envelope<'a> {
         let Some(id) = self.id else {
             return Err(Malformed::Silent("a response without an id"));
         };
-        if self.duplicate || too_deep {
-            return Err(Malformed::Silent("a response with a doubled member or too many levels"));
+        if self.duplicate {
+            return Err(Malformed::Silent("a response with a doubled member"));
+        }
+        if let Some(excess) = excess {
+            // Whoever asked is told, and does not wait for an answer that has come.
+            let outcome = Outcome::Unreadable(serde::de::Error::custom(excess));
+            return Ok(Message::Response { id, outcome });
         }
         let outcome = match (self.result, error) {
             (_, Some(error)) if self.result.is_none_or(|raw| raw.get() == "null") => {
@@ -299,30 +308,34 @@ fn trim(mut line: &[u8]) -> &[u8] {
     line
 }
 
-/// Whether arrays and objects are nested deeper than `limit`.
-///
-/// A line with at most `limit` brackets cannot be, and nearly every line ends there.
-fn too_deep(line: &[u8], limit: usize) -> bool {
-    if memchr::memchr2_iter(b'[', b'{', line).nth(limit).is_none() {
-        return false;
+/// What of a line is more than is read: levels, which a program that recurses would pay for with its stack, or values,
+/// of which three bytes can become a hundred.
+fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
+    // There are no more levels than brackets, and no more values than bytes.
+    let shallow = memchr::memchr2_iter(b'[', b'{', line).nth(limits.depth).is_none();
+    if shallow && line.len() <= limits.values {
+        return None;
     }
-    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    let (mut depth, mut values, mut in_string, mut escaped) = (0usize, 0usize, false, false);
     for byte in line {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                if depth > limit {
-                    return true;
-                }
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ if in_string => {}
+            b'[' | b'{' => (depth, values) = (depth + 1, values + 1),
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
             _ => {}
         }
+        if depth > limits.depth {
+            return Some("the message is nested too deeply");
+        }
+        if values > limits.values {
+            return Some("the message has too many values");
+        }
     }
-    false
+    None
 }
 
 /// Replaces escaped halves of surrogate pairs (`\ud83d` without its other half) by `\ufffd`, or
@@ -451,6 +464,26 @@ mod tests {
         assert_eq!(read(&nested(1_000_000)), "bad request 1 -32600");
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":["{}\""]}}"#, "[".repeat(500));
         assert!(read(&text).starts_with("request"));
+    }
+
+    #[test]
+    fn values_are_counted_outside_strings() {
+        let limits = Limits { values: 100, ..Limits::default() };
+        let read = |params: &str| {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{params}}}"#);
+            matches!(decode(line.as_bytes(), &limits), Some(Ok(_)))
+        };
+        // The envelope has five, the list itself is one of them.
+        let list = |values: usize| format!("[{}]", vec![r#""""#; values].join(","));
+        assert!(read(&list(96)) && !read(&list(97)));
+        assert!(read(&format!(r#"["{}"]"#, ",[".repeat(500))));
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, list(200));
+        let read = decode(answer.as_bytes(), &limits);
+        assert!(matches!(
+            read,
+            Some(Ok(Message::Response { outcome: Outcome::Unreadable(error), .. }))
+                if error.to_string() == "the message has too many values"
+        ));
     }
 
     #[test]

@@ -101,6 +101,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if args.is_empty() { exchange::run(&paths) } else { Ok(()) }
 }
 
+/// This program in the part of one of our peers.
+pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
+    Some(match name {
+        "interop-agent" => agent::main().map_err(Into::into),
+        "interop-client" => client::drive(args),
+        "interop-exchange-agent" => exchange::agent(),
+        "interop-exchange-client" => exchange::client(args),
+        _ => return None,
+    })
+}
+
 /// Runs one client against one agent and reads both reports.
 fn pair(paths: &Paths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
     let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());

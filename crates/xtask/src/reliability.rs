@@ -14,16 +14,23 @@ mod table;
 
 use std::time::Instant;
 
-pub(crate) use agent::doomed as raw_client;
-pub(crate) use client::raw_agent::main as raw_agent;
-pub(crate) use soak::agent::main as soak_agent;
-pub(crate) use soak::client::main as soak_client;
 pub(crate) use soak::run as soak;
 
 use super::interop::Result;
 use bars::{BARS, Bar, How};
-use stage::{Measured, Stage, Subject};
+use stage::{Failed, Measured, Outcome, Stage, Subject};
 use table::Row;
+
+/// This program in the part of a peer without an SDK, or of one half of the soak.
+pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
+    Some(match name {
+        "raw-agent" => client::raw_agent::main(args),
+        "raw-client" => agent::doomed(args),
+        "soak-agent" => soak::agent::main(args),
+        "soak-client" => soak::client::main(args),
+        _ => return None,
+    })
+}
 
 /// Runs the bars `args` name, by their number or by number and part, or all of them; with `--quick`, the scenes
 /// alone, small, and without touching the table.
@@ -38,21 +45,25 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Err(format!("no such bar; there are {}", all.join(", ")).into());
     }
     let stage = Stage::prepare(!quick, bars.iter().any(|bar| bar.is_scene()))?;
-    let mut short = 0;
+    let (mut short, mut not_played) = (0, 0);
     for bar in bars {
         let begun = Instant::now();
         let mut row = measure(bar, &stage)?;
-        if quick && !row.met {
+        if quick && row.outcome != Outcome::Met {
             // A short run is for finding what is broken, and the machine may have been busy with something else.
             row = measure(bar, &stage)?;
         }
-        short += usize::from(!row.met);
+        short += usize::from(row.outcome == Outcome::Short);
+        not_played += usize::from(row.outcome == Outcome::NotPlayed || !row.theirs_played);
         println!("{row}  ({:.1} s)", begun.elapsed().as_secs_f64());
         if !quick {
             table::replace(&row)?;
         }
     }
-    if short > 0 { Err(format!("{short} bars were not reached").into()) } else { Ok(()) }
+    match (short, not_played) {
+        (0, 0) => Ok(()),
+        _ => Err(format!("{short} bars were not reached, {not_played} could not be played").into()),
+    }
 }
 
 fn measure(bar: &Bar, stage: &Stage) -> Result<Row> {
@@ -60,9 +71,12 @@ fn measure(bar: &Bar, stage: &Stage) -> Result<Row> {
         How::Test(test) => (test.run()?, None),
         How::Chore(args) => (bars::chore(args)?, None),
         How::Scene(play) => {
-            // A scene that cannot be played to its end is a result, not the end of the run.
+            // Neither is the end of the run, which takes hours.
             let [ours, theirs] = [Subject::Duologue, Subject::Official].map(|subject| {
-                play(stage, subject).unwrap_or_else(|error| Measured::short(error.to_string()))
+                match Failed::of(play(stage, subject)) {
+                    Ok(outcome) => outcome.unwrap_or_else(Measured::short),
+                    Err(error) => Measured::not_played(error),
+                }
             });
             (ours, Some(theirs))
         }
