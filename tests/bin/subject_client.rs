@@ -3,9 +3,9 @@
 //! `cargo xtask reliability` plays it against agents that do not behave, beside a program of the
 //! same name on the official SDK. What the agent does is said in the prompts, which are TEXT here:
 //! `turn TEXT`, `clean TEXT` (with a clean environment), `turns FROM TO TEXT` (the number behind the
-//! text), `start SECONDS` (for that long at most), `stalled SECONDS TEXT` (one update is taken, then none for that long), `slow MS TEXT`,
+//! text), `start SECONDS` (for that long at most), `stalled SECONDS TEXT` (one update is taken, then none for that long),
 //! `two ROUNDS TEXT OTHER` (nobody takes what the first session says, while another one talks),
-//! `sessions COUNT TEXT FLOOD`, `cycle COUNT` (starts and closes), `doomed TEXT` (never ends).
+//! `sessions COUNT TEXT FLOOD`, `cycle COUNT` (starts and closes).
 
 #[path = "../../crates/xtask/interop/rust/src/subject.rs"]
 #[allow(unreachable_pub, dead_code, reason = "the same file is a module of the program on the official SDK")]
@@ -17,7 +17,7 @@ use duologue_client::schema::{ContentBlock, SessionUpdate};
 use duologue_client::{Client, Command, Connection, Result, Session, Turn};
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use subject::{AT_ONCE, Asked, LONG_ENOUGH, Seen, closed, held, memory, ready, say, spread};
+use subject::{AT_ONCE, Asked, Seen, closed, held, memory, now_ns, ready, say, spread};
 
 #[tokio::main]
 async fn main() {
@@ -60,44 +60,29 @@ async fn with(agent: &Connection, asked: &mut Asked) -> Result<()> {
     let session = agent.new_session("/").await?;
     ready();
     match asked.scene.as_str() {
-        "turn" | "clean" => turn(&session, &asked.text(), Pace::All).await,
+        "turn" | "clean" => turn(&session, &asked.text(), None).await,
         "turns" => {
             let (from, to, text) = (asked.number(), asked.number(), asked.text());
             for number in from..to {
-                turn(&session, &format!("{text} {number}"), Pace::All).await?;
+                turn(&session, &format!("{text} {number}"), None).await?;
             }
             Ok(())
         }
         "stalled" => {
-            let pace = Pace::Stalled(Duration::from_secs(asked.number() as u64));
-            turn(&session, &asked.text(), pace).await
-        }
-        "slow" => {
-            let pace = Pace::Slow(Duration::from_millis(asked.number() as u64));
-            turn(&session, &asked.text(), pace).await
+            let pause = Duration::from_secs(asked.number() as u64);
+            turn(&session, &asked.text(), Some(pause)).await
         }
         "two" => {
             let other = agent.new_session("/").await?;
             two(&session, &other, asked.number(), &asked.text(), &asked.text()).await
         }
         "start" => Ok(()),
-        "doomed" => {
-            turn(&session, &asked.text(), Pace::All).await?;
-            std::future::pending().await
-        }
         other => panic!("{other} is no scene"),
     }
 }
 
-/// How updates are taken.
-enum Pace {
-    All,
-    Stalled(Duration),
-    Slow(Duration),
-}
-
-/// One turn. That it fails is a result; that the next cannot begin is the error.
-async fn turn(session: &Session, text: &str, pace: Pace) -> Result<()> {
+/// One turn, with a pause behind its first update. That it fails is a result; that the next cannot begin is the error.
+async fn turn(session: &Session, text: &str, pause: Option<Duration>) -> Result<()> {
     let begun = Instant::now();
     let mut turn = session.prompt(text).await?;
     let seen = Seen::default();
@@ -107,10 +92,8 @@ async fn turn(session: &Session, text: &str, pace: Pace) -> Result<()> {
             Ok(update) => seen.update(text_of(&update)),
             Err(error) => end = Some(error),
         }
-        match pace {
-            Pace::Stalled(long) if seen.updates() == 1 => tokio::time::sleep(long).await,
-            Pace::Slow(each) => tokio::time::sleep(each).await,
-            _ => {}
+        if let (1, Some(pause)) = (seen.updates(), pause) {
+            tokio::time::sleep(pause).await;
         }
     }
     let end = match end {
@@ -134,23 +117,19 @@ fn text_of(update: &SessionUpdate) -> Option<&str> {
 /// The first session is never listened to beyond its first update. The other one talks, and then
 /// the first is cancelled.
 async fn two(first: &Session, other: &Session, rounds: usize, text: &str, small: &str) -> Result<()> {
-    let (mut turns, mut cancels) = (Vec::new(), Vec::new());
-    let begun = Instant::now();
-    for _ in (0..rounds).take_while(|_| begun.elapsed() < LONG_ENOUGH) {
-        let mut stalled = first.prompt(text).await?;
-        stalled.next().await.transpose()?;
-        for _ in 0..10 {
-            let begun = Instant::now();
-            other.prompt(small).await?.finish().await?;
-            turns.push(begun.elapsed());
-        }
+    let (mut turns, mut called, mut stalled) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..rounds {
+        let mut unheard = first.prompt(text).await?;
+        unheard.next().await.transpose()?;
         let begun = Instant::now();
-        stalled.cancel();
+        other.prompt(small).await?.finish().await?;
+        turns.push(begun.elapsed());
+        called.push(now_ns());
+        unheard.cancel();
         // Stalled or cancelled: it is over.
-        let _ = stalled.outcome().await;
-        cancels.push(begun.elapsed());
+        stalled += usize::from(unheard.outcome().await.is_err());
     }
-    say(&json!({"turns": spread(turns), "cancels": spread(cancels)}));
+    say(&json!({"turns": spread(turns), "called": called, "stalled": stalled}));
     Ok(())
 }
 

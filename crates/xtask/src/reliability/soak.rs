@@ -29,6 +29,21 @@ const GIVE_BACK: [(&str, &str); 3] =
 /// Grace periods end, the longest after 10 s, and killed processes are collected.
 const REST: Duration = Duration::from_secs(11);
 
+/// What is no growth, in MiB an hour.
+const FLAT: f64 = 1.0;
+/// A line through fewer points than this says nothing.
+const RESTS: usize = 5;
+
+/// What the numbers tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Flat,
+    /// Something is left behind, or went wrong.
+    Grows,
+    /// The run was too short to tell the one from the other.
+    Unknown,
+}
+
 /// One of the two processes, and what is known of it.
 struct Part {
     name: &'static str,
@@ -65,8 +80,8 @@ impl Part {
         }
     }
 
-    /// The numbers in a line, and whether they are as they should be.
-    fn verdict(&self) -> (String, bool) {
+    /// The numbers in a line, and what they tell.
+    fn verdict(&self) -> (String, Verdict) {
         let after_warm_up = |points: &[(f64, f64)]| {
             let skip = (points.len() as f64 * WARM_UP) as usize;
             points.iter().skip(skip).copied().collect::<Vec<_>>()
@@ -74,14 +89,20 @@ impl Part {
         let rests = after_warm_up(&self.rests);
         let held: Vec<_> = self.held.iter().skip(self.held.len() - rests.len()).collect();
         let Some((first, last)) = held.first().zip(held.last()) else {
-            return (format!("{}: never came to rest", self.name), false);
+            return (format!("{}: never came to rest", self.name), Verdict::Unknown);
         };
         let ((slope, error), (busy, _)) = (slope(&rests), slope(&after_warm_up(&self.samples)));
         let flat = |name: &str| first[name] == last[name];
-        let fine = slope < 1.0
-            && ["descriptors", "threads", "tasks", "children"].iter().all(|name| flat(name))
+        let well = ["descriptors", "threads", "tasks", "children"].iter().all(|name| flat(name))
             && last["panics"] == 0
             && last["hung"] == 0;
+        let verdict = if !well || (rests.len() >= RESTS && slope - error >= FLAT) {
+            Verdict::Grows
+        } else if rests.len() >= RESTS && slope + error < FLAT {
+            Verdict::Flat
+        } else {
+            Verdict::Unknown
+        };
         let span = |name: &str| format!("{name} {} to {}", first[name], last[name]);
         let spans = ["descriptors", "threads", "tasks", "children"].map(span).join(", ");
         let (from, to) = (rests.first().map_or(0.0, |rest| rest.1), rests.last().map_or(0.0, |rest| rest.1));
@@ -90,7 +111,11 @@ impl Part {
              panics {}, hung {}",
             self.name, last["visits"], last["panics"], last["hung"]
         );
-        (line, fine)
+        let line = match verdict {
+            Verdict::Unknown => format!("{line}; {} rests cannot tell {FLAT} MiB/h", rests.len()),
+            _ => line,
+        };
+        (line, verdict)
     }
 }
 
@@ -143,14 +168,20 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             println!("{:6.0} s  client {}  agent {}", begun.elapsed().as_secs_f64(), line[0], line[1]);
         }
     }
-    let mut fine = true;
+    let mut verdicts = Vec::new();
     for part in &mut parts {
         let ended = part.process.wait(Duration::ZERO)?.is_some_and(|status| status.success());
-        let (line, flat) = part.verdict();
+        let (line, verdict) = part.verdict();
         println!("measured: {line}");
-        fine &= ended && flat;
+        verdicts.push(if ended { verdict } else { Verdict::Grows });
     }
-    if fine { Ok(()) } else { Err(format!("not flat, with --seed {seed}").into()) }
+    if verdicts.contains(&Verdict::Grows) {
+        return Err(format!("not flat, with --seed {seed}").into());
+    }
+    if verdicts.contains(&Verdict::Unknown) {
+        return Err("cannot tell whether it is flat: it takes more --minutes".into());
+    }
+    Ok(())
 }
 
 /// Panics that nobody ordered.

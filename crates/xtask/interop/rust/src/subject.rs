@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 
 /// How many sessions are busy at once where that is not what is measured.
 pub const AT_ONCE: usize = 8;
-/// Rounds are no longer begun after this.
-pub const LONG_ENOUGH: Duration = Duration::from_secs(120);
 
 /// The command line: `SCENE [ARG…] -- AGENT [ARG…]`.
 pub struct Asked {
@@ -69,16 +67,20 @@ impl Seen {
 
     /// Says how the turn ended, and when that was known; the next one is counted anew.
     pub fn end(&self, begun: Instant, end: Result<String, String>) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         say(&json!({
             "updates": self.updates.swap(0, Relaxed),
             "bytes": self.bytes.swap(0, Relaxed),
             "stop": end.as_ref().ok(),
             "error": end.as_ref().err(),
             "ms": begun.elapsed().as_millis() as u64,
-            "at_ns": now.as_nanos() as u64,
+            "at_ns": now_ns(),
         }));
     }
+}
+
+/// What the clock on the wall says.
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// Says how long it took to close the agent, and what is left of it a moment later, zombies included.

@@ -16,7 +16,7 @@ use agent_client_protocol::v1::{ActiveSession, ConnectionTo, SessionMessage};
 use agent_client_protocol::{AcpAgent, Agent, Client, Error};
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use subject::{AT_ONCE, Asked, LONG_ENOUGH, Seen, closed, held, memory, ready, say, spread};
+use subject::{AT_ONCE, Asked, Seen, closed, held, memory, now_ns, ready, say, spread};
 
 type Session = ActiveSession<'static, Agent>;
 
@@ -65,21 +65,17 @@ async fn play(cx: &ConnectionTo<Agent>, asked: &mut Asked, seen: &Seen) -> Resul
     let mut session = new_session(cx).await?;
     ready();
     match asked.scene.as_str() {
-        "turn" | "clean" => turn(&mut session, &asked.text(), seen, Pace::All).await,
+        "turn" | "clean" => turn(&mut session, &asked.text(), seen, None).await,
         "turns" => {
             let (from, to, text) = (asked.number(), asked.number(), asked.text());
             for number in from..to {
-                turn(&mut session, &format!("{text} {number}"), seen, Pace::All).await?;
+                turn(&mut session, &format!("{text} {number}"), seen, None).await?;
             }
             Ok(())
         }
         "stalled" => {
-            let pace = Pace::Stalled(Duration::from_secs(asked.number() as u64));
-            turn(&mut session, &asked.text(), seen, pace).await
-        }
-        "slow" => {
-            let pace = Pace::Slow(Duration::from_millis(asked.number() as u64));
-            turn(&mut session, &asked.text(), seen, pace).await
+            let pause = Duration::from_secs(asked.number() as u64);
+            turn(&mut session, &asked.text(), seen, Some(pause)).await
         }
         "two" => {
             let mut other = new_session(cx).await?;
@@ -87,19 +83,8 @@ async fn play(cx: &ConnectionTo<Agent>, asked: &mut Asked, seen: &Seen) -> Resul
         }
         // The SDK has no time limit for it.
         "start" => Ok(()),
-        "doomed" => {
-            turn(&mut session, &asked.text(), seen, Pace::All).await?;
-            std::future::pending().await
-        }
         other => panic!("{other} is no scene"),
     }
-}
-
-/// How updates are taken.
-enum Pace {
-    All,
-    Stalled(Duration),
-    Slow(Duration),
 }
 
 /// The next thing that happens in a turn: an update, or its end.
@@ -129,18 +114,16 @@ async fn next(session: &mut Session) -> Result<Event, Error> {
     }
 }
 
-/// One turn. That it fails is a result; that the connection does is the error.
-async fn turn(session: &mut Session, text: &str, seen: &Seen, pace: Pace) -> Result<(), Error> {
+/// One turn, with a pause behind its first update. That it fails is a result; that the connection does is the error.
+async fn turn(session: &mut Session, text: &str, seen: &Seen, pause: Option<Duration>) -> Result<(), Error> {
     let begun = Instant::now();
     session.send_prompt(text)?;
     loop {
         match next(session).await? {
             Event::Update(update) => {
                 seen.update(text_of(&update));
-                match pace {
-                    Pace::Stalled(long) if seen.updates() == 1 => tokio::time::sleep(long).await,
-                    Pace::Slow(each) => tokio::time::sleep(each).await,
-                    _ => {}
+                if let (1, Some(pause)) = (seen.updates(), pause) {
+                    tokio::time::sleep(pause).await;
                 }
             }
             Event::Other => {}
@@ -181,24 +164,20 @@ async fn two(
     text: &str,
     small: &str,
 ) -> Result<(), Error> {
-    let (mut turns, mut cancels) = (Vec::new(), Vec::new());
-    let begun = Instant::now();
-    for _ in (0..rounds).take_while(|_| begun.elapsed() < LONG_ENOUGH) {
+    let (mut turns, mut called) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
         first.send_prompt(text)?;
         next(first).await?;
-        for _ in 0..10 {
-            let begun = Instant::now();
-            other.send_prompt(small)?;
-            rest(other).await?;
-            turns.push(begun.elapsed());
-        }
         let begun = Instant::now();
+        other.send_prompt(small)?;
+        rest(other).await?;
+        turns.push(begun.elapsed());
+        called.push(now_ns());
         let cancel = CancelNotification::new(first.session_id().clone());
         first.connection().send_notification(cancel)?;
         let _ = rest(first).await;
-        cancels.push(begun.elapsed());
     }
-    say(&json!({"turns": spread(turns), "cancels": spread(cancels)}));
+    say(&json!({"turns": spread(turns), "called": called}));
     Ok(())
 }
 

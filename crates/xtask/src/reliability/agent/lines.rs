@@ -23,22 +23,33 @@ const ANSWER: &str = "{\"jsonrpc\":\"2.0\",\"id\":987654,\"result\":{}}\n";
 const CANCEL: &str =
     "{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"nobody\"}}\n";
 
-pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Measured> {
+/// The rows of the table that say what a peer of this kind may do.
+pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/known.jsonl");
-    let (mut rows, mut off, mut slowest) = (0, Vec::new(), Duration::ZERO);
+    let mut rows = Vec::new();
     for line in fs::read_to_string(path)?.lines() {
         let row: Value = serde_json::from_str(line)?;
-        if row.get("agent").is_none() {
-            continue;
+        if row.get(side).is_some() {
+            rows.push(row);
         }
-        rows += 1;
-        match put(stage, subject, &row) {
+    }
+    Ok(rows)
+}
+
+pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Measured> {
+    let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
+    for row in &rows {
+        match put(stage, subject, row) {
             Ok(took) => slowest = slowest.max(took),
             Err(error) => off.push(format!("{} ({error})", row["case"].as_str().unwrap_or_default())),
         }
     }
-    let mut text =
-        format!("{} of {rows} as wanted, probe at most {} ms", rows - off.len(), slowest.as_millis());
+    let mut text = format!(
+        "{} of {} as wanted, probe at most {} ms",
+        rows.len() - off.len(),
+        rows.len(),
+        slowest.as_millis()
+    );
     if !off.is_empty() {
         text.push_str("; off: ");
         text.push_str(&off.join(", "));
@@ -64,7 +75,7 @@ fn put(stage: &Stage, subject: Subject, row: &Value) -> Result<Duration> {
     let (mut answers, mut soon) = (Vec::new(), None);
     // Requests may be answered in any order: what is still owed when the probe is answered gets a moment more.
     loop {
-        let complete = is_right(row, &answers);
+        let complete = is_right(&row["agent"], &answers);
         let within =
             if soon.is_none() { PATIENCE } else { Duration::from_millis(if complete { 20 } else { 500 }) };
         match client.hear(within)? {
@@ -84,7 +95,7 @@ fn put(stage: &Stage, subject: Subject, row: &Value) -> Result<Duration> {
             }
         }
     }
-    if !is_right(row, &answers) {
+    if !is_right(&row["agent"], &answers) {
         return Err(json!(answers).to_string().into());
     }
     match soon {
@@ -100,7 +111,7 @@ fn last(client: &mut RawClient, row: &Value) -> Result<Duration> {
         answers.extend(messages(&line)?.iter().map(shown));
     }
     let status = client.process.wait(PATIENCE)?.ok_or("it does not end")?;
-    if is_right(row, &answers) && status.success() {
+    if is_right(&row["agent"], &answers) && status.success() {
         Ok(Duration::ZERO)
     } else {
         Err(format!("{}, {status}", json!(answers)).into())
@@ -115,24 +126,25 @@ fn messages(line: &[u8]) -> Result<Vec<Value>> {
     })
 }
 
-fn shown(answer: &Value) -> Value {
+/// The part of an answer that the table speaks of.
+pub(in super::super) fn shown(answer: &Value) -> Value {
     let what = if answer.get("result").is_some() { json!("result") } else { answer["error"]["code"].clone() };
     json!([what, answer["id"]])
 }
 
-/// Whether these answers are one of the outcomes of the row.
-fn is_right(row: &Value, answers: &[Value]) -> bool {
+/// Whether these answers are one of the outcomes.
+pub(in super::super) fn is_right(outcomes: &Value, answers: &[Value]) -> bool {
     let same = |wanted: &Value, answer: &Value| {
         let id = |a: &Value, b: &Value| a == b || (a.is_number() && a.as_f64() == b.as_f64());
         (wanted[0] == "any" || wanted[0] == answer[0]) && id(&wanted[1], &answer[1])
     };
-    let outcomes = row["agent"].as_array().into_iter().flatten().filter_map(Value::as_array);
+    let outcomes = outcomes.as_array().into_iter().flatten().filter_map(Value::as_array);
     let mut right = outcomes.filter(|wanted| wanted.len() == answers.len());
     right.any(|wanted| wanted.iter().zip(answers).all(|(wanted, answer)| same(wanted, answer)))
 }
 
 /// The bytes of a line of the table.
-fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
+pub(in super::super) fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for part in line.as_array().map_or(std::slice::from_ref(line), Vec::as_slice) {
         match part {

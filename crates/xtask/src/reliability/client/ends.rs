@@ -1,5 +1,6 @@
 //! R10 and R12 on the client: agents that die, that do not start, and that do not want to go.
 
+use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -131,11 +132,16 @@ fn one_death(
 /// one with a helper, one whose helper holds its stdout.
 pub(in super::super) fn close(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (well, log) = raw_agent(stage, "close")?;
+    // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
+    let said = stage.scratch()?.join("close-said");
+    let _ = fs::remove_file(&said);
+    let keep = format!(r#""$@"; echo $? >'{}'"#, said.display());
+    let talks = wrapped(&keep, &scripted(stage, &["--on-eof", "1000000"]));
     let stays = scripted(stage, &["--on-eof", "stay"]);
     let stubborn = wrapped("trap '' TERM; exec \"$@\"", &stays);
     let cases = [
         ("goes", well, 1000),
-        ("has 1 MB left to say", scripted(stage, &["--on-eof", "1000000"]), 1000),
+        ("has 1 MB left to say", talks, 1000),
         ("stays", stays, 5000),
         ("ignores TERM", stubborn, 5500),
         ("with a helper", wrapped("sleep 100 & \"$@\"; exit $?", &scripted(stage, &[])), 5000),
@@ -165,6 +171,10 @@ pub(in super::super) fn close(stage: &Stage, subject: Subject) -> Result<Measure
     if !log_of(&log)?.iter().any(|line| line["left"] == true) {
         met = false;
         text.push("the one that goes was SIGNALLED".to_owned());
+    }
+    if fs::read_to_string(&said).unwrap_or_default().trim() != "0" {
+        met = false;
+        text.push("what was left to say was NOT READ".to_owned());
     }
     Ok(Measured::new(met, text.join("; ")))
 }

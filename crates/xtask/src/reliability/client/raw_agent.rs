@@ -11,13 +11,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
 use super::lines;
 use crate::interop::Result;
+use crate::reliability::agent::lines::shown;
 
 /// How much of a flood is written at once.
 const BATCH: usize = 64 * 1024;
@@ -108,7 +109,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         let line: Value = serde_json::from_str(&line?)?;
         hear(&shared, &line, &mut sessions);
     }
-    shared.log(&json!({"left": true}));
+    let unasked: Vec<Value> = std::mem::take(&mut shared.out().answers).iter().map(shown).collect();
+    shared.log(&json!({"left": true, "answers": unasked}));
     Ok(())
 }
 
@@ -135,6 +137,10 @@ fn write(shared: &Shared, mut stdout: File) -> std::io::Result<()> {
         }
         if let Some(bytes) = out.control.pop_front() {
             drop(out);
+            if bytes.is_empty() {
+                // The output ends here.
+                return Ok(rustix::stdio::dup2_stdout(File::open("/dev/null")?)?);
+            }
             stdout.write_all(&bytes)?;
             continue;
         }
@@ -171,13 +177,16 @@ fn hear(shared: &Arc<Shared>, line: &Value, sessions: &mut usize) {
             prompt(shared, session, id, text);
         }
         Some("session/cancel") => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            shared.log(&json!({"cancelled_ns": now.as_nanos() as u64}));
             if let Some(turn) = shared.out().turns.get_mut(session) {
                 *turn = true;
             }
             shared.changed.notify_all();
         }
         None => {
-            shared.out().answers.push(line.clone());
+            // An answer, or those of a batch.
+            shared.out().answers.extend(line.as_array().cloned().unwrap_or_else(|| vec![line.clone()]));
             shared.changed.notify_all();
         }
         Some(_) if !id.is_null() => shared.answer(id, &json!({})),
@@ -270,9 +279,14 @@ fn later(shared: &Arc<Shared>, session: &str, id: &Value, act: impl FnOnce(&Shar
 
 /// A bad line, a question, and what was answered to both; then an update that says the turn goes on.
 fn bad(shared: &Shared, session: &str, number: usize) {
-    static TABLE: OnceLock<Vec<lines::Row>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| lines::rows().unwrap_or_default());
-    let mut bytes = table.get(number).map(|row| row.line.clone()).unwrap_or_default();
+    static TABLE: OnceLock<Vec<(Vec<u8>, bool)>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| lines::table().unwrap_or_default());
+    let (mut bytes, last) = table.get(number % table.len().max(1)).cloned().unwrap_or_default();
+    if last {
+        shared.send_bytes(bytes);
+        shared.send_bytes(Vec::new());
+        return;
+    }
     bytes.push(b'\n');
     shared.send_bytes(bytes);
     let begun = Instant::now();
@@ -294,12 +308,6 @@ fn bad(shared: &Shared, session: &str, number: usize) {
     shared.send_bytes(chunk(session, 1));
 }
 
-/// The part of an answer that the table speaks of.
-fn shown(answer: &Value) -> Value {
-    let what = if answer.get("result").is_some() { json!("result") } else { answer["error"]["code"].clone() };
-    json!([what, answer["id"]])
-}
-
 /// One line of about this many bytes, written as fast as it is taken.
 fn long_line(shared: &Shared, bytes: usize) {
     let part = vec![b'x'; 1024 * 1024];
@@ -319,22 +327,29 @@ fn long_line(shared: &Shared, bytes: usize) {
     shared.log(&json!({"line": written, "error": null}));
 }
 
-/// A valid update of about this many bytes, full of `unit`.
+/// A valid line of about this many bytes, full of `unit`.
 fn amplified(session: &str, bytes: usize, unit: &str, place: &str) -> Vec<u8> {
     let many = unit.repeat(bytes / unit.len().max(1));
     let many = format!("[{}]", many.trim_end_matches(','));
-    let text = r#""content":{"type":"text","text":"t"}"#;
-    let line = match place {
-        "meta" => format!(
-            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{session}","update":{{"sessionUpdate":"agent_message_chunk",{text}}},"_meta":{{"a":{many}}}}}}}"#
-        ),
-        "unknown" => format!(
-            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{session}","update":{{"sessionUpdate":"_new",{text},"a":{many}}}}}}}"#
-        ),
-        "raw" => format!(
-            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{session}","update":{{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","rawInput":{many}}}}}}}"#
-        ),
-        _ => format!(r#"{{"jsonrpc":"2.0","method":"_other","params":{{"a":{many}}}}}"#),
+    let text = r#""sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"t"}"#;
+    let call = r#""sessionUpdate":"tool_call","toolCallId":"c","title":"t""#;
+    let (update, meta) = match place {
+        "args" => {
+            let params = format!(r#"{{"sessionId":"{session}","command":"true","args":{many}}}"#);
+            return format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":\"run\",\"method\":\"terminal/create\",\"params\":{params}}}\n"
+            )
+            .into_bytes();
+        }
+        "meta" => (text.to_owned(), format!(r#","_meta":{{"a":{many}}}"#)),
+        "raw" => (format!(r#"{call},"rawInput":{many}"#), String::new()),
+        "locations" | "content" => (format!(r#"{call},"{place}":{many}"#), String::new()),
+        "entries" => (format!(r#""sessionUpdate":"plan","entries":{many}"#), String::new()),
+        "availableCommands" => {
+            (format!(r#""sessionUpdate":"available_commands_update","{place}":{many}"#), String::new())
+        }
+        _ => (format!(r#""sessionUpdate":"_new","a":{many}"#), String::new()),
     };
-    format!("{line}\n").into_bytes()
+    let params = format!(r#"{{"sessionId":"{session}","update":{{{update}}}{meta}}}"#);
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{params}}}\n").into_bytes()
 }
