@@ -40,9 +40,7 @@ impl Agent for Subject {
                 }
             }
             "panic" => panic!("as I was told"),
-            "panic-task" => {
-                tokio::spawn(async { panic!("as I was told") }).await.map_err(Error::other)?;
-            }
+            "panic-task" => turn.session().client().peer().spawn(async { panic!("as I was told") }),
             "print" => print()?,
             "stuck" => loop {
                 std::thread::sleep(Duration::from_secs(3600));
@@ -51,7 +49,6 @@ impl Agent for Subject {
                 turn.cancelled().await;
                 return Ok(StopReason::Cancelled);
             }
-            "drop" => return Err(Error::invalid_params("there is no responder that could be dropped")),
             "sleep" => tokio::time::sleep(Duration::from_millis(number(rest)? as u64)).await,
             _ => message.push(rest).await?,
         }

@@ -10,9 +10,10 @@ pub(super) mod turns;
 pub(crate) use ends::doomed;
 use serde_json::Value;
 
+use super::stage::Failed;
 use crate::interop::Result;
 
 /// An answer that should have been another.
 fn fails(answer: &Value) -> Result<()> {
-    Err(answer.to_string().chars().take(200).collect::<String>().into())
+    Failed::because(answer.to_string().chars().take(200).collect::<String>())
 }

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -92,6 +92,30 @@ impl Drop for Process {
         }
         let _ = self.child.wait();
     }
+}
+
+/// Does all the jobs, so many at once; what came of each, in their order.
+pub(super) fn side_by_side<J: Sync, T: Send>(
+    jobs: &[J],
+    at_once: usize,
+    work: impl Fn(&J) -> Result<T> + Sync,
+) -> Vec<Result<T, String>> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Relaxed);
+                    let Some(job) = jobs.get(index) else { break };
+                    let outcome = work(job).map_err(|error| error.to_string());
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// A number from the status of a process.

@@ -1,5 +1,6 @@
 //! What a scene has at hand: the programs under test, and how large it is to be.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,18 +17,31 @@ pub(super) enum Subject {
     Official,
 }
 
-/// What came of a scene.
+/// What came of a bar.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// The numbers, short: it is a cell of a table.
     pub(super) text: String,
-    /// Whether the bar was reached.
-    pub(super) met: bool,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Met,
+    /// The subject did not reach it.
+    Short,
+    /// The harness could not find out, which says nothing about the subject.
+    NotPlayed,
 }
 
 impl Measured {
     pub(super) fn new(met: bool, text: impl Into<String>) -> Self {
-        Measured { text: text.into(), met }
+        let outcome = if met { Outcome::Met } else { Outcome::Short };
+        Measured { text: text.into(), outcome }
+    }
+
+    pub(super) fn not_played(why: impl fmt::Display) -> Self {
+        Measured { text: format!("not played: {why}"), outcome: Outcome::NotPlayed }
     }
 
     pub(super) fn met(text: impl Into<String>) -> Self {
@@ -38,6 +52,34 @@ impl Measured {
         Measured::new(false, text)
     }
 }
+
+/// What a subject did instead of what it should: the error of a scene that is a result. Any other error is the
+/// harness's own.
+#[derive(Debug)]
+pub(super) struct Failed(pub(super) String);
+
+impl Failed {
+    /// The error of a scene.
+    pub(super) fn because<T>(what: impl Into<String>) -> Result<T> {
+        Err(Failed(what.into()).into())
+    }
+
+    /// Takes a failure of the subject out of what went wrong.
+    pub(super) fn of<T>(outcome: Result<T>) -> Result<Result<T, String>> {
+        match outcome {
+            Ok(value) => Ok(Ok(value)),
+            Err(error) => error.downcast::<Failed>().map(|failed| Err(failed.0)),
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
 
 /// The programs, built for release, and the size of the run.
 pub(super) struct Stage {
@@ -60,7 +102,18 @@ impl Stage {
             let theirs = ["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"];
             finish(cargo().args(theirs).arg(manifest).arg("--target-dir").arg(&official), BUILD)?;
         }
-        Ok(Stage { full, ours: target.join("release"), official: official.join("release") })
+        let stage = Stage { full, ours: target.join("release"), official: official.join("release") };
+        if scenes {
+            let subjects = [Subject::Duologue, Subject::Official];
+            let programs = subjects.map(|subject| [stage.agent(subject), stage.client(subject)]);
+            for program in programs.iter().flatten().chain([&stage.scripted()]) {
+                let path = Path::new(program.get_program());
+                if !path.is_file() {
+                    return Err(format!("{} was not built", path.display()).into());
+                }
+            }
+        }
+        Ok(stage)
     }
 
     /// How much to do: the full size, or what a short run can afford.

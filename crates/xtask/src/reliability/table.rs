@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::bars::{BARS, Bar, How};
-use super::stage::Measured;
+use super::stage::{Measured, Outcome};
 use crate::interop::Result;
 
 const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
@@ -18,7 +18,9 @@ pub(super) struct Row {
     asks: &'static str,
     ours: String,
     theirs: String,
-    pub(super) met: bool,
+    pub(super) outcome: Outcome,
+    /// The official SDK's, where there is one.
+    pub(super) theirs_played: bool,
     command: String,
 }
 
@@ -30,17 +32,23 @@ impl Row {
             How::Scene(_) => format!("cargo xtask reliability '{}'", bar.name()),
         };
         // A part of ours that has no counterpart there.
+        let theirs_played = theirs.as_ref().is_none_or(|theirs| theirs.outcome != Outcome::NotPlayed);
         let theirs = theirs.map_or("–".to_owned(), |theirs| {
-            format!("{}{}", if theirs.met { "" } else { "**short** " }, theirs.text)
+            format!("{}{}", if theirs.outcome == Outcome::Short { "**short** " } else { "" }, theirs.text)
         });
-        Row { name: bar.name(), asks: bar.asks, ours: ours.text, theirs, met: ours.met, command }
+        let outcome = ours.outcome;
+        Row { name: bar.name(), asks: bar.asks, ours: ours.text, theirs, outcome, theirs_played, command }
     }
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let met = if self.met { "met  " } else { "SHORT" };
-        write!(f, "{met} {:14} {}\n      {:14} official: {}", self.name, self.ours, "", self.theirs)
+        let met = match self.outcome {
+            Outcome::Met => "met",
+            Outcome::Short => "SHORT",
+            Outcome::NotPlayed => "?",
+        };
+        write!(f, "{met:5} {:14} {}\n      {:14} official: {}", self.name, self.ours, "", self.theirs)
     }
 }
 
@@ -53,7 +61,11 @@ pub(super) fn replace(row: &Row) -> Result<()> {
     let old = rows.lines().filter(|line| line.starts_with("| R"));
     let mut rows: Vec<String> = old.filter(|line| cell(line, 1) != row.name).map(ToOwned::to_owned).collect();
     let clean = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-    let met = if row.met { "yes" } else { "**no**" };
+    let met = match row.outcome {
+        Outcome::Met => "yes",
+        Outcome::Short => "**no**",
+        Outcome::NotPlayed => "?",
+    };
     rows.push(format!(
         "| {} | {} | {} | {} | {met} | {} | `{}` |",
         row.name,

@@ -5,22 +5,23 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use super::super::measure::Process;
+use super::super::measure::{Process, side_by_side};
 use super::super::stage::{Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 
 /// How long an agent may outlive its client.
 const GONE: Duration = Duration::from_secs(5);
+/// How many clients die at once.
+const AT_ONCE: usize = 6;
 /// Initialize, two sessions, 56 updates and the end of the turn.
 const FRAMES: usize = 60;
 /// The program takes the launcher's place.
@@ -43,40 +44,32 @@ pub(in super::super) fn client_killed(stage: &Stage, subject: Subject) -> Result
         .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
         .flat_map(|case| vec![case; rounds])
         .collect();
-    let (next, left) = (AtomicUsize::new(0), Mutex::new([0; WAYS.len()]));
-    let (faults, slowest) = (Mutex::new(Vec::new()), Mutex::new(Duration::ZERO));
-    thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                while let Some(&(way, frame)) = cases.get(next.fetch_add(1, Relaxed)) {
-                    match killed_at(stage, subject, way, frame) {
-                        Ok(Some(took)) => {
-                            let mut slowest = slowest.lock().expect("no holder panics");
-                            *slowest = slowest.max(took);
-                        }
-                        Ok(None) => left.lock().expect("no holder panics")[way] += 1,
-                        Err(error) => faults.lock().expect("no holder panics").push(error.to_string()),
-                    }
-                }
-            });
+    let (mut left, mut faults, mut slowest) = ([0; WAYS.len()], Vec::new(), Duration::ZERO);
+    let ends = side_by_side(&cases, AT_ONCE, |&(way, frame)| killed_at(stage, subject, way, frame));
+    for (&(way, _), end) in cases.iter().zip(ends) {
+        match end {
+            Ok(Some(took)) => slowest = slowest.max(took),
+            Ok(None) => left[way] += 1,
+            Err(fault) => faults.push(fault),
         }
-    });
-    let (left, faults) = (left.into_inner()?, faults.into_inner()?);
-    if let Some(fault) = faults.first() {
-        return Err(format!("{} kills could not be played: {fault}", faults.len()).into());
     }
     let count = cases.len() / WAYS.len();
     let ways = WAYS.iter().zip(left).filter(|(_, left)| *left > 0);
     let ways: Vec<_> =
         ways.map(|((name, ..), left)| format!("{left} of {count} left behind {name}")).collect();
-    let slowest = slowest.into_inner()?;
     let text = format!("{} kills, the others gone in at most {:.1} s", cases.len(), slowest.as_secs_f64());
     let text = if ways.is_empty() {
         format!("0 left behind by {text}")
     } else {
         format!("{}; {text}", ways.join(", "))
     };
-    Ok(Measured::new(ways.is_empty(), text))
+    Ok(match faults.first() {
+        Some(fault) if ways.is_empty() => {
+            Measured::not_played(format!("{} of the kills, such as {fault}; {text}", faults.len()))
+        }
+        Some(fault) => Measured::short(format!("{text}; {} not played, such as {fault}", faults.len())),
+        None => Measured::new(ways.is_empty(), text),
+    })
 }
 
 /// Says how long the agent outlived a client that was killed at this frame, if it did end.
@@ -90,8 +83,9 @@ fn killed_at(stage: &Stage, subject: Subject, way: usize, frame: usize) -> Resul
     client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
     let mut client = Process::start_with(&mut client, Stdio::null())?;
     let mut tree = BufReader::new(accept(&listener)?);
-    if client.wait(PATIENCE)?.is_none() {
-        return Err(format!("the client never came to frame {frame} {mode}").into());
+    match client.wait(PATIENCE)? {
+        Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => {}
+        end => return Err(format!("the client came to {end:?} and not to frame {frame}, {mode}").into()),
     }
     let begun = Instant::now();
     let mut leader = String::new();

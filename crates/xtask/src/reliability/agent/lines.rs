@@ -1,7 +1,7 @@
 //! Lines nobody should send, to an agent: the table `tests/hostile/known.jsonl`, which holds what any peer may be
 //! expected to do, and floods of lines that are too many to write down.
 //!
-//! A row's `agent` lists the outcomes that are right, each a list of answers `[code, id]`, `["result", id]` or, for
+//! A row's `agent` and `client` list the outcomes that are right, each a list of answers `[code, id]`, `["result", id]` or, for
 //! either, `["any", id]`. `state` is `fresh` before `initialize` and `session` when one is needed, `last` means that
 //! the input ends behind the line, without a line end. `line` is written as in `tests/hostile_lines.rs`.
 
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::super::measure::mib;
-use super::super::stage::{Measured, Stage, Subject};
-use super::raw_client::{Heard, PATIENCE, RawClient};
+use super::super::stage::{Failed, Measured, Stage, Subject};
+use super::raw_client::{Heard, PATIENCE, RawClient, parsed};
 use crate::interop::Result;
 
 /// How soon a question behind a bad line is answered.
@@ -39,7 +39,7 @@ pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
 pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
     for row in &rows {
-        match put(stage, subject, row) {
+        match Failed::of(put(stage, subject, row))? {
             Ok(took) => slowest = slowest.max(took),
             Err(error) => off.push(format!("{} ({error})", row["case"].as_str().unwrap_or_default())),
         }
@@ -81,9 +81,9 @@ fn put(stage: &Stage, subject: Subject, row: &Value) -> Result<Duration> {
         match client.hear(within)? {
             Heard::Silence if soon.is_some() => break,
             Heard::Silence => {
-                return Err(format!("a question behind it has no answer in {PATIENCE:?}").into());
+                return Failed::because(format!("a question behind it has no answer in {PATIENCE:?}"));
             }
-            Heard::End => return Err(client.end().into()),
+            Heard::End => return Failed::because(client.end()),
             Heard::Line(line) => {
                 for message in messages(&line)? {
                     if message["id"] == "probe" {
@@ -96,11 +96,11 @@ fn put(stage: &Stage, subject: Subject, row: &Value) -> Result<Duration> {
         }
     }
     if !is_right(&row["agent"], &answers) {
-        return Err(json!(answers).to_string().into());
+        return Failed::because(json!(answers).to_string());
     }
     match soon {
         Some(soon) if soon < SOON => Ok(soon),
-        soon => Err(format!("a question behind it took {soon:?}").into()),
+        soon => Failed::because(format!("a question behind it took {soon:?}")),
     }
 }
 
@@ -110,17 +110,17 @@ fn last(client: &mut RawClient, row: &Value) -> Result<Duration> {
     while let Heard::Line(line) = client.hear(PATIENCE)? {
         answers.extend(messages(&line)?.iter().map(shown));
     }
-    let status = client.process.wait(PATIENCE)?.ok_or("it does not end")?;
+    let Some(status) = client.process.wait(PATIENCE)? else { return Failed::because("it does not end") };
     if is_right(&row["agent"], &answers) && status.success() {
         Ok(Duration::ZERO)
     } else {
-        Err(format!("{}, {status}", json!(answers)).into())
+        Failed::because(format!("{}, {status}", json!(answers)))
     }
 }
 
 /// A line as messages: one, or those of a batch.
 fn messages(line: &[u8]) -> Result<Vec<Value>> {
-    Ok(match serde_json::from_slice(line).map_err(|_| "it wrote what is not JSON")? {
+    Ok(match parsed(line)? {
         Value::Array(messages) => messages,
         message => vec![message],
     })
@@ -175,7 +175,7 @@ pub(in super::super) fn floods(stage: &Stage, subject: Subject) -> Result<Measur
     ];
     let (mut texts, mut met) = (Vec::new(), true);
     for (name, unit, count, most) in floods {
-        let outcome = flood(stage, subject, unit, count);
+        let outcome = Failed::of(flood(stage, subject, unit, count))?;
         let (well, text) = match outcome {
             Ok((answers, took, grown)) => {
                 let grown_text = mib(grown);
@@ -184,7 +184,7 @@ pub(in super::super) fn floods(stage: &Stage, subject: Subject) -> Result<Measur
                     format!("{answers} answers, probe {:.2} s, +{grown_text}", took.as_secs_f64()),
                 )
             }
-            Err(error) => (false, error.to_string()),
+            Err(error) => (false, error),
         };
         met &= well;
         let count = if count > 1 { format!("{count} ") } else { String::new() };
@@ -217,8 +217,8 @@ fn flood(stage: &Stage, subject: Subject, unit: &str, count: usize) -> Result<(u
                 break;
             }
             Heard::Line(_) if !left.is_zero() => answers += 1,
-            Heard::End => return Err(client.end().into()),
-            _ => return Err(format!("{answers} answers, and none to the probe in {PATIENCE:?}").into()),
+            Heard::End => return Failed::because(client.end()),
+            _ => return Failed::because(format!("{answers} answers, and none to the probe in {PATIENCE:?}")),
         }
     }
     Ok((answers, begun.elapsed(), client.process.peak_kib().saturating_sub(idle)))

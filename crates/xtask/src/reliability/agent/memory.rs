@@ -3,27 +3,32 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use duologue_agent::Limits;
 use serde_json::json;
 
 use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::super::stage::{Measured, Stage, Subject};
+use super::super::stage::{Failed, Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 
-/// The longest line that our SDK takes, without its line end.
-const LIMIT: usize = 16 * 1024 * 1024;
 const MIB_KIB: u64 = 1024;
 /// How long the reading of one line may take.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
+/// Twice the longest line that our SDK takes, and 32 MiB.
+fn room_kib() -> u64 {
+    2 * Limits::default().frame_bytes as u64 / 1024 + 32 * MIB_KIB
+}
+
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
 pub(in super::super) fn limit(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (mut texts, mut met) = (Vec::new(), true);
+    let limit = Limits::default().frame_bytes;
     for (name, length, fits) in
-        [("limit-1", LIMIT - 1, true), ("limit", LIMIT, true), ("limit+1", LIMIT + 1, false)]
+        [("limit-1", limit - 1, true), ("limit", limit, true), ("limit+1", limit + 1, false)]
     {
-        let (well, text) =
-            line_of(stage, subject, length, fits).unwrap_or_else(|error| (false, error.to_string()));
+        let outcome = Failed::of(line_of(stage, subject, length, fits))?;
+        let (well, text) = outcome.unwrap_or_else(|error| (false, error));
         met &= well;
         texts.push(format!("{name} {text}"));
     }
@@ -58,11 +63,10 @@ fn line_of(stage: &Stage, subject: Subject, length: usize, fits: bool) -> Result
             client.probe()?;
             sleep(Duration::from_millis(500));
             let left = client.process.memory_kib().saturating_sub(idle);
-            let peak = client.process.peak_kib().saturating_sub(idle);
+            let peak = client.process.peak_kib();
             let what = if answered { "answered" } else { "refused" };
-            let text = format!("{what}, peak +{}, +{} after it", mib(peak), mib(left));
-            // Beside the buffer, what the allocator keeps of its own.
-            Ok((answered && peak <= 64 * MIB_KIB && left <= 2 * MIB_KIB, text))
+            let text = format!("{what}, peak {}, +{} after it", mib(peak), mib(left));
+            Ok((answered && peak <= room_kib() && left <= MIB_KIB, text))
         }
         Heard::End if !fits => {
             let end = client.end();
@@ -82,7 +86,7 @@ pub(in super::super) fn endless(stage: &Stage, subject: Subject) -> Result<Measu
     let (begun, mut written) = (Instant::now(), 0u64);
     let mut given_up = None;
     while written < all {
-        if client.write(&chunk, PATIENCE).is_err() {
+        if Failed::of(client.write(&chunk, PATIENCE))?.is_err() {
             break;
         }
         written += chunk.len() as u64;
@@ -102,65 +106,124 @@ pub(in super::super) fn endless(stage: &Stage, subject: Subject) -> Result<Measu
         mib(peak)
     );
     // A pipe and a write beyond the limit.
-    Ok(Measured::new(written <= LIMIT as u64 + (1 << 20) && peak <= 64 * MIB_KIB, text))
+    let limit = Limits::default().frame_bytes as u64;
+    Ok(Measured::new(written <= limit + (1 << 20) && peak <= room_kib(), text))
 }
 
-/// Valid lines of 16 MiB that are small things over and over.
+/// A line that is the same thing over and over: its name, and its four parts.
+type Amplifier = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const NOTIFICATION: &str = r#"{"jsonrpc":"2.0","method":"_x/y","params":{"#;
+const PROMPT: &str =
+    r#"{"jsonrpc":"2.0","id":"it","method":"session/prompt","params":{"sessionId":"$SESSION","#;
+const SESSION: &str = r#"{"jsonrpc":"2.0","id":"it","method":"session/new","params":{"cwd":"/tmp","#;
+
+/// What nobody has to read, and what may be kept as it came.
+const RAW: &[Amplifier] = &[
+    ("numbers", NOTIFICATION, r#""a":["#, "1,", "1]}}"),
+    ("empty objects", NOTIFICATION, r#""a":["#, "{},", "{}]}}"),
+    ("empty strings", NOTIFICATION, r#""a":["#, r#""","#, r#"""]}}"#),
+    ("escapes", NOTIFICATION, r#""t":""#, "\\u0041", r#""}}"#),
+    ("numbers in a prompt's _meta", PROMPT, r#""prompt":[],"_meta":{"a":["#, "1,", "1]}}}"),
+    ("objects in a prompt's _meta", PROMPT, r#""prompt":[],"_meta":{"a":["#, "{},", "{}]}}}"),
+    ("keys in a prompt's _meta", PROMPT, r#""prompt":[],"_meta":{"#, r#""$N":0,"#, r#""z":0}}}"#),
+    ("escapes in a prompt", PROMPT, r#""prompt":[{"type":"text","text":""#, "\\u0041", r#""}]}}"#),
+];
+
+/// Lists that become values of the schema's types.
+const TYPED: &[Amplifier] = &[
+    (
+        "blocks of a prompt",
+        PROMPT,
+        r#""prompt":["#,
+        r#"{"type":"text","text":""},"#,
+        r#"{"type":"text","text":""}]}}"#,
+    ),
+    (
+        "links of a prompt",
+        PROMPT,
+        r#""prompt":["#,
+        r#"{"type":"resource_link","name":"","uri":""},"#,
+        r#"{"type":"text","text":""}]}}"#,
+    ),
+    ("folders of a session", SESSION, r#""mcpServers":[],"additionalDirectories":["#, r#""/","#, r#""/"]}}"#),
+    (
+        "arguments of a server",
+        SESSION,
+        r#""mcpServers":[{"name":"s","command":"c","env":[],"args":["#,
+        r#""","#,
+        r#"""]}]}}"#,
+    ),
+    (
+        "environment of a server",
+        SESSION,
+        r#""mcpServers":[{"name":"s","command":"c","args":[],"env":["#,
+        r#"{"name":"","value":""},"#,
+        r#"{"name":"","value":""}]}]}}"#,
+    ),
+    (
+        "servers of a session",
+        SESSION,
+        r#""mcpServers":["#,
+        r#"{"name":"","command":"c","args":[],"env":[]},"#,
+        r#"{"name":"","command":"c","args":[],"env":[]}]}}"#,
+    ),
+];
+
+/// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
+/// SDK reads in one line, and blanks between them.
 pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let prompt = r#"{"jsonrpc":"2.0","id":"p","method":"session/prompt","params":{"sessionId":"$SESSION","#;
-    let notification = r#"{"jsonrpc":"2.0","method":"_x/y","params":{"#;
-    let lines = [
-        ("numbers", notification, r#""a":["#, "1,", "1]}}"),
-        ("empty objects", notification, r#""a":["#, "{},", "{}]}}"),
-        ("empty strings", notification, r#""a":["#, r#""","#, r#"""]}}"#),
-        ("escapes", notification, r#""t":""#, "\\u0041", r#""}}"#),
-        ("numbers in a prompt's _meta", prompt, r#""prompt":[],"_meta":{"a":["#, "1,", "1]}}}"),
-        ("objects in a prompt's _meta", prompt, r#""prompt":[],"_meta":{"a":["#, "{},", "{}]}}}"),
-        ("keys in a prompt's _meta", prompt, r#""prompt":[],"_meta":{"#, r#""$N":0,"#, r#""z":0}}}"#),
-        (
-            "blocks of a prompt",
-            prompt,
-            r#""prompt":["#,
-            r#"{"type":"text","text":""},"#,
-            r#"{"type":"text","text":""}]}}"#,
-        ),
-        ("escapes in a prompt", prompt, r#""prompt":[{"type":"text","text":""#, "\\u0041", r#""}]}}"#),
-    ];
-    let size = stage.size(LIMIT / 4, LIMIT);
-    let (mut texts, mut met) = (Vec::new(), true);
-    for (name, head, opening, unit, tail) in lines {
-        let outcome = amplifier(stage, subject, size, [head, opening, unit, tail]);
-        texts.push(match outcome {
-            Ok(factor) => {
-                met &= factor <= 4.0;
-                format!("{name} {factor:.1}")
+    let limits = Limits::default();
+    let size = stage.size(limits.frame_bytes / 4, limits.frame_bytes);
+    let values = stage.size(limits.values / 4, limits.values);
+    let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
+    let lines = dense.chain(TYPED.iter().map(|line| (line, values)));
+    let (mut worst, mut over, mut refused, mut dead) = ((0.0, ""), 0, 0, Vec::new());
+    let count = lines.clone().count();
+    for (line, values) in lines {
+        match Failed::of(amplifier(stage, subject, (size, values), line))? {
+            Ok((factor, well)) => {
+                over += usize::from(factor > 4.0);
+                refused += usize::from(!well);
+                if factor > worst.0 {
+                    worst = (factor, line.0);
+                }
             }
-            Err(error) => {
-                met = false;
-                format!("{name} {error}")
-            }
-        });
+            Err(error) => dead.push(format!("{}: {error}", line.0)),
+        }
     }
-    Ok(Measured::new(met, format!("times the line: {}", texts.join(", "))))
+    let (most, name) = worst;
+    let mut text = format!(
+        "at most {most:.1} x the line ({name}), {over} of {count} over 4, {refused} refused, {} connections lost",
+        dead.len()
+    );
+    if let Some(first) = dead.first() {
+        text = format!("{text}; such as {first}");
+    }
+    Ok(Measured::new(over == 0 && dead.is_empty(), text))
 }
 
-/// How many times its own size a line takes.
+/// How many times its own size a line takes, and whether it was taken rather than refused.
 fn amplifier(
     stage: &Stage,
     subject: Subject,
-    size: usize,
-    [head, opening, unit, tail]: [&str; 4],
-) -> Result<f64> {
+    (size, values): (usize, usize),
+    &(_, head, opening, unit, tail): &Amplifier,
+) -> Result<(f64, bool)> {
     let mut client = RawClient::greeted(&mut stage.agent(subject))?;
     let session = client.new_session()?;
     let mut line = format!("{}{opening}", head.replace("$SESSION", &session));
+    // What counts as a value, and the blanks that keep a line of this size within so many of them.
+    let each = unit.matches(['[', '{', ',']).count();
+    let length = (size / (values.saturating_sub(16) / each).max(1) + 1).max(unit.len());
+    let unit = format!("{unit:length$}");
     for number in 0.. {
         if line.len() + unit.len() + 8 + tail.len() > size {
             break;
         }
         match unit.split_once("$N") {
             Some((before, after)) => line.push_str(&format!("{before}{number:x}{after}")),
-            None => line.push_str(unit),
+            None => line.push_str(&unit),
         }
     }
     line.push_str(tail);
@@ -171,8 +234,17 @@ fn amplifier(
     client.write(line.as_bytes(), READ_WITHIN)?;
     let (probe, id) = client.request("_probe", &json!({}));
     client.write(&probe, READ_WITHIN)?;
-    client.answer(id, READ_WITHIN)?;
-    // What it makes of a prompt may come after the answer to the probe.
+    let (mut probed, mut answered, mut well) = (false, head == NOTIFICATION, true);
+    while !(probed && answered) {
+        let message = client.message(READ_WITHIN)?;
+        if message.get("method").is_none() {
+            let to_probe = message["id"] == id;
+            probed |= to_probe;
+            answered |= message["id"] == "it";
+            well &= to_probe || message.get("error").is_none();
+        }
+    }
+    // What it makes of a notification may come after the answer to the probe.
     sleep(Duration::from_millis(300));
-    Ok(client.process.peak_kib().saturating_sub(idle) as f64 / length)
+    Ok((client.process.peak_kib().saturating_sub(idle) as f64 / length, well))
 }

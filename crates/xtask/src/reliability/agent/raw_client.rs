@@ -1,7 +1,7 @@
 //! A client without any SDK: one thread, two pipes and `poll`. Whatever it waits for, it waits for a limited time,
 //! and it reads its agent's output while it writes unless it is told not to.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::{ChildStdin, ChildStdout, Command};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use serde_json::{Value, json};
 
 use super::super::measure::Process;
+use super::super::stage::Failed;
 use crate::interop::Result;
 
 /// What takes longer has no answer.
@@ -27,6 +28,12 @@ pub(super) enum Heard {
     Silence,
 }
 
+/// A line as what it says.
+pub(super) fn parsed(line: &[u8]) -> Result<Value> {
+    serde_json::from_slice(line)
+        .or_else(|_| Failed::because(format!("foreign output: {}", String::from_utf8_lossy(line))))
+}
+
 pub(super) struct RawClient {
     pub(super) process: Process,
     stdin: Option<ChildStdin>,
@@ -37,6 +44,8 @@ pub(super) struct RawClient {
     /// Whether output is taken while something is written.
     pub(super) reads: bool,
     last_id: u64,
+    /// The requests whose answers [`message`](Self::message) has seen.
+    answered: HashSet<u64>,
 }
 
 impl RawClient {
@@ -54,6 +63,7 @@ impl RawClient {
             lines: VecDeque::new(),
             reads: true,
             last_id: 0,
+            answered: HashSet::new(),
         })
     }
 
@@ -63,22 +73,25 @@ impl RawClient {
         let params = json!({"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": true}}});
         let answer = client.ask("initialize", &params)?;
         if answer["result"]["protocolVersion"] != 1 {
-            return Err(format!("initialize was answered {answer}").into());
+            return Failed::because(format!("initialize was answered {answer}"));
         }
         Ok(client)
     }
 
     pub(super) fn new_session(&mut self) -> Result<String> {
         let answer = self.ask("session/new", &json!({"cwd": "/tmp", "mcpServers": []}))?;
-        let id = answer["result"]["sessionId"].as_str();
-        Ok(id.ok_or_else(|| format!("session/new was answered {answer}"))?.to_owned())
+        match answer["result"]["sessionId"].as_str() {
+            Some(id) => Ok(id.to_owned()),
+            None => Failed::because(format!("session/new was answered {answer}")),
+        }
     }
 
     /// Makes both pipes as small as pipes can be.
     pub(super) fn narrow(&self) -> Result<()> {
         if let (Some(stdin), Some(stdout)) = (&self.stdin, &self.stdout) {
-            fcntl_setpipe_size(stdin, 4096)?;
-            fcntl_setpipe_size(stdout.get_ref(), 4096)?;
+            let refused = |error| format!("a pipe of 4 KiB was refused: {error}");
+            fcntl_setpipe_size(stdin, 4096).map_err(refused)?;
+            fcntl_setpipe_size(stdout.get_ref(), 4096).map_err(refused)?;
         }
         Ok(())
     }
@@ -89,7 +102,7 @@ impl RawClient {
         while !left.is_empty() {
             left = self.write_some(left)?;
             if !left.is_empty() && !self.wait(true, deadline)? {
-                return Err(format!("it took nothing more for {within:?}").into());
+                return Failed::because(format!("it took nothing more for {within:?}"));
             }
         }
         Ok(())
@@ -101,7 +114,7 @@ impl RawClient {
         match stdin.write(bytes) {
             Ok(count) => Ok(bytes.get(count..).unwrap_or_default()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(bytes),
-            Err(error) => Err(format!("it takes no input: {error}").into()),
+            Err(error) => Failed::because(format!("it takes no input: {error}")),
         }
     }
 
@@ -165,11 +178,16 @@ impl RawClient {
 
     /// The next message; an error if there is none.
     pub(super) fn message(&mut self, within: Duration) -> Result<Value> {
-        match self.hear(within)? {
-            Heard::Line(line) => serde_json::from_slice(&line)
-                .map_err(|_| format!("foreign output: {}", String::from_utf8_lossy(&line)).into()),
-            Heard::End => Err(self.end().into()),
-            Heard::Silence => Err(format!("no answer in {within:?}").into()),
+        let message = match self.hear(within)? {
+            Heard::Line(line) => parsed(&line)?,
+            Heard::End => return Failed::because(self.end()),
+            Heard::Silence => return Failed::because(format!("no answer in {within:?}")),
+        };
+        match message["id"].as_u64() {
+            Some(id) if message.get("method").is_none() && !self.answered.insert(id) => {
+                Failed::because(format!("{id} was answered twice"))
+            }
+            _ => Ok(message),
         }
     }
 
