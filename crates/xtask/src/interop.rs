@@ -69,6 +69,7 @@ struct Report {
 /// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
 /// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command, with
 /// `--exchange` only what agents say to each other.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new();
     match args.first().map(String::as_str) {
@@ -93,12 +94,23 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows = rows(&surface);
     let pairings = pairs.iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
-    let mut checks = vec![fence::check(&paths)];
+    let (mut checks, mut messages) = (vec![fence::check(&paths)], 0);
     if args.is_empty() {
-        checks.push(wire::check(&paths, &pairs));
+        checks.push(wire::check(&paths, &pairs).map(|(count, found)| {
+            messages = count;
+            found
+        }));
     }
     show(&rows, &pairings, &surface, checks)?;
-    if args.is_empty() { exchange::run(&paths) } else { Ok(()) }
+    if args.is_empty() {
+        exchange::run(&paths)?;
+        println!(
+            "measured: {} pairings, {} methods and variants, {messages} messages valid against the published schema",
+            pairs.len(),
+            rows.len()
+        );
+    }
+    Ok(())
 }
 
 /// This program in the part of one of our peers.

@@ -137,8 +137,8 @@ impl Collected {
     }
 }
 
-/// Checks what was said in the pairings of ours, and says how much it was.
-pub(super) fn check(paths: &Paths, pairs: &[(&str, &str)]) -> Result<String> {
+/// Checks what was said in the pairings of ours, and says how many messages it was, in figures and in words.
+pub(super) fn check(paths: &Paths, pairs: &[(&str, &str)]) -> Result<(usize, String)> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let schema_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(&schema_file)?)?;
@@ -162,12 +162,13 @@ pub(super) fn check(paths: &Paths, pairs: &[(&str, &str)]) -> Result<String> {
         wrong.push(format!("the agents said {agents} messages and the clients {clients}"));
     }
     if wrong.is_empty() {
-        return Ok(format!(
+        let found = format!(
             "on the wire of {} pairings, {agents} messages of agents and {clients} of clients fit the published \
              schema and the definition of their method ({extensions} of extensions have none; {clears} clears are \
              ours and not in it)",
             pairs.len()
-        ));
+        );
+        return Ok((agents + clients, found));
     }
     let some: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
     Err(format!(
