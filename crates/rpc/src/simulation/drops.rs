@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::caller::{Asking, Policy, ask};
 use super::side::{How, Side};
-use super::{measured, number, play};
+use super::{measured, number, play, replayable, seed};
 use crate::connection::Connection;
 use crate::limits::Limits;
 use crate::transport::Transport;
@@ -16,9 +16,8 @@ use crate::transport::Transport;
 #[test]
 fn a_dropped_future_leaves_nothing_and_withdraws_once() {
     let drops = number("DUOLOGUE_RUNS").unwrap_or(3000);
-    let seed = number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let (withdrawn, answered) =
-        play(dropping(seed, drops)).unwrap_or_else(|why| panic!("{why} (DUOLOGUE_SEED={seed})"));
+    let seed = seed();
+    let (withdrawn, answered) = replayable("drops", seed, drops, || play(dropping(seed, drops)));
     measured(format_args!(
         "{drops} futures dropped, 0 left in the table, {withdrawn} unanswered and withdrawn once each, \
          {answered} answered and not withdrawn"

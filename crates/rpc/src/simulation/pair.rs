@@ -40,7 +40,7 @@ impl std::fmt::Display for Tally {
 
 #[test]
 fn every_request_gets_one_answer_and_order_is_kept() {
-    campaign("pair", 700, |seed, steps| play(story(seed, steps)));
+    campaign("duologue-rpc simulation::pair", 700, |seed, steps| play(story(seed, steps)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use fastrand::Rng;
 
 use super::side::{How, Order, Side, notification};
-use super::{measured, number, panic_quietly, play};
+use super::{measured, number, panic_quietly, play, replayable, seed};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::pending::Deliver;
@@ -15,12 +15,13 @@ use crate::transport::Transport;
 #[test]
 fn a_thousand_panics_are_a_thousand_answers() {
     let panics = number("DUOLOGUE_RUNS").unwrap_or(1000);
-    let answers = play(panicking(panics)).unwrap_or_else(|why| panic!("{why}"));
+    let seed = seed();
+    let answers = replayable("panics", seed, panics, || play(panicking(seed, panics)));
     measured(format_args!("{panics} panics of handlers, {answers} answers -32603, the connection open"));
 }
 
-async fn panicking(panics: u64) -> Result<u64, String> {
-    let mut rng = Rng::with_seed(7);
+async fn panicking(seed: u64, panics: u64) -> Result<u64, String> {
+    let mut rng = Rng::with_seed(seed);
     let (left, right) = Transport::memory();
     let ending = Arc::new(AtomicBool::new(false));
     let asker = Side::start(Connection::new(left), &mut rng, ending.clone());

@@ -47,7 +47,7 @@ impl std::fmt::Display for Tally {
 
 #[test]
 fn a_peer_that_keeps_no_rule_gets_what_it_is_owed() {
-    campaign("script", 700, |seed, steps| play(story(seed, steps)));
+    campaign("duologue-rpc simulation::script", 700, |seed, steps| play(story(seed, steps)));
 }
 
 /// Ids that collide, and some that only look alike.

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::wire::wire;
-use super::{measured, number, play};
+use super::{measured, number, play, replayable, seed};
 use crate::limits::Limits;
 use crate::line::LineBuffer;
 use crate::message::decode;
@@ -48,48 +48,58 @@ fn read(line: &[u8]) -> String {
 #[test]
 fn any_split_gives_equal_messages() {
     let splits = number("DUOLOGUE_RUNS").unwrap_or(3000);
-    let first = number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let first = seed();
     let mut messages = 0;
     for seed in (0..splits).map(|run| first.wrapping_add(run)) {
-        let mut rng = Rng::with_seed(seed);
-        let lines = lines(&mut rng);
-        let mut bytes = lines.join(&b'\n');
-        bytes.push(b'\n');
-        let mut rest = bytes.as_slice();
-        let mut buffer = LineBuffer::new(1 << 24);
-        let mut seen = lines.iter();
-        let most = *rng.choice(&[1, 2, 5, 100, 100_000]).unwrap_or(&1);
-        while !rest.is_empty() {
-            let space = buffer.space();
-            // A long line in single bytes says no more than in pieces.
-            let most = if rest.len() > 20_000 { 40_000 } else { most };
-            let count = rng.usize(1..=most.min(space.len()).min(rest.len()));
-            space[..count].copy_from_slice(&rest[..count]);
-            buffer.filled(count);
-            rest = &rest[count..];
-            while let Some(line) = buffer.next_line().expect("no line is too long") {
-                messages += 1;
-                let sent = seen.next().map(|line| read(line));
-                assert_eq!(Some(read(line)), sent, "DUOLOGUE_SEED={seed}");
-            }
-        }
-        assert_eq!(seen.next(), None, "DUOLOGUE_SEED={seed}");
+        messages += replayable("splits::any_split", seed, 1, || Ok(split(seed)));
     }
     measured(format_args!("{splits} splits, {messages} lines, each read as it was sent"));
+}
+
+/// Cuts the bytes of some lines anywhere. How many lines there were.
+fn split(seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let lines = lines(&mut rng);
+    let mut bytes = lines.join(&b'\n');
+    bytes.push(b'\n');
+    let mut rest = bytes.as_slice();
+    let mut buffer = LineBuffer::new(1 << 24);
+    let mut seen = lines.iter();
+    let most = *rng.choice(&[1, 2, 5, 100, 100_000]).unwrap_or(&1);
+    let mut messages = 0;
+    while !rest.is_empty() {
+        let space = buffer.space();
+        // A long line in single bytes says no more than in pieces.
+        let most = if rest.len() > 20_000 { 40_000 } else { most };
+        let count = rng.usize(1..=most.min(space.len()).min(rest.len()));
+        space[..count].copy_from_slice(&rest[..count]);
+        buffer.filled(count);
+        rest = &rest[count..];
+        while let Some(line) = buffer.next_line().expect("no line is too long") {
+            messages += 1;
+            let sent = seen.next().map(|line| read(line));
+            assert_eq!(Some(read(line)), sent);
+        }
+    }
+    assert_eq!(seen.next(), None);
+    messages
 }
 
 #[test]
 fn a_read_that_is_dropped_at_every_poll_loses_nothing() {
     let rounds = number("DUOLOGUE_RUNS").unwrap_or(1).min(100);
-    let dropped: u64 =
-        (0..rounds).map(|round| play(dropping(round)).unwrap_or_else(|why| panic!("{why}"))).sum();
+    let first = seed();
+    let mut dropped = 0;
+    for seed in (0..rounds).map(|round| first.wrapping_add(round)) {
+        dropped += replayable("splits::a_read", seed, 1, || play(dropping(seed)));
+    }
     measured(format_args!("{rounds} rounds of 200 lines of 64 KiB, {dropped} reads dropped, 0 bytes lost"));
 }
 
 /// Reads 200 long lines with futures that live for one poll each.
-async fn dropping(round: u64) -> Result<u64, String> {
+async fn dropping(seed: u64) -> Result<u64, String> {
     const LINES: usize = 200;
-    let mut rng = Rng::with_seed(round);
+    let mut rng = Rng::with_seed(seed);
     let (there, here, _) = wire(&mut rng, 8000);
     let (_, mut output) = there.into_split();
     let (mut input, _) = here.into_split();
@@ -119,7 +129,7 @@ async fn dropping(round: u64) -> Result<u64, String> {
         }
         while let Some(read) = buffer.next_line().map_err(|_| "a line got too long")? {
             if read != line(next).trim_end().as_bytes() {
-                return Err(format!("line {next} of round {round} is another one"));
+                return Err(format!("line {next} is another one"));
             }
             next += 1;
         }
