@@ -12,6 +12,7 @@ pub mod envelope;
 mod error;
 mod exchange;
 mod in_memory;
+pub mod limits;
 mod lock;
 mod peer_agent;
 mod service;

@@ -42,7 +42,7 @@ pub use meta::Meta;
 pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
 pub use patch::Patch;
-pub use path::path_fault;
+pub use path::{PATH_BYTES, path_fault};
 pub use request_id::RequestId;
 pub use wire::Unknown;
 

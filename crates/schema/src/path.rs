@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Longest path that is taken, in bytes: Linux's `PATH_MAX`.
-const PATH_BYTES: usize = 4096;
+pub const PATH_BYTES: usize = 4096;
 
 /// Says what is wrong with a path that a peer named, if anything is: the protocol wants
 /// [absolute paths](https://agentclientprotocol.com/protocol/v1/overview#argument-requirements), and

@@ -12,9 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use duologue_schema::dialogue::{AgentUri, DialogueMessageId};
 use jiff::{SignedDuration, Timestamp};
 
-/// Most messages that are remembered altogether. Those that are not signed are forgotten first, then those of who
-/// sent the most.
-const MESSAGES: usize = 65_536;
+use crate::limits::MEMORY;
 
 /// SHA-256 of the canonical form.
 pub(super) type Digest = [u8; 32];
@@ -117,7 +115,7 @@ impl Seen {
             let unsigned = matches!(source, Source::Line(_)) && !memory.messages.is_empty();
             (unsigned, memory.messages.len())
         };
-        if all > MESSAGES
+        if all > MEMORY
             && let Some((_, memory)) = self.memories.iter_mut().max_by_key(first)
         {
             memory.make_room();
@@ -276,7 +274,7 @@ mod tests {
         for id in 0..EACH {
             assert_eq!(see(&source(), 0, id), Fresh::New);
         }
-        for line in 1..=(MESSAGES / EACH) as u64 {
+        for line in 1..=(MEMORY / EACH) as u64 {
             for id in 0..=EACH {
                 assert_eq!(see(&Source::Line(line), line, id), Fresh::New);
             }
@@ -285,7 +283,7 @@ mod tests {
         assert_eq!(see(&source(), 0, 0), Fresh::Same);
         assert_eq!(see(&Source::Line(99), 99, 0), Fresh::New);
         let all: usize = seen.memories.values().map(|memory| memory.messages.len()).sum();
-        assert_eq!(all, MESSAGES);
+        assert_eq!(all, MEMORY);
     }
 
     #[test]

@@ -14,11 +14,10 @@ use sha2::Sha256;
 
 use super::canonical::{CanonicalFault, Signable};
 use super::keys::{Algorithm, Key};
+use crate::limits::SIGNATURE_BYTES;
 
 /// The `typ` in the header of every signature, so that none fits another use of the same key.
 const SIGNATURE_TYPE: &str = "dialogue";
-/// Longest signature, in bytes.
-const SIGNATURE_BYTES: usize = 2048;
 
 /// Signs a message. What it returns is the text to send; a signature it had is replaced.
 ///

@@ -20,9 +20,7 @@ use super::heard::{Heard, Kept};
 use super::limits::DialogueLimits;
 use super::lineage::{Lineage, Place};
 use super::moves::{IllegalMove, Stage};
-
-/// How many steps may be missing before a message. Steps end somewhere, and nobody is to take us there at once.
-const AHEAD: u64 = 1024;
+use crate::limits::STEPS_AHEAD;
 
 /// What became of a message that arrived.
 #[derive(Debug, PartialEq)]
@@ -145,7 +143,7 @@ impl Track {
         let step = message.interaction_step;
         let next = self.next_step();
         let used = step <= self.their_step || self.early.keys().any(|place| place.step == step);
-        if used || step.saturating_sub(next) > AHEAD {
+        if used || step.saturating_sub(next) > STEPS_AHEAD {
             let what = if used { "you have used or passed" } else { "there is too much missing before" };
             let text = format!("{what} step {step}; the next one is {next}");
             let details = json!({ "next_step": next });

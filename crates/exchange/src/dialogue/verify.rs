@@ -16,6 +16,7 @@ use super::keys::KeyStore;
 use super::refusal::Refusal;
 use super::seen::{Digest, Fresh, Name, Seen, Sighting, Source};
 use super::signature::{Claimed, SignFault, sign, unsigned};
+use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, SENDER_MEMORY};
 use crate::lock::lock;
 
 /// What a message has to be to reach a handler.
@@ -58,26 +59,19 @@ pub(crate) struct Mark {
     name: Name,
 }
 
-/// Largest message that is taken, in bytes.
-pub(super) const MAX_BYTES: usize = 1024 * 1024;
-/// How much clocks may differ.
-pub(super) const SKEW: Duration = Duration::from_secs(60);
-/// How many messages of a sender are remembered.
-const MEMORY: usize = 4096;
-
 impl Verifier {
     /// A verifier for messages to `own`, without keys: it takes unsigned messages, from anybody, and no
     /// signed ones.
     ///
     /// What was sent before now is refused: an earlier process may have taken it. A clock may be wrong by a little.
     pub(crate) fn new(own: impl Into<AgentUri>) -> Self {
-        let start = Timestamp::now().saturating_sub(signed(SKEW)).unwrap_or(Timestamp::MIN);
+        let start = Timestamp::now().saturating_sub(signed(CLOCK_SKEW)).unwrap_or(Timestamp::MIN);
         Verifier {
             own: own.into(),
             keys: None,
             takes_unsigned: false,
             allow: AllowList::everyone(),
-            seen: Mutex::new(Seen::new(MEMORY, signed(SKEW), start)),
+            seen: Mutex::new(Seen::new(SENDER_MEMORY, signed(CLOCK_SKEW), start)),
         }
     }
 
@@ -122,8 +116,8 @@ impl Verifier {
     /// When a check fails, [`Refusal::content`] is what to answer.
     pub(crate) fn verify(&self, json: &Json, line: u64, now: SystemTime) -> Result<Verdict, Refusal> {
         let bytes = json.get().len();
-        if bytes > MAX_BYTES {
-            return Err(Refusal::TooLarge { bytes, limit: MAX_BYTES });
+        if bytes > MESSAGE_BYTES {
+            return Err(Refusal::TooLarge { bytes, limit: MESSAGE_BYTES });
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
@@ -206,7 +200,7 @@ impl Verifier {
         if !claimed.fits(&key) {
             return Err(Refusal::Algorithm(kid()));
         }
-        if !key.is_valid(now, SKEW) {
+        if !key.is_valid(now, CLOCK_SKEW) {
             return Err(Refusal::KeyTime(kid()));
         }
         if !claimed.is_by(&key, &message.canonical) {
@@ -224,7 +218,7 @@ impl Verifier {
         // A clock that far from 1970 is beyond all timestamps.
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
         let sent: Timestamp = message.timestamp.parse().map_err(|_| Refusal::Timestamp)?;
-        if sent > later(now, SKEW) {
+        if sent > later(now, CLOCK_SKEW) {
             return Err(Refusal::Future);
         }
         let expires = message.metadata.ttl.map(|ttl| later(sent, Duration::from_secs(ttl)));

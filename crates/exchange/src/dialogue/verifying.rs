@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::canonical::{CanonicalFault, canonical};
 use super::refusal::Refusal;
-use super::verify::{MAX_BYTES, Verdict, Verified, Verifier};
+use super::verify::{Verdict, Verified, Verifier};
 use super::{Allow, AllowList, Key, Keys, SignFault, sign};
+use crate::limits::MESSAGE_BYTES;
 
 const BUYER: &str = "agent://buyer.example";
 const SELLER: &str = "agent://seller.example";
@@ -294,11 +295,11 @@ fn what_two_readers_could_read_differently_is_refused() {
 fn size_comes_first() {
     let seller = seller(&keys([key("k1")]));
     let large = |json: Json| {
-        let refusal = Refusal::TooLarge { bytes: json.get().len(), limit: MAX_BYTES };
+        let refusal = Refusal::TooLarge { bytes: json.get().len(), limit: MESSAGE_BYTES };
         assert_eq!(seller.verify(&json, 0, start()), Err(refusal));
     };
-    large(signed(&message("m1").content(Content::from("x".repeat(MAX_BYTES).as_str()))));
-    large(Json::from(json!("x".repeat(MAX_BYTES))));
+    large(signed(&message("m1").content(Content::from("x".repeat(MESSAGE_BYTES).as_str()))));
+    large(Json::from(json!("x".repeat(MESSAGE_BYTES))));
 }
 
 #[test]

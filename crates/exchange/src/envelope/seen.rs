@@ -3,10 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
-/// How many ids are remembered. A sender that repeats a message does so soon.
-const IDS: usize = 4096;
+use crate::limits::ENVELOPE_IDS;
 
-/// The last [`IDS`] ids. It keeps a fingerprint of each, since a peer may pick ids of any length.
+/// The last [`ENVELOPE_IDS`] ids. It keeps a fingerprint of each, since a peer may pick ids of any length.
 pub(crate) struct Seen {
     states: [RandomState; 2],
     known: HashSet<u128>,
@@ -27,7 +26,7 @@ impl Seen {
         if !self.known.insert(print) {
             return false;
         }
-        if self.order.len() == IDS
+        if self.order.len() == ENVELOPE_IDS
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -50,16 +49,17 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::{IDS, Seen};
+    use super::Seen;
+    use crate::limits::ENVELOPE_IDS;
 
     #[test]
     fn it_forgets_the_oldest() {
         let mut seen = Seen::default();
         assert!(seen.insert("first") && !seen.insert("first"));
-        for number in 0..IDS {
+        for number in 0..ENVELOPE_IDS {
             assert!(seen.insert(&number.to_string()));
         }
-        assert_eq!((seen.known.len(), seen.order.len()), (IDS, IDS));
+        assert_eq!((seen.known.len(), seen.order.len()), (ENVELOPE_IDS, ENVELOPE_IDS));
         assert!(!seen.contains("first") && seen.contains("0") && seen.insert("first"));
     }
 }

@@ -10,12 +10,9 @@ use duologue_schema::envelope::Notify;
 use futures::Stream;
 
 use super::{Pattern, Received};
+use crate::limits::{NEWS, NEWS_BYTES};
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
-
-/// How many messages wait for a subscriber, and how many bytes of them, before the oldest are lost.
-const MESSAGES: usize = 256;
-const BYTES: usize = 1024 * 1024;
 
 impl PeerAgent {
     /// The news of the other agent on the topics that `pattern` means, from now on: all of them, or on the
@@ -102,11 +99,11 @@ impl Listener {
         if state.closed {
             return;
         }
-        if bytes > BYTES {
+        if bytes > NEWS_BYTES {
             state.missed += 1;
             return state.wake();
         }
-        while state.waiting.len() == MESSAGES || state.bytes + bytes > BYTES {
+        while state.waiting.len() == NEWS || state.bytes + bytes > NEWS_BYTES {
             let lost = state.waiting.pop_front().map_or(0, |(_, bytes)| bytes);
             state.bytes -= lost;
             state.missed += 1;
