@@ -40,7 +40,7 @@ pub enum Error {
     StartTimeout {
         /// The time that was allowed, see [`Client::start_timeout`](crate::Client::start_timeout).
         after: Duration,
-        /// The end of what it wrote to stderr.
+        /// The end of what it wrote to stderr, as it wrote it.
         stderr: String,
         /// The last lines on its stdout that were no messages.
         noise: Vec<String>,
@@ -93,7 +93,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct AgentExited {
     /// Exit code or signal; `None` if the system did not tell.
     pub status: Option<ExitStatus>,
-    /// The end of what it wrote to stderr, at most 64 KiB.
+    /// The end of what it wrote to stderr, at most 64 KiB, as it wrote it: what prints it has to escape it, as the
+    /// message of this error does.
     pub stderr: String,
     /// The last lines on its stdout that were no messages.
     pub noise: Vec<String>,
@@ -121,14 +122,27 @@ fn spawn_hint(error: &std::io::Error) -> &'static str {
 /// The last lines of stderr, or of stdout noise, to end an error message with.
 fn last_words(stderr: &str, noise: &[String]) -> String {
     let tail: Vec<&str> = stderr.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
-    let mut words: Vec<&str> = tail.into_iter().rev().collect();
+    let mut words: Vec<String> = tail.into_iter().rev().map(escaped).collect();
     let source = if words.is_empty() {
-        words = noise.iter().rev().take(5).rev().map(String::as_str).collect();
+        // Noise has been escaped when it was kept.
+        words = noise.iter().rev().take(5).rev().cloned().collect();
         "stdout"
     } else {
         "stderr"
     };
     if words.is_empty() { String::new() } else { format!("; its {source} ended with:\n{}", words.join("\n")) }
+}
+
+/// A line without anything that moves a cursor or turns words around. Quotes, backslashes and tabs stay as they are.
+fn escaped(line: &str) -> String {
+    const PLAIN: [char; 4] = ['"', '\'', '\\', '\t'];
+    let mut escaped = String::with_capacity(line.len());
+    for piece in line.split_inclusive(PLAIN) {
+        let text = piece.strip_suffix(PLAIN).unwrap_or(piece);
+        escaped.extend(text.escape_debug());
+        escaped.extend(piece.strip_prefix(text));
+    }
+    escaped
 }
 
 impl From<duologue_rpc::Error> for Error {
@@ -170,7 +184,7 @@ impl Error {
 mod tests {
     use std::io::ErrorKind;
 
-    use super::Error;
+    use super::{AgentExited, Error};
 
     #[test]
     fn only_a_program_that_is_not_there_may_have_to_be_installed() {
@@ -183,5 +197,24 @@ mod tests {
             "cannot start agent: entity not found; is it installed and on the PATH?"
         );
         assert_eq!(text(ErrorKind::PermissionDenied), "cannot start agent: permission denied");
+    }
+
+    #[test]
+    fn last_words_are_escaped_and_keep_their_lines() {
+        let stderr =
+            "panic at \"C:\\x\":\n\tcafé \u{1f600} 10%\r100%\n\u{1b}]0;title\u{7} \u{202e}txt.exe\u{9b}2J\n";
+        let expected = "panic at \"C:\\x\":\n\tcafé \u{1f600} 10%\\r100%\n\
+                        \\u{1b}]0;title\\u{7} \\u{202e}txt.exe\\u{9b}2J";
+        let exited = AgentExited { status: None, stderr: stderr.into(), noise: Vec::new() };
+        assert_eq!(exited.to_string(), format!("the agent ended; its stderr ended with:\n{expected}"));
+        let error = Error::StartTimeout {
+            after: std::time::Duration::from_secs(1),
+            stderr: stderr.into(),
+            noise: Vec::new(),
+        };
+        assert_eq!(
+            error.to_string(),
+            format!("the agent did not answer initialize within 1s; its stderr ended with:\n{expected}")
+        );
     }
 }
