@@ -187,6 +187,7 @@ fn longest(target: &str) -> usize {
     match target {
         "paths" => 64,
         "fold" | "output" => 256,
+        "framer" => 1024,
         "escapes" | "transcript" => 2048,
         _ => 4096,
     }

@@ -49,6 +49,9 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) 
     };
     // They would be cut, and then be no JSON.
     seeds.retain(|seed| seed.len() <= longest);
+    // Those of an earlier run would stay where there are fewer now.
+    std::fs::remove_dir_all(folder)?;
+    std::fs::create_dir(folder)?;
     for (number, seed) in seeds.iter().enumerate() {
         std::fs::write(folder.join(format!("seed-{number:04}")), seed)?;
     }
