@@ -8,17 +8,27 @@ use tokio::time::Instant;
 use crate::error::Closed;
 use crate::limits::Limits;
 use crate::queue::StreamId;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
 
-/// A queue as the budget sees it.
-pub(crate) trait Held: Send + Sync {
+/// What can be read of a queue without touching it.
+pub(crate) struct Gauge {
     /// Its name.
-    fn id(&self) -> StreamId;
-    /// Whether nothing goes through it any more.
-    fn has_ended(&self) -> bool;
+    pub(crate) id: StreamId,
     /// Wire bytes in it.
-    fn bytes(&self) -> usize;
+    pub(crate) bytes: AtomicUsize,
+    /// Whether nothing goes through it any more.
+    pub(crate) ended: AtomicBool,
+}
+
+impl Gauge {
+    pub(crate) fn new(id: StreamId) -> Self {
+        Gauge { id, bytes: AtomicUsize::new(0), ended: AtomicBool::new(false) }
+    }
+}
+
+/// A queue as the budget ends it.
+pub(crate) trait Held: Send + Sync {
     /// Ends it loudly and discards what it holds.
     fn stall(&self);
     /// Ends it after what it holds.
@@ -47,9 +57,14 @@ pub(crate) struct Overrun {
 #[derive(Default)]
 struct Queues {
     /// By their names, the oldest first. None may be let go of under the lock, which its end takes.
-    all: BTreeMap<u64, Weak<dyn Held>>,
+    all: BTreeMap<u64, Entry>,
     /// Why the connection has ended: a queue that is made later ends at once.
     closed: Option<Closed>,
+}
+
+struct Entry {
+    gauge: Arc<Gauge>,
+    queue: Weak<dyn Held>,
 }
 
 /// What the reader does next.
@@ -77,13 +92,14 @@ impl Budget {
         StreamId(self.last_id.fetch_add(1, Relaxed))
     }
 
-    pub(crate) fn register(&self, queue: Arc<dyn Held>) {
+    pub(crate) fn register(&self, gauge: &Arc<Gauge>, queue: Arc<dyn Held>) {
         let mut queues = self.queues.lock_unpoisoned();
         if let Some(reason) = queues.closed.clone() {
             drop(queues);
             return queue.close(&reason);
         }
-        queues.all.insert(queue.id().0, Arc::downgrade(&queue));
+        let entry = Entry { gauge: gauge.clone(), queue: Arc::downgrade(&queue) };
+        queues.all.insert(gauge.id.0, entry);
     }
 
     /// A queue is gone: what it was is not freed while there is an entry for it.
@@ -104,8 +120,11 @@ impl Budget {
     }
 
     pub(crate) fn close_all(&self, reason: &Closed) {
-        self.queues.lock_unpoisoned().closed.get_or_insert_with(|| reason.clone());
-        for queue in self.alive() {
+        let mut queues = self.queues.lock_unpoisoned();
+        queues.closed.get_or_insert_with(|| reason.clone());
+        let open: Vec<_> = queues.all.values().filter_map(|entry| entry.queue.upgrade()).collect();
+        drop(queues);
+        for queue in open {
             queue.close(reason);
         }
     }
@@ -130,26 +149,93 @@ impl Budget {
                 Some(since) if since.taken == taken => *since,
                 _ => *overrun.insert(Overrun { deadline: now + self.patience, taken }),
             };
-            let queues = self.alive();
-            let Some(fullest) = queues.iter().max_by_key(|queue| queue.bytes()) else {
-                return Verdict::Read;
-            };
-            // A stream without bytes has been taken this moment, and its taker is about to say so.
-            if (used >= self.hard || now >= since.deadline) && fullest.bytes() > 0 {
-                tracing::warn!(
-                    bytes = fullest.bytes(),
-                    "a stream of updates is not being taken and was ended"
-                );
-                fullest.stall();
-                *overrun = None;
-                continue;
+            let Some((fullest, bytes)) = self.fullest() else { return Verdict::Read };
+            if used >= self.hard || now >= since.deadline {
+                if bytes > 0
+                    && let Some(queue) = self.queue(fullest)
+                {
+                    tracing::warn!(bytes, "a stream of updates is not being taken and was ended");
+                    queue.stall();
+                    *overrun = None;
+                    continue;
+                }
+                // Its bytes have been taken this moment, and the taker is about to say so: to wait for a
+                // time that is over would be to ask again and again until it does.
+                *overrun = Some(Overrun { deadline: now + self.patience, taken });
             }
-            let alive = |stream| queues.iter().any(|queue| queue.id() == stream && !queue.has_ended());
-            return if feeds_another(fullest.id(), &alive) { Verdict::Read } else { Verdict::Pause };
+            let feeds = feeds_another(fullest, &|stream| self.is_alive(stream));
+            return if feeds { Verdict::Read } else { Verdict::Pause };
         }
     }
 
-    fn alive(&self) -> Vec<Arc<dyn Held>> {
-        self.queues.lock_unpoisoned().all.values().filter_map(Weak::upgrade).collect()
+    /// The queue that holds most, and how much. Asked after each line while there is too much: it makes no list,
+    /// and counts no references.
+    fn fullest(&self) -> Option<(StreamId, usize)> {
+        let queues = self.queues.lock_unpoisoned();
+        let held = queues.all.values().map(|entry| (entry.gauge.id, entry.gauge.bytes.load(Relaxed)));
+        held.max_by_key(|(_, bytes)| *bytes)
+    }
+
+    fn queue(&self, stream: StreamId) -> Option<Arc<dyn Held>> {
+        self.queues.lock_unpoisoned().all.get(&stream.0)?.queue.upgrade()
+    }
+
+    fn is_alive(&self, stream: StreamId) -> bool {
+        let queues = self.queues.lock_unpoisoned();
+        queues.all.get(&stream.0).is_some_and(|entry| !entry.gauge.ended.load(Relaxed))
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::queue::queue;
+
+    fn budget(patience: Duration) -> Arc<Budget> {
+        Arc::new(Budget::new(&Limits {
+            queue_bytes: 1,
+            queue_bytes_hard: 100,
+            stall_timeout: patience,
+            ..Limits::default()
+        }))
+    }
+
+    /// A taker that is between its two subtractions: its stream is empty, the budget does not know yet.
+    #[test]
+    fn a_reader_never_waits_for_a_time_that_is_over() {
+        let budget = budget(Duration::from_secs(1));
+        let (_sender, _queue) = queue::<u32>(&budget);
+        budget.charge(2);
+        let past = Instant::now() - Duration::from_secs(1);
+        let mut overrun = Some(Overrun { deadline: past, taken: 0 });
+        assert!(matches!(budget.verdict(&mut overrun, |_, _| false), Verdict::Pause));
+        assert!(overrun.is_some_and(|overrun| overrun.deadline > Instant::now()));
+    }
+
+    #[test]
+    fn a_stream_is_alive_until_it_has_ended_or_is_gone() {
+        let budget = budget(Duration::from_secs(1));
+        let (ended, (sender, taken)) = (queue::<u32>(&budget), queue::<u32>(&budget));
+        let ids = [ended.0.id(), sender.id()];
+        assert_eq!(ids.map(|id| budget.is_alive(id)), [true, true]);
+        ended.0.finish();
+        assert_eq!(ids.map(|id| budget.is_alive(id)), [false, true]);
+        drop((sender, taken));
+        assert_eq!(ids.map(|id| budget.is_alive(id)), [false, false]);
+        drop(ended);
+        assert!(budget.queues.lock_unpoisoned().all.is_empty());
+    }
+
+    #[test]
+    fn the_fullest_stream_is_the_one_that_ends() {
+        let budget = budget(Duration::ZERO);
+        let (small, large) = (queue(&budget), queue(&budget));
+        assert_eq!((small.0.push(1, 1), large.0.push(2, 2)), (Ok(()), Ok(())));
+        assert_eq!(budget.fullest(), Some((large.0.id(), 2)));
+        assert!(matches!(budget.verdict(&mut None, |_, _| false), Verdict::Read));
+        assert_eq!([small.0.id(), large.0.id()].map(|id| budget.is_alive(id)), [true, false]);
+        assert_eq!(budget.used.load(Relaxed), 1);
     }
 }

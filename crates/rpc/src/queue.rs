@@ -10,27 +10,26 @@ use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
 
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Gauge, Held};
 use crate::error::{Closed, Error};
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
 
 /// Makes a stream whose items count against `budget`.
 pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
+    let gauge = Arc::new(Gauge::new(budget.new_id()));
     let shared = Arc::new(Shared {
-        id: budget.new_id(),
+        gauge: gauge.clone(),
         budget: budget.clone(),
-        bytes: AtomicUsize::new(0),
         state: Mutex::new(State { items: VecDeque::new(), end: None, waker: None, receiver: true }),
     });
-    budget.register(shared.clone());
+    budget.register(&gauge, shared.clone());
     (QueueSender { shared: shared.clone() }, Queue { shared, local: VecDeque::new() })
 }
 
 struct Shared<T> {
-    id: StreamId,
+    gauge: Arc<Gauge>,
     budget: Arc<Budget>,
-    bytes: AtomicUsize,
     state: Mutex<State<T>>,
 }
 
@@ -55,6 +54,7 @@ impl<T> Shared<T> {
             return;
         }
         state.end = Some(end);
+        self.gauge.ended.store(true, Relaxed);
         let items = if discard { std::mem::take(&mut state.items) } else { VecDeque::new() };
         let waker = state.waker.take();
         drop(state);
@@ -67,7 +67,7 @@ impl<T> Shared<T> {
     /// Gives bytes back to the budget, but never more than the stream still counts: what was in the
     /// taker's hands when the stream was stalled has been given back then.
     fn credit(&self, bytes: usize) {
-        let held = self.bytes.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
+        let held = self.gauge.bytes.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
         let credited = held.map_or(0, |held| held.min(bytes));
         if credited > 0 {
             self.budget.credit(credited);
@@ -77,28 +77,16 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        self.budget.forget(self.id);
+        self.budget.forget(self.gauge.id);
     }
 }
 
 impl<T: Send + 'static> Held for Shared<T> {
-    fn id(&self) -> StreamId {
-        self.id
-    }
-
-    fn has_ended(&self) -> bool {
-        self.state.lock_unpoisoned().end.is_some()
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
-    }
-
     fn stall(&self) {
-        self.finish(End::Stalled { bytes: self.bytes() }, true);
+        self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed) }, true);
         // A taker that stopped halfway may never come back for the batch it holds, and the others
         // must not wait for it. Nothing can be added any more, so this is all there is.
-        self.credit(self.bytes());
+        self.credit(self.gauge.bytes.load(Relaxed));
     }
 
     fn close(&self, reason: &Closed) {
@@ -130,7 +118,7 @@ impl<T: Send + 'static> QueueSender<T> {
         if state.end.is_some() || !state.receiver {
             return Err(item);
         }
-        self.shared.bytes.fetch_add(bytes, Relaxed);
+        self.shared.gauge.bytes.fetch_add(bytes, Relaxed);
         self.shared.budget.charge(bytes);
         state.items.push_back((item, bytes));
         let waker = state.waker.take();
@@ -149,7 +137,7 @@ impl<T: Send + 'static> QueueSender<T> {
     /// Names the stream to [`Peer::request_into`](crate::Peer::request_into).
     #[must_use]
     pub fn id(&self) -> StreamId {
-        self.shared.id
+        self.shared.gauge.id
     }
 }
 
@@ -231,7 +219,7 @@ impl<T> Unpin for Queue<T> {}
 
 impl<T> std::fmt::Debug for Queue<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("bytes", &self.shared.bytes.load(Relaxed)).finish_non_exhaustive()
+        f.debug_struct("Queue").field("bytes", &self.shared.gauge.bytes.load(Relaxed)).finish_non_exhaustive()
     }
 }
 
