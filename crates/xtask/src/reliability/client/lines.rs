@@ -31,6 +31,7 @@ pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Mea
         let run = Run::of(stage, subject, &scene, &agent, limit)?;
         let log = log_of(&log)?;
         let mut turns = run.lines.iter().filter(|line| line["updates"].is_u64());
+        let mut ended = false;
         for row in left {
             let Some(turn) = turns.next() else { break };
             let heard = log.iter().find(|line| line["bad"] == from);
@@ -41,12 +42,14 @@ pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Mea
             }
             from += 1;
             if !turn["stop"].is_string() {
+                ended = true;
                 lost += usize::from(row["last"] != true);
                 break;
             }
         }
-        if let (Some(end), Some(row)) = (&run.given_up, rows.get(from)) {
-            off.push(format!("{} ({end})", row["case"].as_str().unwrap_or_default()));
+        if let (false, Some(row)) = (ended, rows.get(from)) {
+            // Nothing more was heard of it: this is the line it hangs or breaks at.
+            off.push(format!("{} ({})", row["case"].as_str().unwrap_or_default(), run.end()));
             (from, lost) = (from + 1, lost + 1);
         }
     }
