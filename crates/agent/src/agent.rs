@@ -74,6 +74,9 @@ pub trait Agent: Send + Sync + 'static {
     /// where it awaits. To stop something slow at once, race it with [`Turn::cancelled`].
     ///
     /// Tool calls that are left open stay open in the client: complete or fail them.
+    ///
+    /// A prompt that is cancelled while it waits for an earlier request of its session is answered
+    /// `cancelled` without a call to this.
     fn prompt(&self, turn: &Turn, prompt: Prompt) -> impl Future<Output = Result<StopReason>> + Send;
 
     /// Restores a session and replays its conversation as updates before it returns. The session is

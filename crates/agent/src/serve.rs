@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, Wiring};
-use duologue_rpc::{Closed, Connection, Ended, Extensions, Limits, Stdio, Tap, Transport};
+use duologue_rpc::{CancellationToken, Closed, Connection, Ended, Extensions, Limits, Stdio, Tap, Transport};
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::service::AgentService;
 /// Handlers and the last answers take 1.5 s of it; the rest up to 2 s is for a busy machine.
 const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
 
-/// How long an input that did not end with the process that started us has to do so.
+/// How long an input that did not end with our parent has to do so.
 const ORPHANED: Duration = Duration::from_millis(400);
 
 /// Serves one client over stdin and stdout until it leaves.
@@ -25,10 +25,14 @@ const ORPHANED: Duration = Duration::from_millis(400);
 ///
 /// When the client closes stdin, turns are cancelled, handlers get a second to answer, and this
 /// returns. The process ends two seconds after stdin closed at the latest, even when a handler is
-/// stuck: an agent without a client is an orphan. It does the same, on Linux, when the process that
-/// started it ends and something else keeps stdin open. What takes longer than that after the
-/// conversation, or has to outlive its parent, needs [`serve`] with the transport of [`Stdio::take`],
-/// which leaves the process alone.
+/// stuck: an agent without a client is an orphan.
+///
+/// On Linux the end of the parent process counts as the end of stdin, whoever else holds it open: it
+/// is the client, or what the client started and waits for. A launcher that leaves while the
+/// agent runs takes it along; one that has left before is not missed.
+///
+/// What takes longer than that after the conversation, or has to outlive its parent, needs [`serve`]
+/// with the transport of [`Stdio::take`], which leaves the process alone.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
@@ -146,23 +150,29 @@ impl<A: Agent> Server<A> {
     /// As [`serve_stdio`].
     pub async fn serve_stdio(self) -> Result<()> {
         let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
-        let peer = self.start(transport);
-        // A thread of its own, because the runtime may be what is stuck.
+        // All that the thread holds: it stays when the conversation is over, whose tap has to go.
+        let orphaned = CancellationToken::new();
+        // A thread of its own, because the runtime may be what is stuck. If there is none, nothing has begun.
         std::thread::Builder::new()
             .name("duologue-stdin-end".into())
             .spawn({
-                let peer = peer.0.clone();
+                let orphaned = orphaned.clone();
                 move || {
                     if end.wait() == Ended::Parent {
                         std::thread::sleep(ORPHANED);
-                        peer.close();
+                        orphaned.cancel();
                     }
                     std::thread::sleep(LAST_MOMENTS);
                     std::process::exit(0);
                 }
             })
             .map_err(Error::Stdio)?;
-        peer.ended().await
+        let serving = self.start(transport);
+        if let Some(ended) = orphaned.run_until_cancelled(serving.ended()).await {
+            return ended;
+        }
+        serving.0.close();
+        serving.ended().await
     }
 
     /// As [`serve`].
@@ -189,7 +199,7 @@ impl<A: Agent> Server<A> {
 struct Serving(duologue_rpc::Peer);
 
 impl Serving {
-    async fn ended(self) -> Result<()> {
+    async fn ended(&self) -> Result<()> {
         match self.0.closed().await {
             Closed::EndOfInput | Closed::Local => Ok(()),
             // The client is gone, whichever pipe noticed first.

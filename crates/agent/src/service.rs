@@ -12,9 +12,9 @@ use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
-    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, NewSessionRequest,
-    NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId,
-    SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, path_fault,
+    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, NewSessionResponse, PromptRequest,
+    PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId, SetSessionConfigOptionResponse,
+    SetSessionModeResponse, StopReason, path_fault,
 };
 use serde::Serialize;
 
@@ -22,17 +22,18 @@ use crate::agent::{Agent, Prompt, SessionSetup};
 use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
-use crate::session::{Place, Session, SessionFacts, lock};
+use crate::session::{Held, Holding, Place, Session, SessionFacts, lock};
 use crate::turn::Turn;
 
 /// What the requests that make and restore sessions have in common.
 macro_rules! facts {
-    ($request:ident) => {
+    ($request:ident, $held:ident) => {
         SessionFacts {
             cwd: $request.cwd,
             additional_directories: $request.additional_directories,
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
+            _held: $held,
         }
     };
 }
@@ -50,6 +51,7 @@ struct Shared<A> {
     agent: A,
     client: ClientHandle,
     sessions: Sessions,
+    holding: Holding,
     /// What the client is told, and so what it is held to.
     advertised: AgentCapabilities,
 }
@@ -69,7 +71,7 @@ impl<A: Agent> AgentService<A> {
         let exchange = exchange.start(peer, move |id| lock(&known).contains_key(id));
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
-            shared: Arc::new(Shared { agent, client, sessions, advertised }),
+            shared: Arc::new(Shared { agent, client, sessions, holding: Holding::default(), advertised }),
             exchange,
             extensions,
         }
@@ -89,7 +91,7 @@ impl<A: Agent> AgentService<A> {
             .or_else(|responder| self.exchange.unhandled(request, responder))
     }
 
-    fn route(&self, request: ClientRequest, responder: Responder) {
+    fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
         let shared = self.shared.clone();
         if !shared.client.initialized() && !matches!(request, ClientRequest::Initialize(_)) {
             return refuse(responder, WireError::invalid_request("initialize first"));
@@ -104,9 +106,13 @@ impl<A: Agent> AgentService<A> {
                 shared.agent.logout().await?;
                 Ok(LogoutResponse::default())
             }),
-            ClientRequest::NewSession(request) => shared.new_session(request, responder),
+            ClientRequest::NewSession(request) => {
+                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
+                shared.new_session(facts!(request, held), responder);
+            }
             ClientRequest::LoadSession(request) => {
-                let facts = facts!(request);
+                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
+                let facts = facts!(request, held);
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.load_session(&session).await?);
                     let mut response = LoadSessionResponse::default();
@@ -116,7 +122,8 @@ impl<A: Agent> AgentService<A> {
                 });
             }
             ClientRequest::ResumeSession(request) => {
-                let facts = facts!(request);
+                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
+                let facts = facts!(request, held);
                 shared.restore(request.session_id, facts, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.resume_session(&session).await?);
                     let mut response = ResumeSessionResponse::default();
@@ -175,11 +182,11 @@ impl<A: Agent> AgentService<A> {
 impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         match ClientRequest::decode(request.method, request.params) {
-            Some(Ok(request)) => {
-                if let ClientRequest::Initialize(hello) = &request {
+            Some(Ok(decoded)) => {
+                if let ClientRequest::Initialize(hello) = &decoded {
                     self.exchange.introduced(hello.client_capabilities.meta.as_ref());
                 }
-                self.route(request, responder);
+                self.route(decoded, request.wire_bytes, responder);
             }
             Some(Err(error)) => refuse(responder, error),
             None => {
@@ -235,8 +242,18 @@ impl<A: Agent> Shared<A> {
         }
     }
 
-    fn new_session(self: Arc<Self>, request: NewSessionRequest, responder: Responder) {
-        let facts = facts!(request);
+    /// Makes room for the facts of one more session, or refuses the request.
+    fn hold(&self, wire_bytes: usize, responder: Responder) -> Option<(Held, Responder)> {
+        if let Some(held) = self.holding.hold(wire_bytes) {
+            return Some((held, responder));
+        }
+        let mib = Session::BYTES_TOGETHER >> 20;
+        let why = format!("the open sessions take {mib} MiB together: close one first");
+        refuse(responder, WireError::internal(why));
+        None
+    }
+
+    fn new_session(self: Arc<Self>, facts: SessionFacts, responder: Responder) {
         if let Err(error) = self.check(&facts) {
             return refuse(responder, error.into_wire());
         }

@@ -33,12 +33,44 @@ struct Inner {
 }
 
 /// What the client said when it made or restored the session.
-#[derive(Clone, Debug, Default)]
 pub(crate) struct SessionFacts {
     pub(crate) cwd: PathBuf,
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
+    pub(crate) _held: Held,
+}
+
+/// The bytes that the facts of all sessions of a connection count.
+#[derive(Default)]
+pub(crate) struct Holding(Arc<AtomicUsize>);
+
+impl Holding {
+    /// Counts the facts of one more session, unless there are too many already.
+    pub(crate) fn hold(&self, wire_bytes: usize) -> Option<Held> {
+        let bytes = wire_bytes.saturating_add(SESSION_ITSELF);
+        let together = |held: usize| {
+            let together = held.saturating_add(bytes);
+            (held == 0 || together <= Session::BYTES_TOGETHER).then_some(together)
+        };
+        self.0.fetch_update(Relaxed, Relaxed, together).ok()?;
+        Some(Held { together: self.0.clone(), bytes })
+    }
+}
+
+/// What a session is in memory without its facts.
+const SESSION_ITSELF: usize = 1024;
+
+/// The count of one session's facts, for as long as they are there.
+pub(crate) struct Held {
+    together: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.together.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
@@ -54,6 +86,11 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
+    /// How much the sessions of a connection may hold together of what the client said when it made
+    /// them: the bytes of those requests, and 1 KiB for each. The next one is refused, unless it is alone.
+    /// A session counts until it is closed or deleted, and the last clone of it is gone.
+    pub const BYTES_TOGETHER: usize = 64 << 20;
+
     pub(crate) fn new(id: SessionId, facts: SessionFacts, client: ClientHandle, hold_updates: bool) -> Self {
         let gate = if hold_updates {
             let news = client.peer_agent().announcing(id.clone());
@@ -318,4 +355,20 @@ impl Place {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_hold_so_much_together() {
+        let holding = Holding::default();
+        // Alone it may be as large as a line may be.
+        let alone = holding.hold(2 * Session::BYTES_TOGETHER).expect("room");
+        assert!(holding.hold(0).is_none());
+        drop(alone);
+        let small: Vec<Held> = std::iter::from_fn(|| holding.hold(0)).collect();
+        assert_eq!(small.len(), Session::BYTES_TOGETHER / SESSION_ITSELF);
+    }
 }

@@ -52,22 +52,31 @@ pub struct InputEnd(system::End);
 pub enum Ended {
     /// Every writer of the input is gone, or the file was read to its end.
     Input,
-    /// The process that started this one is gone, and the input is open: somebody else holds the
-    /// other end of the pipe, who does not speak the protocol.
+    /// The process that was the parent when stdin was taken is gone, and the input is open: somebody
+    /// else holds the other end. Whether that one speaks the protocol cannot be seen.
     Parent,
 }
 
 impl InputEnd {
     /// Blocks this thread until every writer of the input is gone, until a file has been read to
-    /// its end, or, on Linux, until the process that started this one is gone. Never returns where
-    /// the system cannot tell (devices, systems other than Unix).
+    /// its end, or, on Linux, until the process is gone that was the parent when [`Stdio::take`] was
+    /// called. Never returns where the system cannot tell (devices, systems other than Unix).
     ///
-    /// A parent that is gone already when [`Stdio::take`] is called, as with launchers that leave at
-    /// once, is not waited for, nor is one in another container.
+    /// That parent need not be the one that started this process: when that one has left before, as some
+    /// launchers do at once, it is the first process, or the nearest one that takes orphans in
+    /// (`systemd --user`, say). The first process of the machine or the container is not waited for, nor
+    /// is a parent in another container.
     ///
     /// Meant for a thread of its own that ends a process whose runtime is stuck.
     pub fn wait(&self) -> Ended {
         self.0.wait()
+    }
+}
+
+/// For a thread that has nothing to see.
+fn never() -> ! {
+    loop {
+        std::thread::park();
     }
 }
 
@@ -90,7 +99,7 @@ mod system {
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
-    use super::{Ended, InputEnd, Stdio};
+    use super::{Ended, InputEnd, Stdio, never};
     use crate::transport::Transport;
 
     /// How often the place in a file is looked at: there is nothing to wait on.
@@ -175,7 +184,7 @@ mod system {
         parent: Option<OwnedFd>,
     }
 
-    /// The process that started this one. Its number alone could soon be somebody else's.
+    /// The parent as it is now. Its number alone could soon be somebody else's.
     #[cfg(target_os = "linux")]
     fn parent() -> Option<OwnedFd> {
         use rustix::process::{PidfdFlags, getppid, pidfd_open};
@@ -208,29 +217,24 @@ mod system {
                 }
                 std::thread::sleep(FILE_POLL);
             }
-            loop {
-                // No interest in data: only a hang-up wakes this, or the end of the parent.
-                let mut watched = vec![PollFd::new(&self.input, half_closed)];
-                watched.extend(self.parent.as_ref().map(|parent| PollFd::new(parent, PollFlags::IN)));
-                match poll(&mut watched, None) {
-                    // A client that leaves closes its pipes, and then it ends: both may be seen at once.
-                    Ok(_) if watched.first().is_some_and(|input| input.revents().is_empty()) => {
-                        return Ended::Parent;
-                    }
-                    Ok(_) => return Ended::Input,
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(_) => loop {
-                        std::thread::park();
-                    },
+            // No interest in data: only a hang-up wakes this, or the end of the parent.
+            let input = PollFd::new(&self.input, half_closed);
+            let parent = self.parent.as_ref().map(|parent| PollFd::new(parent, PollFlags::IN));
+            let mut watched = [input.clone(), parent.unwrap_or(input)];
+            while let Err(error) = poll(&mut watched, None) {
+                if error != rustix::io::Errno::INTR {
+                    never();
                 }
             }
+            // A client that leaves closes its pipes, and then it ends: both may be seen at once.
+            if watched[0].revents().is_empty() { Ended::Parent } else { Ended::Input }
         }
     }
 }
 
 #[cfg(not(unix))]
 mod system {
-    use super::{Ended, InputEnd, Stdio};
+    use super::{Ended, InputEnd, Stdio, never};
     use crate::transport::Transport;
 
     pub(super) fn take() -> std::io::Result<Stdio> {
@@ -242,9 +246,7 @@ mod system {
 
     impl End {
         pub(super) fn wait(&self) -> Ended {
-            loop {
-                std::thread::park();
-            }
+            never()
         }
     }
 }
