@@ -1,19 +1,24 @@
 //! What one side said and heard, written down as it happens, and what has to be true of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::whim;
+use crate::connection::Shared;
 use crate::sync::Lock;
 use crate::tap::{Direction, Tap, TappedFrame};
 
 /// The books of one side. Its tap sees the order in which lines leave and come, its service and its
 /// callers add what they hear.
 #[derive(Default)]
-pub(super) struct Ledger(Mutex<Books>);
+pub(super) struct Ledger {
+    books: Mutex<Books>,
+    /// Where it is kept from.
+    pub(super) shared: OnceLock<Weak<Shared>>,
+}
 
 #[derive(Default)]
 pub(super) struct Books {
@@ -35,6 +40,8 @@ pub(super) struct Books {
     pub(super) pushed: Vec<u64>,
     /// Whether its stream was left alone for a while, or may not hold much.
     pub(super) may_stall: bool,
+    /// Whether what was said last may be lost: somebody ended more than its own half.
+    pub(super) cut: bool,
     pub(super) closed: u32,
     pub(super) unread: u32,
     serial: u64,
@@ -48,8 +55,6 @@ pub(super) struct Answer {
     pub(super) times: u32,
     /// How many messages this side had said before it.
     pub(super) after: usize,
-    /// Whether the request was refused before a handler saw it.
-    pub(super) refused: bool,
 }
 
 /// The part of params that the books need.
@@ -60,7 +65,7 @@ struct Numbered {
 
 impl Ledger {
     pub(super) fn books<T>(&self, with: impl FnOnce(&mut Books) -> T) -> T {
-        with(&mut self.0.lock_unpoisoned())
+        with(&mut self.books.lock_unpoisoned())
     }
 
     /// The number of the next message. Even ones leave before the call that sends them returns.
@@ -73,6 +78,16 @@ impl Ledger {
 
     pub(super) fn fault(&self, what: impl Into<String>) {
         self.books(|books| books.faults.push(what.into()));
+    }
+
+    /// Who waits for room sends when there is some: `serial` is about to leave.
+    fn has_room(&self, serial: u64) {
+        let waits = serial % 2 == 1;
+        if let Some(shared) = self.shared.get().and_then(Weak::upgrade).filter(|_| waits)
+            && shared.outbox.unwritten() >= shared.limits.output_bytes
+        {
+            self.fault(format!("message {serial} was to wait for room and did not"));
+        }
     }
 
     pub(super) fn has_answer(&self, id: u64) -> bool {
@@ -101,8 +116,6 @@ impl Books {
                 let after = self.said.len();
                 let answer = self.answers.entry(id).or_insert(Answer { after, ..Answer::default() });
                 answer.times += 1;
-                let message = line["error"]["message"].as_str().unwrap_or_default();
-                answer.refused = message.starts_with("too many requests");
             }
             (None, None) => self.faults.push(format!("an answer to nobody: {line}")),
         }
@@ -149,6 +162,15 @@ impl Books {
         Ok(())
     }
 
+    /// All that the other side `said` was heard or refused: nothing is on its way any more.
+    pub(super) fn heard_all(&self, said: u64, refused: u64) -> Result<(), String> {
+        let heard = self.heard.len() as u64;
+        if heard + refused == said {
+            return Ok(());
+        }
+        Err(format!("of {said} messages {heard} were heard and {refused} refused: the last are lost"))
+    }
+
     /// What the other side said is what this one heard, as far as it came, and in that order. What
     /// was refused is missing.
     pub(super) fn heard_in_order(&self, other: &Books, refused: u64) -> Result<(), String> {
@@ -180,6 +202,11 @@ pub(super) struct Eyes {
 impl Tap for Eyes {
     fn frame(&self, frame: TappedFrame<'_>) {
         let line = serde_json::from_slice::<Value>(frame.bytes).unwrap_or_default();
+        if frame.direction == Direction::Outgoing
+            && let Ok(Numbered { n }) = Numbered::deserialize(&line["params"])
+        {
+            self.ledger.has_room(n);
+        }
         self.ledger.books(|books| match frame.direction {
             Direction::Outgoing => {
                 for byte in frame.bytes {

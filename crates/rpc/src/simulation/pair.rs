@@ -33,14 +33,54 @@ impl std::ops::AddAssign for Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} requests, {} answered, {} given up, ", self.requests, self.answered, self.given_up)?;
-        f.write_str("0 without or with two ends, 0 out of order, 0 left over")
+        let Tally { requests, answered, given_up, .. } = self;
+        write!(f, "{requests} requests, {answered} answered, {given_up} given up, the rest told of the end")
     }
 }
 
 #[test]
 fn every_request_gets_one_answer_and_order_is_kept() {
     campaign("duologue-rpc simulation::pair", 700, |seed, steps| play(story(seed, steps)));
+}
+
+/// Without a request on its way nothing keeps the reader from pausing, and then its peer's senders wait.
+#[test]
+fn a_stream_that_nobody_takes_holds_its_sender_back() {
+    for seed in 0..8 {
+        play(held_back(seed)).unwrap_or_else(|why| panic!("{why}, seed {seed}"));
+    }
+}
+
+async fn held_back(seed: u64) -> Result<(), String> {
+    const MESSAGES: u64 = 300;
+    let mut rng = Rng::with_seed(seed);
+    let (left, right, pipes) = wire(&mut rng, 1);
+    let tight = Limits { queue_bytes: 4000, output_bytes: 700, ..Limits::default() };
+    let ending: Ending = Arc::new(AtomicBool::new(false));
+    let left = Side::start(Connection::new(left).limits(tight.clone()), &mut rng, ending.clone());
+    let right = Side::start(Connection::new(right).limits(tight), &mut rng, ending);
+    right.taken.send_replace(false);
+    let (peer, ledger, mut says) = (left.peer.clone(), left.ledger.clone(), rng.fork());
+    let sending = tokio::spawn(async move {
+        for _ in 0..MESSAGES {
+            let mut order = Order::new(ledger.serial(false), How::Streamed, &mut says);
+            // All of them are more than any wire of these stories holds.
+            order.padding = "x".repeat(600);
+            peer.notify_raw("tell", &order).await.map_err(|error| error.to_string())?;
+        }
+        Ok::<_, String>(())
+    });
+    while !right.peer.is_paused() && !sending.is_finished() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let held = right.peer.shared.budget.used.load(Relaxed);
+    if held > 4000 + 4096 || sending.is_finished() {
+        return Err(format!("{held} bytes are held and nobody waits"));
+    }
+    right.taken.send_replace(true);
+    sending.await.map_err(|error| error.to_string())??;
+    drop(pipes);
+    Ok(())
 }
 
 #[test]
@@ -165,6 +205,11 @@ impl Story {
                 return Err(format!("{used} bytes in queues, {unwritten} unwritten, and nobody is busy"));
             }
         }
+        for (here, there) in [(0, 1), (1, 0)] {
+            let said = self.sides[there].ledger.books(|books| books.said.len() as u64);
+            let refused = self.sides[here].peer.stats().refused;
+            self.sides[here].ledger.books(|books| books.heard_all(said, refused))?;
+        }
         // A handler that asks back may wait for one that never answers only through its caller.
         if pending != hanging {
             return Err(format!("{pending} requests are pending, {hanging} callers wait"));
@@ -175,7 +220,9 @@ impl Story {
     fn end(&mut self, rng: &mut Rng) {
         self.ending.store(true, Relaxed);
         let first = rng.usize(0..2);
-        match rng.u8(0..5) {
+        let how = rng.u8(0..5);
+        self.sides[first].ledger.books(|books| books.cut |= how != 2);
+        match how {
             0 => self.sides[first].peer.close(),
             1 => self.sides.iter().for_each(|side| side.peer.close()),
             2 => {
@@ -206,6 +253,7 @@ impl Story {
         // What the streams still hold may be taken.
         sides.iter().for_each(|side| side.taken.send_modify(|taken| *taken = true));
         tokio::time::sleep(Duration::from_secs(10)).await;
+        let cut = sides.iter().any(|side| side.ledger.books(|books| books.cut));
         for (here, there) in [(0, 1), (1, 0)] {
             let (side, other) = (&sides[here], &sides[there]);
             let other = other.ledger.books(std::mem::take);
@@ -213,6 +261,10 @@ impl Story {
                 books.check(&other, side.peer.stats().refused)?;
                 if !finished[here] {
                     books.answered_all(&other)?;
+                }
+                // Who ends its half says all that it has said before.
+                if finished[there] && !cut {
+                    books.heard_all(other.said.len() as u64, side.peer.stats().refused)?;
                 }
                 tally.trace = tally.trace.rotate_left(7) ^ books.trace;
                 Ok::<_, String>(())

@@ -122,6 +122,7 @@ impl Side {
         let taken = watch::Sender::new(true);
         tokio::spawn(take(queue, taken.subscribe(), ledger.clone(), rng.fork()));
         let shared = Arc::downgrade(&peer.shared);
+        let _ = ledger.shared.set(shared.clone());
         Side { peer, ledger, shared, stream: sender, taken, ending }
     }
 }
@@ -145,22 +146,28 @@ async fn take(mut queue: Queue<u64>, mut taken: watch::Receiver<bool>, ledger: A
         };
         match item {
             // Some leave, with all that the stream still holds.
-            Some(Ok(_)) if whim.rng().u8(0..30) == 0 => return,
-            Some(Ok(serial)) => out.push(serial),
+            Some(Ok(serial)) => {
+                out.push(serial);
+                if whim.rng().u8(0..30) == 0 {
+                    return came_out(&ledger, &out, false);
+                }
+            }
             Some(Err(Error::Stalled { .. })) => {
                 if !ledger.books(|books| books.may_stall) {
                     ledger.fault("a stream was ended that was being taken");
                 }
-                return;
+                return came_out(&ledger, &out, false);
             }
-            Some(Err(_)) | None => {
-                let pushed = ledger.books(|books| books.pushed.clone());
-                if pushed != out {
-                    ledger.fault(format!("{pushed:?} went into the stream, {out:?} came out"));
-                }
-                return;
-            }
+            Some(Err(_)) | None => return came_out(&ledger, &out, true),
         }
+    }
+}
+
+/// What came out is what went in, in that order, and all of it at the end.
+fn came_out(ledger: &Ledger, out: &[u64], whole: bool) {
+    let pushed = ledger.books(|books| books.pushed.clone());
+    if !pushed.starts_with(out) || (whole && pushed.len() != out.len()) {
+        ledger.fault(format!("{pushed:?} went into the stream, {out:?} came out"));
     }
 }
 
@@ -200,6 +207,7 @@ impl Service for Scripted {
             }
             How::Closes => {
                 self.ending.store(true, std::sync::atomic::Ordering::Relaxed);
+                self.ledger.books(|books| books.cut = true);
                 self.peer.close();
                 responder.respond(Ok(n));
             }
