@@ -3,7 +3,6 @@
 //! `cargo xtask loom [loom | shuttle | miri] [--runs N]`; without a name, loom and shuttle.
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Schedules of each shuttle model when nobody says how many.
@@ -27,7 +26,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     for name in names {
         let mut cargo = Command::new("cargo");
         cargo
-            .env("CARGO_TARGET_DIR", target().join("interleavings").join(name))
+            .env("CARGO_TARGET_DIR", crate::target().join("interleavings").join(name))
             .env("CARGO_INCREMENTAL", "0");
         match name {
             // The unit tests alone. Nightly, with `rustup +nightly component add miri rust-src`.
@@ -46,9 +45,4 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
-}
-
-fn target() -> PathBuf {
-    let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
-    std::env::var_os("CARGO_TARGET_DIR").map_or(own, PathBuf::from)
 }

@@ -7,6 +7,7 @@ mod loom;
 mod reliability;
 mod schema;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
@@ -35,4 +36,10 @@ fn main() -> ExitCode {
 fn fail(error: Box<dyn std::error::Error>) -> ExitCode {
     eprintln!("{error}");
     ExitCode::FAILURE
+}
+
+/// Where everything is built.
+fn target() -> PathBuf {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from)
 }

@@ -91,7 +91,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Builds what scenes need.
     pub(super) fn prepare(full: bool, scenes: bool) -> Result<Self> {
-        let target = target();
+        let target = crate::target();
         let official = target.join("reliability-official");
         if scenes {
             let cargo = || Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -156,10 +156,4 @@ impl Stage {
             Subject::Official => self.official.join(name),
         })
     }
-}
-
-/// Where everything is built.
-fn target() -> PathBuf {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{Run, log_of, raw_agent, wrapped};
 use crate::interop::Result;
+use crate::reliability::measure::side_by_side;
 use crate::reliability::stage::{Measured, Stage, Subject};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -46,20 +47,11 @@ struct Faults {
 /// last words; what was said before arrives.
 pub(in super::super) fn killed(stage: &Stage, subject: Subject) -> Result<Measured> {
     let (rounds, step) = stage.size((1, 7), (20, 1));
-    let all =
-        || (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step)).flat_map(|at| DEATHS.map(|how| (at, how)));
-    let (runs, faults, next) = (all().count(), Faults::default(), Mutex::new(all()));
-    let work = || -> std::result::Result<(), String> {
-        loop {
-            let job = next.lock().map_err(|_| "a scene panicked")?.next();
-            let Some((at, how)) = job else { return Ok(()) };
-            one_death(stage, subject, at, how, &faults).map_err(|error| error.to_string())?;
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a scene panicked")?)
-    })?;
+    let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
+    let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
+    let (runs, faults) = (deaths.len(), Faults::default());
+    let told = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(stage, subject, at, how, &faults));
+    told.into_iter().collect::<std::result::Result<(), _>>()?;
     let count = |fault: &AtomicUsize| fault.load(Relaxed);
     let faults_list = [
         (count(&faults.hung), "never told"),
