@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
 use duologue_transcript::RecorderBuilder;
@@ -41,6 +42,7 @@ fn held() -> BTreeMap<String, String> {
         Limits::NOISE_LINES,
         Limits::NOISE_LINE_BYTES,
         RecorderBuilder::QUEUE_BYTES,
+        Session::BYTES_TOGETHER,
         schema::PATH_BYTES,
         limits::START_TIMEOUT,
         limits::CANCEL_PATIENCE,
@@ -50,8 +52,10 @@ fn held() -> BTreeMap<String, String> {
         limits::KEPT_UPDATES,
         limits::KEPT_BYTES,
         limits::KEPT_BYTES_TOGETHER,
+        limits::STATE_BYTES,
         limits::OPEN_CALLS,
         limits::OPEN_CALL_BYTES,
+        limits::OPEN_CALL_BYTES_TOGETHER,
         limits::READ_BYTES,
         limits::TERMINALS,
         limits::TERMINAL_OUTPUT,

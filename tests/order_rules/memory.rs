@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
-use duologue_client::{Client, Connection, Error as ClientError};
+use duologue_client::limits::STATE_BYTES;
+use duologue_client::schema::SessionInfoUpdate;
+use duologue_client::{Client, Connection, Error as ClientError, SessionUpdate};
 use duologue_rpc::{Error, Incoming, Limits, Queue, QueueSender, Responder, Service};
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ over_every_wire!(
     rule_6_a_stream_that_nobody_takes_ends_in_time,
     rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others,
     rule_6_updates_without_a_subscriber_are_not_kept,
+    rule_6_what_is_too_long_for_the_state_is_delivered_all_the_same,
     rule_6_the_request_after_1024_is_refused_at_once,
     rule_6_a_cancel_wakes_an_agent_that_waits_for_room,
     rule_6_updates_held_for_a_new_session_never_wait,
@@ -254,6 +257,20 @@ async fn rule_6_updates_without_a_subscriber_are_not_kept(wire: Wire) {
     script.probe().await;
     assert!(agent.dropped_updates() >= 3000 - 256, "{}", agent.dropped_updates());
     assert_eq!(_sessions[0].state().plan.expect("the latest plan").entries.len(), 1);
+}
+
+async fn rule_6_what_is_too_long_for_the_state_is_delivered_all_the_same(wire: Wire) {
+    let (_agent, mut script, sessions) = client_with(wire, Limits::default(), &["s"]).await;
+    let mut updates = sessions[0].updates();
+    for length in [9, STATE_BYTES] {
+        let update = json!({"sessionUpdate": "session_info_update", "title": "t".repeat(length)});
+        script.tell("session/update", json!({"sessionId": "s", "update": update})).await;
+        let Some(Ok(SessionUpdate::SessionInfoUpdate(info))) = updates.next().await else {
+            panic!("a title of {length} bytes was not delivered")
+        };
+        assert_eq!(info, SessionInfoUpdate::new().title("t".repeat(length)));
+        assert_eq!(sessions[0].state().title.as_deref(), Some("ttttttttt"));
+    }
 }
 
 /// Holds every request until it is let go.

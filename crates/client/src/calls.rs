@@ -1,19 +1,26 @@
 //! What the agent has said of its open tool calls, for questions about them that do not say it again.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use duologue_schema::{SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate};
 
-use crate::limits::{OPEN_CALL_BYTES, OPEN_CALLS};
+use crate::bounded::{Bounded, Bounds};
+use crate::limits::{OPEN_CALL_BYTES, OPEN_CALL_BYTES_TOGETHER, OPEN_CALLS};
+use crate::written::written;
+
+const BOUNDS: Bounds =
+    Bounds { items: OPEN_CALLS, bytes: OPEN_CALL_BYTES, together: OPEN_CALL_BYTES_TOGETHER };
 
 /// The open tool calls of a session, the one last heard of at the end.
-#[derive(Default)]
-pub(crate) struct OpenCalls {
-    calls: VecDeque<(ToolCallUpdate, usize)>,
-    bytes: usize,
-}
+pub(crate) struct OpenCalls(Bounded<ToolCallUpdate>);
 
 impl OpenCalls {
+    /// None yet; `together` is what all sessions keep.
+    pub(crate) fn new(together: &Arc<AtomicUsize>) -> Self {
+        OpenCalls(Bounded::new(&BOUNDS, together))
+    }
+
     pub(crate) fn apply(&mut self, update: &SessionUpdate) {
         match update {
             SessionUpdate::ToolCall(call) => {
@@ -33,19 +40,13 @@ impl OpenCalls {
 
     /// Adds what is known of the call to what is said of it now; `false` if there was nothing to add.
     pub(crate) fn complete(&self, call: &mut ToolCallUpdate) -> bool {
-        self.place(&call.tool_call_id)
-            .and_then(|place| self.calls.get(place))
-            .is_some_and(|(known, _)| add(call, known))
-    }
-
-    fn place(&self, id: &ToolCallId) -> Option<usize> {
-        self.calls.iter().rposition(|(call, _)| call.tool_call_id == *id)
+        let known = self.0.iter().rev().find(|known| known.tool_call_id == call.tool_call_id);
+        known.is_some_and(|known| add(call, known))
     }
 
     fn take(&mut self, id: &ToolCallId) -> Option<ToolCallUpdate> {
-        let (call, bytes) = self.calls.remove(self.place(id)?)?;
-        self.bytes -= bytes;
-        Some(call)
+        let place = self.0.iter().rposition(|call| call.tool_call_id == *id)?;
+        self.0.remove(place)
     }
 
     fn keep(&mut self, mut call: ToolCallUpdate) {
@@ -57,33 +58,12 @@ impl OpenCalls {
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
         let bytes = written(&call);
+        // It would take the others with it.
         if bytes > OPEN_CALL_BYTES {
             return;
         }
-        self.calls.push_back((call, bytes));
-        self.bytes += bytes;
-        while self.calls.len() > OPEN_CALLS || self.bytes > OPEN_CALL_BYTES {
-            let Some((_, bytes)) = self.calls.pop_front() else { break };
-            self.bytes -= bytes;
-        }
+        self.0.push(call, bytes);
     }
-}
-
-/// How long a call is as text, which is not made: it may be as large as a line may be.
-fn written(call: &ToolCallUpdate) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, call).map_or(usize::MAX, |()| count.0)
 }
 
 /// Adds to `call` what it leaves out and `known` says.
@@ -108,15 +88,11 @@ fn add(call: &mut ToolCallUpdate, known: &ToolCallUpdate) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use duologue_schema::ToolCall;
 
     use super::*;
-
-    #[test]
-    fn a_call_is_as_long_as_its_text() {
-        let call = ToolCallUpdate::from(ToolCall::new("a", "\"quoted\" \u{1f600}\n"));
-        assert_eq!(written(&call), serde_json::to_string(&call).expect("text").len());
-    }
 
     fn titled(calls: &OpenCalls, id: &str) -> Option<String> {
         let mut call = ToolCallUpdate::new(id);
@@ -126,11 +102,12 @@ mod tests {
 
     #[test]
     fn the_calls_heard_of_last_are_kept_within_bounds() {
-        let mut calls = OpenCalls::default();
+        let together = Arc::default();
+        let mut calls = OpenCalls::new(&together);
         let mut announce = |id: &str, bytes: usize| {
             calls.apply(&ToolCall::new(id, "x".repeat(bytes)).into());
-            assert!(calls.bytes <= OPEN_CALL_BYTES && calls.calls.len() <= OPEN_CALLS);
-            assert_eq!(calls.bytes, calls.calls.iter().map(|(_, bytes)| bytes).sum::<usize>());
+            assert!(calls.0.iter().len() <= OPEN_CALLS && together.load(Relaxed) <= OPEN_CALL_BYTES);
+            assert_eq!(together.load(Relaxed), calls.0.iter().map(written).sum::<usize>());
             ["a", "b", "c"].map(|id| titled(&calls, id).is_some())
         };
         assert_eq!(announce("a", OPEN_CALL_BYTES / 2), [true, false, false]);
@@ -139,5 +116,27 @@ mod tests {
         assert_eq!(announce("c", OPEN_CALL_BYTES / 4), [true, false, true]);
         assert_eq!(announce("c", OPEN_CALL_BYTES), [true, false, false]);
         assert_eq!(announce("b", 9), [true, true, false]);
+    }
+
+    #[test]
+    fn many_sessions_keep_no_more_than_all_may_together() {
+        let together = Arc::default();
+        let session = || {
+            let mut calls = OpenCalls::new(&together);
+            calls.apply(&ToolCall::new("a", "x".repeat(OPEN_CALL_BYTES / 2)).into());
+            calls
+        };
+        let mut sessions: Vec<_> = (0..100).map(|_| session()).collect();
+        assert!(together.load(Relaxed) <= OPEN_CALL_BYTES_TOGETHER);
+        let most = OPEN_CALL_BYTES_TOGETHER / (OPEN_CALL_BYTES / 2);
+        let know =
+            |sessions: &[OpenCalls]| sessions.iter().filter(|calls| titled(calls, "a").is_some()).count();
+        assert_eq!(know(&sessions), most - 1);
+        // A turn that ends makes room for another.
+        sessions.swap_remove(0);
+        sessions.push(session());
+        assert_eq!(know(&sessions), most - 1);
+        drop(sessions);
+        assert_eq!(together.load(Relaxed), 0);
     }
 }

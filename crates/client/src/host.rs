@@ -51,6 +51,8 @@ pub trait Host: Send + Sync + 'static {
     /// A session begins in these folders: its `cwd`, then its additional directories. This comes before
     /// whatever the agent asks for in the session, unless it asks before it has answered
     /// `session/new`, and again when the session is loaded or resumed. It must not block.
+    ///
+    /// A panic in it is logged, and the session goes on as if it had returned.
     fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
         let _ = (session, folders);
     }
@@ -60,7 +62,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// What the request leaves out of the tool call is filled in from what the agent has said of that call
     /// before in the same turn: title, name, kind, content, locations and input. It is known of the last 256
-    /// calls that have not ended, as long as it has less than 1 MiB.
+    /// calls that have not ended, and of 1 MiB of them; of fewer when all sessions together know more than 16 MiB.
     ///
     /// When the turn is cancelled the question is answered `cancelled` for you, and this is dropped.
     fn request_permission(

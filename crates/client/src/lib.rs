@@ -20,6 +20,7 @@
 //! agent gives a [`Connection`]; its [`Session`]s run [`Turn`]s, and a turn is a stream of updates.
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod calls;
 mod child;
 mod client;
@@ -36,7 +37,9 @@ mod prompt;
 mod router;
 mod service;
 mod session;
+mod state;
 mod turn;
+mod written;
 
 pub use child::{AgentProcess, Pipes};
 pub use client::Client;
@@ -56,6 +59,6 @@ pub use listing::Listing;
 pub use local::fuzzing;
 pub use local::{LocalHost, Permissions};
 pub use prompt::Prompt;
-pub use router::SessionState;
 pub use session::{Replay, Session, SessionBuilder, Updates};
+pub use state::SessionState;
 pub use turn::{Reply, Turn};

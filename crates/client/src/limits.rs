@@ -1,5 +1,5 @@
-//! Every number that bounds a client beside the [`Limits`](crate::Limits) of its connection. Where a method changes
-//! one, this is what it is by default.
+//! The numbers a user of a client meets, beside the [`Limits`](crate::Limits) of its connection. Where a method
+//! changes one, this is what it is by default.
 
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an agent may take to end a cancelled turn before the session is free again.
 pub const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 /// How long each step of a close waits: after the end of input, after TERM.
+#[doc(hidden)]
 pub const CLOSE_STEP: Duration = Duration::from_secs(2);
 /// How long a killed process may take to be gone.
+#[doc(hidden)]
 pub const REAP: Duration = Duration::from_secs(1);
 /// How much of an agent's stderr is kept: its end.
 pub const STDERR_TAIL: usize = 64 * KIB;
@@ -22,12 +24,20 @@ pub const STDERR_TAIL: usize = 64 * KIB;
 pub const KEPT_UPDATES: usize = 256;
 /// How many bytes of them.
 pub const KEPT_BYTES: usize = MIB;
-/// How many bytes all sessions nobody listens to keep together.
+/// How many bytes all sessions nobody listens to keep together. Over it, the session whose update has come forgets its
+/// oldest ones, whichever has most.
 pub const KEPT_BYTES_TOGETHER: usize = 16 * MIB;
+/// The longest update that stays in the [state](crate::SessionState) of its session.
+pub const STATE_BYTES: usize = MIB;
 /// Open tool calls of a session that are kept, for questions about them.
+#[doc(hidden)]
 pub const OPEN_CALLS: usize = 256;
 /// How many bytes of them.
+#[doc(hidden)]
 pub const OPEN_CALL_BYTES: usize = MIB;
+/// How many bytes of them all sessions keep together. Over it, the session whose call is heard of forgets its oldest.
+#[doc(hidden)]
+pub const OPEN_CALL_BYTES_TOGETHER: usize = 16 * MIB;
 
 /// How much of a file is sent at once, see [`LocalHost::max_read`](crate::LocalHost::max_read).
 pub const READ_BYTES: u64 = 8 * MIB as u64;

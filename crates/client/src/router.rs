@@ -9,14 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use duologue_rpc::{QueueSender, Responder};
 use duologue_schema::{
-    AvailableCommand, Conversation, LoadSessionResponse, NewSessionResponse, Plan, PromptResponse,
-    SessionConfigOption, SessionId, SessionModeState, SessionUpdate, ToolCallUpdate, UsageUpdate,
+    Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, SessionId, SessionUpdate,
+    ToolCallUpdate,
 };
 
+use crate::bounded::{Bounded, Bounds};
 use crate::calls::OpenCalls;
 use crate::error::Result;
 use crate::events::Event;
 use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES};
+use crate::state::SessionState;
+
+/// Updates that wait for somebody who listens.
+const KEPT: Bounds = Bounds { items: KEPT_UPDATES, bytes: KEPT_BYTES, together: KEPT_BYTES_TOGETHER };
 
 /// Tells the host of a session and its folders.
 pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
@@ -25,51 +30,6 @@ pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
 pub(crate) type Cancel = fn(Responder);
 
 pub(crate) type PromptEvent = Event<PromptResponse>;
-
-/// The last word on everything a session has exactly one of.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct SessionState {
-    /// The modes to choose from and the current one, if the agent has modes.
-    pub modes: Option<SessionModeState>,
-    /// All configuration options.
-    pub config_options: Vec<SessionConfigOption>,
-    /// The slash commands.
-    pub commands: Vec<AvailableCommand>,
-    /// The plan.
-    pub plan: Option<Plan>,
-    /// How much of the context is used, and the cost so far.
-    pub usage: Option<UsageUpdate>,
-    /// The title.
-    pub title: Option<String>,
-    /// When the session last changed, as the agent wrote it (RFC 3339).
-    pub updated_at: Option<String>,
-}
-
-impl SessionState {
-    fn apply(&mut self, update: &SessionUpdate) {
-        match update {
-            SessionUpdate::AvailableCommandsUpdate(update) => {
-                self.commands.clone_from(&update.available_commands);
-            }
-            SessionUpdate::ConfigOptionUpdate(update) => {
-                self.config_options.clone_from(&update.config_options)
-            }
-            SessionUpdate::CurrentModeUpdate(update) => {
-                if let Some(modes) = &mut self.modes {
-                    modes.current_mode_id = update.current_mode_id.clone();
-                }
-            }
-            SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
-            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
-            SessionUpdate::SessionInfoUpdate(info) => {
-                info.title.clone().apply(&mut self.title);
-                info.updated_at.clone().apply(&mut self.updated_at);
-            }
-            _ => {}
-        }
-    }
-}
 
 /// A session's entry.
 pub(crate) struct Route {
@@ -110,7 +70,9 @@ struct Together {
     /// Updates that nobody took.
     dropped: AtomicU64,
     /// Bytes of those that are kept for whoever listens next.
-    kept: AtomicUsize,
+    kept: Arc<AtomicUsize>,
+    /// Bytes of what the agent has said of open tool calls.
+    calls: Arc<AtomicUsize>,
     /// No route may be let go of under this lock, which its end takes.
     sessions: Mutex<Sessions>,
 }
@@ -148,49 +110,8 @@ enum Slot {
 
 /// Updates between turns.
 enum Between {
-    Kept(Kept),
+    Kept(Bounded<SessionUpdate>),
     Sent(QueueSender<SessionUpdate>),
-}
-
-/// Updates that wait for somebody who listens. The oldest go when there are too many, of this session
-/// or of all together.
-struct Kept {
-    updates: VecDeque<(SessionUpdate, usize)>,
-    bytes: usize,
-    together: Arc<Together>,
-}
-
-impl Kept {
-    fn new(together: &Arc<Together>) -> Self {
-        Kept { updates: VecDeque::new(), bytes: 0, together: together.clone() }
-    }
-
-    fn push(&mut self, update: SessionUpdate, bytes: usize) {
-        self.updates.push_back((update, bytes));
-        self.bytes += bytes;
-        self.together.kept.fetch_add(bytes, Relaxed);
-        let too_many = |kept: &Kept| {
-            kept.updates.len() > KEPT_UPDATES
-                || kept.bytes > KEPT_BYTES
-                || kept.together.kept.load(Relaxed) > KEPT_BYTES_TOGETHER
-        };
-        while too_many(self) && self.pop().is_some() {
-            self.together.dropped.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn pop(&mut self) -> Option<(SessionUpdate, usize)> {
-        let (update, bytes) = self.updates.pop_front()?;
-        self.bytes -= bytes;
-        self.together.kept.fetch_sub(bytes, Relaxed);
-        Some((update, bytes))
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.together.kept.fetch_sub(self.bytes, Relaxed);
-    }
 }
 
 impl Route {
@@ -201,10 +122,10 @@ impl Route {
             inner: Mutex::new(Inner {
                 state: SessionState::default(),
                 conversation: fold.then(Conversation::default),
-                calls: OpenCalls::default(),
+                calls: OpenCalls::new(&together.calls),
                 turn: Slot::Free,
                 replay: None,
-                between: Between::Kept(Kept::new(together)),
+                between: Between::Kept(Bounded::new(&KEPT, &together.kept)),
                 questions: BTreeMap::new(),
                 last_number: 0,
                 together: together.clone(),
@@ -236,7 +157,7 @@ impl Route {
 
     fn update(&self, update: SessionUpdate, bytes: usize) {
         let mut inner = self.lock();
-        inner.state.apply(&update);
+        inner.state.apply(&update, bytes);
         inner.calls.apply(&update);
         if let Some(conversation) = &mut inner.conversation {
             conversation.apply(&update);
@@ -287,7 +208,7 @@ impl Route {
         if *running != number {
             return;
         }
-        inner.calls = OpenCalls::default();
+        inner.calls = OpenCalls::new(&inner.together.calls);
         if let Some(conversation) = &mut inner.conversation {
             conversation.end_turn();
         }
@@ -361,8 +282,7 @@ impl Route {
         let Some(Replaying { sink, before }) = inner.replay.take() else { return };
         match &answer {
             Ok(response) => {
-                inner.state.modes.clone_from(&response.modes);
-                inner.state.config_options = response.config_options.clone().unwrap_or_default();
+                inner.state.begin(&response.modes, &response.config_options);
                 if let Some(conversation) = &mut inner.conversation {
                     conversation.end_turn();
                 }
@@ -435,14 +355,15 @@ impl Inner {
                 Ok(()) => return,
                 // The listener is gone: keep again, for the next one.
                 Err(update) => {
-                    self.between = Between::Kept(Kept::new(&self.together));
+                    self.between = Between::Kept(Bounded::new(&KEPT, &self.together.kept));
                     update
                 }
             },
             Between::Kept(_) => update,
         };
         if let Between::Kept(kept) = &mut self.between {
-            kept.push(update, bytes);
+            let forgotten = kept.push(update, bytes);
+            self.together.dropped.fetch_add(forgotten, Relaxed);
         }
     }
 }
@@ -545,26 +466,27 @@ impl Router {
         if let Some(response) = response {
             (self.started)(&response.session_id, folders);
         }
-        let mut sessions = self.lock();
-        sessions.opening -= 1;
+        // Made before the lock is taken, so that whatever happens under it, the lock is given back first: the end
+        // of a route takes it.
         let route = response.map(|response| {
             let route = Route::new(response.session_id.clone(), self.fold, &self.together);
-            route.change_state(|state| {
-                state.modes.clone_from(&response.modes);
-                state.config_options = response.config_options.clone().unwrap_or_default();
-            });
+            route.change_state(|state| state.begin(&response.modes, &response.config_options));
+            route
+        });
+        let mut sessions = self.lock();
+        sessions.opening -= 1;
+        if let Some(route) = &route {
             let early = std::mem::take(&mut sessions.early);
             for (id, update, bytes) in early {
-                if id == response.session_id {
+                if id == route.id {
                     sessions.early_bytes -= bytes;
                     route.update(update, bytes);
                 } else {
                     sessions.early.push_back((id, update, bytes));
                 }
             }
-            sessions.routes.insert(response.session_id.clone(), Entry::of(&route));
-            route
-        });
+            sessions.routes.insert(route.id.clone(), Entry::of(route));
+        }
         if sessions.opening == 0 {
             self.together.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
             sessions.early = VecDeque::new();
@@ -625,6 +547,21 @@ mod tests {
         assert!(!router.knows(&id));
         drop(again);
         assert!(router.lock().routes.is_empty());
+    }
+
+    #[test]
+    fn many_sessions_keep_no_more_than_all_may_together() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let ids: Vec<SessionId> = (0..40).map(|number| SessionId::from(number.to_string())).collect();
+        let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
+        for id in ids.iter().cycle().take(80) {
+            router.update(id, SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
+        }
+        let kept = || router.together.kept.load(Relaxed);
+        assert_eq!(kept(), KEPT_BYTES_TOGETHER);
+        assert_eq!(router.dropped(), 80 - (KEPT_BYTES_TOGETHER / (KEPT_BYTES / 2)) as u64);
+        drop(sessions);
+        assert_eq!(kept(), 0);
     }
 
     #[test]

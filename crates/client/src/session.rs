@@ -19,7 +19,8 @@ use crate::connection::{Connection, Inner, Withdraw};
 use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::prompt::Prompt;
-use crate::router::{Occupied, Route, SessionState};
+use crate::router::{Occupied, Route};
+use crate::state::SessionState;
 use crate::turn::Turn;
 
 /// A session that is about to be made or restored: its folder and what goes with it.
@@ -181,10 +182,7 @@ impl SessionBuilder {
         let route = inner.router.register(&request.session_id, &folders);
         let restored = route.clone();
         let answer = inner.call_then(&request, move |response| {
-            restored.change_state(|state| {
-                state.modes.clone_from(&response.modes);
-                state.config_options = response.config_options.clone().unwrap_or_default();
-            });
+            restored.change_state(|state| state.begin(&response.modes, &response.config_options));
         });
         match answer.await {
             Ok(_) => Ok(Session { connection: inner, route }),
@@ -314,8 +312,11 @@ impl Session {
         }
     }
 
-    /// Listens to updates between turns: those before the first turn that were kept (at most 256
-    /// and 1 MiB, less when more than 16 MiB wait in all sessions together), then those to come. The last one who calls it gets them.
+    /// Listens to updates between turns: those that were kept since nobody listened, then those to come. The
+    /// last one who calls it gets them.
+    ///
+    /// The last 256 are kept, and 1 MiB of them. While all sessions together keep 16 MiB, one that is told
+    /// something forgets its own oldest updates for it.
     #[must_use]
     pub fn updates(&self) -> Updates {
         let (sink, queue) = self.connection.peer().queue();
@@ -324,7 +325,8 @@ impl Session {
     }
 
     /// The last word on modes, options, commands, plan, usage and title. Modes and options are there
-    /// from the start; agents send the rest a moment after the session was made.
+    /// from the start; agents send the rest a moment after the session was made. What is longer than 1 MiB is not
+    /// kept in it.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.route.state()
@@ -347,11 +349,7 @@ impl Session {
         let (route, mode) = (self.route.clone(), mode.into());
         let request = SetSessionModeRequest::new(self.route.id.clone(), mode.clone());
         let switched = move |_: &_| {
-            route.change_state(|state| {
-                if let Some(modes) = &mut state.modes {
-                    modes.current_mode_id = mode;
-                }
-            });
+            route.change_state(|state| state.switch(mode));
         };
         self.connection.call_then(&request, switched).await?;
         Ok(())
@@ -372,7 +370,7 @@ impl Session {
         let request = SetSessionConfigOptionRequest::new(self.route.id.clone(), option.into(), value.into());
         let route = self.route.clone();
         let answer = self.connection.call_then(&request, move |response| {
-            route.change_state(|state| state.config_options.clone_from(&response.config_options));
+            route.change_state(|state| state.set_options(&response.config_options));
         });
         Ok(answer.await?.config_options)
     }

@@ -49,7 +49,7 @@ impl Tail {
     pub(super) fn text(&self) -> (String, bool) {
         let (front, back) = self.text.as_slices();
         // Only whole characters come in, and only whole ones go.
-        (String::from_utf8([front, back].concat()).unwrap_or_default(), self.truncated)
+        (String::from_utf8_lossy(&[front, back].concat()).into_owned(), self.truncated)
     }
 
     fn keep(&mut self, text: &str) {

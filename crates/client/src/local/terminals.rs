@@ -20,14 +20,12 @@ use super::system;
 use super::tail::Tail;
 use crate::child::Group;
 use crate::host::HostResult;
-use crate::limits::{MOST_TERMINAL_OUTPUT, TERMINAL_OUTPUT};
+use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 
 /// How long the output of an ended program may be silent before it counts as ended too.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
 /// How long it may last however much comes: longer than emptying a pipe does.
 const LAST_OUTPUTS: Duration = Duration::from_millis(600);
-/// How long a killed program may take to be gone.
-const REAP: Duration = Duration::from_secs(1);
 
 /// All terminals of a host. Dropping it kills their programs.
 #[derive(Debug)]
