@@ -10,6 +10,8 @@ mod agent_dies;
 mod client_dies;
 #[path = "processes/close.rs"]
 mod close;
+#[path = "processes/launcher.rs"]
+mod launcher;
 #[path = "processes/leaks.rs"]
 mod leaks;
 #[path = "processes/raw_client.rs"]

@@ -1,11 +1,13 @@
 //! An agent on our own SDK whose handler does the steps of the prompt, one word each, some of them
-//! for ever. `one` as the first argument gives it a runtime of one thread.
+//! for ever. `one` as the first argument gives it a runtime of one thread, `free` leaves the process alone.
+//! It is recorded if a second one names a file.
 #![allow(clippy::print_stdout, reason = "that it does no harm is what is tested")]
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve_stdio};
+use duologue_agent::{Agent, Error, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn, rpc};
+use duologue_transcript::{Recorder, Side};
 
 struct Guarded;
 
@@ -48,6 +50,7 @@ impl Agent for Guarded {
                 "spin" => spin(),
                 "blocking" => tokio::task::spawn_blocking(sleep).await.map_err(Error::other)?,
                 "await" => std::future::pending().await,
+                "cancelled" => turn.cancelled().await,
                 "fail" => return Err(Error::invalid_params("as I was told")),
                 "print" => message.push(print()?).await?,
                 "fds" => message.push(child_fds()?).await?,
@@ -102,9 +105,20 @@ fn child_fds() -> Result<String> {
 fn main() -> Result<()> {
     // Still in the buffer when the conversation begins.
     print!("half a line, before the conversation");
-    let mut runtime = match std::env::args().nth(1).as_deref() {
+    let [flavor, recording] = [1, 2].map(|index| std::env::args().nth(index));
+    let mut server = Server::new(Guarded);
+    if let Some(path) = recording {
+        // The connection has the only handle.
+        server = server.tap(Recorder::create(path).map_err(Error::other)?.tap(Side::Agent));
+    }
+    let mut runtime = match flavor.as_deref() {
         Some("one") => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
-    runtime.enable_all().build()?.block_on(serve_stdio(Guarded))
+    runtime.enable_all().build()?.block_on(async {
+        match flavor.as_deref() {
+            Some("free") => server.serve(rpc::Stdio::take()?.transport).await,
+            _ => server.serve_stdio().await,
+        }
+    })
 }

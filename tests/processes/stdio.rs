@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use duologue_transcript::{Side, Transcript};
 use serde_json::{Value, json};
 
 use crate::raw_client::{RawClient, Wire};
@@ -97,6 +98,28 @@ fn a_stuck_handler_ends_with_its_terminal() {
         let (status, took) = client.hang_up(true);
         assert_eq!(status.code(), Some(0), "{step}: {status} after {took:?}");
         assert!(took <= IN_TIME, "{step}: {took:?}");
+    }
+}
+
+/// The tap is let go of with the connection, while the process still waits for its own end: what a recorder
+/// has in its queue by then is written.
+#[test]
+fn what_was_recorded_is_written_before_the_process_ends() {
+    for flavor in (0..runs(3)).flat_map(|_| ["one", "many"]) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("talk.jsonl");
+        let agent = [GUARDED, flavor, path.to_str().expect("text")];
+        let (mut client, session) = RawClient::introduced(&agent, Wire::Pipes);
+        let prompt = client.prompt(&session, "say:2000");
+        let mut said = 3;
+        while client.line()["id"] != prompt {
+            said += 1;
+        }
+        let (status, _) = client.hang_up(false);
+        assert_eq!(status.code(), Some(0), "{flavor}");
+        let transcript = Transcript::load(&path).expect("a transcript");
+        let lines = transcript.records().iter().filter_map(|record| record.line());
+        assert_eq!(lines.filter(|line| line.from == Side::Agent).count(), said, "{flavor}");
     }
 }
 
