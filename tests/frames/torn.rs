@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 
 use crate::pipes::{Difficult, PAGE, narrow};
-use crate::support::{measured, runs, seed};
+use crate::support::{Replay, measured, runs, seed};
 
 const TASKS: usize = 64;
 const LARGEST: usize = 256 * 1024;
@@ -95,7 +95,7 @@ async fn play(
 async fn over_a_pipe_of_one_page() {
     let frames = usize::try_from(runs(20)).expect("fewer");
     let seed = seed();
-    say(seed);
+    let _again = Replay::of("frames torn::over_a_pipe_of_one_page", seed, frames as u64);
     let (input, output) = narrow();
     let begun = std::time::Instant::now();
     let bytes = play(output, input, frames, seed).await;
@@ -110,10 +110,9 @@ async fn over_a_pipe_of_one_page() {
 /// Through a writer that writes short, later, and is interrupted; another order for each seed.
 #[test]
 fn in_every_order_of_short_writes() {
-    let first = seed();
-    say(first);
-    let seeds = runs(10);
+    let (first, seeds) = (seed(), runs(10));
     for seed in (0..seeds).map(|number| first.wrapping_add(number)) {
+        let _again = Replay::of("frames torn::in_every_order_of_short_writes", seed, 1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let (input, output) = narrow();
@@ -121,9 +120,4 @@ fn in_every_order_of_short_writes() {
         });
     }
     measured(format_args!("{seeds} orders of short, late and interrupted writes: 0 torn, 0 lost"));
-}
-
-#[allow(clippy::print_stdout, reason = "shown when the test fails")]
-fn say(seed: u64) {
-    println!("DUOLOGUE_SEED={seed} cargo test -p duologue-tests --test frames");
 }

@@ -24,7 +24,7 @@ async fn a_disk_that_fills_up_is_an_error_of_its_own() {
         command.env(DISK, folder.path()).output()
     };
     if !own_disk("true").is_ok_and(|output| output.status.success()) {
-        return measured("no small disk could be had");
+        return measured("short: no small disk could be had");
     }
     let test = "exec \"$1\" --nocapture --exact full_disk::a_disk_that_fills_up_is_an_error_of_its_own";
     let output = own_disk(test).expect("it runs");

@@ -14,7 +14,6 @@ use super::actors::{Books, Scripted, User, Witness, plan, update_numbers};
 use super::whim::dawdle;
 use super::wire::{Pipe, wire};
 use super::{campaign, play};
-use crate::support::{measured, runs};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
@@ -33,21 +32,27 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Tally { turns, updates, permissions, cancelled } = self;
+        write!(
+            f,
+            "{turns} turns, {updates} updates, {permissions} permissions ({cancelled} cancelled): \
+             0 without outcome, 0 out of order, 0 behind their turn's answer"
+        )
+    }
+}
+
 #[test]
 fn updates_keep_their_order_and_every_turn_has_its_outcome() {
-    let runs = runs(300);
-    let total = campaign("story", runs, |seed| play(story(seed)));
-    let Tally { turns, updates, permissions, cancelled } = total;
-    measured(format_args!(
-        "{runs} schedules, {turns} turns, {updates} updates, {permissions} permissions ({cancelled} cancelled): \
-         0 without outcome, 0 out of order, 0 behind their turn's answer"
-    ));
+    let test = "duologue-tests --test simulation story";
+    campaign(test, 300, |seed, steps| play(story(seed, steps)));
 }
 
 #[test]
 fn a_story_is_a_function_of_its_seed() {
     for seed in 0..10 {
-        let played = || play(story(seed)).expect("no fault");
+        let played = || play(story(seed, usize::MAX)).expect("no fault");
         assert_eq!(played(), played(), "seed {seed}");
     }
 }
@@ -63,7 +68,8 @@ struct Story {
     turns: u64,
 }
 
-async fn story(seed: u64) -> Result<Tally, String> {
+/// Takes as many steps as its seed wants, and `most` at most.
+async fn story(seed: u64, most: usize) -> Result<Tally, String> {
     let mut rng = Rng::with_seed(seed);
     let (ours, theirs, pipes) = wire(&mut rng, 30);
     let books = Arc::new(Books::default());
@@ -73,7 +79,7 @@ async fn story(seed: u64) -> Result<Tally, String> {
     let client = Client::new(User(Mutex::new(rng.fork()))).limits(limits(&mut rng));
     let client = client.connect(ours).await.map_err(|error| error.to_string())?;
     let mut story = Story { client, books, sessions: Arc::default(), tasks: Vec::new(), turns: 0 };
-    for _ in 0..rng.usize(3..25) {
+    for _ in 0..rng.usize(3..25).min(most) {
         story.step(&mut rng);
         dawdle(rng.fork(), 25).await;
     }

@@ -30,6 +30,33 @@ fn number(name: &str) -> Option<u64> {
     Some(value.replace('_', "").parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
+/// Held while a seeded test plays: if it fails, it says how to play the same again.
+pub struct Replay {
+    test: &'static str,
+    seed: u64,
+    /// How many runs from the seed on it takes to fail again.
+    pub runs: u64,
+}
+
+impl Replay {
+    /// `test` is the target and the name of the test.
+    pub fn of(test: &'static str, seed: u64, runs: u64) -> Self {
+        Replay { test, seed, runs }
+    }
+}
+
+impl Drop for Replay {
+    #[allow(clippy::print_stdout, reason = "shown when the test fails")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Replay { test, seed, runs } = self;
+            println!(
+                "play it again with\n  DUOLOGUE_SEED={seed} DUOLOGUE_RUNS={runs} cargo test -p duologue-tests --test {test}"
+            );
+        }
+    }
+}
+
 /// Says what a test measured: a cell of `RELIABILITY.md`.
 #[allow(clippy::print_stdout, reason = "the campaign reads it")]
 pub fn measured(text: impl std::fmt::Display) {
@@ -81,6 +108,37 @@ impl Wire {
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
     let patience = if std::env::var_os("DUOLOGUE_RUNS").is_some() { 30 * PATIENCE } else { PATIENCE };
     tokio::time::timeout(patience, future).await.expect("this hangs")
+}
+
+/// What `/proc` says of our memory, in bytes.
+pub fn memory(what: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("our own");
+    let line = status.lines().find(|line| line.starts_with(what)).expect("a size");
+    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok());
+    kib.expect("a number") * 1024
+}
+
+/// Says that this process runs one test alone.
+const ALONE: &str = "DUOLOGUE_TEST_ALONE";
+
+/// Runs a test in a process of its own, where nobody else's memory counts, and repeats what it measured.
+/// `false` in that process.
+pub async fn sent_away(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let this = std::env::current_exe().expect("our own");
+    let mut alone = tokio::process::Command::new(this);
+    let output =
+        alone.args(["--exact", "--nocapture", test]).env(ALONE, "yes").output().await.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).for_each(measured);
+    true
 }
 
 /// Makes two tests of each function that takes a [`Wire`], on a runtime of several threads.
