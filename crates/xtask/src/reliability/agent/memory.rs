@@ -214,7 +214,7 @@ fn amplifier(
     let session = client.new_session()?;
     let mut line = format!("{}{opening}", head.replace("$SESSION", &session));
     // What counts as a value, and the blanks that keep a line of this size within so many of them.
-    let each = unit.matches(['[', '{', ',']).count();
+    let each = unit.matches(['[', '{', ',']).count().max(1);
     let length = (size / (values.saturating_sub(16) / each).max(1) + 1).max(unit.len());
     let unit = format!("{unit:length$}");
     for number in 0.. {
