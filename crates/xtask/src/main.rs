@@ -6,13 +6,15 @@ mod interop;
 mod loom;
 mod reliability;
 mod schema;
+mod target;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use target::target;
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
     | fuzz [--seconds N | --runs N] [TARGET..] | loom [loom | shuttle | miri] [--runs N] \
-    | reliability [--quick] [BAR..] | soak --minutes M [--seed N]";
+    | reliability [--quick] [--ours] [--keep] [BAR..] | soak --minutes M [--seed N]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,10 +38,4 @@ fn main() -> ExitCode {
 fn fail(error: Box<dyn std::error::Error>) -> ExitCode {
     eprintln!("{error}");
     ExitCode::FAILURE
-}
-
-/// Where everything is built.
-fn target() -> PathBuf {
-    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from)
 }

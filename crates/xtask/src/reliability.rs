@@ -32,32 +32,35 @@ pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
     })
 }
 
-/// Runs the bars `args` name, by their number or by number and part, or all of them; with `--quick`, the scenes
-/// alone, small, and without touching the table.
+/// Runs the bars `args` name, by their number or by number and part, or all of them, and writes their rows. With
+/// `--quick` it is the scenes alone, small, and the page is left as it is unless they are to be kept (`--keep`); with
+/// `--ours` the official SDK is left out, and so is the page.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let wanted: Vec<&String> = args.iter().filter(|arg| *arg != "--quick").collect();
+    let (options, wanted): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--"));
+    let has = |name: &str| options.iter().any(|option| *option == name);
+    let (quick, ours, keep) = (has("--quick"), has("--ours"), has("--keep"));
     let named = |bar: &Bar| wanted.is_empty() || wanted.iter().any(|name| bar.is_called(name));
     let bars: Vec<&Bar> = BARS.iter().filter(|bar| named(bar) && (!quick || bar.is_scene())).collect();
     if bars.is_empty() {
         let all: Vec<_> = BARS.iter().map(Bar::name).collect();
         return Err(format!("no such bar; there are {}", all.join(", ")).into());
     }
-    let stage = Stage::prepare(!quick, bars.iter().any(|bar| bar.is_scene()))?;
+    let subjects = if ours { &[Subject::Duologue][..] } else { &[Subject::Duologue, Subject::Official] };
+    let stage = Stage::prepare(!quick, bars.iter().any(|bar| bar.is_scene()), subjects)?;
     let (mut short, mut not_played) = (0, 0);
     for bar in bars {
         let begun = Instant::now();
-        let mut row = measure(bar, &stage)?;
+        let mut row = measure(bar, &stage, subjects)?;
         if quick && row.outcome != Outcome::Met {
             // A short run is for finding what is broken, and the machine may have been busy with something else.
-            row = measure(bar, &stage)?;
+            row = measure(bar, &stage, subjects)?;
         }
         short += usize::from(row.outcome == Outcome::Short);
-        not_played += usize::from(row.outcome == Outcome::NotPlayed || !row.theirs_played);
+        not_played += usize::from(row.outcome == Outcome::NotPlayed || (!quick && !row.theirs_played));
         println!("{row}  ({:.1} s)", begun.elapsed().as_secs_f64());
-        if !quick {
-            table::replace(&row)?;
+        if !ours && (keep || !quick) {
+            table::replace(&row, quick)?;
         }
     }
     match (short, not_played) {
@@ -66,19 +69,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 }
 
-fn measure(bar: &Bar, stage: &Stage) -> Result<Row> {
+fn measure(bar: &Bar, stage: &Stage, subjects: &[Subject]) -> Result<Row> {
     let (ours, theirs) = match bar.how {
         How::Test(test) => (test.run()?, None),
         How::Chore(args) => (bars::chore(args)?, None),
         How::Scene(play) => {
             // Neither is the end of the run, which takes hours.
-            let [ours, theirs] = [Subject::Duologue, Subject::Official].map(|subject| {
-                match Failed::of(play(stage, subject)) {
-                    Ok(outcome) => outcome.unwrap_or_else(Measured::short),
-                    Err(error) => Measured::not_played(error),
-                }
+            let mut played = subjects.iter().map(|subject| match Failed::of(play(stage, *subject)) {
+                Ok(outcome) => outcome.unwrap_or_else(Measured::short),
+                Err(error) => Measured::not_played(error),
             });
-            (ours, Some(theirs))
+            (played.next().ok_or("nobody is to play")?, played.next())
         }
     };
     Ok(Row::new(bar, ours, theirs))

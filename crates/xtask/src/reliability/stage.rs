@@ -90,7 +90,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Builds what scenes need.
-    pub(super) fn prepare(full: bool, scenes: bool) -> Result<Self> {
+    pub(super) fn prepare(full: bool, scenes: bool, subjects: &[Subject]) -> Result<Self> {
         let target = crate::target();
         let official = target.join("reliability-official");
         if scenes {
@@ -98,15 +98,17 @@ impl Stage {
             let ours =
                 ["build", "--release", "--quiet", "-p", "duologue-tests", "-p", "duologue-cli", "--bins"];
             finish(cargo().args(ours), BUILD)?;
-            let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/rust/Cargo.toml");
-            let theirs = ["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"];
-            finish(cargo().args(theirs).arg(manifest).arg("--target-dir").arg(&official), BUILD)?;
+            if subjects.contains(&Subject::Official) {
+                let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/rust/Cargo.toml");
+                let theirs = ["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"];
+                finish(cargo().args(theirs).arg(manifest).arg("--target-dir").arg(&official), BUILD)?;
+            }
         }
         let stage = Stage { full, ours: target.join("release"), official: official.join("release") };
         if scenes {
-            let subjects = [Subject::Duologue, Subject::Official];
-            let programs = subjects.map(|subject| [stage.agent(subject), stage.client(subject)]);
-            for program in programs.iter().flatten().chain([&stage.scripted()]) {
+            let programs =
+                subjects.iter().flat_map(|subject| [stage.agent(*subject), stage.client(*subject)]);
+            for program in programs.chain([stage.scripted()]) {
                 let path = Path::new(program.get_program());
                 if !path.is_file() {
                     return Err(format!("{} was not built", path.display()).into());

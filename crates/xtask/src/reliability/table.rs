@@ -52,8 +52,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// Writes the row into the page, in the place of the one it replaces.
-pub(super) fn replace(row: &Row) -> Result<()> {
+/// Writes the row into the page, in the place of the one it replaces; a `quick` one says that it is.
+pub(super) fn replace(row: &Row, quick: bool) -> Result<()> {
     let path = page();
     let page = fs::read_to_string(&path)?;
     let (head, rest) = page.split_once(BEGIN).ok_or("the page has lost the mark before its rows")?;
@@ -73,7 +73,7 @@ pub(super) fn replace(row: &Row) -> Result<()> {
         clean(&row.ours),
         clean(&row.theirs),
         today()?,
-        row.command
+        row.command.clone() + if quick { " --quick" } else { "" }
     ));
     // In the order of the list; a row whose bar is gone goes with it.
     let place = |line: &String| BARS.iter().position(|bar| bar.name() == cell(line, 1));

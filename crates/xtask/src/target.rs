@@ -1,0 +1,9 @@
+//! Where everything is built.
+
+use std::path::{Path, PathBuf};
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from)
+}
