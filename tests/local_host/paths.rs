@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Mode};
 use serde_json::json;
 
 use crate::desk::{Agent, Desk, INVALID, SECRET};
-use crate::support::{in_time, measured, runs, seed};
+use crate::support::{Replay, in_time, measured, runs, seed};
 
 /// Names for the folder `outside` or others that are not the project. `@` is the project, `^` the
 /// folder around it.
@@ -307,26 +307,28 @@ async fn no_path_of_any_parts_leads_out_of_the_project() {
         |path: &str| std::fs::canonicalize(path).is_ok_and(|end| end.starts_with(&real) && end.is_file());
     let mut agent = Agent::of(desk.host(), desk.root()).await;
     let mut random = fastrand::Rng::with_seed(seed);
+    let test = "local_host paths::no_path_of_any_parts_leads_out_of_the_project";
+    let mut replay = Replay::of(test, seed, count);
     let mut passed = 0;
-    for _ in 0..count {
+    for number in 1..=count {
         let start = STARTS[random.usize(..STARTS.len())];
         let parts: String =
             (0..random.usize(1..8)).map(|_| format!("/{}", PARTS[random.usize(..PARTS.len())])).collect();
         let path = format!("{start}{parts}").replace('@', &root).replace('^', top.trim_end_matches('/'));
-        let again = format!("DUOLOGUE_SEED={seed}: {path}");
+        replay.runs = number;
         if random.bool() {
             // Only then: a pipe or a device would keep us for ever.
             let there = is_inside(&path).then(|| std::fs::read_to_string(&path).expect("a text"));
             if let Ok(text) = agent.read(&path).await {
-                assert!(there.as_ref() == Some(&text) && text != SECRET, "{again}: {text}");
+                assert!(there.as_ref() == Some(&text) && text != SECRET, "{path}: {text}");
                 passed += 1;
             }
         } else if agent.write(&path, "written").await.is_ok() {
-            assert!(is_inside(&path), "{again}");
+            assert!(is_inside(&path), "{path}");
             passed += 1;
         }
     }
-    assert!(desk.outside() == before, "DUOLOGUE_SEED={seed}: something outside was changed");
+    assert!(desk.outside() == before, "something outside was changed");
     assert!(passed > count / 500, "only {passed} of {count} lead to a file");
     measured(format_args!(
         "0 escapes by {count} paths put together at random, {passed} of them to a file inside"

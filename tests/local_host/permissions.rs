@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use duologue_client::schema::{
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
@@ -374,17 +373,13 @@ enum Wrong {
     /// The answer is no option, however much it looks like one.
     Says(&'static str),
     Panics,
-    /// Whoever was to answer is gone.
-    HangsUp,
-    /// The program waits for so long and no longer.
-    TimesOut,
     /// Nobody answers, and this ends it.
     Turn,
     Connection,
     Host,
 }
 
-const WRONG: [Wrong; 14] = [
+const WRONG: [Wrong; 12] = [
     Wrong::Says(""),
     Wrong::Says("ALLOW_ONCE"),
     Wrong::Says(" allow_once"),
@@ -394,8 +389,6 @@ const WRONG: [Wrong; 14] = [
     Wrong::Says("0"),
     Wrong::Says("selected"),
     Wrong::Panics,
-    Wrong::HangsUp,
-    Wrong::TimesOut,
     Wrong::Turn,
     Wrong::Connection,
     Wrong::Host,
@@ -407,16 +400,6 @@ fn going_wrong(wrong: Wrong) -> Permissions {
         match wrong {
             Wrong::Says(answer) => RequestPermissionOutcome::selected(answer),
             Wrong::Panics => panic!("in the handler"),
-            Wrong::HangsUp => {
-                let (user, answer) = tokio::sync::oneshot::channel::<&str>();
-                drop(user);
-                answer.await.map_or(RequestPermissionOutcome::Cancelled, RequestPermissionOutcome::selected)
-            }
-            Wrong::TimesOut => {
-                let asked = std::future::pending::<RequestPermissionOutcome>();
-                let answer = tokio::time::timeout(Duration::from_millis(5), asked).await;
-                answer.unwrap_or(RequestPermissionOutcome::Cancelled)
-            }
             Wrong::Turn | Wrong::Connection | Wrong::Host => std::future::pending().await,
         }
     })

@@ -9,7 +9,7 @@ use duologue_client::schema::CreateTerminalRequest;
 use serde_json::{Value, json};
 
 use crate::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
-use crate::support::{in_time, measured, runs};
+use crate::support::{in_time, measured, memory, runs, sent_away};
 
 const MIB: usize = 1024 * 1024;
 
@@ -325,37 +325,6 @@ async fn output_is_cut_at_its_front_between_characters() {
         }
     })
     .await;
-}
-
-/// What `/proc` says of our memory, in bytes.
-fn memory(what: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("our own");
-    let line = status.lines().find(|line| line.starts_with(what)).expect("a size");
-    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok());
-    kib.expect("a number") * 1024
-}
-
-/// Says that this process runs one test alone.
-const ALONE: &str = "DUOLOGUE_TEST_ALONE";
-
-/// Runs a test in a process of its own, where nobody else's memory counts, and repeats what it measured.
-/// `false` in that process.
-async fn sent_away(test: &str) -> bool {
-    if std::env::var_os(ALONE).is_some() {
-        return false;
-    }
-    let this = std::env::current_exe().expect("our own");
-    let mut alone = tokio::process::Command::new(this);
-    let output =
-        alone.args(["--exact", "--nocapture", test]).env(ALONE, "yes").output().await.expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    said.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).for_each(measured);
-    true
 }
 
 /// `DUOLOGUE_RUNS` says how many MiB a command prints.
