@@ -26,7 +26,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     for name in names {
         let mut cargo = Command::new("cargo");
         cargo
-            .env("CARGO_TARGET_DIR", crate::target().join("interleavings").join(name))
+            .env("CARGO_TARGET_DIR", crate::target::folder().join("interleavings").join(name))
             .env("CARGO_INCREMENTAL", "0");
         match name {
             // The unit tests alone. Nightly, with `rustup +nightly component add miri rust-src`.

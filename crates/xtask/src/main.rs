@@ -10,8 +10,6 @@ mod target;
 
 use std::process::ExitCode;
 
-use target::target;
-
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
     | fuzz [--seconds N | --runs N] [TARGET..] | loom [loom | shuttle | miri] [--runs N] \
     | reliability [--quick] [--ours] [--keep] [BAR..] | soak --minutes M [--seed N]";

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The folder that cargo builds into.
-pub(crate) fn target() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from)
 }

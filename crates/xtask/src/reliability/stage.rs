@@ -91,7 +91,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Builds what scenes need.
     pub(super) fn prepare(full: bool, scenes: bool, subjects: &[Subject]) -> Result<Self> {
-        let target = crate::target();
+        let target = crate::target::folder();
         let official = target.join("reliability-official");
         if scenes {
             let cargo = || Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
