@@ -6,6 +6,8 @@ mod agent;
 mod client;
 #[path = "regressions/loads.rs"]
 mod loads;
+#[path = "regressions/sessions.rs"]
+mod sessions;
 mod support;
 #[path = "regressions/wire.rs"]
 mod wire;
