@@ -1,8 +1,6 @@
 //! Noise and errors between peers that mean well: no storm comes of them, and no error tells the other
 //! side anything but what is wrong.
 
-use std::time::Duration;
-
 use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::{Client, Host, HostResult};
 use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
@@ -13,7 +11,7 @@ use duologue_schema::{
     WriteTextFileRequest, WriteTextFileResponse,
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
 use crate::support::played::client_of;
 use crate::support::{Wire, in_time, over_every_wire};
@@ -35,6 +33,25 @@ impl Service for Refusing {
     fn notification(&self, _: Incoming<'_>) {}
 }
 
+/// All that a peer says to these lines: the answer to a question behind them comes last.
+async fn answers(
+    lines: &[String],
+    to: &mut DuplexStream,
+    from: &mut Lines<BufReader<DuplexStream>>,
+) -> Vec<String> {
+    for line in lines.iter().map(String::as_str).chain([r#"{"jsonrpc":"2.0","id":"end","method":"_end"}"#]) {
+        to.write_all(format!("{line}\n").as_bytes()).await.expect("read");
+    }
+    let mut said = Vec::new();
+    loop {
+        let line = from.next_line().await.expect("UTF-8").expect("open");
+        if line.contains(r#""id":"end""#) {
+            return said;
+        }
+        said.push(line);
+    }
+}
+
 /// Two of our peers, and a line that is none put between them: one answer to it, and then nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_bad_line_between_two_of_ours_makes_no_storm() {
@@ -45,21 +62,16 @@ async fn a_bad_line_between_two_of_ours_makes_no_storm() {
             let ((b_in, mut to_b), (from_b, b_out)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
             let _a = Connection::new(Transport::new(a_in, a_out)).answer_noise(left).start(|_| Refusing);
             let _b = Connection::new(Transport::new(b_in, b_out)).answer_noise(right).start(|_| Refusing);
-            to_a.write_all(b"npm WARN deprecated\n").await.expect("read");
-            to_b.write_all(b"PS C:\\> \n").await.expect("read");
-            let (mut from_a, mut from_b) = (BufReader::new(from_a), BufReader::new(from_b));
-            let mut frames = 0;
-            loop {
-                let (mut from_left, mut from_right) = (String::new(), String::new());
-                let (line, to) = tokio::select! {
-                    _ = from_a.read_line(&mut from_left) => (from_left, &mut to_b),
-                    _ = from_b.read_line(&mut from_right) => (from_right, &mut to_a),
-                    () = tokio::time::sleep(Duration::from_millis(300)) => break,
-                };
-                frames += 1;
-                to.write_all(line.as_bytes()).await.expect("read");
-            }
-            assert_eq!(frames, usize::from(left) + usize::from(right));
+            let (mut from_a, mut from_b) = (BufReader::new(from_a).lines(), BufReader::new(from_b).lines());
+            let mut a_said = answers(&["npm WARN deprecated".into()], &mut to_a, &mut from_a).await;
+            let mut b_said = answers(&["PS C:\\> ".into()], &mut to_b, &mut from_b).await;
+            assert_eq!((a_said.len(), b_said.len()), (usize::from(left), usize::from(right)));
+            // Each gets what the other one said to it, and says no more.
+            (a_said, b_said) = (
+                answers(&b_said, &mut to_a, &mut from_a).await,
+                answers(&a_said, &mut to_b, &mut from_b).await,
+            );
+            assert!(a_said.is_empty() && b_said.is_empty(), "{a_said:?} {b_said:?}");
         }
     })
     .await;
@@ -79,19 +91,24 @@ async fn an_echo_makes_no_storm() {
             let echo = tokio::spawn(async move {
                 writer.write_all(b"hello?\n").await.expect("read");
                 let (mut lines, mut count) = (BufReader::new(reader).lines(), 0);
-                while let Ok(Ok(Some(line))) =
-                    tokio::time::timeout(Duration::from_millis(300), lines.next_line()).await
-                {
+                while let Some(line) = lines.next_line().await.expect("UTF-8") {
+                    if line.contains("_end") {
+                        break;
+                    }
                     count += 1;
                     writer.write_all(format!("{line}\n").as_bytes()).await.expect("read");
                 }
                 count
             });
             // Comes back as a request of its own, is refused, and the refusal comes back as the answer.
-            let error = peer.call::<_, Value>("_ask", &[0]).await.expect_err("the echo refuses");
-            assert_eq!(error.as_response().expect("an answer").code.0, -32601);
+            // What else was said to one comes before the next, and what to that before the end.
+            for number in 0..2 {
+                let error = peer.call::<_, Value>("_ask", &[number]).await.expect_err("the echo refuses");
+                assert_eq!(error.as_response().expect("an answer").code.0, -32601);
+            }
+            peer.notify_raw("_end", &()).await.expect("open");
             let frames = echo.await.expect("no panic");
-            assert_eq!(frames, 2 + usize::from(answers_noise));
+            assert_eq!(frames, 2 * 2 + usize::from(answers_noise));
         }
     })
     .await;
