@@ -44,7 +44,7 @@ pub(super) struct Out {
     rng: Rng,
     /// Frames written.
     count: usize,
-    /// What waits for a frame that somebody waits for.
+    /// What waits for a frame that somebody waits for, or for the end.
     collected: Vec<u8>,
     deaf: CancellationToken,
 }
@@ -121,6 +121,14 @@ impl Out {
         pending().await
     }
 
+    /// Writes what still waits for others: nothing more comes.
+    pub(super) async fn end(&mut self) -> io::Result<()> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        pipe.write_all(&self.collected).await?;
+        self.collected.clear();
+        pipe.flush().await
+    }
+
     async fn noise(&mut self, line: &[u8]) -> io::Result<()> {
         self.write(&[line, b"\n"].concat(), true).await
     }
@@ -165,6 +173,7 @@ impl Out {
                 Ok(())
             }
             Fate::CloseStdout => {
+                self.end().await?;
                 self.pipe = None;
                 Ok(())
             }

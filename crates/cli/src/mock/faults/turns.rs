@@ -165,6 +165,11 @@ impl Turns {
         Ok(())
     }
 
+    /// The mock has nothing more to say.
+    pub(super) async fn finish(&mut self) -> io::Result<()> {
+        self.out.end().await
+    }
+
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
     }

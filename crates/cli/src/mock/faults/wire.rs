@@ -62,7 +62,7 @@ async fn speak(said: impl AsyncRead + Unpin, turns: &mut Turns, heard: &Heard) -
         tokio::select! {
             line = lines.next_line() => match line? {
                 Some(line) => turns.pass(serde_json::from_str(&line)?).await?,
-                None => return Ok(()),
+                None => return turns.finish().await,
             },
             () = heard.answered.notified() => turns.release().await?,
             () = tokio::time::sleep(REPLAY_PACE), if turns.is_loading() => turns.replay().await?,
