@@ -243,7 +243,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar::scene(
         "R7",
         "agent asked",
-        "10 GB of questions from a client that never reads: the agent ends before it has read nothing for 15 s; at most 320 MiB over idle, as what is owed may not be dropped: 256 MiB of answers unwritten end it at once",
+        "10 GB of questions from a client that never reads: the agent gives up and ends, rather than to stand still for 15 s; at most 320 MiB over idle, not 16, as answers are owed: with 256 MiB of them unwritten it ends at once",
         flow::answers_unread,
     ),
     Bar::scene(
