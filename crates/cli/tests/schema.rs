@@ -109,9 +109,13 @@ fn helps() {
       [SCENARIO]  What to do in every turn; else the first word of each prompt says it
 
     Options:
-          --list       Print the scenarios
-          --pace <MS>  How many milliseconds to wait between two words; 0 is as fast as it goes
-                       [default: 20]
-      -h, --help       Print help (see more with '--help')
+          --list           Print the scenarios
+          --pace <MS>      How many milliseconds to wait between two words; 0 is as fast as it goes
+                           [default: 20]
+          --faults <SPEC>  What goes wrong: faults with a comma between them; `list` explains them. May
+                           be given more than once
+          --seed <N>       Makes the random choices of --faults the same every time; the seed of a run
+                           is on its stderr
+      -h, --help           Print help (see more with '--help')
     ");
 }
