@@ -28,7 +28,8 @@ pub use permissions::Permissions;
 use terminals::Terminals;
 
 /// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
-/// questions for permission by [`Permissions`], which reject everything unless told otherwise.
+/// questions for permission by [`Permissions`], which reject everything unless told otherwise. What it
+/// does itself needs no question: permissions answer the agent, the folders bound it.
 ///
 /// ```no_run
 /// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, ToolKind};
