@@ -118,9 +118,13 @@ fn text_of(update: &SessionUpdate) -> Option<&str> {
 /// the first is cancelled.
 async fn two(first: &Session, other: &Session, rounds: usize, text: &str, small: &str) -> Result<()> {
     let (mut turns, mut called, mut stalled) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let mut unheard = first.prompt(text).await?;
         unheard.next().await.transpose()?;
+        if round % 20 == 0 {
+            // Until there is no more room for what it says.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
         let begun = Instant::now();
         other.prompt(small).await?.finish().await?;
         turns.push(begun.elapsed());

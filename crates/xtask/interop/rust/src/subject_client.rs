@@ -165,9 +165,13 @@ async fn two(
     small: &str,
 ) -> Result<(), Error> {
     let (mut turns, mut called) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
+    for round in 0..rounds {
         first.send_prompt(text)?;
         next(first).await?;
+        if round % 20 == 0 {
+            // Until there is no more room for what it says.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
         let begun = Instant::now();
         other.send_prompt(small)?;
         rest(other).await?;
