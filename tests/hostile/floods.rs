@@ -72,18 +72,23 @@ async fn small_things_in_a_long_line_do_not_grow_large() {
             agent.wire.initialize(json!({})).await;
             let session = agent.wire.new_session().await;
             let before = peak_memory(&agent);
-            let many = unit.repeat(8 * MIB / unit.len());
             for start in [
                 r#"{"jsonrpc":"2.0","method":"_nobody/knows","params":{"a":["#.to_owned(),
                 format!(
                     r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":"{session}","a":["#
                 ),
             ] {
-                let line = format!("{start}{many}1]}}}}");
-                agent.wire.say(&line).await;
-                agent.wire.probe().await;
-                let grown = peak_memory(&agent) - before;
-                assert!(grown <= 4 * line.len(), "{unit} grew to {grown} from {}", line.len());
+                // As many as are read, and more.
+                for many in [500_000, 8 * MIB / unit.len()] {
+                    let line = format!("{start}{}1]}}}}", unit.repeat(many));
+                    agent.wire.say(&line).await;
+                    if many > 500_000 {
+                        assert_eq!(agent.wire.hear().await["error"]["code"], -32600);
+                    }
+                    agent.wire.probe().await;
+                    let (grown, most) = (peak_memory(&agent) - before, 4 * line.len().max(4 * MIB));
+                    assert!(grown <= most, "{unit} grew to {grown} from {}", line.len());
+                }
             }
         }
     })
