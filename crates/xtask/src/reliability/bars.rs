@@ -279,7 +279,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar::scene(
         "R8",
         "client",
-        "nobody takes what one session says: turns of another one, and a cancel from its call to the agent hearing it, p99 at most 100 ms, 10,000 of each within 900 s",
+        "nobody takes what one session says: turns of another one, and a cancel from its call to the agent hearing it, p99 at most 100 ms, 10,000 of each within 600 s",
         control::two_sessions,
     ),
     Bar::scene("R9", "", "10 MB each way before any read, pipes of 4 KiB: done within 5 s", flow::both_full),

@@ -14,7 +14,7 @@ pub(in super::super) fn two_sessions(stage: &Stage, subject: Subject) -> Result<
     let (agent, log) = raw_agent(stage, "two")?;
     let rounds = stage.size(20, 10_000);
     let scene = ["two", &rounds.to_string(), "flood 1000000000 1000", "say"];
-    let run = Run::of(stage, subject, &scene, &agent, Duration::from_secs(stage.size(30, 900)))?;
+    let run = Run::of(stage, subject, &scene, &agent, Duration::from_secs(stage.size(30, 600)))?;
     let Some((turns, called)) = run.said("turns").zip(run.said("called").and_then(Value::as_array)) else {
         return Ok(Measured::short(run.end()));
     };
