@@ -14,7 +14,7 @@ use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{measured, runs};
-use crate::trees::{DIRECT, GUARDED, PATIENCE, SCRIPTED, Tree, WRAPPED};
+use crate::trees::{DIRECT, GUARDED, PATIENCE, SCRIPTED, Tree, WRAPPED, at_most};
 
 /// Ignored signals stay ignored in what the launcher starts.
 const DEAF: &str = r#"trap "" TERM; exec "$@""#;
@@ -29,7 +29,7 @@ async fn close(agent: &Connection) -> (ExitStatus, Duration) {
     let begun = Instant::now();
     let status = tokio::time::timeout(PATIENCE, agent.close()).await.expect("this hangs");
     let took = begun.elapsed();
-    assert!(took <= LADDER, "closing took {took:?}");
+    assert!(took <= at_most(LADDER), "closing took {took:?}");
     (status.expect("a status"), took)
 }
 
@@ -44,7 +44,7 @@ async fn a_well_behaved_agent_is_never_signalled() {
             session.prompt("say:3").await.expect("idle").finish().await.expect("an answer");
             let (status, took) = close(&agent).await;
             assert_eq!(status.code(), Some(0), "{program:?}: {status}");
-            assert!(took < Duration::from_secs(1), "{program:?}: {took:?}");
+            assert!(took < at_most(Duration::from_secs(1)), "{program:?}: {took:?}");
             tree.gone(Duration::from_secs(1)).await;
         }
     }
@@ -70,7 +70,7 @@ async fn what_is_still_to_be_written_is_read() {
     agent.new_session("/").await.expect("a session");
     let (status, took) = close(&agent).await;
     assert_eq!(status.code(), Some(0), "{status}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < at_most(Duration::from_secs(2)), "{took:?}");
     assert!(bytes.0.load(Ordering::SeqCst) > 1 << 20, "{bytes:?}", bytes = bytes.0);
     tree.gone(Duration::from_secs(1)).await;
 }
@@ -209,7 +209,8 @@ async fn killing_cuts_the_ladder_short() {
     };
     let (status, ()) = tokio::join!(agent.close(), closing);
     assert_eq!(status.and_then(|status| status.signal()), Some(9));
-    assert!(begun.elapsed() < Duration::from_millis(1500));
+    // The ladder would have come to KILL after four seconds.
+    assert!(begun.elapsed() < Duration::from_secs(4));
     tree.gone(Duration::from_secs(1)).await;
 }
 
