@@ -173,9 +173,8 @@ const TYPED: &[Amplifier] = &[
 /// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
 /// SDK reads in one line, and blanks between them.
 pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let limits = Limits::default();
-    let size = stage.size(limits.frame_bytes / 4, limits.frame_bytes);
-    let values = stage.size(limits.values / 4, limits.values);
+    // Of this size in a short run too: a shorter line may be more times its own size, as few of its values are refused.
+    let Limits { frame_bytes: size, values, .. } = Limits::default();
     let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
     let lines = dense.chain(TYPED.iter().map(|line| (line, values)));
     let (mut worst, mut over, mut refused, mut dead) = ((0.0, ""), 0, 0, Vec::new());
