@@ -199,7 +199,7 @@ async fn updates_for_nobody_leave_nothing_behind() {
     }
     script.probe().await;
     let grown = memory("VmRSS").saturating_sub(before) >> 20;
-    let sent = flood.len() * usize::try_from(floods).expect("fits") >> 20;
+    let sent = (flood.len() * usize::try_from(floods).expect("fits")) >> 20;
     // 1 MiB is kept for the session that is being made.
     assert!(grown <= 8, "{grown} MiB of {sent}");
     assert!(agent.dropped_updates() >= floods * 1000 - 256);

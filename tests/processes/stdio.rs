@@ -221,7 +221,8 @@ fn both_pipes_full() {
             }
         }
         let took = begun.elapsed();
-        assert!(took <= at_most(Duration::from_secs(5)), "{wire:?}: {took:?}");
+        // Three times what the bar asks of a release build on a quiet machine.
+        assert!(took <= at_most(Duration::from_secs(15)), "{wire:?}: {took:?}");
         assert_eq!(client.hang_up(false).0.code(), Some(0));
     }
 }

@@ -111,7 +111,7 @@ fn harmless() -> impl Strategy<Value = Value> {
         "me@example.com",
         "BEGIN PRIVATE KEY",
         "PATH=/usr/bin",
-        "PWD=/home/me1/x2y3",
+        "PWD=/home/me/work",
         "keyboard, monkey, compass",
         "full",
         "1",

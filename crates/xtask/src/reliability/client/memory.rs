@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use duologue_client::Limits;
+
 use super::{Run, raw_agent};
 use crate::interop::Result;
 use crate::reliability::measure::mib;
@@ -38,9 +40,6 @@ const TYPED: [(&str, &str, usize); 5] = [
     ("args", r#""$","#, 1),
 ];
 
-/// A line of 16 MiB in which every value takes as much as this has no more of them than our SDK reads.
-const SPARSE: usize = 32;
-
 /// 16 MiB of small things in every place where a valid line can have them: at most four times the line. A line that is
 /// refused is fine, a connection that is lost over it is not.
 pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Measured> {
@@ -49,8 +48,10 @@ pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Me
     let raw = ["meta", "raw", "unknown"].iter();
     let mut tries: Vec<(&str, String)> =
         raw.flat_map(|place| units.iter().map(|unit| (*place, (*unit).to_owned()))).collect();
+    // As small as they can be, and just so long that a line has no more values than our SDK reads.
+    let sparse = LINE as usize * 1024 / Limits::default().values;
     for (place, unit, values) in TYPED {
-        let padding = "x".repeat((values * SPARSE + 1).saturating_sub(unit.len()));
+        let padding = "x".repeat((values * sparse + 1).saturating_sub(unit.len()));
         tries.extend([(place, unit.replace('$', "")), (place, unit.replace('$', &padding))]);
     }
     let (mut worst, mut what, mut dead, mut over) = (0, String::new(), Vec::new(), 0);
