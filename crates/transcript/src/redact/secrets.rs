@@ -542,7 +542,8 @@ mod tests {
             r#"{"text":"token: identifier42, password := "changeme" and PWD=/home/me/x1y2z3","sortKey":"a1b2c3d4e5f6","public_key":"a1b2c3d4e5f6"}"#,
             r#"{"command":"cargo","env":[{"name":"PATH","value":"/usr/bin"},{"name":"CI","value":"1"},{"name":"RUST_BACKTRACE","value":"full"},{"name":"PWD","value":"/home/me1/x2"}]}"#,
             r#"{"requestedSchema":{"properties":{"password":{"type":"string","title":"Password","minLength":8,"default":"none yet"}}}}"#,
-            // A variable among tokens or keys is no cookie.
+            // A variable among tokens or keys is no cookie, nor what a machine made.
+            r#"{"inputTokens":"PWD=/home/me1/x2y3","keys":["PWD=/home/me1/x2y3"]}"#,
             r#"{"inputTokens":["PATH=/usr/bin"],"keys":["PATH=/usr/bin"],"token":"PATH=/usr/bin"}"#,
             r#"{"options":[{"value":"api-key","name":"Use an API key"}],"url":"https://example.com:8080/@scope/pkg?key=home"}"#,
         ] {

@@ -309,7 +309,10 @@ fn random(text: &[u8]) -> bool {
 /// What neither a person nor a grammar would call something: digits among letters.
 pub(crate) fn machine_made(text: &[u8]) -> bool {
     let text = text.trim_ascii();
-    let is_path = matches!(text, [b'/' | b'~' | b'.', ..]) || memchr::memmem::find(text, b"://").is_some();
+    // Behind the name of a variable too: `PWD=/home/me1/x2y3`.
+    let name = text.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_').count();
+    let place = text.get(name..).and_then(|rest| rest.strip_prefix(b"=")).unwrap_or(text);
+    let is_path = matches!(place, [b'/' | b'~' | b'.', ..]) || memchr::memmem::find(text, b"://").is_some();
     let groups = text.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
     let mut groups = groups.filter(|group| has_digit(group));
     // `identifier42` is a name.
