@@ -1,5 +1,5 @@
 //! `FAULTS.md`, kept honest: every fault and every bar stands in it once, every test it names exists and
-//! runs, and what has no test has a reason.
+//! runs, what has no test has a reason, and `RELIABILITY.md` has a number for every bar that is shown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -92,6 +92,24 @@ fn is_test(text: &str, name: &str) -> bool {
             .any(|names| names.split(',').any(|listed| listed.trim() == name))
     });
     (marked || listed) && !ignored
+}
+
+/// Whether a row or a headline of a page names a bar.
+fn names(page: &str, bar: &str) -> bool {
+    let is_bar = |word: &str| word == bar;
+    let mut lines = page.lines().filter(|line| line.starts_with('|') || line.starts_with('#'));
+    lines.any(|line| line.split(|char: char| !char.is_ascii_alphanumeric()).any(is_bar))
+}
+
+/// What is shown by something has a number too, but for this page (R32).
+#[test]
+fn every_bar_that_is_shown_has_a_number() {
+    let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("a page");
+    let numbers = read("tests/RELIABILITY.md");
+    let bars = rows(&read("tests/FAULTS.md")).into_iter();
+    let bars = bars.filter(|row| row.id.starts_with('R') && row.id != "R32" && !row.shown_by.is_empty());
+    let missing: Vec<String> = bars.map(|row| row.id).filter(|bar| !names(&numbers, bar)).collect();
+    assert!(missing.is_empty(), "tests/RELIABILITY.md has no row or section for {missing:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use duologue_client::schema::{ContentBlock, SessionUpdate};
 use duologue_client::{Client, Command, Connection, Result, Session, Turn};
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use subject::{AT_ONCE, Asked, Seen, closed, held, memory, now_ns, ready, say, spread};
+use subject::{AT_ONCE, Asked, Seen, closed, held, in_use, memory, now_ns, ready, say, spread};
 
 #[tokio::main]
 async fn main() {
@@ -141,9 +141,11 @@ async fn sessions(agent: &Connection, count: usize, text: &str, flood: &str) -> 
     // What the first session and its turn cost is no price of a session.
     agent.new_session("/").await?.prompt(text).await?.finish().await?;
     ready();
+    let idle = in_use();
     let begun = Instant::now();
     let opening = futures::stream::iter(0..count).map(|_| agent.new_session("/"));
     let sessions: Vec<Session> = opening.buffer_unordered(AT_ONCE).try_collect().await?;
+    let open = in_use();
     say(&json!({"open_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
 
     let turns = futures::stream::iter(&sessions).map(async |session| {
@@ -173,7 +175,11 @@ async fn sessions(agent: &Connection, count: usize, text: &str, flood: &str) -> 
     }
     drop(sessions);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    say(&json!({"left_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
+    say(&json!({
+        "left_kib": memory("VmRSS:"),
+        "heap": {"idle": idle, "open": open, "left": in_use()},
+        "ms": begun.elapsed().as_millis() as u64,
+    }));
     Ok(())
 }
 

@@ -537,7 +537,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar::scene(
         "R29",
         "client",
-        "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % of what they took left after closing; all within 90 s",
+        "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % of what they took in use after closing; all within 90 s",
         scale::sessions,
     ),
     Bar::chore(

@@ -1,11 +1,13 @@
 //! What the programs under test share, whatever they are built on: their arguments, numbers about
 //! themselves, and one line of JSON for each thing they have to say.
 
+use std::alloc::System;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 /// How many sessions are busy at once where that is not what is measured.
 pub const AT_ONCE: usize = 8;
@@ -44,6 +46,15 @@ pub fn say(what: &Value) {
 /// Says that the first session is there, and how much memory that took.
 pub fn ready() {
     say(&json!({"ready": true, "kib": memory("VmRSS:")}));
+}
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// What was allocated and not freed, in KiB: the C library may keep the pages of what was freed.
+pub fn in_use() -> u64 {
+    let stats = HEAP.stats();
+    stats.bytes_allocated.saturating_sub(stats.bytes_deallocated) as u64 / 1024
 }
 
 /// What came of a turn so far.

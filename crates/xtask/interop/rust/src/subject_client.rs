@@ -16,7 +16,7 @@ use agent_client_protocol::v1::{ActiveSession, ConnectionTo, SessionMessage};
 use agent_client_protocol::{AcpAgent, Agent, Client, Error};
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use subject::{AT_ONCE, Asked, Seen, closed, held, memory, now_ns, ready, say, spread};
+use subject::{AT_ONCE, Asked, Seen, closed, held, in_use, memory, now_ns, ready, say, spread};
 
 type Session = ActiveSession<'static, Agent>;
 
@@ -197,9 +197,11 @@ async fn sessions(
     rest(&mut first).await?;
     drop(first);
     ready();
+    let idle = in_use();
     let begun = Instant::now();
     let opening = futures::stream::iter(0..count).map(|_| new_session(cx));
     let mut sessions: Vec<Session> = opening.buffer_unordered(AT_ONCE).try_collect().await?;
+    let open = in_use();
     say(&json!({"open_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
 
     let turns = futures::stream::iter(&mut sessions).map(async |session| {
@@ -234,7 +236,11 @@ async fn sessions(
     }
     drop(sessions);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    say(&json!({"left_kib": memory("VmRSS:"), "ms": begun.elapsed().as_millis() as u64}));
+    say(&json!({
+        "left_kib": memory("VmRSS:"),
+        "heap": {"idle": idle, "open": open, "left": in_use()},
+        "ms": begun.elapsed().as_millis() as u64,
+    }));
     Ok(())
 }
 
