@@ -111,7 +111,7 @@ fn harmless() -> impl Strategy<Value = Value> {
         "me@example.com",
         "BEGIN PRIVATE KEY",
         "PATH=/usr/bin",
-        "PWD=/home/me/work",
+        "PWD=/home/me1/x2y3",
         "keyboard, monkey, compass",
         "full",
         "1",

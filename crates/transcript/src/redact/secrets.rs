@@ -492,6 +492,11 @@ mod tests {
         assert_eq!(redact("https://user:p@ss1word@host/x@y"), "https://user:[secret]@host/x@y");
         assert_eq!(redact("a sk%2Dproj%2Dabcdef0123456789 b"), "a [secret] b");
         assert_eq!(redact("CACHE_KEY=users SIGNING_KEY=a1b2c3d4"), "CACHE_KEY=users SIGNING_KEY=[secret]");
+        // What looks like a path is a secret where its name says so.
+        assert_eq!(
+            redact(r#"{"tokens":["API_KEY=/a1b2c3d4","DB_PASS=/a1b2c3d4","X=a1b2c3d4","PWD=/a1b2c3d4"]}"#),
+            r#"{"tokens":["API_KEY=[secret]","DB_PASS=[secret]","[secret]","PWD=/a1b2c3d4"]}"#
+        );
     }
 
     #[test]
