@@ -156,8 +156,11 @@ async fn rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on(w
         }
     }
     let error = full.next().await.expect("an end").expect_err("a stream that was not taken");
-    assert!(matches!(error, ClientError::Connection(Error::Stalled { bytes: 1.. })), "{error}");
-    assert!(error.to_string().contains("Limits::queue_bytes"), "{error}");
+    assert!(matches!(error, ClientError::Connection(Error::Stalled { bytes: 1.., after: None })), "{error}");
+    assert!(
+        error.to_string().ends_with("all streams together had reached Limits::queue_bytes_hard"),
+        "{error}"
+    );
     assert!(full.next().await.is_none() && full.outcome().await.is_err());
     script.end(&full_prompt, "end_turn").await;
     script.end(&live_prompt, "end_turn").await;
@@ -183,7 +186,8 @@ async fn rule_6_a_stream_that_nobody_takes_ends_in_time(wire: Wire) {
     script.end(&prompt, "end_turn").await;
     assert_eq!(texts(&mut next).await, ["fine"]);
     let error = stuck.next().await.expect("an end").expect_err("a stream that was not taken");
-    assert!(matches!(error, ClientError::Connection(Error::Stalled { .. })), "{error}");
+    assert!(matches!(error, ClientError::Connection(Error::Stalled { after: Some(_), .. })), "{error}");
+    assert!(error.to_string().contains("nothing was taken for 200ms (Limits::stall_timeout)"), "{error}");
 }
 
 /// The default patience, on a clock of the test's own.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -29,8 +30,8 @@ impl Gauge {
 
 /// A queue as the budget ends it.
 pub(crate) trait Held: Send + Sync {
-    /// Ends it loudly and discards what it holds.
-    fn stall(&self);
+    /// Ends it loudly and discards what it holds: `after` so long, or at the hard limit.
+    fn stall(&self, after: Option<Duration>);
     /// Ends it after what it holds.
     fn close(&self, reason: &Closed);
 }
@@ -44,7 +45,7 @@ pub(crate) struct Budget {
     pub(crate) relief: Notify,
     soft: usize,
     hard: usize,
-    patience: std::time::Duration,
+    patience: Duration,
 }
 
 /// Since when the budget has been exceeded, and how much had been taken then.
@@ -155,7 +156,7 @@ impl Budget {
                     && let Some(queue) = self.queue(fullest)
                 {
                     tracing::warn!(bytes, "a stream of updates is not being taken and was ended");
-                    queue.stall();
+                    queue.stall((used < self.hard).then_some(self.patience));
                     *overrun = None;
                     continue;
                 }
@@ -188,8 +189,6 @@ impl Budget {
 
 #[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::queue::queue;
 

@@ -49,13 +49,18 @@ pub enum Error {
         /// What serde says.
         error: Arc<serde_json::Error>,
     },
-    /// The stream was ended because nobody took its updates; see `Limits::queue_bytes`.
+    /// The stream was ended because nobody took its updates, which are discarded. The connection and its other
+    /// streams go on.
     #[error(
-        "the stream was ended: its updates were not taken and had grown to {bytes} bytes (Limits::queue_bytes)"
+        "the stream was ended: its updates were not taken and had grown to {bytes} bytes; {}",
+        stalled_by(*after)
     )]
     Stalled {
         /// What the stream held when it was ended.
         bytes: usize,
+        /// How long nothing was taken of any stream, see `Limits::stall_timeout`. `None` if `Limits::queue_bytes_hard`
+        /// was reached before that.
+        after: Option<Duration>,
     },
     /// Two handlers for one extension method. Rename one of them.
     #[error("an extension method cannot be added: {reason}")]
@@ -66,6 +71,16 @@ pub enum Error {
     /// The work that wanted to send was cancelled while it waited for room.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// Which limit ended a stream.
+fn stalled_by(after: Option<Duration>) -> String {
+    match after {
+        Some(after) => format!(
+            "nothing was taken for {after:?} (Limits::stall_timeout) while there was more than Limits::queue_bytes"
+        ),
+        None => "all streams together had reached Limits::queue_bytes_hard".into(),
+    }
 }
 
 impl Error {

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures::Stream;
 
@@ -43,7 +44,7 @@ struct State<T> {
 #[derive(Clone)]
 enum End {
     Finished,
-    Stalled { bytes: usize },
+    Stalled { bytes: usize, after: Option<Duration> },
     Closed(Closed),
 }
 
@@ -82,8 +83,8 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Send + 'static> Held for Shared<T> {
-    fn stall(&self) {
-        self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed) }, true);
+    fn stall(&self, after: Option<Duration>) {
+        self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed), after }, true);
         // A taker that stopped halfway may never come back for the batch it holds, and the others
         // must not wait for it. Nothing can be added any more, so this is all there is.
         self.credit(self.gauge.bytes.load(Relaxed));
@@ -184,7 +185,7 @@ impl<T: Send + 'static> Queue<T> {
                         // The error is said once; after it the stream is simply over.
                         let item = match end.clone() {
                             End::Finished => None,
-                            End::Stalled { bytes } => Some(Err(Error::Stalled { bytes })),
+                            End::Stalled { bytes, after } => Some(Err(Error::Stalled { bytes, after })),
                             End::Closed(reason) => Some(Err(Error::Closed(reason))),
                         };
                         state.end = Some(End::Finished);

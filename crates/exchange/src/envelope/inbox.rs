@@ -149,7 +149,7 @@ impl Taker {
                     lock(&self.link.letters.inbox).lines[which].waiting -= 1;
                     line.head = Some(item);
                 }
-                Poll::Ready(Some(Err(RpcError::Stalled { bytes }))) => {
+                Poll::Ready(Some(Err(RpcError::Stalled { bytes, .. }))) => {
                     tracing::warn!(bytes, "notifications were lost: the correspondent does not take them");
                     lost(&self.link, which);
                     *line = Taken::open(&self.link, which);
