@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::queue::StreamId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
+use crate::wakes::Wakes;
 
 /// What can be read of a queue without touching it.
 pub(crate) struct Gauge {
@@ -43,6 +44,8 @@ pub(crate) struct Budget {
     queues: Mutex<Queues>,
     /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
     pub(crate) relief: Notify,
+    /// How the takers of all queues are woken.
+    pub(crate) wakes: Wakes,
     soft: usize,
     hard: usize,
     patience: Duration,
@@ -82,6 +85,7 @@ impl Budget {
             last_id: AtomicU64::new(0),
             queues: Mutex::default(),
             relief: Notify::new(),
+            wakes: Wakes::default(),
             soft: limits.queue_bytes,
             hard: limits.queue_bytes_hard,
             patience: limits.stall_timeout,
@@ -130,7 +134,11 @@ impl Budget {
         }
     }
 
-    /// Asked after each line. `feeds_another` says whether a request awaits its answer that is not
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.used.load(Relaxed) > self.soft
+    }
+
+    /// Asked after each line while it is or was exceeded. `feeds_another` says whether a request awaits its answer that is not
     /// the own prompt of the given (fullest) stream: then the reader must go on, or a consumer
     /// that calls back would wait for ever.
     pub(crate) fn verdict(

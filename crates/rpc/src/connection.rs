@@ -23,7 +23,7 @@ use crate::budget::{Budget, Overrun, Verdict};
 use crate::error::{Closed, Error};
 use crate::frame::Frame;
 use crate::limits::Limits;
-use crate::line::LineBuffer;
+use crate::line::{LineBuffer, LineTooLong};
 use crate::message::{self, Malformed, Message, Outcome};
 use crate::noise::NoiseLog;
 use crate::outbox::Outbox;
@@ -394,9 +394,9 @@ impl<S: Service> Reader<S> {
                 Err(error) => return Closed::Io(Arc::new(error)),
             }
             loop {
-                match lines.next_line() {
-                    Ok(None) => break,
-                    Ok(Some(line)) => self.line(line),
+                match self.lines(&mut lines) {
+                    Ok(Progress::NeedsMore) => break,
+                    Ok(Progress::OverBudget) => {}
                     Err(_) => {
                         let limit = shared.limits.frame_bytes;
                         self.answer_noise(WireError::invalid_request(format!(
@@ -418,6 +418,19 @@ impl<S: Service> Reader<S> {
             // waiting: once for each buffer, everybody else has a turn.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Takes the lines that have come, and then wakes those they were for.
+    fn lines(&mut self, lines: &mut LineBuffer) -> Result<Progress, LineTooLong> {
+        let shared = self.shared.clone();
+        let _together = shared.budget.wakes.hold();
+        while let Some(line) = lines.next_line()? {
+            self.line(line);
+            if self.overrun.is_some() || shared.budget.is_exceeded() {
+                return Ok(Progress::OverBudget);
+            }
+        }
+        Ok(Progress::NeedsMore)
     }
 
     /// Waits while the queues are over their budget and waiting helps; breaks at the end.
@@ -564,6 +577,12 @@ impl<S: Service> Reader<S> {
             tracing::error!("a handler panicked while a message was being dispatched");
         }
     }
+}
+
+/// Why the reader stops taking lines.
+enum Progress {
+    NeedsMore,
+    OverBudget,
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

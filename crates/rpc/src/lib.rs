@@ -44,6 +44,7 @@ mod stdio;
 mod sync;
 mod tap;
 mod transport;
+mod wakes;
 
 pub use connection::Connection;
 pub use error::{Closed, Error};

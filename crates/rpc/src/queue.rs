@@ -125,7 +125,7 @@ impl<T: Send + 'static> QueueSender<T> {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            self.shared.budget.wakes.wake(waker);
         }
         Ok(())
     }
