@@ -1,7 +1,7 @@
 //! What is said of odd envelopes, line by line.
 
 use duologue_agent::exchange::envelope::*;
-use duologue_agent::{Agent, Exchange, Prompt, Server, StopReason, Turn};
+use duologue_agent::{Agent, Exchange, Limits, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use serde_json::{Value, json};
 
 use super::pair::{Heard, Quiet};
@@ -44,6 +44,19 @@ impl Correspondent for Clerk {
     }
 }
 
+/// An agent that knows every session there was.
+struct Loads;
+
+impl Agent for Loads {
+    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        Quiet.prompt(turn, prompt).await
+    }
+}
+
 /// A client without an SDK that has a session with the clerk.
 struct Desk {
     client: Played,
@@ -55,7 +68,7 @@ async fn desk() -> Desk {
     let heard = Heard::default();
     let (transport, mut client) = Wire::Memory.played();
     let exchange = Exchange::new().agent_id("c1e4").correspondent(Clerk(heard.clone()));
-    tokio::spawn(Server::new(Quiet).exchange(exchange).serve(transport));
+    tokio::spawn(Server::new(Loads).exchange(exchange).serve(transport));
     let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
     let hello = client.initialize(json!({ "_meta": meta })).await;
     let said = &hello["result"]["agentCapabilities"]["_meta"]["duologue"];
@@ -106,6 +119,20 @@ impl Desk {
         assert_eq!(error["message"], envelope["payload"]["message"]);
         let code = envelope["payload"]["code"].as_str().unwrap().to_owned();
         (error["code"].as_i64().unwrap(), code, envelope["ref"].clone())
+    }
+}
+
+/// What comes of a message keeps the name of its session.
+#[tokio::test]
+async fn a_session_is_not_known_by_a_longer_id_than_is_read() {
+    let mut desk = desk().await;
+    for (bytes, known) in [(Limits::ID_BYTES, true), (Limits::ID_BYTES + 1, false)] {
+        desk.session = "s".repeat(bytes);
+        let load = json!({"sessionId": desk.session, "cwd": "/", "mcpServers": []});
+        assert!(desk.client.asked("session/load", load).await["error"].is_null());
+        let answer = desk.asked("_session/query", envelope("q", "query", json!({"question": "why?"}))).await;
+        assert_eq!(answer["error"].is_null(), known, "{bytes}");
+        assert!(known || answer["error"]["message"] == "unknown session");
     }
 }
 

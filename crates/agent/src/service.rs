@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use duologue_exchange::{ExchangeService, Wiring};
-use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service};
+use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
@@ -68,7 +68,10 @@ impl<A: Agent> AgentService<A> {
         let mut advertised = agent.capabilities();
         exchange.advertise(&mut advertised.meta);
         let known = sessions.clone();
-        let exchange = exchange.start(peer, move |id| lock(&known).contains_key(id));
+        // What comes of a message keeps the id for longer than the message is counted.
+        let knows =
+            move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && lock(&known).contains_key(id);
+        let exchange = exchange.start(peer, knows);
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
             shared: Arc::new(Shared { agent, client, sessions, holding: Holding::default(), advertised }),

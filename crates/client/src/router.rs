@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use duologue_rpc::{QueueSender, Responder};
+use duologue_rpc::{Limits, QueueSender, Responder};
 use duologue_schema::{
     Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, SessionId, SessionUpdate,
     ToolCallUpdate,
@@ -425,11 +425,13 @@ impl Router {
         self.lock().route(id)
     }
 
-    /// Whether a session may be named in requests: one we know, or one that is being made.
+    /// Whether a session may be named in requests: one we know, or one that is being made. What comes of a request,
+    /// a terminal say, keeps the id for longer than the request is counted.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
+        let known = |entry: &Entry| !entry.closed && entry.route.strong_count() > 0;
         let sessions = self.lock();
-        sessions.opening > 0
-            || sessions.routes.get(id).is_some_and(|known| !known.closed && known.route.strong_count() > 0)
+        id.as_str().len() <= Limits::ID_BYTES
+            && (sessions.opening > 0 || sessions.routes.get(id).is_some_and(known))
     }
 
     pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
@@ -547,6 +549,21 @@ mod tests {
         assert!(!router.knows(&id));
         drop(again);
         assert!(router.lock().routes.is_empty());
+    }
+
+    #[test]
+    fn a_long_id_of_a_session_is_not_kept() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let named = |bytes: usize| SessionId::from("x".repeat(bytes));
+        router.opening();
+        assert!(router.knows(&named(Limits::ID_BYTES)));
+        assert!(!router.knows(&named(Limits::ID_BYTES + 1)));
+        // The bytes of a line are those of the id in it too.
+        for _ in 0..3 {
+            router.update(&named(KEPT_BYTES / 2), SessionUpdate::agent_message("x"), KEPT_BYTES / 2 + 100);
+        }
+        router.update(&named(KEPT_BYTES), SessionUpdate::agent_message("x"), KEPT_BYTES + 100);
+        assert_eq!((router.lock().early.len(), router.dropped()), (0, 4));
     }
 
     #[test]

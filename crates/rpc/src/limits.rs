@@ -46,7 +46,7 @@ const MIB: usize = 1024 * 1024;
 
 impl Limits {
     /// Longest id that is read, in bytes of its token, or a quarter of `frame_bytes`. It is kept while its request
-    /// is in flight.
+    /// is in flight. No session is known by a longer one to what the other side asks in it.
     pub const ID_BYTES: usize = 64 * 1024;
     /// How many of the last lines that were no messages are kept, for the error that they explain.
     pub const NOISE_LINES: usize = 20;
