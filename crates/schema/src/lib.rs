@@ -25,6 +25,7 @@ mod method;
 mod negotiation;
 mod patch;
 mod path;
+mod printable;
 mod request_id;
 mod v1;
 mod wire;
@@ -43,6 +44,7 @@ pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
 pub use patch::Patch;
 pub use path::{PATH_BYTES, path_fault};
+pub use printable::printable;
 pub use request_id::RequestId;
 pub use wire::Unknown;
 

@@ -12,7 +12,6 @@ mod format;
 mod import;
 mod lines;
 mod places;
-mod printable;
 mod reader;
 mod reading;
 mod record;
@@ -22,13 +21,13 @@ mod replay;
 mod transcript;
 
 pub use duologue_schema as schema;
+pub use duologue_schema::printable;
 pub use error::{Error, Result};
 pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
 pub use import::Importer;
 #[cfg(feature = "insta")]
 #[doc(hidden)]
 pub use insta;
-pub use printable::printable;
 pub use reader::Reader;
 pub use reading::{Entry, Said, entries};
 pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};

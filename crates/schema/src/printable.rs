@@ -1,4 +1,4 @@
-//! Text from an agent, made safe to print.
+//! Text from a peer, made safe to print.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 /// The text with everything escaped that moves a cursor, changes a terminal or reorders what is
 /// read: control characters but line feed and tab, and bidirectional and invisible format characters.
 ///
-/// An agent must not be able to rewrite what its user has read, so everything that is printed from
-/// one goes through here.
+/// An agent must not be able to rewrite what its user has read, so whatever a terminal shows of one goes through
+/// here. Pieces of a text may be escaped one by one, and what is escaped is not escaped again.
 ///
 /// ```
-/// use duologue_transcript::printable;
+/// use duologue_schema::printable;
 ///
 /// assert_eq!(printable("a\n\tb"), "a\n\tb");
 /// assert_eq!(printable("\u{1b}[2J"), "\\u{1b}[2J");
