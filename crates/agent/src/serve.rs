@@ -31,6 +31,9 @@ const ORPHANED: Duration = Duration::from_millis(400);
 /// is the client, or what the client started and waits for. A launcher that leaves while the
 /// agent runs takes it along; one that has left before is not missed.
 ///
+/// SIGTERM ends the process at once, as it does any. A client of ours sends it two seconds after it closed stdin; for
+/// others, wait for it (`tokio::signal::unix`) beside this future, whose end or drop is the end of the conversation.
+///
 /// What takes longer than that after the conversation, or has to outlive its parent, needs [`serve`]
 /// with the transport of [`Stdio::take`], which leaves the process alone.
 ///

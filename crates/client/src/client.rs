@@ -23,13 +23,14 @@ use crate::service::{ClientService, Closures};
 /// A client before it has an agent: its host and its settings.
 ///
 /// ```no_run
+/// use duologue_client::schema::printable;
 /// use duologue_client::{Client, Command};
 ///
 /// # async fn run() -> duologue_client::Result<()> {
 /// let agent = Client::new(()).spawn(Command::new("echo-agent")).await?;
 /// let session = agent.new_session("/home/me/project").await?;
 /// let reply = session.prompt("hello").await?.finish().await?;
-/// println!("{}", reply.text);
+/// println!("{}", printable(&reply.text));
 /// # Ok(())
 /// # }
 /// ```
@@ -110,6 +111,17 @@ impl<H: Host> Client<H> {
     }
 
     /// Other limits than the default ones.
+    ///
+    /// ```
+    /// use duologue_client::{Client, Limits};
+    ///
+    /// let mut limits = Limits::default();
+    /// limits.frame_bytes = 4 * 1024 * 1024;
+    /// limits.queue_bytes = 8 * 1024 * 1024;
+    /// limits.queue_bytes_hard = 12 * 1024 * 1024;
+    /// let client = Client::new(()).limits(limits);
+    /// # let _ = client;
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

@@ -81,6 +81,10 @@ impl Command {
 
     /// Inherits only home, user, path, shell, terminal, language, time zone, temporary and XDG
     /// folders. What [`env`](Self::env) sets is kept.
+    ///
+    /// This is the agent's own environment. Programs that it runs in terminals of a [`LocalHost`](crate::LocalHost) are
+    /// started by this program and inherit all of its environment; with
+    /// [`LocalHost::without_terminals`](crate::LocalHost::without_terminals) there are none.
     #[must_use]
     pub fn clean_env(mut self) -> Self {
         let set: Vec<_> = self

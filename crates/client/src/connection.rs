@@ -284,7 +284,7 @@ impl Connection {
     /// ```no_run
     /// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
     /// for session in agent.list_sessions(None)?.all().await? {
-    ///     println!("{}", session.session_id);
+    ///     println!("{:?}", session.session_id);
     /// }
     /// # Ok(())
     /// # }
@@ -336,6 +336,26 @@ impl Connection {
     /// group is sent TERM, after 2 more KILL. Its output is read meanwhile.
     ///
     /// Returns how the process ended; `None` for an agent that was not spawned.
+    ///
+    /// A program that a signal ends does not get here: its agents see the end of their input and no more. One that
+    /// is to close them waits for the signal itself, with the feature `signal` of tokio:
+    ///
+    /// ```no_run
+    /// # async fn edit(_: &duologue_client::Connection) {}
+    /// # #[cfg(unix)]
+    /// # async fn run(agent: duologue_client::Connection) -> std::io::Result<()> {
+    /// use tokio::signal::unix::{SignalKind, signal};
+    ///
+    /// let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    /// tokio::select! {
+    ///     () = edit(&agent) => {}
+    ///     _ = int.recv() => {}
+    ///     _ = term.recv() => {}
+    /// }
+    /// agent.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self) -> Option<ExitStatus> {
         let Some(process) = &self.inner.process else {
             self.peer().finish();

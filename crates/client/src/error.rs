@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use duologue_rpc::Closed;
-use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion};
+use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion, printable};
 
 /// Why a call to the agent failed, or the agent did not start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -119,30 +119,18 @@ fn spawn_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// The last lines of stderr, or of stdout noise, to end an error message with.
+/// The last lines of stderr and of stdout noise, to end an error message with: the reason may be in either.
 fn last_words(stderr: &str, noise: &[String]) -> String {
-    let tail: Vec<&str> = stderr.lines().rev().filter(|line| !line.trim().is_empty()).take(5).collect();
-    let mut words: Vec<String> = tail.into_iter().rev().map(escaped).collect();
-    let source = if words.is_empty() {
-        // Noise has been escaped when it was kept.
-        words = noise.iter().rev().take(5).rev().cloned().collect();
-        "stdout"
-    } else {
-        "stderr"
-    };
-    if words.is_empty() { String::new() } else { format!("; its {source} ended with:\n{}", words.join("\n")) }
+    let said = [last_lines("stderr", stderr.lines()), last_lines("stdout", noise.iter().map(String::as_str))];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if said.is_empty() { String::new() } else { format!("; {}", said.join("\n")) }
 }
 
-/// A line without anything that moves a cursor or turns words around. Quotes, backslashes and tabs stay as they are.
-fn escaped(line: &str) -> String {
-    const PLAIN: [char; 4] = ['"', '\'', '\\', '\t'];
-    let mut escaped = String::with_capacity(line.len());
-    for piece in line.split_inclusive(PLAIN) {
-        let text = piece.strip_suffix(PLAIN).unwrap_or(piece);
-        escaped.extend(text.escape_debug());
-        escaped.extend(piece.strip_prefix(text));
-    }
-    escaped
+fn last_lines<'a>(source: &str, lines: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
+    let mut last: Vec<_> =
+        lines.rev().filter(|line| !line.trim().is_empty()).take(5).map(printable).collect();
+    last.reverse();
+    (!last.is_empty()).then(|| format!("its {source} ended with:\n{}", last.join("\n")))
 }
 
 impl From<duologue_rpc::Error> for Error {
@@ -197,6 +185,18 @@ mod tests {
             "cannot start agent: entity not found; is it installed and on the PATH?"
         );
         assert_eq!(text(ErrorKind::PermissionDenied), "cannot start agent: permission denied");
+    }
+
+    #[test]
+    fn the_reason_may_be_on_stdout_too() {
+        let noise = vec!["Please log in".into(), " ".into()];
+        let mut exited = AgentExited { status: None, stderr: "a warning\n".into(), noise };
+        assert_eq!(
+            exited.to_string(),
+            "the agent ended; its stderr ended with:\na warning\nits stdout ended with:\nPlease log in"
+        );
+        exited.stderr.clear();
+        assert_eq!(exited.to_string(), "the agent ended; its stdout ended with:\nPlease log in");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Drive an Agent Client Protocol agent from an editor or a script.
 //!
 //! ```no_run
+//! use duologue_client::schema::printable;
 //! use duologue_client::{Client, Command, Result};
 //!
 //! #[tokio::main]
@@ -9,7 +10,7 @@
 //!     let session = agent.new_session("/home/me/project").await?;
 //!     let mut turn = session.prompt("hello").await?;
 //!     while let Some(update) = turn.next().await {
-//!         print!("{}", update?);
+//!         print!("{}", printable(&update?.to_string()));
 //!     }
 //!     println!("{:?}", turn.outcome().await?.stop_reason);
 //!     Ok(())

@@ -19,11 +19,16 @@ use crate::router::{PromptEvent, Route};
 /// [`outcome`](Turn::outcome) has the answer. Dropping a turn cancels it; [`detach`](Turn::detach)
 /// lets it run on.
 ///
+/// Updates do not say which turn they belong to. What an agent sends late, after its answer, comes out of the
+/// session's next turn, or of [`Session::updates`](crate::Session::updates) while there is none.
+///
 /// ```no_run
+/// use duologue_client::schema::printable;
+///
 /// # async fn run(session: duologue_client::Session) -> duologue_client::Result<()> {
 /// let mut turn = session.prompt("hello").await?;
 /// while let Some(update) = turn.next().await {
-///     print!("{}", update?);
+///     print!("{}", printable(&update?.to_string()));
 /// }
 /// println!("{:?}", turn.outcome().await?.stop_reason);
 /// # Ok(())
@@ -55,8 +60,12 @@ impl Turn {
 
     /// The next update, or `None` when the turn has ended.
     ///
-    /// An error is the end of the stream: its updates were not taken in time. A turn that fails
+    /// An error is the end of the stream: its updates were not taken in time, and those in it are discarded
+    /// ([`Stalled`](duologue_rpc::Error::Stalled)). A turn that fails
     /// otherwise ends the stream without one; [`outcome`](Turn::outcome) says why.
+    ///
+    /// A stream that has stalled ends alone: the connection goes on, and so does the agent. Drop the turn to cancel it.
+    /// The session takes its next prompt when the agent has answered this one.
     ///
     /// # Cancel safety
     ///

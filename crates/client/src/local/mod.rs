@@ -90,8 +90,9 @@ use terminals::Terminals;
 ///
 /// # Terminals
 ///
-/// A program starts in a folder of the session, with this program's environment and no input. **It is
-/// not confined**: it can do what you can do. Its stdout and stderr are kept in the order they come, at
+/// A program starts in a folder of the session, without input and with this program's environment, whatever
+/// [`Command::clean_env`](crate::Command::clean_env) has left the agent. **It is not confined**: it can do
+/// what you can do. Its stdout and stderr are kept in the order they come, at
 /// most the last 1 MiB or what the agent asks for up to 2 MiB, escape sequences included. When it ends,
 /// what is left of its process group is killed, and output of what left the group is not waited for.
 ///
