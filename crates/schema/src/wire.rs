@@ -370,23 +370,36 @@ pub(crate) fn lenient<'de, A: MapAccess<'de>, T: Lenient>(map: &mut A) -> Result
 }
 
 /// The next list without its bad items. A list of nothing but bad items is bad itself, so that it
-/// cannot empty what it was meant to replace.
+/// cannot empty what it was meant to replace. It may be as long as a line, so one item at a time is held as text.
 pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
     map: &mut A,
 ) -> Result<Loose<Vec<T>>, A::Error> {
-    let raw: Box<RawValue> = map.next_value()?;
-    if raw.get() == "null" {
-        return Ok(Loose::Null);
+    struct Items<T>(Vec<T>);
+    impl<T: DeserializeOwned> Leaf for Items<T> {
+        fn sequence<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<Option<Self>, A::Error> {
+            let (mut good, mut empty) = (Vec::new(), true);
+            while let Some(item) = seq.next_element::<Box<RawValue>>()? {
+                empty = false;
+                good.extend(serde_json::from_str::<T>(item.get()));
+            }
+            Ok((empty || !good.is_empty()).then_some(Items(good)))
+        }
     }
-    if let Ok(list) = serde_json::from_str(raw.get()) {
-        return Ok(Loose::Good(list));
+    struct Seed<T>(PhantomData<T>);
+    impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Seed<T> {
+        type Value = Loose<Items<T>>;
+        fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+            read_leaf(d)
+        }
     }
-    let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else { return Ok(Loose::Bad) };
-    let good: Vec<T> = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
-    Ok(if good.is_empty() { Loose::Bad } else { Loose::Good(good) })
+    Ok(match map.next_value_seed(Seed(PhantomData))? {
+        Loose::Null => Loose::Null,
+        Loose::Bad => Loose::Bad,
+        Loose::Good(Items(items)) => Loose::Good(items),
+    })
 }
 
-/// A lenient type that is one JSON string, number or boolean: read without keeping the text.
+/// A lenient type that is read from one JSON value without keeping its text.
 pub(crate) trait Leaf: Sized {
     fn text(_: &str) -> Option<Self> {
         None
@@ -402,6 +415,10 @@ pub(crate) trait Leaf: Sized {
     }
     fn float(_: f64) -> Option<Self> {
         None
+    }
+    fn sequence<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<Option<Self>, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
     }
 }
 
@@ -433,9 +450,8 @@ pub(crate) fn read_leaf<'de, D: Deserializer<'de>, T: Leaf>(d: D) -> Result<Loos
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
             Ok(Loose::Null)
         }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(Loose::Bad)
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+            T::sequence(seq).and_then(loose)
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
