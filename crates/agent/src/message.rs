@@ -1,5 +1,7 @@
 //! Messages and thoughts: append, clear, replace.
 
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+
 use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate};
 
 use crate::client::Clearing;
@@ -62,6 +64,39 @@ impl Draft {
     }
 }
 
+/// A text that is known again when a longer one begins with it, without being kept: messages grow long.
+#[derive(Clone, Debug)]
+struct Said {
+    length: usize,
+    hash: DefaultHasher,
+    key: RandomState,
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        let key = RandomState::new();
+        Said { length: 0, hash: key.build_hasher(), key }
+    }
+}
+
+impl Said {
+    /// The text with more behind it.
+    fn and(&self, more: &str) -> Self {
+        let mut said = self.clone();
+        said.length += more.len();
+        said.hash.write(more.as_bytes());
+        said
+    }
+
+    /// What of `full` comes behind the text, if it begins with it.
+    fn begins<'a>(&self, full: &'a str) -> Option<&'a str> {
+        let (begin, missing) = full.split_at_checked(self.length)?;
+        let mut hash = self.key.build_hasher();
+        hash.write(begin.as_bytes());
+        (hash.finish() == self.hash.finish()).then_some(missing)
+    }
+}
+
 /// A message or a thought of the agent while it is being written.
 ///
 /// ```
@@ -79,7 +114,7 @@ pub struct Message {
     kind: Kind,
     id: MessageId,
     /// The text that was pushed since the last clear.
-    text: String,
+    said: Said,
     /// Whether something else was pushed since.
     mixed: bool,
     empty: bool,
@@ -87,7 +122,7 @@ pub struct Message {
 
 impl Message {
     pub(crate) fn new(turn: Turn, kind: Kind) -> Self {
-        Message { turn, kind, id: Turn::new_message_id(), text: String::new(), mixed: false, empty: true }
+        Message { turn, kind, id: Turn::new_message_id(), said: Said::default(), mixed: false, empty: true }
     }
 
     /// The id the client knows the message by. A clear that falls back to a separator changes it.
@@ -116,10 +151,10 @@ impl Message {
     /// Dropping the future while it waits pushes nothing.
     pub async fn push(&mut self, content: impl Into<ContentBlock>) -> Result<()> {
         let content = content.into();
-        let text = content.as_text().map(str::to_owned);
-        if text.as_deref() == Some("") {
+        if content.as_text() == Some("") {
             return Ok(());
         }
+        let said = content.as_text().map(|text| self.said.and(text));
         if self.turn.is_cancelled() {
             return Err(Error::Cancelled);
         }
@@ -130,8 +165,8 @@ impl Message {
         }
         // Only what was sent is known to the client, and `set` builds on it.
         self.empty = false;
-        match text {
-            Some(text) => self.text.push_str(&text),
+        match said {
+            Some(said) => self.said = said,
             None => self.mixed = true,
         }
         Ok(())
@@ -157,7 +192,7 @@ impl Message {
                 self.id = Turn::new_message_id();
             }
         }
-        self.text.clear();
+        self.said = Said::default();
         (self.mixed, self.empty) = (false, true);
         Ok(())
     }
@@ -170,7 +205,7 @@ impl Message {
     /// As [`Turn::update`].
     pub async fn set(&mut self, full: impl AsRef<str>) -> Result<()> {
         let full = full.as_ref();
-        if let (Some(missing), false) = (full.strip_prefix(self.text.as_str()), self.mixed) {
+        if let (Some(missing), false) = (self.said.begins(full), self.mixed) {
             return self.push(missing).await;
         }
         self.clear().await?;
@@ -208,5 +243,29 @@ impl Message {
             },
             None => drafts.push(Draft { kind: self.kind, id: self.id.clone(), content: vec![content] }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However it was cut when it was said: the hasher of the standard library does not promise it.
+    #[test]
+    fn a_text_is_known_again_in_a_longer_one() {
+        let full = "Grüße, und noch ein paar Worte mehr als in einen Block passen 🦀.".repeat(3);
+        let ends: Vec<usize> = full.char_indices().map(|(end, _)| end).collect();
+        for pieces in 1..20 {
+            let mut said = Said::default();
+            let mut begin = 0;
+            for end in ends.iter().step_by(pieces) {
+                said = said.and(&full[begin..*end]);
+                begin = *end;
+                assert_eq!(said.begins(&full), Some(&full[begin..]));
+                assert_eq!(said.begins(&full.replace('e', "i")).is_some(), !full[..begin].contains('e'));
+            }
+            assert_eq!(said.begins("Gr"), None, "shorter than what was said");
+            assert_eq!(said.begins(&full.replace('ü', "ue")), None);
+        }
     }
 }
