@@ -103,6 +103,29 @@ fn the_table_has_every_limit_as_it_is() {
     assert_eq!(said, held());
 }
 
+#[test]
+fn what_a_client_can_hold_adds_up() {
+    let Limits { frame_bytes, queue_bytes_hard, in_flight_bytes, output_bytes_hard, .. } = Limits::default();
+    let parts = [
+        ("a line", frame_bytes),
+        ("what has not been taken", queue_bytes_hard + frame_bytes),
+        ("requests", in_flight_bytes.max(frame_bytes)),
+        ("answers", 4 * output_bytes_hard),
+        ("updates", limits::KEPT_BYTES_TOGETHER + limits::KEPT_BYTES),
+        ("open calls", limits::OPEN_CALL_BYTES_TOGETHER),
+    ];
+    let terminals = limits::TERMINALS * limits::MOST_TERMINAL_OUTPUT;
+    let words: Vec<String> = page().split_whitespace().map(str::to_owned).collect();
+    let page = words.join(" ");
+    let sum: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+    let said = format!("is {} MiB, and {} MiB with `LocalHost`:", sum >> 20, (sum + terminals) >> 20);
+    assert!(page.contains(&said), "{said}");
+    for (part, bytes) in parts.into_iter().chain([("terminals", terminals)]) {
+        let said = format!("{part} {}", bytes >> 20);
+        assert!(page.contains(&said), "{said}");
+    }
+}
+
 /// A limit that is added to a list of them has to be added above.
 #[test]
 fn no_limit_is_forgotten() {
