@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, RequestPermissionOutcome};
+use duologue_client::schema::{
+    ReadTextFileRequest, ReadTextFileResponse, RequestPermissionOutcome, printable,
+};
 use duologue_client::{Client, Command, Host, LocalHost, Permissions, SessionUpdate};
 
 #[tokio::main]
@@ -42,11 +44,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut turn = session.prompt("notes.txt").await?;
     while let Some(update) = turn.next().await {
         match update? {
-            SessionUpdate::ToolCall(call) => println!("* {}", call.title),
-            update => print!("{update}"),
+            SessionUpdate::ToolCall(call) => println!("* {}", printable(&call.title)),
+            update => print!("{}", printable(&update.to_string())),
         }
     }
-    println!("\n[{}]", turn.outcome().await?.stop_reason);
+    println!("\n[{}]", printable(turn.outcome().await?.stop_reason.as_str()));
     agent.close().await;
 
     println!("notes.txt: {}", std::fs::read_to_string(notes)?);

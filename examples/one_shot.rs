@@ -5,7 +5,7 @@
 
 use std::io::{IsTerminal, Write, stdout};
 
-use duologue_client::schema::Implementation;
+use duologue_client::schema::{Implementation, printable};
 use duologue_client::{Client, Command, Result, SessionUpdate};
 
 #[tokio::main]
@@ -23,11 +23,11 @@ async fn main() -> Result<()> {
     while let Some(update) = turn.next().await {
         match update? {
             SessionUpdate::AgentMessageClear(_) => clear(),
-            update => print!("{update}"),
+            update => print!("{}", printable(&update.to_string())),
         }
         let _ = stdout().flush();
     }
-    println!("\n[{}]", turn.outcome().await?.stop_reason.as_str());
+    println!("\n[{}]", printable(turn.outcome().await?.stop_reason.as_str()));
 
     agent.close().await;
     Ok(())

@@ -19,6 +19,8 @@ mod tasks;
 use std::path::Path;
 use std::process::ExitCode;
 
+use duologue_transcript::printable;
+
 /// Whatever goes wrong. The user reads it.
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -34,7 +36,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("car-purchase: {error}");
+            eprintln!("car-purchase: {}", printable(&error.to_string()));
             ExitCode::FAILURE
         }
     }

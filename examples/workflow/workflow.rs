@@ -12,6 +12,7 @@ use std::path::Path;
 
 use duologue_agent::{Exchange, Server};
 use duologue_client::exchange::work::{End, Worker};
+use duologue_client::schema::printable;
 use duologue_client::{Client, Command, Connection};
 
 #[tokio::main]
@@ -38,19 +39,24 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let workflow = steps::workflow(specifier.peer_agent(), validator.peer_agent(), project.path())
         .on_step(|done| {
             let (action, iteration, output) = (&done.action, done.iteration, &done.output);
-            println!("{action}, iteration {iteration}: {} [{}]", output.summary, output.recommendation);
-            output.notes.iter().for_each(|note| println!("  noted {note}"));
-            done.written.iter().for_each(|path| println!("  wrote {}", path.display()));
+            show(&format!("{action}, iteration {iteration}: {} [{}]", output.summary, output.recommendation));
+            output.notes.iter().for_each(|note| show(&format!("  noted {note}")));
+            done.written.iter().for_each(|path| show(&format!("  wrote {}", path.display())));
         })
         .on_escalate(|run| println!("a person has to decide: {:?}", run.end));
     let run = workflow.run(steps::context(), steps::paths()).await?;
 
     if run.end == End::Finished {
-        println!("\n{}", std::fs::read_to_string(project.path().join("features/login/spec.md"))?);
+        show(&format!("\n{}", std::fs::read_to_string(project.path().join("features/login/spec.md"))?));
     }
     specifier.close().await;
     validator.close().await;
     Ok(())
+}
+
+/// Says what the agents say, and nothing to the terminal.
+fn show(text: &str) {
+    println!("{}", printable(text));
 }
 
 /// Starts this program as one of its agents, where the project is: orders hold paths, not contents.
