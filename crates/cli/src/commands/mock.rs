@@ -24,6 +24,10 @@ use crate::ui;
 /// between its messages and all of it in pieces, `--faults crash=SEGV@12` dies after its twelfth message.
 /// `--faults list` explains all there are. What it did is on stderr. An agent that does not leave when it should is
 /// gone ten minutes later.
+///
+/// FRAME in the list counts the messages it writes: 1 is its answer to `initialize`, 2 that to `session/new`, 3 the
+/// commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. `hang=0` never answers,
+/// `exit=3@5` ends with code 3 in a turn, `stderr=1MiB@2` fills stderr before one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do in every turn; else the first word of each prompt says it
@@ -39,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SPEC")]
     faults: Vec<String>,
     /// Makes the random choices of --faults the same every time; the seed of a run is on its stderr
-    #[arg(long, value_name = "N", requires = "faults")]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// This process was started by the fault `wrapper`
     #[arg(long, hide = true)]

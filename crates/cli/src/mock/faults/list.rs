@@ -230,8 +230,11 @@ pub(crate) fn help() -> String {
     let line = |row: &Row| format!("{:28}{}\n", format!("{}{}", row.name, row.value), row.about);
     let mut text: String = TABLE.iter().map(line).collect();
     text.push_str(
-        "\nFRAME counts the messages the agent writes, from 1; 0 is before it reads or writes anything. \
-         Sizes are written as 4096, 64KiB, 16MiB, times as 50ms, 2s.\n",
+        "\nFRAME counts the messages the agent writes: 1 is its answer to `initialize`, 2 that to `session/new`, \
+         3 the commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. \
+         So hang=0 never answers, torn=2 breaks off in the answer to `session/new`, exit=3@5 and crash=SEGV@5 end \
+         it in a turn, stderr=1MiB@2 writes that before a turn.\n\
+         Sizes are written as 4096, 64KiB, 16MiB: big=64KiB, flood=1000x1KiB. Times as 50ms, 2s: slow=50ms.\n",
     );
     text
 }
@@ -353,6 +356,16 @@ mod tests {
             let error = read(&format!("{}=?", row.name)).unwrap_err();
             assert!(error.contains(row.name), "{error}");
         }
+    }
+
+    #[test]
+    fn the_examples_in_the_help_can_be_read() {
+        let help = help();
+        let (_, notes) = help.split_once("\n\n").unwrap();
+        let words = notes.split([' ', ',', '\n']).map(|word| word.trim_end_matches(['.', ':']));
+        let examples: Vec<_> = words.filter(|word| word.contains('=')).collect();
+        assert!(examples.len() > 5, "{examples:?}");
+        examples.into_iter().for_each(|example| drop(read(example).unwrap()));
     }
 
     #[test]
