@@ -31,7 +31,8 @@ pub struct Limits {
     pub in_flight: usize,
     /// Wire bytes of those requests together; above it the next one is refused, unless it is alone.
     pub in_flight_bytes: usize,
-    /// Unwritten output at which senders of notifications wait.
+    /// Unwritten output at which senders of notifications wait. What is said next stands behind it, a cancellation
+    /// too, and more than a few times what a pipe holds makes nothing faster.
     pub output_bytes: usize,
     /// Unwritten output at which the connection is given up when nothing leaves for
     /// `stall_timeout`: the peer asks but does not read. At four times as much it is given up at once.
@@ -65,7 +66,7 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(10),
             in_flight: 1024,
             in_flight_bytes: 64 * MIB,
-            output_bytes: 8 * MIB,
+            output_bytes: 256 * 1024,
             output_bytes_hard: 64 * MIB,
             parse_errors_in_a_row: 10,
             cancel_grace: Duration::from_secs(1),

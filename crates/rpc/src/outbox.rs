@@ -35,9 +35,6 @@ struct State {
     closed: Option<Closed>,
 }
 
-/// Larger buffers are given back to the allocator after a burst.
-const KEEP: usize = 256 * 1024;
-
 impl Outbox {
     pub(crate) fn new(limits: &Limits) -> Self {
         Outbox {
@@ -222,7 +219,8 @@ impl Outbox {
                 }
             }
             batch.clear();
-            batch.shrink_to(KEEP);
+            // What a steady stream fills is kept, more goes back to the allocator.
+            batch.shrink_to(2 * self.soft);
         }
     }
 }
