@@ -1,12 +1,32 @@
 //! The envelope: every line is read without a panic, its parts are parts of the line, and what it is
 //! answered with is a message that carries its id byte for byte.
 
-use duologue_rpc::{Limits, Malformed, Message, Outcome, fuzzing::refusal};
+use duologue_rpc::fuzzing::{params_of_usual, refusal, usual};
+use duologue_rpc::{Limits, Malformed, Message, Outcome};
 use duologue_schema::{Error, RequestId};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// A line.
+/// A line, and the end of one.
 pub fn check(line: &[u8]) {
+    whole(line);
+    let line = usual(line);
+    whole(&line);
+    let short = params_of_usual(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
+    if let Some(short) = short {
+        match Message::read(&line, &Limits::default()) {
+            Some(Ok(Message::Notification { method, params })) => {
+                let short = Some(short.trim()).filter(|params| *params != "null");
+                assert_eq!((&*method, params.map(RawValue::get)), ("m", short));
+            }
+            // A service takes no params that are no object.
+            Some(Err(Malformed::Silent(_))) => assert!(!short.trim_start().starts_with(['{', '['])),
+            other => panic!("the short way takes what is {other:?}"),
+        }
+    }
+}
+
+fn whole(line: &[u8]) {
     let repaired = Message::repair(line);
     let line = repaired.as_deref().unwrap_or(line);
     let limits = Limits::default();

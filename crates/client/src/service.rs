@@ -12,8 +12,8 @@ use duologue_schema::{
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
     ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest,
     ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
-    RequestPermissionResponse, SessionId, TerminalOutputRequest, WaitForTerminalExitRequest,
-    WriteTextFileRequest, path_fault,
+    RequestPermissionResponse, SessionId, SessionNotification, TerminalOutputRequest,
+    WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -264,6 +264,14 @@ impl<H: Host> Service for ClientService<H> {
                 }
             }
         }
+    }
+
+    const STREAMED: Option<&'static str> = Some(SessionNotification::METHOD);
+
+    fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
+        let Ok(told) = serde_json::from_str::<SessionNotification>(params) else { return false };
+        self.router.update(&told.session_id, told.update, wire_bytes);
+        true
     }
 
     fn closed(&self, reason: &Closed) {

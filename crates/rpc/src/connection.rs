@@ -279,6 +279,7 @@ impl Connection {
             answers_noise: self.answers_noise,
             parse_errors: 0,
             overrun: None,
+            usual_start: S::STREAMED.filter(|_| shared.tap.is_none()).map(message::usual_start),
         };
         let Transport { reader: input, writer: output } = self.transport;
         let writer = spawn({
@@ -357,6 +358,8 @@ struct Reader<S> {
     /// Unreadable lines that were answered since the last readable one.
     parse_errors: u32,
     overrun: Option<Overrun>,
+    /// How the lines begin that the service takes in one pass; none while somebody taps them.
+    usual_start: Option<String>,
 }
 
 impl<S: Service> Reader<S> {
@@ -457,6 +460,10 @@ impl<S: Service> Reader<S> {
     }
 
     fn line(&mut self, line: &[u8]) {
+        if self.streamed(line) {
+            self.parse_errors = 0;
+            return;
+        }
         let repaired = Message::repair(line);
         if repaired.is_some() {
             self.shared.counters.repaired.add();
@@ -471,6 +478,15 @@ impl<S: Service> Reader<S> {
             }
             Some(Err(malformed)) => self.malformed(malformed, line),
         }
+    }
+
+    /// Whether the line was the notification that comes most, and the service has taken it.
+    fn streamed(&mut self, line: &[u8]) -> bool {
+        let Some(start) = &self.usual_start else { return false };
+        let Some(params) = message::usual_params(line, start, &self.shared.limits) else { return false };
+        let mut taken = true;
+        self.guarded(|reader| taken = reader.service.streamed(params, line.len()));
+        taken
     }
 
     fn message(&mut self, message: Message<'_>, wire_bytes: usize) {

@@ -3,7 +3,9 @@
 use duologue_schema::{Error, RequestId};
 
 use crate::frame::Frame;
+use crate::limits::Limits;
 use crate::line::LineBuffer;
+use crate::message::{usual_params, usual_start};
 
 /// The lines of what arrives piece by piece, and what is left without an end; `Err` holds the lines before
 /// one that was too long.
@@ -36,4 +38,14 @@ pub fn lines<'a>(
 /// The line that answers a request with an error.
 pub fn refusal(id: &RequestId, error: &Error) -> serde_json::Result<Vec<u8>> {
     Ok(Frame::error(id, error)?.line().to_vec())
+}
+
+/// A line of the notification `m` as most peers write it, up to where its params begin.
+pub fn usual(rest: &[u8]) -> Vec<u8> {
+    [usual_start("m").as_bytes(), rest].concat()
+}
+
+/// What is taken for the params of such a line without looking at the rest of it.
+pub fn params_of_usual(line: &[u8]) -> Option<&str> {
+    usual_params(line, &usual_start("m"), &Limits::default())
 }

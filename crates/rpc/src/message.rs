@@ -125,6 +125,19 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Messa
     Some(envelope.classify(excess(line, limits), longest_id))
 }
 
+/// How a notification begins in the order in which most peers write its members.
+pub(crate) fn usual_start(method: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#)
+}
+
+/// What stands where the params of a notification stand, if its line has the usual `start`: its params, provided that
+/// this is one JSON value. Anything else is more than that: a second member, a second message.
+pub(crate) fn usual_params<'a>(line: &'a [u8], start: &str, limits: &Limits) -> Option<&'a str> {
+    let params = line.strip_prefix(start.as_bytes())?.strip_suffix(b"}")?;
+    let ordinary = !has_surrogate_escape(params) && excess(line, limits).is_none();
+    std::str::from_utf8(params).ok().filter(|_| ordinary)
+}
+
 /// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
 #[derive(Default)]
 struct Envelope<'a> {
@@ -401,6 +414,38 @@ mod tests {
             Some(Err(Malformed::Noise(error))) => format!("noise {}", error.code.0),
             Some(Err(Malformed::Request(id, error))) => format!("bad request {id} {}", error.code.0),
             Some(Err(Malformed::Silent(_))) => "silent".into(),
+        }
+    }
+
+    /// Both ways of reading say the same of what both take.
+    #[test]
+    fn the_short_way_takes_nothing_that_the_long_one_reads_otherwise() {
+        let (limits, start) = (Limits { depth: 4, values: 200, ..Limits::default() }, usual_start("a"));
+        let lines = [
+            (r#"{"a":1}}"#, true),
+            (r#" {"a":[1,"\u00e4","\ud83e\udd80"]} }"#, false),
+            (r#"{"a":[1,"\u00e4"]}}"#, true),
+            (r#"[1] }"#, true),
+            (r#"{"a":1},"id":3}"#, false),
+            (r#"{"a":1},"params":{"a":2}}"#, false),
+            (r#"{"a":1}} {"a":2}}"#, false),
+            (r#"{"a":1}"#, false),
+            (r#"{"a":[[[1]]]}}"#, false),
+            (r#"{"a":"\ud83e"}}"#, false),
+            ("{\"a\":\"\u{1}\"}}", false),
+        ];
+        for (end, expect) in lines {
+            let line = format!("{start}{end}");
+            let params = usual_params(line.as_bytes(), &start, &limits);
+            let short = params.filter(|params| serde_json::from_str::<serde::de::IgnoredAny>(params).is_ok());
+            assert_eq!(short.is_some(), expect, "{line}");
+            let Some(short) = short else { continue };
+            let Some(Ok(Message::Notification { method, params: Some(params) })) =
+                decode(line.as_bytes(), &limits)
+            else {
+                panic!("{line}")
+            };
+            assert_eq!((&*method, params.get()), ("a", short.trim()));
         }
     }
 

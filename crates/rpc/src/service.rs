@@ -39,6 +39,17 @@ pub trait Service: Send + Sync + 'static {
     /// A notification. It has no answer, whatever is wrong with it.
     fn notification(&self, notification: Incoming<'_>);
 
+    /// The method of the notification that comes most, which [`streamed`](Self::streamed) may take.
+    const STREAMED: Option<&'static str> = None;
+
+    /// Takes that notification in one pass, where its line is written as most peers write it. Nobody has looked at
+    /// `params` yet: `false`, with nothing done, when it is not one JSON value that fits, and the line is read as
+    /// any other. Not asked while somebody [taps](crate::Tap) the line.
+    fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
+        let _ = (params, wire_bytes);
+        false
+    }
+
     /// The connection has ended; nothing arrives after this.
     fn closed(&self, reason: &Closed) {
         let _ = reason;
