@@ -1,0 +1,130 @@
+//! The programs: a client and an agent each, and who is paired with whom.
+
+use std::path::{Path, PathBuf};
+
+/// The two programs of one SDK in one configuration.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// As it stands in the tables.
+    pub name: &'static str,
+    /// Which floor, or whose SDK.
+    pub kind: Kind,
+    client: Vec<String>,
+    agent: Vec<String>,
+}
+
+/// What a subject is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On our SDK.
+    Ours,
+    /// A floor.
+    Floor,
+    /// On another SDK, as its documentation has it or as fast as it gets.
+    Peer,
+}
+
+/// A client and an agent that play together.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// As it stands in the tables.
+    pub name: String,
+    /// What both are, `None` if they are not the same.
+    pub kind: Option<Kind>,
+    /// The client's program and its arguments.
+    pub client: Vec<String>,
+    /// The agent's.
+    pub agent: Vec<String>,
+}
+
+/// Where the programs of the others are; those that are not there do not play.
+#[derive(Clone, Debug, Default)]
+pub struct Peers {
+    /// The programs on the official Rust crate.
+    pub rust: Option<PathBuf>,
+    /// The programs on the TypeScript SDK, and the newer node.
+    pub ts: Option<(PathBuf, PathBuf)>,
+    /// The programs on the Python SDK, and the interpreter that has it.
+    pub python: Option<(PathBuf, PathBuf)>,
+}
+
+/// Our own pair, and the name of it.
+pub const OURS: &str = "duologue";
+/// Our own pair on the runtime that `#[tokio::main]` makes.
+pub const OURS_MANY: &str = "duologue, a thread a core";
+/// The floor that parses.
+pub const SERDE: &str = "floor: serde";
+/// The floor that does not.
+pub const NL: &str = "floor: newlines";
+
+/// All there are, ours in `bin`.
+#[must_use]
+pub fn subjects(bin: &Path, peers: &Peers) -> Vec<Subject> {
+    let mut all = Vec::new();
+    let mut add = |name, kind, before: &[&str], folder: &Path, programs: [&str; 2], after: &[&str]| {
+        let words = |program: &str| {
+            let own = |word: &&str| (*word).to_owned();
+            let program = folder.join(program).to_string_lossy().into_owned();
+            before.iter().map(own).chain([program]).chain(after.iter().map(own)).collect()
+        };
+        all.push(Subject { name, kind, client: words(programs[0]), agent: words(programs[1]) });
+    };
+    let own = ["bench-client", "bench-agent"];
+    add(NL, Kind::Floor, &[], bin, ["floor-client", "floor-agent"], &["nl"]);
+    add(SERDE, Kind::Floor, &[], bin, ["floor-client", "floor-agent"], &["serde"]);
+    add(OURS, Kind::Ours, &[], bin, own, &[]);
+    add(OURS_MANY, Kind::Ours, &[], bin, own, &[crate::MANY_THREADS]);
+    if let Some(folder) = &peers.rust {
+        add("Rust SDK, stock", Kind::Peer, &[], folder, own, &["stock"]);
+        add("Rust SDK, synchronous stdout", Kind::Peer, &[], folder, own, &["sync"]);
+    }
+    if let Some((folder, node)) = &peers.ts {
+        let programs = ["bench-client.mjs", "bench-agent.mjs"];
+        add("TypeScript SDK, node as found", Kind::Peer, &["node"], folder, programs, &[]);
+        add("TypeScript SDK, node 24", Kind::Peer, &[&node.to_string_lossy()], folder, programs, &[]);
+    }
+    if let Some((folder, python)) = &peers.python {
+        let (python, programs) = (python.to_string_lossy(), ["bench_client.py", "bench_agent.py"]);
+        add("Python SDK, stock", Kind::Peer, &[&python], folder, programs, &[]);
+        add("Python SDK, uvloop", Kind::Peer, &[&python], folder, programs, &["uvloop"]);
+    }
+    all
+}
+
+/// Each subject with itself.
+#[must_use]
+pub fn own(subjects: &[Subject]) -> Vec<Pair> {
+    let pair = |subject: &Subject| Pair {
+        name: subject.name.to_owned(),
+        kind: Some(subject.kind),
+        client: subject.client.clone(),
+        agent: subject.agent.clone(),
+    };
+    subjects.iter().map(pair).collect()
+}
+
+/// Our client with each peer's agent, and each peer's client with ours.
+#[must_use]
+pub fn mixed(subjects: &[Subject]) -> Vec<Pair> {
+    let Some(ours) = subjects.iter().find(|subject| subject.name == OURS) else { return Vec::new() };
+    let pair = |client: &Subject, agent: &Subject| Pair {
+        name: format!("client {} · agent {}", client.name, agent.name),
+        kind: None,
+        client: client.client.clone(),
+        agent: agent.agent.clone(),
+    };
+    let peers = subjects.iter().filter(|subject| subject.kind == Kind::Peer);
+    peers.flat_map(|peer| [pair(ours, peer), pair(peer, ours)]).collect()
+}
+
+/// Our own pair with a counting allocator.
+#[must_use]
+pub fn counting(bin: &Path) -> Pair {
+    let program = |name: &str| vec![bin.join(name).to_string_lossy().into_owned()];
+    Pair {
+        name: OURS.to_owned(),
+        kind: Some(Kind::Ours),
+        client: program("counting-client"),
+        agent: program("counting-agent"),
+    }
+}

@@ -1,0 +1,106 @@
+//! One run of one pair: start the client, read its line, and let nothing count that lost data.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Deserialize;
+
+use super::Result;
+use super::pairs::Pair;
+use crate::play::Play;
+
+/// No run takes longer.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What came of one run.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Run {
+    messages: usize,
+    bytes: usize,
+    /// How long it took.
+    pub wall_ns: f64,
+    /// How long each message took, where that was measured.
+    #[serde(default)]
+    pub latency_ns: Spread,
+    /// What the client's process had used before and after.
+    #[serde(default)]
+    pub client: Vec<Usage>,
+    /// The agent's.
+    #[serde(default)]
+    pub agent: Vec<Usage>,
+}
+
+/// How long things took, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Spread {
+    /// The sum by the number.
+    pub mean: f64,
+    /// Half of them took no longer.
+    pub p50: f64,
+    /// 99 in 100 took no longer.
+    pub p99: f64,
+}
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu_us: f64,
+    /// Memory now.
+    pub rss_kib: f64,
+    /// The most it ever had.
+    pub peak_kib: f64,
+    /// Where they are counted.
+    pub allocations: Option<f64>,
+}
+
+/// Plays it once, on one core if both are to share it.
+///
+/// # Errors
+///
+/// When a program fails, is not done in five minutes, or messages or bytes are missing.
+pub fn play(pair: &Pair, play: &Play, pinned: bool) -> Result<Run> {
+    let name = format!("{}: {}", pair.name, play.words().join(" "));
+    let said = output(pair, play, pinned).map_err(|error| format!("{name}: {error}"))?;
+    let run: Run = serde_json::from_str(&said).map_err(|error| format!("{name}: {error}: {said}"))?;
+    let (seen, promised) = ((run.messages, run.bytes), play.promises());
+    if seen != promised {
+        return Err(format!("{name}: {seen:?} messages and bytes arrived, {promised:?} were sent").into());
+    }
+    Ok(run)
+}
+
+fn output(pair: &Pair, play: &Play, pinned: bool) -> Result<String> {
+    let (program, args) = pair.client.split_first().ok_or("no program")?;
+    let mut command = Command::new(program);
+    command.args(args).args(play.words()).arg("--").args(&pair.agent);
+    command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).stdout(Stdio::piped());
+    // The child inherits where its parent's thread may run.
+    let all = sched_getaffinity(None)?;
+    if pinned {
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)).ok_or("no core")?);
+        sched_setaffinity(None, &one)?;
+    }
+    let child = command.spawn();
+    sched_setaffinity(None, &all)?;
+    let mut child = child?;
+    let mut said = String::new();
+    // One line, which fits the pipe: it can be read when the client is done.
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if begun.elapsed() > LIMIT => {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("not done in {LIMIT:?}").into());
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    child.stdout.take().ok_or("no stdout")?.read_to_string(&mut said)?;
+    if status.success() { Ok(said) } else { Err(format!("the client ended with {status}").into()) }
+}

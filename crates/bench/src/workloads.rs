@@ -1,0 +1,132 @@
+//! The workloads: what is played, how large, and which figure of it counts.
+
+use crate::play::Play;
+
+/// What a row of a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Messages a second.
+    Rate,
+    /// How long one message takes, mean and 99 in 100, in µs.
+    Latency,
+    /// How long one message takes, half of them, in ms.
+    Millis,
+    /// By how many bytes a process grows with each.
+    Grown,
+}
+
+/// One workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name on the command line and in the targets.
+    pub name: &'static str,
+    /// What is done.
+    pub title: &'static str,
+    /// What is played.
+    pub play: Play,
+    /// The same, in a smoke run.
+    pub quick: Play,
+    /// What counts.
+    pub figure: Figure,
+    /// Whether both processes share one core.
+    pub pinned: bool,
+    /// Whether a floor plays it: where it is about what an SDK keeps, there is none.
+    pub floor: bool,
+    /// Whether our programs also play it with those of the others.
+    pub mixed: bool,
+    /// What one has to know to read its table.
+    pub note: &'static str,
+}
+
+const STREAM: Workload = Workload {
+    name: "a40",
+    title: "(a) one turn of 200,000 updates of 40 bytes",
+    play: Play::Stream { count: 200_000, bytes: 40 },
+    quick: Play::Stream { count: 20_000, bytes: 40 },
+    figure: Figure::Rate,
+    pinned: false,
+    floor: true,
+    mixed: true,
+    note: "",
+};
+
+const PROMPTS: Workload = Workload {
+    name: "b",
+    title: "(b) 20,000 small prompts, one after the other",
+    play: Play::Prompts { count: 20_000 },
+    quick: Play::Prompts { count: 2_000 },
+    figure: Figure::Latency,
+    note: "On two cores most of a round trip is the wake-up of the other core; on one core it is the software.",
+    ..STREAM
+};
+
+const READS: Workload = Workload {
+    name: "c",
+    title: "(c) 10,000 files of 4 KiB read from the client, one after the other",
+    play: Play::Read { count: 10_000 },
+    quick: Play::Read { count: 1_000 },
+    ..PROMPTS
+};
+
+/// All of them, in the order of the page.
+pub const WORKLOADS: [Workload; 11] = [
+    STREAM,
+    Workload {
+        name: "a1k",
+        title: "(a) one turn of 200,000 updates of 1 KiB",
+        play: Play::Stream { count: 200_000, bytes: 1024 },
+        quick: Play::Stream { count: 20_000, bytes: 1024 },
+        mixed: false,
+        ..STREAM
+    },
+    PROMPTS,
+    Workload { name: "b1", title: "(b) the same, both processes on one core", pinned: true, ..PROMPTS },
+    READS,
+    Workload { name: "c1", title: "(c) the same, both processes on one core", pinned: true, ..READS },
+    Workload {
+        name: "d",
+        title: "(d) 200 sessions on one connection, 500 updates of 40 bytes each at once",
+        play: Play::Sessions { sessions: 200, count: 500, bytes: 40 },
+        quick: Play::Sessions { sessions: 50, count: 200, bytes: 40 },
+        ..STREAM
+    },
+    Workload {
+        name: "e",
+        title: "(e) from spawning the agent to its answer to `initialize`",
+        play: Play::Start { count: 20 },
+        quick: Play::Start { count: 5 },
+        figure: Figure::Millis,
+        mixed: false,
+        ..STREAM
+    },
+    Workload {
+        name: "f",
+        title: "(f) 10,000 idle sessions",
+        play: Play::Idle { sessions: 10_000 },
+        quick: Play::Idle { sessions: 1_000 },
+        figure: Figure::Grown,
+        floor: false,
+        mixed: false,
+        note: "The growth of each process by the number of sessions; garbage that was not collected counts.",
+        ..STREAM
+    },
+    Workload {
+        name: "g",
+        title: "(g) a prompt with an image of 8 MiB",
+        play: Play::Image { bytes: 8 << 20, count: 5 },
+        quick: Play::Image { bytes: 8 << 20, count: 2 },
+        figure: Figure::Millis,
+        mixed: false,
+        ..STREAM
+    },
+    Workload {
+        name: "h",
+        title: "(h) a message that grows to 64 KiB, cleared and pushed again 2,000 times, folded on the way",
+        play: Play::Redraw { rounds: 2_000, bytes: 64 << 10 },
+        quick: Play::Redraw { rounds: 200, bytes: 64 << 10 },
+        mixed: false,
+        note: "Ours clears with `agent_message_clear` and folds into a `Conversation`. The others know no clear: they \
+            send a chunk without text for it, and their client keeps a plain string.",
+        ..STREAM
+    },
+];
