@@ -30,7 +30,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
 ];
 
 /// Packages that stand above the map: nobody depends on them, they may use everything.
-const ABOVE: [&str; 3] = ["duologue-tests", "duologue-examples", "xtask"];
+const ABOVE: [&str; 4] = ["duologue-tests", "duologue-examples", "xtask", "duologue-microbench"];
 
 /// The only ones that may name jsonrpsee.
 const JSONRPSEE: [&str; 2] = ["duologue-rpc", "duologue-examples"];

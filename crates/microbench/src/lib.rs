@@ -1,0 +1,94 @@
+//! The hot paths: what a connection does for every update, and for every small request.
+//!
+//! One table for three measures of the same work: time (`cargo bench -p duologue-microbench`), and instructions and
+//! allocations (`cargo xtask instructions`), which are the same on a busy machine.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod both;
+mod client;
+mod fold;
+mod frames;
+mod played;
+mod render;
+mod types;
+
+/// Work that is done once for each item of a conversation.
+pub struct Path {
+    /// What it is called, in the baseline too.
+    pub name: &'static str,
+    /// How many items one run of the work is for.
+    items: u64,
+    prepare: fn() -> Work,
+}
+
+/// Work that was prepared: each call is one run of it.
+pub type Work = Box<dyn FnMut()>;
+
+/// How often work that is for one item is run where it is counted; the rest chooses for itself.
+const SINGLE: u64 = 2_000;
+
+impl Path {
+    const fn new(name: &'static str, items: u64, prepare: fn() -> Work) -> Self {
+        Path { name, items, prepare }
+    }
+
+    /// Gets everything ready that the work needs and is not part of it.
+    #[must_use]
+    pub fn prepare(&self) -> Work {
+        (self.prepare)()
+    }
+
+    /// How many items one run of the work is for.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// How often the work is run where it is counted, not timed.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        if self.items == 1 { SINGLE } else { 1 }
+    }
+}
+
+/// All hot paths.
+pub fn paths() -> impl Iterator<Item = &'static Path> {
+    [types::PATHS, frames::PATHS, client::PATHS, agent::PATHS, both::PATHS, fold::PATHS, render::PATHS]
+        .into_iter()
+        .flatten()
+}
+
+/// Runs the work. `cargo xtask instructions` knows it by its name: callgrind counts while it runs.
+#[inline(never)]
+pub fn counted(work: &mut Work, runs: u64) {
+    for _ in 0..runs {
+        work();
+    }
+}
+
+/// Everything on one thread, so that nothing depends on who wakes first.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_path_can_be_gone_twice() {
+        for path in super::paths() {
+            let mut work = path.prepare();
+            work();
+            work();
+        }
+    }
+
+    #[test]
+    fn no_two_paths_have_one_name() {
+        let mut names: Vec<_> = super::paths().map(|path| path.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,25 @@
+//! The chores by their names.
+
+use crate::{browser, fuzz, instructions, interop, loom, reliability, schema};
+
+const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
+    | fuzz [--seconds N | --runs N] [TARGET..] | instructions [--write | PATH..] \
+    | loom [loom | shuttle | miri] [--runs N] | reliability [--quick] [--ours] [--keep] [BAR..] \
+    | soak --minutes M [--seed N]";
+
+/// Does the chore of this name.
+pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
+    match name {
+        "browser" => browser::run(),
+        "fuzz" => fuzz::run(args),
+        "instructions" => instructions::run(args),
+        "interop" => interop::run(args),
+        "loom" => loom::run(args),
+        "reliability" => reliability::run(args),
+        "schema" => schema::run(args),
+        "soak" => reliability::soak(args),
+        part => {
+            interop::part(part, args).or_else(|| reliability::part(part, args)).unwrap_or(Err(USAGE.into()))
+        }
+    }
+}
