@@ -30,7 +30,8 @@ const ARROWS: [(&str, &[&str]); 8] = [
 ];
 
 /// Packages that stand above the map: nobody depends on them, they may use everything.
-const ABOVE: [&str; 4] = ["duologue-tests", "duologue-examples", "xtask", "duologue-microbench"];
+const ABOVE: [&str; 5] =
+    ["duologue-tests", "duologue-examples", "xtask", "duologue-microbench", "duologue-bench"];
 
 /// The only ones that may name jsonrpsee.
 const JSONRPSEE: [&str; 2] = ["duologue-rpc", "duologue-examples"];

@@ -1,15 +1,16 @@
 //! The chores by their names.
 
-use crate::{browser, fuzz, instructions, interop, loom, reliability, schema};
+use crate::{bench, browser, fuzz, instructions, interop, loom, reliability, schema};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
-    | fuzz [--seconds N | --runs N] [TARGET..] | instructions [--write | PATH..] \
-    | loom [loom | shuttle | miri] [--runs N] | reliability [--quick] [--ours] [--keep] [BAR..] \
-    | soak --minutes M [--seed N]";
+    | bench [--quick] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
+    | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
+    | reliability [--quick] [--ours] [--keep] [BAR..] | soak --minutes M [--seed N]";
 
 /// Does the chore of this name.
 pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
     match name {
+        "bench" => bench::run(args),
         "browser" => browser::run(),
         "fuzz" => fuzz::run(args),
         "instructions" => instructions::run(args),

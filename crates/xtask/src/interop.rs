@@ -8,7 +8,7 @@ pub(crate) mod client;
 pub(crate) mod exchange;
 mod extension;
 mod fence;
-mod install;
+pub(crate) mod install;
 mod real;
 mod recorded;
 #[path = "../interop/rust/src/surface.rs"]

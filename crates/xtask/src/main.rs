@@ -1,5 +1,6 @@
 //! Chores of this repository: schema export, interop, and the page in a browser.
 
+mod bench;
 mod browser;
 mod chores;
 mod fuzz;

@@ -25,7 +25,7 @@ pub(super) fn peers(paths: &Paths) -> Result<()> {
 }
 
 /// Makes the programs on the TypeScript SDK ready to run.
-pub(super) fn ts(paths: &Paths) -> Result<()> {
+pub(crate) fn ts(paths: &Paths) -> Result<()> {
     let (source, target) = (paths.sources.join("ts"), paths.target.join("ts"));
     npm(&source, &target)?;
     for entry in fs::read_dir(&source)? {
@@ -68,7 +68,7 @@ fn rust_target(paths: &Paths) -> PathBuf {
 }
 
 /// Installs the packages of `source/package.json` into `target`, unless that was done before.
-pub(super) fn npm(source: &Path, target: &Path) -> Result<()> {
+pub(crate) fn npm(source: &Path, target: &Path) -> Result<()> {
     once(&source.join("package.json"), &target.join("package.json"), || {
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]);
@@ -76,7 +76,7 @@ pub(super) fn npm(source: &Path, target: &Path) -> Result<()> {
     })
 }
 
-fn python(source: &Path, target: &Path) -> Result<()> {
+pub(crate) fn python(source: &Path, target: &Path) -> Result<()> {
     once(&source.join("requirements.txt"), &target.join("requirements.txt"), || {
         finish(Command::new("python3").args(["-m", "venv"]).arg(target.join("venv")), LIMIT)?;
         let mut pip = Command::new(target.join("venv/bin/pip"));
@@ -114,7 +114,7 @@ pub(super) fn duologue() -> Result<PathBuf> {
 }
 
 /// Copies a manifest and runs `install`; a copy already there means that it was done.
-fn once(manifest: &Path, copy: &Path, install: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn once(manifest: &Path, copy: &Path, install: impl FnOnce() -> Result<()>) -> Result<()> {
     if fs::read(copy).ok() == Some(fs::read(manifest)?) && copy.with_extension("done").exists() {
         return Ok(());
     }
