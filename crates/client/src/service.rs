@@ -10,7 +10,7 @@ use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service, until
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
-    ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest,
+    ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Notification as _,
     ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
     RequestPermissionResponse, SessionId, SessionNotification, TerminalOutputRequest,
     WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
