@@ -7,8 +7,7 @@ use std::process::Command;
 use super::pairs::Peers;
 
 /// What stands at the head of the page, a line each.
-#[must_use]
-pub fn lines(peers: &Peers) -> Vec<String> {
+pub(super) fn lines(peers: &Peers) -> Vec<String> {
     let mut lines = vec![
         format!("Date: {}", said("date", &["+%F"])),
         format!("Machine: {}", machine()),

@@ -76,7 +76,7 @@ pub fn subjects(bin: &Path, peers: &Peers) -> Vec<Subject> {
     add(OURS_MANY, Kind::Ours, &[], bin, own, &[crate::MANY_THREADS]);
     if let Some(folder) = &peers.rust {
         add("Rust SDK, stock", Kind::Peer, &[], folder, own, &["stock"]);
-        add("Rust SDK, synchronous stdout", Kind::Peer, &[], folder, own, &["sync"]);
+        add("Rust SDK, synchronous writes", Kind::Peer, &[], folder, own, &["sync"]);
     }
     if let Some((folder, node)) = &peers.ts {
         let programs = ["bench-client.mjs", "bench-agent.mjs"];

@@ -14,14 +14,14 @@ use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Agent, Client, ConnectTo, Error, Result, Stdio};
 use bench::figures::{Watch, reads, usage};
 use bench::play::{Ask, growth};
-use bench::{Kind, SyncStdio};
+use bench::{Kind, synchronous};
 
 fn main() -> Result<()> {
     let (kind, _) = Kind::read();
     kind.runtime()?.block_on(async {
         match kind {
             Kind::Stock => serve(Stdio::new()).await,
-            Kind::Sync => serve(SyncStdio).await,
+            Kind::Sync => serve(synchronous(std::io::stdin(), std::io::stdout())).await,
         }
     })
 }

@@ -4,6 +4,7 @@
 mod bench;
 
 use std::collections::HashMap;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -14,10 +15,10 @@ use agent_client_protocol::v1::schema::{
     NewSessionRequest, PromptRequest, ReadTextFileRequest, ReadTextFileResponse, SessionId,
     SessionNotification, SessionUpdate, StopReason,
 };
-use agent_client_protocol::{AcpAgent, Agent, Client, Error, Result};
-use bench::Kind;
+use agent_client_protocol::{AcpAgent, Agent, Client, ConnectTo, Error, Result};
 use bench::figures::{Figures, Watch, take_reads, usage};
 use bench::play::{FILE_BYTES, Play};
+use bench::{Kind, synchronous};
 use futures::future::try_join_all;
 use serde_json::Value;
 
@@ -38,15 +39,32 @@ fn main() -> Result<()> {
     let (play, agent) = (Play::parse(&args[..end]).expect("a play"), &args[end + 1..]);
     let figures = kind.runtime()?.block_on(async {
         match play {
-            Play::Start { count } => start(agent, count).await,
-            _ => connected(agent, async |stage: Stage| stage.play(play).await).await,
+            Play::Start { count } => start(kind, agent, count).await,
+            _ => connected(kind, agent, async |stage: Stage| stage.play(play).await).await,
         }
     })?;
     println!("{}", figures.line());
     Ok(())
 }
 
-async fn connected<T>(agent: &[String], work: impl AsyncFnOnce(Stage) -> Result<T>) -> Result<T> {
+async fn connected<T>(kind: Kind, agent: &[String], work: impl AsyncFnOnce(Stage) -> Result<T>) -> Result<T> {
+    if kind == Kind::Stock {
+        return connected_to(AcpAgent::from_args(agent)?, work).await;
+    }
+    let (program, args) = agent.split_first().expect("an agent after --");
+    let mut command = Command::new(program);
+    let child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(Error::into_internal_error)?;
+    let (stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let worked = connected_to(synchronous(stdout, stdin), work).await;
+    child.wait().map_err(Error::into_internal_error)?;
+    worked
+}
+
+async fn connected_to<T>(
+    agent: impl ConnectTo<Client> + 'static,
+    work: impl AsyncFnOnce(Stage) -> Result<T>,
+) -> Result<T> {
     let seen = Seen::default();
     let told = seen.clone();
     let file = "x".repeat(FILE_BYTES);
@@ -66,7 +84,7 @@ async fn connected<T>(agent: &[String], work: impl AsyncFnOnce(Stage) -> Result<
             },
             agent_client_protocol::on_receive_request!(),
         )
-        .connect_with(AcpAgent::from_args(agent)?, async move |connection: ConnectionTo<Agent>| {
+        .connect_with(agent, async move |connection: ConnectionTo<Agent>| {
             let files = FileSystemCapabilities::new().read_text_file(true);
             let hello = InitializeRequest::new(ProtocolVersion::V1);
             let hello = hello.client_capabilities(ClientCapabilities::new().fs(files));
@@ -90,11 +108,11 @@ fn update(seen: &mut HashMap<SessionId, Session>, told: SessionNotification) {
     }
 }
 
-async fn start(agent: &[String], count: usize) -> Result<Figures> {
+async fn start(kind: Kind, agent: &[String], count: usize) -> Result<Figures> {
     let (mut figures, mut watch) = (Figures::default(), Watch::start(count));
     for _ in 0..count {
         watch.again();
-        watch = connected(agent, async move |_| {
+        watch = connected(kind, agent, async move |_| {
             watch.lap();
             Ok(watch)
         })

@@ -7,18 +7,19 @@ pub mod figures;
 #[allow(dead_code, reason = "each program uses its half")]
 pub mod play;
 
-use std::io::Write as _;
+use std::io::{Read, Write};
 
 use agent_client_protocol::{ConnectTo, Error, Lines, Result, Role};
+use blocking::Unblock;
 use futures::io::BufReader;
 use futures::{AsyncBufReadExt as _, sink};
 
 /// How a program is configured: the first argument.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// `stock`: as the documentation has it, `#[tokio::main]` and `Stdio`.
+    /// `stock`: as the documentation has it, `#[tokio::main]` with `Stdio` and `AcpAgent`.
     Stock,
-    /// `sync`: one thread, and a stdout that is written where the message is made.
+    /// `sync`: as fast as a few lines make it: one thread, and a pipe that is written where the message is made.
     Sync,
 }
 
@@ -43,19 +44,18 @@ impl Kind {
     }
 }
 
-/// `Stdio` with a stdout that is written at once, by the thread that has the message.
-pub struct SyncStdio;
-
-impl<Counterpart: Role> ConnectTo<Counterpart> for SyncStdio {
-    async fn connect_to(self, client: impl ConnectTo<Counterpart::Counterpart>) -> Result<()> {
-        let lines = BufReader::new(blocking::Unblock::new(std::io::stdin())).lines();
-        let out = sink::unfold(std::io::stdout(), async |mut stdout, line: String| {
-            let mut line = line.into_bytes();
-            line.push(b'\n');
-            stdout.write_all(&line)?;
-            stdout.flush()?;
-            Ok::<_, std::io::Error>(stdout)
-        });
-        ConnectTo::<Counterpart>::connect_to(Lines::new(Box::pin(out), Box::pin(lines)), client).await
-    }
+/// A transport that writes at once, in the thread that has the message; it reads as `Stdio` does.
+pub fn synchronous<R: Role>(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> impl ConnectTo<R> {
+    let lines = BufReader::new(Unblock::new(input)).lines();
+    let out = sink::unfold(output, async |mut output, line: String| {
+        let mut line = line.into_bytes();
+        line.push(b'\n');
+        output.write_all(&line)?;
+        output.flush()?;
+        Ok::<_, std::io::Error>(output)
+    });
+    Lines::new(Box::pin(out), Box::pin(lines))
 }
