@@ -1,0 +1,80 @@
+//! Each of our programs plays every workload with the others, small; what is lost fails the run.
+
+use duologue_bench::play::Play;
+use duologue_bench::runner::pairs::Pair;
+use duologue_bench::runner::play::play;
+
+const OURS: [&[&str]; 2] = [&[env!("CARGO_BIN_EXE_bench-client")], &[env!("CARGO_BIN_EXE_bench-agent")]];
+const MANY: [&[&str]; 2] = [
+    &[env!("CARGO_BIN_EXE_bench-client"), "--many-threads"],
+    &[env!("CARGO_BIN_EXE_bench-agent"), "--many-threads"],
+];
+const COUNTING: [&[&str]; 2] =
+    [&[env!("CARGO_BIN_EXE_counting-client")], &[env!("CARGO_BIN_EXE_counting-agent")]];
+const NL: [&[&str]; 2] =
+    [&[env!("CARGO_BIN_EXE_floor-client"), "nl"], &[env!("CARGO_BIN_EXE_floor-agent"), "nl"]];
+const SERDE: [&[&str]; 2] =
+    [&[env!("CARGO_BIN_EXE_floor-client"), "serde"], &[env!("CARGO_BIN_EXE_floor-agent"), "serde"]];
+
+/// What any client plays with any agent.
+const COMMON: [Play; 7] = [
+    Play::Stream { count: 300, bytes: 40 },
+    Play::Prompts { count: 20 },
+    Play::Read { count: 20 },
+    Play::Sessions { sessions: 5, count: 20, bytes: 1024 },
+    Play::Start { count: 2 },
+    Play::Idle { sessions: 20 },
+    Play::Image { bytes: 300_000, count: 2 },
+];
+/// What needs a clear on both sides, or on neither.
+const REDRAW: Play = Play::Redraw { rounds: 20, bytes: 5_000 };
+
+fn pair(client: &[&str], agent: &[&str]) -> Pair {
+    let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Pair { name: format!("{client:?} {agent:?}"), kind: None, client: own(client), agent: own(agent) }
+}
+
+#[test]
+fn each_pair_plays_everything() {
+    for [client, agent] in [OURS, MANY, COUNTING, NL, SERDE] {
+        for each in COMMON.iter().chain([&REDRAW]) {
+            play(&pair(client, agent), each, false).expect("nothing is lost");
+        }
+    }
+}
+
+#[test]
+fn any_client_plays_with_any_agent() {
+    for [client, agent] in [[OURS[0], SERDE[1]], [SERDE[0], OURS[1]], [MANY[0], OURS[1]]] {
+        for each in &COMMON {
+            play(&pair(client, agent), each, false).expect("nothing is lost");
+        }
+    }
+}
+
+#[test]
+fn both_sides_say_what_they_used() {
+    let run = play(&pair(COUNTING[0], COUNTING[1]), &COMMON[0], false).expect("nothing is lost");
+    for side in [&run.client, &run.agent] {
+        let [before, after] = side.as_slice() else { panic!("{side:?}") };
+        assert!(before.cpu_us > 0.0 && after.cpu_us > before.cpu_us, "{side:?}");
+        assert!(after.peak_kib >= after.rss_kib && after.rss_kib > 0.0, "{side:?}");
+        assert!(after.allocations > before.allocations && before.allocations.is_some(), "{side:?}");
+    }
+}
+
+#[test]
+fn both_share_one_core_when_they_are_told_to() {
+    let before = std::thread::available_parallelism().expect("a number");
+    play(&pair(OURS[0], OURS[1]), &COMMON[1], true).expect("nothing is lost");
+    assert_eq!(std::thread::available_parallelism().expect("a number"), before, "the runner itself does not");
+}
+
+#[test]
+fn what_is_lost_does_not_count() {
+    // Its line says that nothing arrived.
+    let line = r#"{"messages":0,"bytes":0,"wall_ns":1}"#;
+    let error = play(&pair(&["sh", "-c", &format!("echo '{line}'")], &[]), &COMMON[0], false);
+    let error = error.expect_err("300 are missing").to_string();
+    assert!(error.contains("(0, 0)") && error.contains("(300, 12000)"), "{error}");
+}
