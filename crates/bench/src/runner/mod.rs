@@ -100,7 +100,7 @@ fn page(head: &[String], targets: &str, sections: &[String]) -> String {
     format!(
         "# Benchmarks\n\nWritten by `cargo xtask bench`, which anybody can run; how to read it is in the documentation \
          of [`crates/bench`](crates/bench/src/lib.rs), why it is as it is in [RFD \
-         0009](rfds/0009-the-benchmark.md).\n\n{}\n\n![how many times as slow as duologue each SDK is, by \
+         0010](rfds/0010-the-benchmark.md).\n\n{}\n\n![how many times as slow as duologue each SDK is, by \
          workload](BENCHMARKS.svg)\n\n{targets}\n{}",
         head.join("\n"),
         sections.join("\n")
