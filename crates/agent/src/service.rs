@@ -385,7 +385,8 @@ impl<A: Agent> Shared<A> {
                     // It was taken back in the line. Who did not wait is told of it, as ever.
                     return Ok(StopReason::Cancelled);
                 }
-                self.agent.prompt(turn, prompt).await
+                // Boxed, or the layers around it would each be larger than what an agent keeps over a turn.
+                Box::pin(self.agent.prompt(turn, prompt)).await
             };
             let outcome = duologue_rpc::until_dropped(&turn.cancellation(), grace, work).await;
             let outcome = match outcome {

@@ -367,12 +367,15 @@ impl<S: Service> Reader<S> {
         let shared = self.shared.clone();
         let mut lines = LineBuffer::new(shared.limits.frame_bytes);
         let local = || shared.reason.lock_unpoisoned().clone().unwrap_or(Closed::Local);
+        let mut closing = std::pin::pin!(shared.closing.cancelled());
         loop {
             let overdue = self.overrun.map(|overrun| overrun.deadline);
-            let count = tokio::select! {
+            let space = lines.space();
+            let room = space.len();
+            let read = tokio::select! {
                 biased;
-                () = shared.closing.cancelled() => return local(),
-                count = input.read(lines.space()) => count,
+                () = &mut closing => return local(),
+                count = input.read(space) => count,
                 () = sleep_until(overdue) => {
                     if self.pause().await.is_break() {
                         return local();
@@ -380,7 +383,7 @@ impl<S: Service> Reader<S> {
                     continue;
                 }
             };
-            match count {
+            let count = match read {
                 Ok(0) => {
                     // A last line without its end counts if it is whole.
                     let rest = lines.rest();
@@ -389,13 +392,12 @@ impl<S: Service> Reader<S> {
                     }
                     return Closed::EndOfInput;
                 }
-                Ok(count) => {
-                    shared.counters.bytes_read.count(count);
-                    lines.filled(count);
-                }
+                Ok(count) => count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Closed::Io(Arc::new(error)),
-            }
+            };
+            shared.counters.bytes_read.count(count);
+            lines.filled(count);
             loop {
                 match self.lines(&mut lines) {
                     Ok(Progress::NeedsMore) => break,
@@ -414,12 +416,16 @@ impl<S: Service> Reader<S> {
             }
             tokio::select! {
                 biased;
-                () = shared.closing.cancelled() => return local(),
+                () = &mut closing => return local(),
                 () = shared.tap_has_room() => {}
             }
             // What these lines woke waits for this worker, and input that never ends would keep it
-            // waiting: once for each buffer, everybody else has a turn.
-            tokio::task::yield_now().await;
+            // waiting: everybody else has a turn once for each full buffer, or for many small ones.
+            if count == room {
+                tokio::task::yield_now().await;
+            } else {
+                tokio::task::coop::consume_budget().await;
+            }
         }
     }
 

@@ -128,6 +128,8 @@ impl Responder {
         F: Future<Output = Result<R, Error>> + Send + 'static,
     {
         let grace = self.shared.limits.cancel_grace;
+        // What is moved into a task is copied once for each layer around it.
+        let handler = Box::pin(handler);
         self.spawn_with(move |responder| async move {
             let out = until_dropped(&responder.cancellation, grace, handler).await;
             responder.respond(out.unwrap_or_else(|| Err(Error::request_cancelled())));
