@@ -97,7 +97,11 @@ pub fn section(results: &Results) -> String {
     let runs: Vec<usize> = results.rows.iter().map(|row| row.figures.runs).collect();
     if let (Some(least), Some(most)) = (runs.iter().min(), runs.iter().max()) {
         let runs = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        let _ = writeln!(text, "\nMedians of {runs} runs of `{}`.", workload.play.words().join(" "));
+        let _ = writeln!(
+            text,
+            "\nRuns of `{}` for each pair: {runs}; the figures are their medians.",
+            workload.play.words().join(" ")
+        );
     }
     text
 }
