@@ -407,7 +407,7 @@ impl Entry {
 }
 
 impl Sessions {
-    fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
+    fn route(&self, id: &str) -> Option<Arc<Route>> {
         self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
     }
 }
@@ -422,7 +422,7 @@ impl Router {
     }
 
     pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
-        self.lock().route(id)
+        self.lock().route(id.as_str())
     }
 
     /// Whether a session may be named in requests: one we know, or one that is being made. What comes of a request,
@@ -434,7 +434,7 @@ impl Router {
             && (sessions.opening > 0 || sessions.routes.get(id).is_some_and(known))
     }
 
-    pub(crate) fn update(&self, id: &SessionId, update: SessionUpdate, bytes: usize) {
+    pub(crate) fn update(&self, id: &str, update: SessionUpdate, bytes: usize) {
         let mut sessions = self.lock();
         if let Some(route) = sessions.route(id) {
             drop(sessions);
@@ -445,7 +445,7 @@ impl Router {
             return;
         }
         sessions.early_bytes += bytes;
-        sessions.early.push_back((id.clone(), update, bytes));
+        sessions.early.push_back((id.into(), update, bytes));
         // The oldest go first: they may be of a session whose answer never came.
         while sessions.early.len() > KEPT_UPDATES || sessions.early_bytes > KEPT_BYTES {
             let Some((_, _, bytes)) = sessions.early.pop_front() else { break };
@@ -560,9 +560,13 @@ mod tests {
         assert!(!router.knows(&named(Limits::ID_BYTES + 1)));
         // The bytes of a line are those of the id in it too.
         for _ in 0..3 {
-            router.update(&named(KEPT_BYTES / 2), SessionUpdate::agent_message("x"), KEPT_BYTES / 2 + 100);
+            router.update(
+                named(KEPT_BYTES / 2).as_str(),
+                SessionUpdate::agent_message("x"),
+                KEPT_BYTES / 2 + 100,
+            );
         }
-        router.update(&named(KEPT_BYTES), SessionUpdate::agent_message("x"), KEPT_BYTES + 100);
+        router.update(named(KEPT_BYTES).as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES + 100);
         assert_eq!((router.lock().early.len(), router.dropped()), (0, 4));
     }
 
@@ -572,7 +576,7 @@ mod tests {
         let ids: Vec<SessionId> = (0..40).map(|number| SessionId::from(number.to_string())).collect();
         let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
         for id in ids.iter().cycle().take(80) {
-            router.update(id, SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
+            router.update(id.as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
         }
         let kept = || router.together.kept.load(Relaxed);
         assert_eq!(kept(), KEPT_BYTES_TOGETHER);

@@ -1,5 +1,6 @@
 //! Routing: from a line of the agent to the host, a closure, or a session.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use duologue_schema::{
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
     ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Notification as _,
     ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
-    RequestPermissionResponse, SessionId, SessionNotification, TerminalOutputRequest,
+    RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate, TerminalOutputRequest,
     WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
 };
 use serde::Serialize;
@@ -247,7 +248,7 @@ impl<H: Host> Service for ClientService<H> {
     fn notification(&self, notification: Incoming<'_>) {
         match AgentNotification::decode(notification.method, notification.params) {
             Some(Ok(AgentNotification::SessionUpdate(update))) => {
-                self.router.update(&update.session_id, update.update, notification.wire_bytes);
+                self.router.update(update.session_id.as_str(), update.update, notification.wire_bytes);
             }
             Some(Ok(AgentNotification::CompleteElicitation(complete))) => {
                 self.host.elicitation_complete(complete)
@@ -269,7 +270,7 @@ impl<H: Host> Service for ClientService<H> {
     const STREAMED: Option<&'static str> = Some(SessionNotification::METHOD);
 
     fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
-        let Ok(told) = serde_json::from_str::<SessionNotification>(params) else { return false };
+        let Ok(told) = serde_json::from_str::<Told<'_>>(params) else { return false };
         self.router.update(&told.session_id, told.update, wire_bytes);
         true
     }
@@ -278,6 +279,15 @@ impl<H: Host> Service for ClientService<H> {
         self.exchange.closed(reason);
         self.host.closed();
     }
+}
+
+/// A [`SessionNotification`] that borrows the session's id, which is only looked up.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    #[serde(borrow)]
+    session_id: Cow<'a, str>,
+    update: SessionUpdate,
 }
 
 /// The answer to one request of the agent. A question to the user may be answered by the

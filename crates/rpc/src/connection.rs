@@ -74,22 +74,22 @@ impl Shared {
     }
 
     /// Appends a frame to the output, whatever waits there.
-    pub(crate) fn send(&self, frame: &Frame) -> Result<(), Error> {
-        self.push(frame, false).map(drop)
+    pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
+        self.push(&mut frame, false).map(drop)
     }
 
-    /// Appends a frame if there is room.
-    pub(crate) fn send_if_room(&self, frame: &Frame) -> Result<bool, Error> {
+    /// Appends a frame if there is room. One that was taken is not to be sent again.
+    pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
         self.push(frame, true)
     }
 
-    fn push(&self, frame: &Frame, waits: bool) -> Result<bool, Error> {
-        let (line, limit) = (frame.line(), self.limits.frame_bytes);
-        if line.len() > limit {
-            return Err(Error::FrameTooLarge { bytes: line.len(), limit });
+    fn push(&self, frame: &mut Frame, waits: bool) -> Result<bool, Error> {
+        let (bytes, limit) = (frame.line().len(), self.limits.frame_bytes);
+        if bytes > limit {
+            return Err(Error::FrameTooLarge { bytes, limit });
         }
-        let seen = || self.tapped(Direction::Outgoing, line, true);
-        self.outbox.push(frame.bytes(), waits, seen).map_err(|reason| {
+        let seen = |frame: &Frame| self.tapped(Direction::Outgoing, frame.line(), true);
+        self.outbox.push(frame, waits, seen).map_err(|reason| {
             if matches!(reason, Closed::OutputStalled { .. }) {
                 self.close(reason.clone());
             }
@@ -588,7 +588,7 @@ impl<S: Service> Reader<S> {
 
     fn answer(&self, id: &RequestId, error: &WireError) {
         if let Ok(frame) = Frame::error(id, error) {
-            let _ = self.shared.send(&frame);
+            let _ = self.shared.send(frame);
         }
     }
 

@@ -75,6 +75,11 @@ impl Frame {
         &self.0
     }
 
+    /// Gives the line away, for a buffer without anything in it.
+    pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>) {
+        std::mem::swap(&mut self.0, bytes);
+    }
+
     /// The line without its end.
     pub(crate) fn line(&self) -> &[u8] {
         self.0.strip_suffix(b"\n").unwrap_or(&self.0)

@@ -39,9 +39,10 @@ impl LineBuffer {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            // Doubling keeps the copying linear; two bytes past the limit are enough to see a
-            // carriage return and the newline of a line that is exactly as long as it may be.
-            let grown = (self.bytes.len() * 2).clamp(CHUNK, (self.limit + 2).max(CHUNK));
+            // Two bytes past the limit are enough to see a carriage return and the newline of a line that is
+            // exactly as long as it may be. The vector's own growth keeps the copying linear, and only what
+            // will be read into is touched.
+            let grown = (self.bytes.len() + 4 * CHUNK).min((self.limit + 2).max(CHUNK));
             self.bytes.resize(grown.max(self.end + 1), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()

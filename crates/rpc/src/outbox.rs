@@ -6,6 +6,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::error::Closed;
+use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
@@ -50,7 +51,13 @@ impl Outbox {
 
     /// Appends one frame, line end included, calling `seen` while the order is held. `false` if it
     /// is a frame that `waits` and there is no room.
-    pub(crate) fn push(&self, frame: &[u8], waits: bool, seen: impl FnOnce()) -> Result<bool, Closed> {
+    pub(crate) fn push(
+        &self,
+        frame: &mut Frame,
+        waits: bool,
+        seen: impl FnOnce(&Frame),
+    ) -> Result<bool, Closed> {
+        let bytes = frame.bytes().len();
         let mut state = self.state.lock_unpoisoned();
         if let Some(reason) = &state.closed {
             return Err(reason.clone());
@@ -61,15 +68,20 @@ impl Outbox {
         if waits && !self.has_room() {
             return Ok(false);
         }
-        seen();
+        seen(frame);
         if state.broken {
-            state.pushed += frame.len() as u64;
+            state.pushed += bytes as u64;
             return Ok(true);
         }
         let idle = state.bytes.is_empty();
-        state.bytes.extend_from_slice(frame);
-        state.pushed += frame.len() as u64;
-        let unwritten = self.unwritten.fetch_add(frame.len(), Relaxed) + frame.len();
+        if idle && bytes > state.bytes.capacity() {
+            // What is large is not copied.
+            frame.swap(&mut state.bytes);
+        } else {
+            state.bytes.extend_from_slice(frame.bytes());
+        }
+        state.pushed += bytes as u64;
+        let unwritten = self.unwritten.fetch_add(bytes, Relaxed) + bytes;
         let stalled = self.is_stalled(&mut state, unwritten);
         drop(state);
         if idle {

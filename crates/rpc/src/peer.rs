@@ -135,7 +135,7 @@ impl Peer {
         let id = self.shared.pending.register(stream, deliver)?;
         let sent = Frame::request(id, method, params)
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
-            .and_then(|frame| self.shared.send(&frame));
+            .and_then(|frame| self.shared.send(frame));
         match sent {
             Ok(()) => {
                 self.shared.budget.relief.notify_one();
@@ -167,10 +167,10 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub async fn notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
-        let frame = self.encode(method, params)?;
+        let mut frame = self.encode(method, params)?;
         loop {
             self.ready().await?;
-            if self.shared.send_if_room(&frame)? {
+            if self.shared.send_if_room(&mut frame)? {
                 return Ok(());
             }
         }
@@ -203,7 +203,7 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn try_notify<N: Notification>(&self, params: &N) -> Result<bool, Error> {
-        self.shared.send_if_room(&self.encode(N::METHOD, params)?)
+        self.shared.send_if_room(&mut self.encode(N::METHOD, params)?)
     }
 
     /// Sends a notification at once, whatever waits before it. For the few that must not wait:
@@ -213,7 +213,7 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn notify_now<N: Notification>(&self, params: &N) -> Result<(), Error> {
-        self.shared.send(&self.encode(N::METHOD, params)?)
+        self.shared.send(self.encode(N::METHOD, params)?)
     }
 
     fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
@@ -312,7 +312,7 @@ impl Peer {
         }
         let params = CancelRequest { request_id: RequestId::from(id) };
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
-            let _ = self.shared.send(&frame);
+            let _ = self.shared.send(frame);
         }
     }
 }

@@ -163,7 +163,7 @@ impl Responder {
         // Free the id before the answer can be seen: the peer may use it again at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         if let Ok(frame) = frame {
-            let _ = self.shared.send(&frame);
+            let _ = self.shared.send(frame);
         }
     }
 

@@ -152,7 +152,7 @@ impl Story {
                     .unwrap_or(&How::Now);
                 for _ in 0..rng.u8(1..4) {
                     let order = Order::new(side.ledger.serial(true), how, rng);
-                    let _ = side.peer.shared.send(&notification(&order));
+                    let _ = side.peer.shared.send(notification(&order));
                 }
             }
             13 => {

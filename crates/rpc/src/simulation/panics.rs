@@ -31,7 +31,7 @@ async fn panicking(seed: u64, panics: u64) -> Result<u64, String> {
         // Between them, those that nobody answers for: a notification's handler, and a closure that
         // takes an answer.
         let order = Order::new(asker.ledger.serial(true), How::PanicsNow, &mut rng);
-        asker.peer.shared.send(&notification(&order)).map_err(|error| error.to_string())?;
+        asker.peer.shared.send(notification(&order)).map_err(|error| error.to_string())?;
         let order = Order::new(asker.ledger.serial(true), How::Now, &mut rng);
         let deliver: Deliver = Box::new(|_| panic_quietly());
         asker.peer.ask_into("ask", &order, None, deliver).map_err(|error| error.to_string())?;

@@ -235,7 +235,7 @@ impl Service for Scripted {
             How::Chatty => {
                 for _ in 0..rng.u8(0..4) {
                     let order = Order::new(self.ledger.serial(true), How::Now, &mut rng);
-                    let _ = self.peer.shared.send(&notification(&order));
+                    let _ = self.peer.shared.send(notification(&order));
                 }
                 responder.respond(Ok(n));
             }
