@@ -39,6 +39,7 @@ fn held() -> BTreeMap<String, String> {
     }
     constants!(
         Limits::ID_BYTES,
+        Limits::EARLY_BYTES,
         Limits::NOISE_LINES,
         Limits::NOISE_LINE_BYTES,
         RecorderBuilder::QUEUE_BYTES,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_exchange::{Announcing, PeerAgent};
-use duologue_rpc::{CancellationToken, Peer};
+use duologue_rpc::{CancellationToken, Limits, Peer};
 use duologue_schema::{McpServer, Meta, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
 
@@ -236,10 +236,11 @@ impl Session {
         let mut gate = lock(&self.inner.gate);
         let Gate::Held { updates, bytes, .. } = &mut *gate else { return Ok(send(self.peer())?) };
         let more = serde_json::to_string(&update.update)?.len();
-        if *bytes + more > self.peer().limits().output_bytes {
-            return Err(Error::other(
-                "more updates than fit into the output before the session was answered",
-            ));
+        if *bytes + more > Limits::EARLY_BYTES {
+            return Err(Error::other(format!(
+                "more than {} bytes of updates before the session was answered: send them in its first turn",
+                Limits::EARLY_BYTES
+            )));
         }
         *bytes += more;
         updates.push(update.clone());

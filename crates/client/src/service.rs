@@ -267,7 +267,9 @@ impl<H: Host> Service for ClientService<H> {
         }
     }
 
-    const STREAMED: Option<&'static str> = Some(SessionNotification::METHOD);
+    fn streamed_method(&self) -> Option<&'static str> {
+        Some(SessionNotification::METHOD)
+    }
 
     fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
         let Ok(told) = serde_json::from_str::<Told<'_>>(params) else { return false };

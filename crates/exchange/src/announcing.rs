@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Error as RpcError, Peer};
+use duologue_rpc::{Error as RpcError, Limits, Peer};
 use duologue_schema::SessionId;
 use duologue_schema::envelope::{Carried, Tell};
 
@@ -49,7 +49,7 @@ impl PeerAgent {
         let bytes = serde_json::to_string(&message)
             .map_err(|error| RpcError::Encode { method: method.into(), error: Arc::new(error) })?
             .len();
-        if waiting.bytes + bytes > self.rpc().limits().output_bytes {
+        if waiting.bytes + bytes > Limits::EARLY_BYTES {
             return Err(Error::TooEarly);
         }
         waiting.bytes += bytes;

@@ -273,13 +273,15 @@ impl Connection {
         let shared = Arc::new(Shared::new(self.limits, self.tap));
         let peer = Peer { shared: shared.clone() };
         let service = service(&peer);
+        let usual_start =
+            service.streamed_method().filter(|_| shared.tap.is_none()).map(message::usual_start);
         let reader = Reader {
             shared: shared.clone(),
             service,
             answers_noise: self.answers_noise,
             parse_errors: 0,
             overrun: None,
-            usual_start: S::STREAMED.filter(|_| shared.tap.is_none()).map(message::usual_start),
+            usual_start,
         };
         let Transport { reader: input, writer: output } = self.transport;
         let writer = spawn({

@@ -31,8 +31,8 @@ pub struct Limits {
     pub in_flight: usize,
     /// Wire bytes of those requests together; above it the next one is refused, unless it is alone.
     pub in_flight_bytes: usize,
-    /// Unwritten output at which senders of notifications wait. What is said next stands behind it, a cancellation
-    /// too, and more than a few times what a pipe holds makes nothing faster.
+    /// Unwritten output at which senders of notifications wait. A cancellation queues behind it, so keep it small: a
+    /// pipe holds 64 KiB.
     pub output_bytes: usize,
     /// Unwritten output at which the connection is given up when nothing leaves for
     /// `stall_timeout`: the peer asks but does not read. At four times as much it is given up at once.
@@ -47,8 +47,10 @@ const MIB: usize = 1024 * 1024;
 
 impl Limits {
     /// Longest id that is read, in bytes of its token, or a quarter of `frame_bytes`. It is kept while its request
-    /// is in flight. No session is known by a longer one to what the other side asks in it.
+    /// is in flight. Requests in a session whose id is longer are refused.
     pub const ID_BYTES: usize = 64 * 1024;
+    /// How many bytes may be said in a session before the answer that makes it has been sent, which they wait for.
+    pub const EARLY_BYTES: usize = 8 * MIB;
     /// How many of the last lines that were no messages are kept, for the error that they explain.
     pub const NOISE_LINES: usize = 20;
     /// How many bytes of each.

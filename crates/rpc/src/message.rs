@@ -130,11 +130,12 @@ pub(crate) fn usual_start(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#)
 }
 
-/// What stands where the params of a notification stand, if its line has the usual `start`: its params, provided that
-/// this is one JSON value. Anything else is more than that: a second member, a second message.
+/// What stands where the params of a notification stand, if its line has the usual `start` and they begin an object:
+/// its params, provided that this is one JSON value. Anything else is more than that: a second member, a second message.
 pub(crate) fn usual_params<'a>(line: &'a [u8], start: &str, limits: &Limits) -> Option<&'a str> {
     let params = line.strip_prefix(start.as_bytes())?.strip_suffix(b"}")?;
-    let ordinary = !has_surrogate_escape(params) && excess(line, limits).is_none();
+    let ordinary =
+        params.first() == Some(&b'{') && !has_surrogate_escape(params) && excess(line, limits).is_none();
     std::str::from_utf8(params).ok().filter(|_| ordinary)
 }
 
@@ -423,9 +424,10 @@ mod tests {
         let (limits, start) = (Limits { depth: 4, values: 200, ..Limits::default() }, usual_start("a"));
         let lines = [
             (r#"{"a":1}}"#, true),
-            (r#" {"a":[1,"\u00e4","\ud83e\udd80"]} }"#, false),
+            (r#"{"a":[1,"\u00e4","\ud83e\udd80"]} }"#, false),
             (r#"{"a":[1,"\u00e4"]}}"#, true),
-            (r#"[1] }"#, true),
+            (r#"[1] }"#, false),
+            (r#" {"a":1}}"#, false),
             (r#"{"a":1},"id":3}"#, false),
             (r#"{"a":1},"params":{"a":2}}"#, false),
             (r#"{"a":1}} {"a":2}}"#, false),

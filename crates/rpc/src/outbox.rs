@@ -36,6 +36,9 @@ struct State {
     closed: Option<Closed>,
 }
 
+/// Larger buffers are given back to the allocator after a burst.
+const KEEP: usize = 512 * 1024;
+
 impl Outbox {
     pub(crate) fn new(limits: &Limits) -> Self {
         Outbox {
@@ -232,7 +235,7 @@ impl Outbox {
             }
             batch.clear();
             // What a steady stream fills is kept, more goes back to the allocator.
-            batch.shrink_to(2 * self.soft);
+            batch.shrink_to(KEEP.min(self.soft.saturating_mul(2)));
         }
     }
 }

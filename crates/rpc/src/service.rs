@@ -29,8 +29,9 @@ pub struct Incoming<'a> {
 
 /// Takes what the peer sends, in the order of the wire.
 ///
-/// Both methods are called by the reader and must return at once: decode, queue, or hand a request
-/// to [`Responder::spawn`]. Whatever awaits belongs into the spawned future, where it may await
+/// All methods are called by the reader and must return at once: decode, queue, or hand a request
+/// to [`Responder::spawn`]. They must not wait for whoever takes what they queue, who is woken when the reader is
+/// through with what it has read. Whatever awaits belongs into the spawned future, where it may await
 /// anything, requests to the same peer included.
 pub trait Service: Send + Sync + 'static {
     /// A request. Answer through `responder` now or later; dropping it answers `-32603`.
@@ -39,12 +40,15 @@ pub trait Service: Send + Sync + 'static {
     /// A notification. It has no answer, whatever is wrong with it.
     fn notification(&self, notification: Incoming<'_>);
 
-    /// The method of the notification that comes most, which [`streamed`](Self::streamed) may take.
-    const STREAMED: Option<&'static str> = None;
+    /// The method of the notification that comes most, which [`streamed`](Self::streamed) takes. Asked once.
+    fn streamed_method(&self) -> Option<&'static str> {
+        None
+    }
 
-    /// Takes that notification in one pass, where its line is written as most peers write it. Nobody has looked at
-    /// `params` yet: `false`, with nothing done, when it is not one JSON value that fits, and the line is read as
-    /// any other. Not asked while somebody [taps](crate::Tap) the line.
+    /// Takes that notification in one pass, where its line is written as most peers write it. `params` begins an
+    /// object, and nobody has looked at the rest: `false`, with nothing done, when it is not one object that fits,
+    /// and the line is read as any other. Not asked while somebody [taps](crate::Tap) the line. A panic costs the
+    /// line.
     fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
         let _ = (params, wire_bytes);
         false
