@@ -134,11 +134,12 @@ impl Budget {
         }
     }
 
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.used.load(Relaxed) > self.soft
+    /// Whether the reader has to ask for a [`verdict`](Self::verdict) before its next line: it is or was exceeded.
+    pub(crate) fn decides(&self, overrun: Option<Overrun>) -> bool {
+        overrun.is_some() || self.used.load(Relaxed) > self.soft
     }
 
-    /// Asked after each line while it is or was exceeded. `feeds_another` says whether a request awaits its answer that is not
+    /// Asked after each line while it [`decides`](Self::decides). `feeds_another` says whether a request awaits its answer that is not
     /// the own prompt of the given (fullest) stream: then the reader must go on, or a consumer
     /// that calls back would wait for ever.
     pub(crate) fn verdict(

@@ -437,7 +437,7 @@ impl<S: Service> Reader<S> {
         let _together = shared.budget.wakes.hold();
         while let Some(line) = lines.next_line()? {
             self.line(line);
-            if self.overrun.is_some() || shared.budget.is_exceeded() {
+            if shared.budget.decides(self.overrun) {
                 return Ok(Progress::OverBudget);
             }
         }

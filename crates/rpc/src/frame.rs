@@ -38,6 +38,12 @@ impl Frame {
         frame.end()
     }
 
+    /// Any line, end included, as it is.
+    #[cfg(test)]
+    pub(crate) fn raw(line: &str) -> Self {
+        Frame(line.into())
+    }
+
     fn start() -> Self {
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");

@@ -6,7 +6,7 @@
 //! tokio; `sync.rs` is where they come in.
 //!
 //! Seen from inside: the locks, atomics and notices of the pending table, the outbox, the queues, their
-//! budget and the requests in flight. Not seen: what happens within `oneshot`, `watch`,
+//! budget, the wakers held back and the requests in flight. Not seen: what happens within `oneshot`, `watch`,
 //! `CancellationToken` and `TaskTracker`, each call of which is one step here. loom reads relaxed atomics
 //! as weakly as a processor may, shuttle does not.
 

@@ -5,6 +5,7 @@ pub(crate) mod notify;
 mod outbox;
 mod queue;
 mod requests;
+mod wakes;
 
 use std::future::Future;
 use std::io;

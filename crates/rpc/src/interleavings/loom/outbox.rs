@@ -7,6 +7,7 @@ use loom::thread;
 
 use super::{Wire, block_on, every_order, patient};
 use crate::error::Closed;
+use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::outbox::Outbox;
 use crate::sync::{Lock, Mutex};
@@ -24,7 +25,7 @@ fn write_all(outbox: &Outbox, most: usize) -> Vec<String> {
 }
 
 fn push(outbox: &Outbox, line: &str) -> bool {
-    outbox.push(line.as_bytes(), false, || {}).is_ok_and(|pushed| pushed)
+    outbox.push(&mut Frame::raw(line), false, |_| {}).is_ok_and(|pushed| pushed)
 }
 
 #[test]
@@ -93,9 +94,10 @@ fn who_waits_for_room_gets_it() {
             let outbox = outbox.clone();
             move || {
                 block_on(async {
+                    let mut frame = Frame::raw(line);
                     loop {
                         outbox.room().await.expect("open");
-                        if outbox.push(line.as_bytes(), true, || {}).expect("open") {
+                        if outbox.push(&mut frame, true, |_| {}).expect("open") {
                             return;
                         }
                     }
@@ -173,7 +175,7 @@ fn too_much_output_closes() {
         let outbox = outbox(limits);
         let send = |line: &'static str| {
             let outbox = outbox.clone();
-            move || outbox.push(line.as_bytes(), false, || {})
+            move || outbox.push(&mut Frame::raw(line), false, |_| {})
         };
         let other = thread::spawn(send("b2\n"));
         let results = [send("a1\n")(), other.join().expect("no panic")];

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::{block_on, every_order, patient};
-use crate::budget::{Budget, Verdict};
+use crate::budget::{Budget, Overrun, Verdict};
 use crate::error::{Closed, Error};
 use crate::limits::Limits;
 use crate::pending::{Pending, Reply};
-use crate::queue::queue;
+use crate::queue::{Queue, QueueSender, queue};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
 
@@ -17,13 +17,30 @@ fn budget(queue_bytes: usize, queue_bytes_hard: usize) -> Arc<Budget> {
     Arc::new(Budget::new(&Limits { queue_bytes, queue_bytes_hard, ..patient() }))
 }
 
-/// What the reader does after a line: `Reader::pause` without its clock and its cancellation.
-fn pause(budget: &Budget, pending: &Pending) {
-    let mut overrun = None;
+/// What the reader does with lines that came together: `Reader::lines` and the pauses between.
+fn read(budget: &Budget, pending: &Pending, sender: &QueueSender<u32>, items: impl IntoIterator<Item = u32>) {
+    let (mut overrun, mut items) = (None, items.into_iter());
+    let mut lines = |overrun| {
+        let _together = budget.wakes.hold();
+        for item in items.by_ref() {
+            assert_eq!(sender.push(item, 2), Ok(()));
+            if budget.decides(overrun) {
+                return true;
+            }
+        }
+        false
+    };
+    while lines(overrun) {
+        pause(budget, pending, &mut overrun);
+    }
+}
+
+/// `Reader::pause` without its clock and its cancellation.
+fn pause(budget: &Budget, pending: &Pending, overrun: &mut Option<Overrun>) {
     block_on(async {
         loop {
             let relief = budget.relief.notified();
-            let verdict = budget.verdict(&mut overrun, |stream, alive| pending.any_besides(stream, alive));
+            let verdict = budget.verdict(overrun, |stream, alive| pending.any_besides(stream, alive));
             if let Verdict::Read = verdict {
                 return;
             }
@@ -32,7 +49,7 @@ fn pause(budget: &Budget, pending: &Pending) {
     });
 }
 
-fn take_all(mut queue: crate::queue::Queue<u32>) -> (Vec<u32>, Option<Error>) {
+fn take_all(mut queue: Queue<u32>) -> (Vec<u32>, Option<Error>) {
     let mut items = Vec::new();
     loop {
         match block_on(queue.next()) {
@@ -69,10 +86,7 @@ fn a_paused_reader_is_woken_by_its_taker() {
         let (sender, queue) = queue(&budget);
         let taker = thread::spawn(move || take_all(queue));
         let pending = Pending::default();
-        for item in 1..=3 {
-            assert_eq!(sender.push(item, 2), Ok(()));
-            pause(&budget, &pending);
-        }
+        read(&budget, &pending, &sender, 1..=3);
         sender.finish();
         assert_eq!(taker.join().expect("no panic").0, [1, 2, 3]);
         assert_eq!(budget.used.load(Relaxed), 0);
@@ -90,7 +104,7 @@ fn a_paused_reader_is_woken_by_the_last_of_two_takers() {
             sender.finish();
             thread::spawn(move || take_all(queue))
         });
-        pause(&budget, &Pending::default());
+        pause(&budget, &Pending::default(), &mut None);
         for taker in takers {
             assert!(taker.join().expect("no panic").1.is_none());
         }
@@ -116,7 +130,7 @@ fn a_paused_reader_is_woken_by_a_request() {
                 id
             }
         });
-        pause(&budget, &pending);
+        pause(&budget, &pending, &mut None);
         assert!(asking.join().expect("no panic").is_some());
         drop(queue);
         assert_eq!(budget.used.load(Relaxed), 0);
@@ -132,7 +146,7 @@ fn a_paused_reader_is_woken_by_a_dropped_queue() {
             assert_eq!(sender.push(item, 2), Ok(()));
         }
         let taker = thread::spawn(move || block_on(queue.next()).is_some());
-        pause(&budget, &Pending::default());
+        pause(&budget, &Pending::default(), &mut None);
         let _ = sender.push(3, 2);
         assert!(taker.join().expect("no panic"));
         assert_eq!(sender.push(4, 2), Err(4));
@@ -150,7 +164,7 @@ fn a_stalled_stream_is_paid_back_once() {
             assert_eq!(sender.push(item, 2), Ok(()));
         }
         let taker = thread::spawn(move || take_all(queue));
-        pause(&budget, &Pending::default());
+        pause(&budget, &Pending::default(), &mut None);
         sender.finish();
         let (items, end) = taker.join().expect("no panic");
         assert!([1, 2].starts_with(&items), "{items:?}");
