@@ -107,7 +107,9 @@ pub const WORKLOADS: [Workload; 11] = [
         figure: Figure::Grown,
         floor: false,
         mixed: false,
-        note: "The growth of each process by the number of sessions; garbage that was not collected counts.",
+        note: "The growth of each process by the number of sessions; garbage that was not collected counts. Ours keeps of a \
+            session its state, its place for a turn and the room for what comes between turns; the programs on the \
+            official SDKs keep its id and would have to keep the rest themselves.",
         ..STREAM
     },
     Workload {
