@@ -128,6 +128,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_line_of_the_limit_takes_two_bytes_more_at_most() {
+        for limit in [10, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 5, 4 * CHUNK, 9 * CHUNK - 1] {
+            for end in ["\n", "\r\n"] {
+                let input = [vec![b'x'; limit], end.into()].concat();
+                let (mut buffer, mut rest, mut lines) = (LineBuffer::new(limit), input.as_slice(), 0);
+                while !rest.is_empty() {
+                    let space = buffer.space();
+                    let count = space.len().min(rest.len());
+                    space[..count].copy_from_slice(&rest[..count]);
+                    buffer.filled(count);
+                    rest = &rest[count..];
+                    assert!(buffer.bytes.len() <= CHUNK.max(limit + 2), "{limit}: {}", buffer.bytes.len());
+                    lines += usize::from(buffer.next_line().unwrap().is_some());
+                }
+                assert_eq!(lines, 1);
+            }
+        }
+    }
+
     /// Looked at again with each of its bytes it would take hours.
     #[test]
     fn a_line_that_comes_byte_by_byte_is_looked_at_once() {

@@ -243,3 +243,50 @@ impl Outbox {
 fn broken(error: std::io::Error) -> Closed {
     Closed::Io(std::sync::Arc::new(error))
 }
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    /// All that an outbox writes until it is finished.
+    async fn written(outbox: &Outbox) -> String {
+        let mut pipe = Vec::new();
+        outbox.write_to(&mut pipe, || ready(())).await.unwrap();
+        String::from_utf8(pipe).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_large_frame_is_given_away_and_the_small_ones_stay_behind_it() {
+        let outbox = Outbox::new(&Limits::default());
+        let large = format!("{}\n", "x".repeat(100_000));
+        let mut frame = Frame::raw(&large);
+        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        assert_eq!(frame.bytes(), b"");
+        for line in ["a\n", "b\n"] {
+            let mut frame = Frame::raw(line);
+            assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+            assert_eq!(frame.bytes(), line.as_bytes());
+        }
+        assert_eq!(outbox.unwritten(), large.len() + 4);
+        outbox.finish();
+        assert!(written(&outbox).await == large + "a\nb\n", "out of order");
+        assert_eq!(outbox.unwritten(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_frame_without_room_is_left_as_it_was_and_sent_later() {
+        let outbox = Outbox::new(&Limits { output_bytes: 1, ..Limits::default() });
+        assert!(outbox.push(&mut Frame::raw("a\n"), true, |_| {}).unwrap());
+        let mut frame = Frame::raw("later\n");
+        assert!(!outbox.push(&mut frame, true, |_| panic!("it is not sent")).unwrap());
+        assert_eq!(frame.bytes(), b"later\n");
+        let retry = async {
+            outbox.room().await.unwrap();
+            assert!(outbox.push(&mut frame, true, |_| {}).unwrap());
+            outbox.finish();
+        };
+        assert_eq!(tokio::join!(written(&outbox), retry).0, "a\nlater\n");
+    }
+}

@@ -15,6 +15,7 @@ use crate::budget::{Budget, Gauge, Held};
 use crate::error::{Closed, Error};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
+use crate::wakes;
 
 /// Makes a stream whose items count against `budget`.
 pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
@@ -61,7 +62,7 @@ impl<T> Shared<T> {
         drop(state);
         self.credit(items.iter().map(|(_, bytes)| bytes).sum());
         if let Some(waker) = waker {
-            waker.wake();
+            wakes::wake(waker);
         }
     }
 

@@ -4,6 +4,7 @@
 //! and wake it again for nearly each of the others, and on a runtime with several threads every one of these is a call
 //! of the system.
 
+use std::panic::AssertUnwindSafe;
 use std::task::Waker;
 
 use crate::sync::{Lock, Mutex};
@@ -35,7 +36,7 @@ impl Wakes {
             return;
         }
         drop(held);
-        waker.wake();
+        wake(waker);
     }
 }
 
@@ -48,6 +49,72 @@ impl Drop for Together<'_> {
         held.hold = false;
         let wakers = std::mem::take(&mut held.wakers);
         drop(held);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(wake);
+    }
+}
+
+/// Wakes, whoever's waker it is: its panic is its own, and those behind it are woken too.
+pub(crate) fn wake(waker: Waker) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("the waker of a stream's taker panicked");
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell {
+        rung: AtomicUsize,
+        breaks: bool,
+    }
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.rung.fetch_add(1, Relaxed);
+            assert!(!self.breaks, "a broken bell");
+        }
+    }
+
+    fn rung(bells: &[Arc<Bell>]) -> Vec<usize> {
+        bells.iter().map(|bell| bell.rung.load(Relaxed)).collect()
+    }
+
+    #[test]
+    fn the_held_are_woken_at_the_end_of_the_hold_and_once() {
+        let (wakes, bells) = (Wakes::default(), [Arc::<Bell>::default(), Arc::default()]);
+        let together = wakes.hold();
+        bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
+        assert_eq!(rung(&bells), [0, 0]);
+        drop(together);
+        assert_eq!(rung(&bells), [1, 1]);
+        drop(wakes.hold());
+        assert_eq!(rung(&bells), [1, 1]);
+    }
+
+    #[test]
+    fn outside_a_hold_one_is_woken_at_once() {
+        let (wakes, bell) = (Wakes::default(), Arc::<Bell>::default());
+        wakes.wake(bell.clone().into());
+        drop(wakes.hold());
+        wakes.wake(bell.clone().into());
+        assert_eq!(rung(&[bell]), [2]);
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_asleep() {
+        let broken = || Arc::new(Bell { breaks: true, ..Bell::default() });
+        let (wakes, bells) = (Wakes::default(), [broken(), Arc::default(), broken(), Arc::default()]);
+        let together = wakes.hold();
+        bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
+        drop(together);
+        assert_eq!(rung(&bells), [1; 4]);
+        bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
+        assert_eq!(rung(&bells), [2; 4]);
     }
 }
