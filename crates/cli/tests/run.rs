@@ -477,8 +477,9 @@ fn a_signal_ends_it_when_nobody_reads() {
     use std::time::{Duration, Instant};
 
     let text = "x".repeat(2000);
+    // What is said on stderr comes another way, and has to be there before nobody reads any more.
     let flood = format!(
-        r#"{SESSION} while :; do echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}'; done"#
+        r#"{SESSION} sleep 0.5; while :; do echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}'; done"#
     );
     // And one that is stuck, ignores the end of its input, and has to be ended.
     let deaf = format!("{SESSION} trap '' TERM; while :; do sleep 0.1; done");

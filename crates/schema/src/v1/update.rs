@@ -107,7 +107,7 @@ impl SessionUpdate {
 }
 
 /// What the agent says, as it says it, and a line break where it takes that back. A terminal gets it through
-/// [`printable`](crate::printable).
+/// [`printable`](crate::printable()).
 impl fmt::Display for SessionUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
