@@ -86,7 +86,7 @@ pub enum Ask {
     End,
     /// `stream COUNT BYTES`: so many chunks of so many bytes.
     Stream { count: usize, bytes: usize },
-    /// `read COUNT`: so many files, one after the other; then one chunk, as [`reads`] has it.
+    /// `read COUNT`: so many files, one after the other; then one chunk.
     Read { count: usize },
     /// `redraw ROUNDS BYTES`: as in [`Play`].
     Redraw { rounds: usize, bytes: usize },
