@@ -321,7 +321,7 @@ impl Talker {
 
 impl Agent for Talker {
     async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
-        let length = if session.cwd().ends_with("much") { KIB } else { 40 };
+        let length = if session.cwd().ends_with("much") { Limits::EARLY_BYTES / 200 } else { 40 };
         for number in 0..200 {
             let text = format!("{number} {}", "h".repeat(length));
             session.update(duologue_client::SessionUpdate::agent_message(text)).await?;
