@@ -344,3 +344,33 @@ impl Drop for Question {
         self.route.answer(self.number, drop);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFD 0002: the short way reads an update as the long one does, or leaves it to that.
+    #[test]
+    fn an_update_is_the_same_by_either_way() {
+        let chunk = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"}}"#;
+        let late = r#"{"content":{"type":"text","text":"a"},"sessionUpdate":"agent_message_chunk"}"#;
+        let lines = [
+            (format!(r#"{{"sessionId":"s","update":{chunk}}}"#), true),
+            (format!(r#"{{"update":{late},"_meta":{{"a":1}},"sessionId":"\u0073\n"}}"#), true),
+            (r#"{"sessionId":"s","update":{"sessionUpdate":"later","x":[1]},"more":{}}"#.to_owned(), true),
+            // The last of them counts, which the long way finds out.
+            (format!(r#"{{"sessionId":"s","sessionId":"t","update":{chunk}}}"#), false),
+            (format!(r#"{{"sessionId":null,"update":{chunk}}}"#), false),
+            (format!(r#"{{"sessionId":"s","update":{chunk}}} {{}}"#), false),
+            (r#"{"sessionId":"s","update":{}}"#.to_owned(), false),
+            (r#"{"sessionId":"s"}"#.to_owned(), false),
+        ];
+        for (line, short) in lines {
+            let told = serde_json::from_str::<Told<'_>>(&line);
+            assert_eq!(told.is_ok(), short, "{line}");
+            let Ok(told) = told else { continue };
+            let long: SessionNotification = serde_json::from_str(&line).expect("the long way takes it too");
+            assert_eq!((&*told.session_id, told.update), (long.session_id.as_str(), long.update), "{line}");
+        }
+    }
+}

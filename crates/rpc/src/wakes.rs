@@ -22,8 +22,8 @@ struct Held {
 }
 
 impl Wakes {
-    /// Keeps those who are to be woken until what it returns is dropped. One at a time, and nothing may be waited for
-    /// in between.
+    /// Keeps those who are to be woken until what it returns is dropped. Only the reader calls this; it must not block
+    /// or await while it holds it.
     pub(crate) fn hold(&self) -> Together<'_> {
         self.held.lock_unpoisoned().hold = true;
         Together(self)
