@@ -5,7 +5,7 @@ use std::process::Command;
 
 use duologue_transcript::{Error, Event, Recorder, Transcript};
 
-use crate::support::{in_time, measured};
+use crate::support::{in_time, measured, passed};
 
 /// Says where the disk is, in the process that has it.
 const DISK: &str = "DUOLOGUE_TEST_DISK";
@@ -28,13 +28,7 @@ async fn a_disk_that_fills_up_is_an_error_of_its_own() {
     }
     let test = "exec \"$1\" --nocapture --exact full_disk::a_disk_that_fills_up_is_an_error_of_its_own";
     let output = own_disk(test).expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    said.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).for_each(measured);
+    passed(&output);
 }
 
 async fn fill(disk: &Path) {
