@@ -6,38 +6,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::interop::install::{npm, once, python, ts};
+use crate::interop::install::{BUILD, npm, once, python, rust, ts};
 use crate::interop::{Paths, Result, finish};
 
-/// Building in release mode takes a while on a small machine.
-const BUILD: Duration = Duration::from_secs(1800);
-/// So does playing everything with everybody.
+/// Playing everything with everybody takes its time.
 const PLAY: Duration = Duration::from_secs(4 * 3600);
 
 /// Does it.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-    let target = std::path::absolute(crate::target::folder())?;
-    let sources = root.join("crates/xtask/interop");
-    let peers = Paths { sources: sources.clone(), target: target.join("bench-peers") };
-    cargo(&["--package", "duologue-bench"], &root.join("Cargo.toml"), &target)?;
-    let official = peers.target.join("rust");
-    cargo(&["--bin", "bench-agent", "--bin", "bench-client"], &sources.join("rust/Cargo.toml"), &official)?;
+    let peers = Paths::new();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    finish(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "duologue-bench"]), BUILD)?;
 
-    let mut runner = Command::new(target.join("release/duologue-bench"));
-    runner.arg("--rust").arg(official.join("release"));
+    let mut runner = Command::new(crate::target::folder().join("release/duologue-bench"));
+    runner.arg("--rust").arg(rust(&peers)?);
     if !args.iter().any(|arg| arg == "--quick") {
         runner.arg("--ts").args(typescript(&peers)?);
         runner.arg("--python").args(uvloop(&peers)?);
         runner.arg("--page").arg(root);
     }
     finish(runner.args(args), PLAY)
-}
-
-fn cargo(what: &[&str], manifest: &Path, target: &Path) -> Result<()> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["build", "--release", "--quiet", "--locked"]).args(what);
-    finish(cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target), BUILD)
 }
 
 /// Where the programs on the TypeScript SDK are, and a node newer than the one that is found.

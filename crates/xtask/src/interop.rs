@@ -41,9 +41,9 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    fn new() -> Self {
-        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-        Self { sources: crate_dir.join("interop"), target: crate_dir.join("../../target/interop") }
+    pub(crate) fn new() -> Self {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
+        Self { sources, target: crate::target::folder().join("interop") }
     }
 }
 

@@ -7,21 +7,29 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
+/// Building in release mode takes a while on a small machine.
+pub(crate) const BUILD: Duration = Duration::from_secs(1800);
 
 /// Makes the agents and clients on the three SDKs ready to run.
 pub(super) fn peers(paths: &Paths) -> Result<()> {
-    let rust = std::thread::spawn({
-        let (manifest, target) = (paths.sources.join("rust/Cargo.toml"), rust_target(paths));
-        move || {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
-            finish(cargo.arg("--target-dir").arg(target), LIMIT).map_err(|error| error.to_string())
-        }
-    });
+    let official = std::thread::spawn(|| rust(&Paths::new()).map_err(|error| error.to_string()));
     ts(paths)?;
     python(&paths.sources.join("python"), &paths.target.join("python"))?;
-    rust.join().map_err(|_| "building the Rust peers panicked")??;
+    official.join().map_err(|_| "building the Rust peers panicked")??;
     Ok(())
+}
+
+/// Builds all programs on the official Rust SDK, for release: interop, scenes and benchmark share them.
+pub(crate) fn rust(paths: &Paths) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"]);
+    cargo.arg(paths.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(paths.target.join("rust"));
+    finish(&mut cargo, BUILD)?;
+    Ok(rust_programs(paths))
+}
+
+fn rust_programs(paths: &Paths) -> PathBuf {
+    paths.target.join("rust/release")
 }
 
 /// Makes the programs on the TypeScript SDK ready to run.
@@ -48,7 +56,7 @@ pub(super) fn program(paths: &Paths, sdk: &str, role: &str) -> Result<Command> {
             command.arg(format!("interop-{role}"));
             command
         }
-        "rust" => Command::new(absolute(rust_target(paths).join("debug").join(format!("interop-{role}")))?),
+        "rust" => Command::new(absolute(rust_programs(paths).join(format!("interop-{role}")))?),
         "ts" => {
             let mut command = Command::new("node");
             command.arg(absolute(paths.target.join(format!("ts/{role}.mjs")))?);
@@ -61,10 +69,6 @@ pub(super) fn program(paths: &Paths, sdk: &str, role: &str) -> Result<Command> {
             command
         }
     })
-}
-
-fn rust_target(paths: &Paths) -> PathBuf {
-    paths.target.with_file_name("interop-rust")
 }
 
 /// Installs the packages of `source/package.json` into `target`, unless that was done before.

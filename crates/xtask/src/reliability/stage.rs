@@ -3,12 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use crate::interop::{Result, finish};
-
-/// Building a workspace in release mode takes a while on a small machine.
-const BUILD: Duration = Duration::from_secs(1800);
+use crate::interop::install::{BUILD, rust};
+use crate::interop::{Paths, Result, finish};
 
 /// Whose SDK the program under test is built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,19 +89,25 @@ impl Stage {
     /// Builds what scenes need.
     pub(super) fn prepare(full: bool, scenes: bool, subjects: &[Subject]) -> Result<Self> {
         let target = crate::target::folder();
-        let official = target.join("reliability-official");
+        let mut official = PathBuf::new();
         if scenes {
-            let cargo = || Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            let ours =
-                ["build", "--release", "--quiet", "-p", "duologue-tests", "-p", "duologue-cli", "--bins"];
-            finish(cargo().args(ours), BUILD)?;
+            let mut ours = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            ours.args([
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "duologue-tests",
+                "-p",
+                "duologue-cli",
+                "--bins",
+            ]);
+            finish(&mut ours, BUILD)?;
             if subjects.contains(&Subject::Official) {
-                let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/rust/Cargo.toml");
-                let theirs = ["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"];
-                finish(cargo().args(theirs).arg(manifest).arg("--target-dir").arg(&official), BUILD)?;
+                official = rust(&Paths::new())?;
             }
         }
-        let stage = Stage { full, ours: target.join("release"), official: official.join("release") };
+        let stage = Stage { full, ours: target.join("release"), official };
         if scenes {
             let programs =
                 subjects.iter().flat_map(|subject| [stage.agent(*subject), stage.client(*subject)]);
