@@ -1,4 +1,5 @@
-//! Our reading of a line beside a plain one that makes a tree of it: the same message, or the same refusal.
+//! Our reading of a line beside a plain one that makes a tree of it: the same message, or the same refusal. And what it
+//! says is written as `serde_json` writes it.
 
 use std::collections::HashSet;
 
@@ -45,6 +46,7 @@ pub fn check(line: &[u8]) {
     // Both read what a connection reads: halves of characters are gone before (target `surrogates`).
     let repaired = Message::repair(line);
     let line = repaired.as_deref().unwrap_or(line);
+    written(line);
     let Some(ours) = ours(line) else {
         assert!(difference(line).is_some(), "parts of a message that are no JSON");
         return;
@@ -59,6 +61,15 @@ pub fn check(line: &[u8]) {
             None => false,
         };
         assert!(allowed, "{ours:?}, but plainly {plain:?} ({difference:?})");
+    }
+}
+
+/// The line as a text, and what it means if it is JSON.
+fn written(line: &[u8]) {
+    let text = String::from_utf8_lossy(line);
+    assert_eq!(duologue_rpc::fuzzing::written(&text).ok(), serde_json::to_vec(&text).ok());
+    if let Ok(tree) = serde_json::from_slice::<Value>(line) {
+        assert_eq!(duologue_rpc::fuzzing::written(&tree).ok(), serde_json::to_vec(&tree).ok());
     }
 }
 

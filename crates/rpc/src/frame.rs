@@ -1,10 +1,22 @@
 //! Messages as text: the one place that writes an envelope.
 
+use std::cell::Cell;
+
 use duologue_schema::{Error, RequestId};
 use serde::Serialize;
 
+use crate::json;
+
 /// One message, ready to be pushed: a line with its end.
 pub(crate) struct Frame(Vec<u8>);
+
+thread_local! {
+    /// The room of the last message, for the next one: most are copied to the outbox before another one is written.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Room for what most messages need, in bytes, and how much is kept at most.
+const ROOM_BYTES: std::ops::RangeInclusive<usize> = 512..=16 * 1024;
 
 impl Frame {
     pub(crate) fn notification<P: Serialize + ?Sized>(method: &str, params: &P) -> serde_json::Result<Self> {
@@ -45,7 +57,8 @@ impl Frame {
     }
 
     fn start() -> Self {
-        let mut bytes = Vec::with_capacity(512);
+        let mut bytes = ROOM.take();
+        bytes.reserve(*ROOM_BYTES.start());
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
         Frame(bytes)
     }
@@ -63,7 +76,7 @@ impl Frame {
 
     fn member<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> serde_json::Result<()> {
         self.0.extend_from_slice(name.as_bytes());
-        serde_json::to_writer(&mut self.0, value)
+        json::write(&mut self.0, value)
     }
 
     fn end(mut self) -> serde_json::Result<Self> {
@@ -89,6 +102,16 @@ impl Frame {
     /// The line without its end.
     pub(crate) fn line(&self) -> &[u8] {
         self.0.strip_suffix(b"\n").unwrap_or(&self.0)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if ROOM_BYTES.contains(&self.0.capacity()) {
+            self.0.clear();
+            // A thread that ends may have none any more.
+            let _ = ROOM.try_with(|room| room.set(std::mem::take(&mut self.0)));
+        }
     }
 }
 

@@ -40,6 +40,13 @@ pub fn refusal(id: &RequestId, error: &Error) -> serde_json::Result<Vec<u8>> {
     Ok(Frame::error(id, error)?.line().to_vec())
 }
 
+/// A value as it is written into a message.
+pub fn written(value: &impl serde::Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    crate::json::write(&mut out, value)?;
+    Ok(out)
+}
+
 /// A line of the notification `m` as most peers write it, up to where its params begin.
 pub fn usual(rest: &[u8]) -> Vec<u8> {
     [usual_start("m").as_bytes(), rest].concat()

@@ -28,6 +28,7 @@ mod frame;
 pub mod fuzzing;
 #[cfg(all(test, any(duologue_loom, duologue_shuttle)))]
 mod interleavings;
+mod json;
 mod limits;
 mod line;
 mod message;

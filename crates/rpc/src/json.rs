@@ -1,0 +1,499 @@
+//! JSON as `serde_json` writes it, byte for byte, but texts in long strides: `serde_json` looks at each byte of a text on
+//! its own, and messages, files and images are little else.
+//!
+//! Only what is in every message is written here. Numbers, and whatever serde knows besides, are left to `serde_json`.
+
+use std::fmt::Display;
+
+use serde::ser::{
+    Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+    SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
+};
+use serde_json::{Error, Result};
+
+/// Appends `value`.
+pub(crate) fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<()> {
+    value.serialize(Writer { out })
+}
+
+/// Appends a text and its quotes.
+fn text(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+    } else {
+        escaped(out, bytes);
+    }
+    out.push(b'"');
+}
+
+/// How many bytes of a long text are looked at together.
+const STRIDE: usize = 32;
+
+/// Whether all bytes may stand as they are.
+fn is_plain(bytes: &[u8]) -> bool {
+    // The last bytes are looked at together too, even if they have been before.
+    if let Some(last) = bytes.last_chunk() {
+        bytes.as_chunks().0.iter().all(has_none) && has_none(last)
+    } else if let Some(last) = bytes.last_chunk() {
+        bytes.as_chunks().0.iter().all(has_none_of_eight) && has_none_of_eight(last)
+    } else {
+        !bytes.iter().any(|byte| must_be_escaped(*byte))
+    }
+}
+
+/// Without a branch for each, so that the compiler looks at many in one instruction.
+fn has_none(bytes: &[u8; STRIDE]) -> bool {
+    !bytes.iter().fold(false, |any, byte| any | must_be_escaped(*byte))
+}
+
+/// The same in one word: the highest bit of a byte becomes 1 where the byte is less than what is subtracted.
+fn has_none_of_eight(bytes: &[u8; 8]) -> bool {
+    const EACH: u64 = u64::MAX / 0xff;
+    let word = u64::from_ne_bytes(*bytes);
+    let less = |word: u64, than: u64| word.wrapping_sub(than * EACH) & !word;
+    let is = |byte: u8| less(word ^ (u64::from(byte) * EACH), 1);
+    (less(word, 0x20) | is(b'"') | is(b'\\')) & (0x80 * EACH) == 0
+}
+
+const fn must_be_escaped(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+/// Appends a text in which something has to be escaped.
+fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    // What stands before is written.
+    let mut written = 0;
+    let mut look = |from: usize, stride: &[u8]| {
+        for (at, byte) in stride.iter().enumerate().filter(|(_, byte)| must_be_escaped(**byte)) {
+            out.extend_from_slice(&bytes[written..from + at]);
+            escape(out, *byte);
+            written = from + at + 1;
+        }
+    };
+    let (strides, last) = bytes.as_chunks::<STRIDE>();
+    for (nth, stride) in strides.iter().enumerate().filter(|(_, stride)| !has_none(stride)) {
+        look(nth * STRIDE, stride);
+    }
+    look(bytes.len() - last.len(), last);
+    out.extend_from_slice(&bytes[written..]);
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        _ => {
+            let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 0xf)]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+/// The serializer of one value.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+/// The members of an array or an object.
+struct Members<'a> {
+    out: &'a mut Vec<u8>,
+    /// What closes it.
+    end: &'static [u8],
+    first: bool,
+}
+
+/// The members of a struct: those of an object, or of one of the structs by which `serde_json` tells itself that a value
+/// is to be written as it is. serde keeps names with a `$` for such arrangements.
+enum Fields<'a> {
+    Object(Members<'a>),
+    Verbatim(&'a mut Vec<u8>, &'static str),
+}
+
+/// A field that `serde_json` has an arrangement with itself about.
+struct Verbatim<'a, T: ?Sized> {
+    name: &'static str,
+    key: &'static str,
+    value: &'a T,
+}
+
+impl<T: Serialize + ?Sized> Serialize for Verbatim<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct(self.name, 1)?;
+        fields.serialize_field(self.key, self.value)?;
+        fields.end()
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn rest<T: Serialize + ?Sized>(self, value: &T) -> Result<()> {
+        serde_json::to_writer(self.out, value)
+    }
+
+    fn array(self) -> Members<'a> {
+        self.members(b'[', b"]")
+    }
+
+    fn object(self) -> Members<'a> {
+        self.members(b'{', b"}")
+    }
+
+    /// Begins the one member of an object.
+    fn variant(self, variant: &str) -> Self {
+        self.out.push(b'{');
+        text(self.out, variant);
+        self.out.push(b':');
+        self
+    }
+
+    fn members(self, open: u8, end: &'static [u8]) -> Members<'a> {
+        self.out.push(open);
+        Members { out: self.out, end, first: true }
+    }
+}
+
+impl Members<'_> {
+    fn comma(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+    }
+
+    fn item<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+        self.comma();
+        write(self.out, value)
+    }
+
+    fn field<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<()> {
+        self.comma();
+        text(self.out, key);
+        self.out.push(b':');
+        write(self.out, value)
+    }
+
+    fn close(self) -> Result<()> {
+        self.out.extend_from_slice(self.end);
+        Ok(())
+    }
+}
+
+/// What is left to `serde_json`.
+macro_rules! rest {
+    ($($method:ident: $type:ty),*) => {
+        $(fn $method(self, value: $type) -> Result<()> {
+            self.rest(&value)
+        })*
+    };
+}
+
+impl<'a> Serializer for Writer<'a> {
+    type Ok = ();
+    type Error = Error;
+    type SerializeSeq = Members<'a>;
+    type SerializeTuple = Members<'a>;
+    type SerializeTupleStruct = Members<'a>;
+    type SerializeTupleVariant = Members<'a>;
+    type SerializeMap = Members<'a>;
+    type SerializeStruct = Fields<'a>;
+    type SerializeStructVariant = Members<'a>;
+
+    rest! {
+        serialize_bool: bool, serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64,
+        serialize_i128: i128, serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64,
+        serialize_u128: u128, serialize_f32: f32, serialize_f64: f64, serialize_char: char, serialize_bytes: &[u8]
+    }
+
+    fn serialize_str(self, value: &str) -> Result<()> {
+        text(self.out, value);
+        Ok(())
+    }
+
+    fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<()> {
+        serde_json::Serializer::new(self.out).collect_str(value)
+    }
+
+    fn serialize_none(self) -> Result<()> {
+        self.serialize_unit()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<()> {
+        value.serialize(self)
+    }
+
+    fn serialize_unit(self) -> Result<()> {
+        self.out.extend_from_slice(b"null");
+        Ok(())
+    }
+
+    fn serialize_unit_struct(self, _name: &'static str) -> Result<()> {
+        self.serialize_unit()
+    }
+
+    fn serialize_unit_variant(self, _name: &'static str, _index: u32, variant: &'static str) -> Result<()> {
+        self.serialize_str(variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Result<()> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<()> {
+        let Writer { out } = self.variant(variant);
+        write(out, value)?;
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn serialize_seq(self, _length: Option<usize>) -> Result<Members<'a>> {
+        Ok(self.array())
+    }
+
+    fn serialize_tuple(self, _length: usize) -> Result<Members<'a>> {
+        Ok(self.array())
+    }
+
+    fn serialize_tuple_struct(self, _name: &'static str, _length: usize) -> Result<Members<'a>> {
+        Ok(self.array())
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Members<'a>> {
+        Ok(self.variant(variant).members(b'[', b"]}"))
+    }
+
+    fn serialize_map(self, _length: Option<usize>) -> Result<Members<'a>> {
+        Ok(self.object())
+    }
+
+    fn serialize_struct(self, name: &'static str, _length: usize) -> Result<Fields<'a>> {
+        Ok(match name.starts_with('$') {
+            true => Fields::Verbatim(self.out, name),
+            false => Fields::Object(self.object()),
+        })
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _name: &'static str,
+        _index: u32,
+        variant: &'static str,
+        _length: usize,
+    ) -> Result<Members<'a>> {
+        Ok(self.variant(variant).members(b'{', b"}}"))
+    }
+}
+
+impl SerializeStruct for Fields<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<()> {
+        match self {
+            Fields::Object(members) => members.field(key, value),
+            Fields::Verbatim(out, name) => serde_json::to_writer(&mut **out, &Verbatim { name, key, value }),
+        }
+    }
+
+    fn end(self) -> Result<()> {
+        match self {
+            Fields::Object(members) => members.close(),
+            Fields::Verbatim(..) => Ok(()),
+        }
+    }
+}
+
+impl SerializeMap for Members<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<()> {
+        self.comma();
+        let start = self.out.len();
+        write(self.out, key)?;
+        match self.out.get(start) {
+            Some(b'"') => {}
+            // A number or a truth value is a name once it has quotes.
+            Some(b'-' | b'0'..=b'9' | b't' | b'f') => {
+                self.out.insert(start, b'"');
+                self.out.push(b'"');
+            }
+            _ => return Err(Error::custom("key must be a string")),
+        }
+        self.out.push(b':');
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+        write(self.out, value)
+    }
+
+    fn end(self) -> Result<()> {
+        self.close()
+    }
+}
+
+/// The four kinds of arrays, which differ in their names.
+macro_rules! array {
+    ($($kind:ident $method:ident),*) => {
+        $(impl $kind for Members<'_> {
+            type Ok = ();
+            type Error = Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+                self.item(value)
+            }
+
+            fn end(self) -> Result<()> {
+                self.close()
+            }
+        })*
+    };
+}
+
+array! {
+    SerializeSeq serialize_element, SerializeTuple serialize_element, SerializeTupleStruct serialize_field,
+    SerializeTupleVariant serialize_field
+}
+
+impl SerializeStructVariant for Members<'_> {
+    type Ok = ();
+    type Error = Error;
+
+    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<()> {
+        self.field(key, value)
+    }
+
+    fn end(self) -> Result<()> {
+        self.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde::Serialize;
+    use serde_json::value::RawValue;
+    use serde_json::{Value, json};
+
+    fn ours<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
+        let mut out = b"before".to_vec();
+        super::write(&mut out, value)?;
+        Ok(String::from_utf8(out.split_off("before".len())).unwrap())
+    }
+
+    #[track_caller]
+    fn same<T: Serialize + ?Sized>(value: &T) {
+        assert_eq!(ours(value).unwrap(), serde_json::to_string(value).unwrap());
+    }
+
+    #[derive(Serialize)]
+    struct Unit;
+    #[derive(Serialize)]
+    struct Newtype(&'static str);
+    #[derive(Serialize)]
+    struct Pair(u8, Option<f64>);
+    #[derive(Serialize)]
+    struct Nothing {}
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    enum Kind {
+        Unit,
+        Newtype(i32),
+        Pair(bool, char),
+        Fields { a: u128, b: Vec<u8> },
+    }
+    #[derive(Serialize)]
+    struct All {
+        unit: (),
+        unit_struct: Unit,
+        newtype: Newtype,
+        pair: Pair,
+        nothing: Nothing,
+        kinds: Vec<Kind>,
+        floats: [f64; 4],
+        by_number: BTreeMap<i64, &'static str>,
+        by_truth: BTreeMap<bool, ()>,
+        by_kind: BTreeMap<Kind, ()>,
+        by_letter: BTreeMap<char, ()>,
+        raw: Box<RawValue>,
+        #[serde(rename = "\"strange\"")]
+        strange: Option<()>,
+        #[serde(flatten)]
+        rest: Value,
+        address: std::net::IpAddr,
+    }
+
+    #[test]
+    fn all_that_serde_knows_is_written_as_by_serde_json() {
+        same(&All {
+            unit: (),
+            unit_struct: Unit,
+            newtype: Newtype("\u{1f600}"),
+            pair: Pair(255, None),
+            nothing: Nothing {},
+            kinds: vec![
+                Kind::Unit,
+                Kind::Newtype(-7),
+                Kind::Pair(true, '"'),
+                Kind::Fields { a: u128::MAX, b: vec![1] },
+            ],
+            floats: [0.1, -0.0, f64::NAN, 1e300],
+            by_number: [(-1, "a"), (12, "b")].into(),
+            by_truth: [(true, ()), (false, ())].into(),
+            by_kind: [(Kind::Unit, ())].into(),
+            by_letter: [('\n', ())].into(),
+            raw: RawValue::from_string("{ \"a\": [1.50, \"\\u0041\"] }".into()).unwrap(),
+            strange: None,
+            rest: json!({ "more": { "deep": [[], {}, null] } }),
+            address: [127, 0, 0, 1].into(),
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_refused() {
+        let lists: BTreeMap<Vec<u8>, ()> = [(vec![1], ())].into();
+        let none: BTreeMap<Option<&str>, ()> = [(None, ())].into();
+        let kinds: BTreeMap<Kind, ()> = [(Kind::Newtype(1), ())].into();
+        for error in [ours(&lists), ours(&none), ours(&kinds)] {
+            assert_eq!(error.unwrap_err().to_string(), "key must be a string");
+        }
+    }
+
+    #[test]
+    fn every_character_is_written_as_by_serde_json_wherever_it_stands() {
+        for character in (0..=0x2ff).filter_map(char::from_u32) {
+            for before in 0..70 {
+                let text = "x".repeat(before) + &character.to_string();
+                same(&text);
+                same(&(text + "tail"));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_written_as_by_serde_json(text in "(?s).{0,200}", escapes in "[\"\\\\\n\ta-f]{0,100}") {
+            same(&[text.as_str(), escapes.as_str()]);
+        }
+    }
+}
