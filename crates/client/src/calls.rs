@@ -23,13 +23,30 @@ impl OpenCalls {
 
     pub(crate) fn apply(&mut self, update: &SessionUpdate) {
         match update {
-            SessionUpdate::ToolCall(call) => {
-                self.take(&call.tool_call_id);
-                self.keep(ToolCallUpdate::from((**call).clone()));
+            SessionUpdate::ToolCall(said) => {
+                self.take(&said.tool_call_id);
+                let parts = (&said.title, &said.name, &said.content, &said.locations, &said.raw_input);
+                if has_ended(&said.status) || written(&parts) > OPEN_CALL_BYTES {
+                    return;
+                }
+                let mut call = ToolCallUpdate::new(said.tool_call_id.clone())
+                    .title(said.title.clone())
+                    .kind(said.kind.clone())
+                    .content(said.content.clone())
+                    .locations(said.locations.clone());
+                call.name.clone_from(&said.name);
+                call.raw_input.clone_from(&said.raw_input);
+                self.keep(call);
             }
-            SessionUpdate::ToolCallUpdate(update) => {
-                let mut call = (**update).clone();
-                if let Some(before) = self.take(&call.tool_call_id) {
+            SessionUpdate::ToolCallUpdate(said) => {
+                let before = self.take(&said.tool_call_id);
+                let parts = (&said.title, &said.name, &said.content, &said.locations, &said.raw_input);
+                if said.status.as_ref().is_some_and(has_ended) || written(&parts) > OPEN_CALL_BYTES {
+                    return;
+                }
+                let mut call = ToolCallUpdate::new(said.tool_call_id.clone());
+                add(&mut call, said);
+                if let Some(before) = before {
                     add(&mut call, &before);
                 }
                 self.keep(call);
@@ -50,20 +67,21 @@ impl OpenCalls {
     }
 
     fn keep(&mut self, mut call: ToolCallUpdate) {
-        if matches!(call.status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed)) {
-            return;
-        }
-        (call.status, call.raw_output, call.meta) = (None, None, None);
         // An empty list takes back what was said before, and says nothing itself.
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
         let bytes = written(&call);
-        // It would take the others with it.
+        // It would take the others with it. What is longer at once is not even copied: it may be as long as a line.
         if bytes > OPEN_CALL_BYTES {
             return;
         }
         self.0.push(call, bytes);
     }
+}
+
+/// Whether nothing more will be asked about a call.
+fn has_ended(status: &ToolCallStatus) -> bool {
+    matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
 }
 
 /// Adds to `call` what it leaves out and `known` says.
