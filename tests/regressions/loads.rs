@@ -10,6 +10,7 @@ use crate::support::{Played, Wire, chunk};
 in_time!(
     the_agents_word_behind_an_answer_is_the_last_one,
     a_second_load_of_one_id_is_busy,
+    a_load_that_is_busy_opens_nothing_again,
     a_prompt_during_a_replay_is_busy,
     a_failed_load_leaves_everything_as_it_was,
     a_load_during_a_turn_is_busy,
@@ -20,7 +21,8 @@ in_time!(
 
 /// A client that keeps conversations, its agent, and one session with modes.
 async fn client() -> (Connection, Played, Session) {
-    let capabilities = json!({"loadSession": true, "sessionCapabilities": {"list": {}, "resume": {}}});
+    let sessions = json!({"list": {}, "resume": {}, "close": {}});
+    let capabilities = json!({"loadSession": true, "sessionCapabilities": sessions});
     let (agent, mut script) =
         client_of(Wire::Memory, Client::new(()).keep_conversations(), capabilities).await;
     let modes =
@@ -74,6 +76,29 @@ async fn a_second_load_of_one_id_is_busy() {
         // Nothing was asked for the second one.
         script.probe().await;
     }
+}
+
+/// It was, and a replay that a close had cut off went on with a gap in it.
+async fn a_load_that_is_busy_opens_nothing_again() {
+    let (agent, mut script, session) = client().await;
+    let mut replay = agent.load_session("s", "/tmp").expect("a replay");
+    let load = script.expect("session/load").await;
+    script.chunk("s", "before").await;
+    assert_eq!(replay.next().await.expect("an update").expect("no error").to_string(), "before");
+    let (closed, ()) = tokio::join!(session.close(), async {
+        let request = script.expect("session/close").await;
+        script.answer(&request, json!({})).await;
+    });
+    closed.expect("closed");
+    script.chunk("s", "lost").await;
+    script.probe().await;
+    let again = agent.load_session("s", "/tmp");
+    assert!(matches!(again, Err(Error::Busy)), "{again:?}");
+    script.chunk("s", "behind a gap").await;
+    script.answer(&load, json!({})).await;
+    assert!(replay.next().await.is_none());
+    assert_eq!(agent.dropped_updates(), 2);
+    replay.outcome().await.expect("a session");
 }
 
 async fn a_prompt_during_a_replay_is_busy() {

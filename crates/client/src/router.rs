@@ -497,22 +497,45 @@ impl Router {
         route
     }
 
-    /// Registers a session whose id is known beforehand: load and resume.
+    /// Registers a session whose id is known beforehand: resume.
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<Route> {
         (self.started)(id, folders);
+        self.restore(id, |_| true).0
+    }
+
+    /// The same for one that is told anew: load. `None`, and nothing has changed, while a turn or another replay runs.
+    pub(crate) fn register_replay(
+        &self,
+        id: &SessionId,
+        folders: &[PathBuf],
+        sink: QueueSender<Event<LoadSessionResponse>>,
+    ) -> Option<Arc<Route>> {
+        let (route, begun) = self.restore(id, |route| route.begin_replay(sink));
+        begun.then(|| {
+            (self.started)(id, folders);
+            route
+        })
+    }
+
+    /// The session of this id, which is open from here on if `begins` says so.
+    fn restore(&self, id: &SessionId, begins: impl FnOnce(&Route) -> bool) -> (Arc<Route>, bool) {
         let mut sessions = self.lock();
         // One that was closed comes back to whoever still holds it: two would share what the agent
         // says of the one.
         if let Some(known) = sessions.routes.get_mut(id)
             && let Some(route) = known.route.upgrade()
         {
-            known.closed = false;
-            route.restored.fetch_add(1, Relaxed);
-            return route;
+            let begun = begins(&route);
+            if begun {
+                known.closed = false;
+                route.restored.fetch_add(1, Relaxed);
+            }
+            return (route, begun);
         }
         let route = Route::new(id.clone(), self.fold, &self.together);
         sessions.routes.insert(id.clone(), Entry::of(&route));
-        route
+        let begun = begins(&route);
+        (route, begun)
     }
 
     /// Closes a session, unless its id has another one by now, or it was restored since.

@@ -139,12 +139,9 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        let route = inner.router.register(&request.session_id, &folders);
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
-        if !route.begin_replay(sink) {
-            return Err(Error::Busy);
-        }
+        let route = inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
         let sent = inner.peer().request_into(&request, Some(stream), {
             let route = route.clone();
             move |response| {
