@@ -5,7 +5,7 @@ use crate::{bench, browser, fuzz, instructions, interop, loom, reliability, sche
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
     | bench [--quick] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
-    | reliability [--quick] [--ours] [--keep] [BAR..] | soak --minutes M [--seed N]";
+    | reliability [--quick] [--ours] [--keep] [BAR..] | soak --quick | --minutes M [--seed N]";
 
 /// Does the chore of this name.
 pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {

@@ -1,5 +1,6 @@
 //! R30: `cargo xtask soak --minutes M [--seed N]`: garbage, stalls, floods, cancels, kills and reconnects, for as long as
-//! one likes, on our client in one process and our agent in another.
+//! one likes, on our client in one process and our agent in another. With `--quick` it is two minutes, which tell all
+//! but a slow growth of memory.
 //!
 //! Both are looked at once a second. Every so often they let go of everything they have, and what they still hold then
 //! is what the slopes are made of: a leak shows at rest, whatever the work in between was.
@@ -80,8 +81,8 @@ impl Part {
         }
     }
 
-    /// The numbers in a line, and what they tell.
-    fn verdict(&self) -> (String, Verdict) {
+    /// The numbers in a line, and what they tell. A `quick` run says nothing of a slope.
+    fn verdict(&self, quick: bool) -> (String, Verdict) {
         let after_warm_up = |points: &[(f64, f64)]| {
             let skip = (points.len() as f64 * WARM_UP) as usize;
             points.iter().skip(skip).copied().collect::<Vec<_>>()
@@ -96,9 +97,10 @@ impl Part {
         let well = ["descriptors", "threads", "tasks", "children"].iter().all(|name| flat(name))
             && last["panics"] == 0
             && last["hung"] == 0;
-        let verdict = if !well || (rests.len() >= RESTS && slope - error >= FLAT) {
+        let long = !quick && rests.len() >= RESTS;
+        let verdict = if !well || (long && slope - error >= FLAT) {
             Verdict::Grows
-        } else if rests.len() >= RESTS && slope + error < FLAT {
+        } else if long && slope + error < FLAT {
             Verdict::Flat
         } else {
             Verdict::Unknown
@@ -112,6 +114,7 @@ impl Part {
             self.name, last["visits"], last["panics"], last["hung"]
         );
         let line = match verdict {
+            Verdict::Unknown if quick => format!("{line}; too short to judge the memory"),
             Verdict::Unknown => format!("{line}; {} rests cannot tell {FLAT} MiB/h", rests.len()),
             _ => line,
         };
@@ -142,7 +145,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let at = args.iter().position(|arg| arg == name)?;
         args.get(at + 1)
     };
-    let minutes: f64 = option("--minutes").ok_or("cargo xtask soak --minutes M [--seed N]")?.parse()?;
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let minutes: f64 = match option("--minutes") {
+        Some(minutes) => minutes.parse()?,
+        None if quick => 2.0,
+        None => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+    };
     let seed: u64 = option("--seed").map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;
     let seconds = (minutes * 60.0) as u64;
     println!("{minutes} minutes with --seed {seed}");
@@ -171,14 +179,14 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut verdicts = Vec::new();
     for part in &mut parts {
         let ended = part.process.wait(Duration::ZERO)?.is_some_and(|status| status.success());
-        let (line, verdict) = part.verdict();
+        let (line, verdict) = part.verdict(quick);
         println!("measured: {line}");
         verdicts.push(if ended { verdict } else { Verdict::Grows });
     }
     if verdicts.contains(&Verdict::Grows) {
         return Err(format!("not flat, with --seed {seed}").into());
     }
-    if verdicts.contains(&Verdict::Unknown) {
+    if verdicts.contains(&Verdict::Unknown) && !quick {
         return Err("cannot tell whether it is flat: it takes more --minutes".into());
     }
     Ok(())
@@ -208,7 +216,11 @@ fn part<Visit: Future<Output = ()> + Send>(
     };
     let show = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<&str>() != Some(&ORDERED) {
+        let payload = info.payload();
+        let said = payload.downcast_ref::<&str>().copied();
+        // A message that is put together is a `String`, unless the compiler has done it.
+        let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        if said != Some(ORDERED) {
             PANICS.fetch_add(1, Relaxed);
             show(info);
         }
