@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use serde::Serialize;
+
 use duologue_schema::{SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate};
 
 use crate::bounded::{Bounded, Bounds};
@@ -26,7 +28,7 @@ impl OpenCalls {
             SessionUpdate::ToolCall(said) => {
                 self.take(&said.tool_call_id);
                 let parts = (&said.title, &said.name, &said.content, &said.locations, &said.raw_input);
-                if has_ended(&said.status) || written(&parts) > OPEN_CALL_BYTES {
+                if !is_kept(&said.status, &parts) {
                     return;
                 }
                 let mut call = ToolCallUpdate::new(said.tool_call_id.clone())
@@ -41,7 +43,7 @@ impl OpenCalls {
             SessionUpdate::ToolCallUpdate(said) => {
                 let before = self.take(&said.tool_call_id);
                 let parts = (&said.title, &said.name, &said.content, &said.locations, &said.raw_input);
-                if said.status.as_ref().is_some_and(has_ended) || written(&parts) > OPEN_CALL_BYTES {
+                if !is_kept(said.status.as_ref().unwrap_or(&ToolCallStatus::Pending), &parts) {
                     return;
                 }
                 let mut call = ToolCallUpdate::new(said.tool_call_id.clone());
@@ -70,18 +72,18 @@ impl OpenCalls {
         // An empty list takes back what was said before, and says nothing itself.
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
-        let bytes = written(&call);
-        // It would take the others with it. What is longer at once is not even copied: it may be as long as a line.
-        if bytes > OPEN_CALL_BYTES {
-            return;
+        // One that is longer would take the others with it.
+        if let Some(bytes) = written(&call, OPEN_CALL_BYTES) {
+            self.0.push(call, bytes);
         }
-        self.0.push(call, bytes);
     }
 }
 
-/// Whether nothing more will be asked about a call.
-fn has_ended(status: &ToolCallStatus) -> bool {
-    matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed)
+/// Whether more may be asked about a call, and what is said of it now is short enough to be copied: it may be as long as
+/// a line.
+fn is_kept(status: &ToolCallStatus, parts: &impl Serialize) -> bool {
+    let has_ended = matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
+    !has_ended && written(parts, OPEN_CALL_BYTES).is_some()
 }
 
 /// Adds to `call` what it leaves out and `known` says.
@@ -125,7 +127,10 @@ mod tests {
         let mut announce = |id: &str, bytes: usize| {
             calls.apply(&ToolCall::new(id, "x".repeat(bytes)).into());
             assert!(calls.0.iter().len() <= OPEN_CALLS && together.load(Relaxed) <= OPEN_CALL_BYTES);
-            assert_eq!(together.load(Relaxed), calls.0.iter().map(written).sum::<usize>());
+            assert_eq!(
+                together.load(Relaxed),
+                calls.0.iter().filter_map(|call| written(call, usize::MAX)).sum::<usize>()
+            );
             ["a", "b", "c"].map(|id| titled(&calls, id).is_some())
         };
         assert_eq!(announce("a", OPEN_CALL_BYTES / 2), [true, false, false]);

@@ -410,6 +410,16 @@ impl Sessions {
     fn route(&self, id: &str) -> Option<Arc<Route>> {
         self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
     }
+
+    /// Opens a session that is new or comes back, unless its id has another one by now.
+    fn open(&mut self, route: &Arc<Route>) {
+        if let Some(known) = self.routes.get_mut(&route.id)
+            && known.route.as_ptr() == Arc::as_ptr(route)
+        {
+            known.closed = false;
+            route.restored.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 impl Router {
@@ -500,7 +510,11 @@ impl Router {
     /// Registers a session whose id is known beforehand: resume.
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<Route> {
         (self.started)(id, folders);
-        self.restore(id, |_| true).0
+        let mut sessions = self.lock();
+        let route = self.find(&mut sessions, id);
+        sessions.open(&route);
+        drop(sessions);
+        route
     }
 
     /// The same for one that is told anew: load. `None`, and nothing has changed, while a turn or another replay runs.
@@ -510,32 +524,26 @@ impl Router {
         folders: &[PathBuf],
         sink: QueueSender<Event<LoadSessionResponse>>,
     ) -> Option<Arc<Route>> {
-        let (route, begun) = self.restore(id, |route| route.begin_replay(sink));
-        begun.then(|| {
-            (self.started)(id, folders);
-            route
-        })
+        let route = self.find(&mut self.lock(), id);
+        if !route.begin_replay(sink) {
+            return None;
+        }
+        // The agent has not been asked yet, and whoever hears of the session knows its folders.
+        (self.started)(id, folders);
+        self.lock().open(&route);
+        Some(route)
     }
 
-    /// The session of this id, which is open from here on if `begins` says so.
-    fn restore(&self, id: &SessionId, begins: impl FnOnce(&Route) -> bool) -> (Arc<Route>, bool) {
-        let mut sessions = self.lock();
+    /// The session of this id, which somebody may still hold, or one that is not open yet.
+    fn find(&self, sessions: &mut Sessions, id: &SessionId) -> Arc<Route> {
         // One that was closed comes back to whoever still holds it: two would share what the agent
         // says of the one.
-        if let Some(known) = sessions.routes.get_mut(id)
-            && let Some(route) = known.route.upgrade()
-        {
-            let begun = begins(&route);
-            if begun {
-                known.closed = false;
-                route.restored.fetch_add(1, Relaxed);
-            }
-            return (route, begun);
+        if let Some(route) = sessions.routes.get(id).and_then(|known| known.route.upgrade()) {
+            return route;
         }
         let route = Route::new(id.clone(), self.fold, &self.together);
-        sessions.routes.insert(id.clone(), Entry::of(&route));
-        let begun = begins(&route);
-        (route, begun)
+        sessions.routes.insert(id.clone(), Entry { closed: true, ..Entry::of(&route) });
+        route
     }
 
     /// Closes a session, unless its id has another one by now, or it was restored since.

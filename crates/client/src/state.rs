@@ -97,10 +97,9 @@ fn has_place(update: &SessionUpdate) -> bool {
 
 /// Whether a part of an answer may be kept.
 fn fits(part: &impl Serialize) -> bool {
-    let bytes = written(part);
-    let fits = bytes <= STATE_BYTES;
+    let fits = written(part, STATE_BYTES).is_some();
     if !fits {
-        tracing::warn!(bytes, "an answer is too long for the state of its session");
+        tracing::warn!("an answer is too long for the state of its session");
     }
     fits
 }

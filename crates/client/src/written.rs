@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-/// How long a value is as JSON, which is not made: it may be as large as a line may be.
-pub(crate) fn written(value: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
+/// How long a value is as JSON, unless that is more than `limit`. The text is not made: it may be as long as a line.
+pub(crate) fn written(value: &impl Serialize, limit: usize) -> Option<usize> {
+    struct Left(usize);
+    impl std::io::Write for Left {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
             Ok(bytes.len())
         }
 
@@ -15,8 +15,8 @@ pub(crate) fn written(value: &impl Serialize) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
+    let mut left = Left(limit);
+    serde_json::to_writer(&mut left, value).ok().map(|()| limit - left.0)
 }
 
 #[cfg(test)]
@@ -28,6 +28,9 @@ mod tests {
     #[test]
     fn a_call_is_as_long_as_its_text() {
         let call = ToolCallUpdate::from(ToolCall::new("a", "\"quoted\" \u{1f600}\n"));
-        assert_eq!(written(&call), serde_json::to_string(&call).expect("text").len());
+        let length = serde_json::to_string(&call).expect("text").len();
+        assert_eq!(written(&call, usize::MAX), Some(length));
+        assert_eq!(written(&call, length), Some(length));
+        assert_eq!(written(&call, length - 1), None);
     }
 }

@@ -15,8 +15,10 @@ thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Room for what most messages need, in bytes, and how much is kept at most.
-const ROOM_BYTES: std::ops::RangeInclusive<usize> = 512..=16 * 1024;
+/// The room a message begins with, in bytes.
+const ROOM_BYTES: usize = 512;
+/// More room than this is given back.
+const KEPT_BYTES: usize = 16 * 1024;
 
 impl Frame {
     pub(crate) fn notification<P: Serialize + ?Sized>(method: &str, params: &P) -> serde_json::Result<Self> {
@@ -57,8 +59,9 @@ impl Frame {
     }
 
     fn start() -> Self {
-        let mut bytes = ROOM.take();
-        bytes.reserve(*ROOM_BYTES.start());
+        // A thread that ends may have none any more, and still drops turns and calls that say so to the peer.
+        let mut bytes = ROOM.try_with(Cell::take).unwrap_or_default();
+        bytes.reserve(ROOM_BYTES);
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
         Frame(bytes)
     }
@@ -107,9 +110,8 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if ROOM_BYTES.contains(&self.0.capacity()) {
+        if (1..=KEPT_BYTES).contains(&self.0.capacity()) {
             self.0.clear();
-            // A thread that ends may have none any more.
             let _ = ROOM.try_with(|room| room.set(std::mem::take(&mut self.0)));
         }
     }
@@ -119,6 +121,25 @@ impl Drop for Frame {
 mod tests {
     use super::*;
     use serde_json::value::RawValue;
+
+    #[test]
+    fn a_thread_that_ends_still_writes() {
+        struct Last;
+        impl Drop for Last {
+            fn drop(&mut self) {
+                drop(Frame::notification("last", &()).unwrap());
+            }
+        }
+        thread_local! {
+            static LAST: Last = const { Last };
+        }
+        let thread = std::thread::spawn(|| {
+            // Made first, so that it goes after the room.
+            LAST.with(|_| {});
+            drop(Frame::notification("first", &()).unwrap());
+        });
+        thread.join().unwrap();
+    }
 
     #[test]
     fn a_frame_is_always_one_line() {

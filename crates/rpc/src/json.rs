@@ -6,7 +6,7 @@
 use std::fmt::Display;
 
 use serde::ser::{
-    Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+    Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 use serde_json::{Error, Result};
@@ -111,14 +111,16 @@ struct Members<'a> {
     first: bool,
 }
 
-/// The members of a struct: those of an object, or of one of the structs by which `serde_json` tells itself that a value
-/// is to be written as it is. serde keeps names with a `$` for such arrangements.
+/// The names of the structs by which `serde_json` tells itself that a value is to be written as it is begin so.
+const OWN: &str = "$serde_json::";
+
+/// The members of a struct, or the value of one that `serde_json` has an arrangement with itself about.
 enum Fields<'a> {
     Object(Members<'a>),
     Verbatim(&'a mut Vec<u8>, &'static str),
 }
 
-/// A field that `serde_json` has an arrangement with itself about.
+/// Such a struct with its one field.
 struct Verbatim<'a, T: ?Sized> {
     name: &'static str,
     key: &'static str,
@@ -285,7 +287,7 @@ impl<'a> Serializer for Writer<'a> {
     }
 
     fn serialize_struct(self, name: &'static str, _length: usize) -> Result<Fields<'a>> {
-        Ok(match name.starts_with('$') {
+        Ok(match name.starts_with(OWN) {
             true => Fields::Verbatim(self.out, name),
             false => Fields::Object(self.object()),
         })
@@ -327,16 +329,8 @@ impl SerializeMap for Members<'_> {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<()> {
         self.comma();
-        let start = self.out.len();
-        write(self.out, key)?;
-        match self.out.get(start) {
-            Some(b'"') => {}
-            // A number or a truth value is a name once it has quotes.
-            Some(b'-' | b'0'..=b'9' | b't' | b'f') => {
-                self.out.insert(start, b'"');
-                self.out.push(b'"');
-            }
-            _ => return Err(Error::custom("key must be a string")),
+        if key.serialize(Name { out: self.out }).is_err() {
+            name(self.out, key)?;
         }
         self.out.push(b':');
         Ok(())
@@ -348,6 +342,91 @@ impl SerializeMap for Members<'_> {
 
     fn end(self) -> Result<()> {
         self.close()
+    }
+}
+
+/// The serializer of a name that is a text; all else it refuses without having written anything.
+struct Name<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+/// Appends any name, by way of an object that has no other: which values may be names, `serde_json` knows.
+fn name<T: Serialize + ?Sized>(out: &mut Vec<u8>, key: &T) -> Result<()> {
+    struct One<'a, T: ?Sized>(&'a T);
+    impl<T: Serialize + ?Sized> Serialize for One<'_, T> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            serializer.collect_map([(self.0, ())])
+        }
+    }
+    let object = serde_json::to_string(&One(key))?;
+    let name = object.strip_prefix('{').and_then(|rest| rest.strip_suffix(":null}"));
+    out.extend_from_slice(name.ok_or_else(no_text)?.as_bytes());
+    Ok(())
+}
+
+fn no_text() -> Error {
+    Error::custom("the name is no text")
+}
+
+macro_rules! refuses {
+    ($($method:ident($($type:ty),*) $result:ty),* $(,)?) => {
+        $(fn $method(self, $(_: $type),*) -> Result<$result> {
+            Err(no_text())
+        })*
+    };
+}
+
+impl Serializer for Name<'_> {
+    type Ok = ();
+    type Error = Error;
+    type SerializeSeq = Impossible<(), Error>;
+    type SerializeTuple = Impossible<(), Error>;
+    type SerializeTupleStruct = Impossible<(), Error>;
+    type SerializeTupleVariant = Impossible<(), Error>;
+    type SerializeMap = Impossible<(), Error>;
+    type SerializeStruct = Impossible<(), Error>;
+    type SerializeStructVariant = Impossible<(), Error>;
+
+    fn serialize_str(self, value: &str) -> Result<()> {
+        text(self.out, value);
+        Ok(())
+    }
+
+    fn serialize_unit_variant(self, _name: &'static str, _index: u32, variant: &'static str) -> Result<()> {
+        self.serialize_str(variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Result<()> {
+        value.serialize(self)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, _value: &T) -> Result<()> {
+        Err(no_text())
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _name: &'static str,
+        _index: u32,
+        _variant: &'static str,
+        _value: &T,
+    ) -> Result<()> {
+        Err(no_text())
+    }
+
+    refuses! {
+        serialize_bool(bool) (), serialize_i8(i8) (), serialize_i16(i16) (), serialize_i32(i32) (),
+        serialize_i64(i64) (), serialize_i128(i128) (), serialize_u8(u8) (), serialize_u16(u16) (),
+        serialize_u32(u32) (), serialize_u64(u64) (), serialize_u128(u128) (), serialize_f32(f32) (),
+        serialize_f64(f64) (), serialize_char(char) (), serialize_bytes(&[u8]) (), serialize_none() (),
+        serialize_unit() (), serialize_unit_struct(&'static str) (),
+        serialize_seq(Option<usize>) Self::SerializeSeq,
+        serialize_tuple(usize) Self::SerializeTuple,
+        serialize_tuple_struct(&'static str, usize) Self::SerializeTupleStruct,
+        serialize_tuple_variant(&'static str, u32, &'static str, usize) Self::SerializeTupleVariant,
+        serialize_map(Option<usize>) Self::SerializeMap,
+        serialize_struct(&'static str, usize) Self::SerializeStruct,
+        serialize_struct_variant(&'static str, u32, &'static str, usize) Self::SerializeStructVariant,
     }
 }
 
@@ -469,14 +548,61 @@ mod tests {
         });
     }
 
+    #[derive(Serialize)]
+    #[serde(rename = "$ref")]
+    struct Marked {
+        a: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        b: Option<u8>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename = "$none")]
+    struct Unmarked {}
+
     #[test]
-    fn what_cannot_be_a_name_is_refused() {
-        let lists: BTreeMap<Vec<u8>, ()> = [(vec![1], ())].into();
-        let none: BTreeMap<Option<&str>, ()> = [(None, ())].into();
-        let kinds: BTreeMap<Kind, ()> = [(Kind::Newtype(1), ())].into();
-        for error in [ours(&lists), ours(&none), ours(&kinds)] {
-            assert_eq!(error.unwrap_err().to_string(), "key must be a string");
+    fn a_name_with_a_dollar_is_nothing_special() {
+        same(&(Marked { a: 1, b: Some(2) }, Marked { a: 1, b: None }, [Unmarked {}, Unmarked {}]));
+    }
+
+    /// An object of one member. Serialized by hand, since not every key has an order.
+    struct One<T>(T);
+    impl<T: Serialize> Serialize for One<T> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map([(&self.0, "value")])
         }
+    }
+
+    #[test]
+    fn what_may_be_a_name_is_what_serde_json_says() {
+        fn check<T: Serialize>(key: T) {
+            let key = One(key);
+            let ours = ours(&key).map_err(|error| error.to_string());
+            assert_eq!(ours, serde_json::to_string(&key).map_err(|error| error.to_string()));
+        }
+        check("text");
+        check('"');
+        check((1u128 << 100, 1));
+        check(1u128 << 100);
+        check(i64::MIN);
+        check(-0.0);
+        check(1e300);
+        check(f64::NAN);
+        check(true);
+        check(Some("some"));
+        check(None::<&str>);
+        check(());
+        check(Unit);
+        check(Newtype("text"));
+        check(vec![1]);
+        check(Kind::Unit);
+        check(Kind::Newtype(1));
+        check(Kind::Fields { a: 1, b: vec![] });
+        check(Nothing {});
+        check(json!("text"));
+        check(json!(5));
+        check(RawValue::from_string("\"text\"".into()).unwrap());
+        check(RawValue::from_string("12".into()).unwrap());
+        check(serde_json::Number::from(5));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const PLAY: Duration = Duration::from_secs(4 * 3600);
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let peers = Paths::new();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = crate::target::cargo();
     finish(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "duologue-bench"]), BUILD)?;
 
     let mut runner = Command::new(crate::target::folder().join("release/duologue-bench"));

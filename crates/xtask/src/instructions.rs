@@ -146,7 +146,7 @@ fn toolchain() -> Result<String> {
 
 /// Builds the programs that go the paths, and says where they are.
 fn build() -> Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::target::cargo();
     cargo.args(["build", "--release", "--package", "duologue-microbench", "--bins"]);
     // Flags of somebody's own would make another program of it.
     cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");

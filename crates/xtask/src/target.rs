@@ -1,10 +1,18 @@
 //! Where everything is built.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The folder that cargo builds into, wherever a program is started.
 pub(crate) fn folder() -> PathBuf {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(own, PathBuf::from);
     std::path::absolute(&folder).unwrap_or(folder)
+}
+
+/// The cargo that runs this, building into that folder whatever a user's configuration says.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.env("CARGO_TARGET_DIR", folder());
+    cargo
 }

@@ -12,16 +12,18 @@ pub(crate) const BUILD: Duration = Duration::from_secs(1800);
 
 /// Makes the agents and clients on the three SDKs ready to run.
 pub(super) fn peers(paths: &Paths) -> Result<()> {
-    let official = std::thread::spawn(|| rust(&Paths::new()).map_err(|error| error.to_string()));
-    ts(paths)?;
-    python(&paths.sources.join("python"), &paths.target.join("python"))?;
-    official.join().map_err(|_| "building the Rust peers panicked")??;
-    Ok(())
+    std::thread::scope(|scope| {
+        let official = scope.spawn(|| rust(paths).map_err(|error| error.to_string()));
+        ts(paths)?;
+        python(&paths.sources.join("python"), &paths.target.join("python"))?;
+        official.join().map_err(|_| "building the Rust peers panicked")??;
+        Ok(())
+    })
 }
 
 /// Builds all programs on the official Rust SDK, for release: interop, scenes and benchmark share them.
 pub(crate) fn rust(paths: &Paths) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = crate::target::cargo();
     cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"]);
     cargo.arg(paths.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(paths.target.join("rust"));
     finish(&mut cargo, BUILD)?;
@@ -111,7 +113,7 @@ pub(super) fn python_example(paths: &Paths) -> Result<String> {
 
 /// Builds the `duologue` command and says where it is.
 pub(super) fn duologue() -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = crate::target::cargo();
     finish(cargo.args(["build", "--quiet", "--package", "duologue-cli"]), LIMIT)?;
     // Beside this program, whatever the target folder is called.
     Ok(std::env::current_exe()?.with_file_name("duologue"))

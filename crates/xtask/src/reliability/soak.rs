@@ -39,7 +39,7 @@ const RESTS: usize = 5;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Flat,
-    /// Something is left behind, or went wrong.
+    /// Something is left behind, or went wrong, or it never comes to rest.
     Grows,
     /// The run was too short to tell the one from the other.
     Unknown,
@@ -89,8 +89,8 @@ impl Part {
         };
         let rests = after_warm_up(&self.rests);
         let held: Vec<_> = self.held.iter().skip(self.held.len() - rests.len()).collect();
-        let Some((first, last)) = held.first().zip(held.last()) else {
-            return (format!("{}: never came to rest", self.name), Verdict::Unknown);
+        let [first, .., last] = held[..] else {
+            return (format!("{}: did not come to rest twice", self.name), Verdict::Grows);
         };
         let ((slope, error), (busy, _)) = (slope(&rests), slope(&after_warm_up(&self.samples)));
         let flat = |name: &str| first[name] == last[name];
@@ -146,10 +146,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         args.get(at + 1)
     };
     let quick = args.iter().any(|arg| arg == "--quick");
-    let minutes: f64 = match option("--minutes") {
-        Some(minutes) => minutes.parse()?,
-        None if quick => 2.0,
-        None => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+    let minutes: f64 = match (option("--minutes"), quick) {
+        (Some(minutes), false) => minutes.parse()?,
+        (None, true) => 2.0,
+        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
     };
     let seed: u64 = option("--seed").map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;
     let seconds = (minutes * 60.0) as u64;

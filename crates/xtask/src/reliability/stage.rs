@@ -91,7 +91,7 @@ impl Stage {
         let target = crate::target::folder();
         let mut official = PathBuf::new();
         if scenes {
-            let mut ours = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            let mut ours = crate::target::cargo();
             ours.args([
                 "build",
                 "--release",
