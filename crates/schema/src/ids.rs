@@ -1,5 +1,26 @@
 //! The ids peers give things.
 
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread::LocalKey;
+
+/// The id a thread made last, of one kind.
+type Last = LocalKey<Cell<Option<Arc<str>>>>;
+
+/// A longer id, in bytes, is not remembered: it would stay as long as the thread.
+const REMEMBERED: usize = 128;
+
+/// The text of an id, shared with the one before if they are equal: the chunks of a message follow each other.
+pub(crate) fn shared(last: &'static Last, text: &str) -> Arc<str> {
+    let before = last.try_with(Cell::take).unwrap_or_default();
+    let id = before.filter(|before| **before == *text).unwrap_or_else(|| text.into());
+    if text.len() <= REMEMBERED {
+        // A thread that ends remembers nothing any more.
+        let _ = last.try_with(|last| last.set(Some(id.clone())));
+    }
+    id
+}
+
 macro_rules! ids {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {$(
         $(#[doc = $doc])+
@@ -24,7 +45,11 @@ macro_rules! ids {
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(text.into())
+                std::thread_local! {
+                    static LAST: std::cell::Cell<Option<std::sync::Arc<str>>> =
+                        const { std::cell::Cell::new(None) };
+                }
+                Self(crate::ids::shared(&LAST, text))
             }
         }
 
@@ -93,4 +118,23 @@ ids! {
     ElicitationId,
     /// Names one compaction of a session's context.
     CompactionId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_ids_in_a_row_share_their_text() {
+        let (first, second) = (MessageId::from("a"), MessageId::from("a"));
+        assert!(Arc::ptr_eq(&first.0, &second.0));
+        // Another kind of id has nothing to do with it.
+        let session = SessionId::from("a");
+        assert!(!Arc::ptr_eq(&first.0, &session.0));
+        let other = MessageId::from("b");
+        assert_eq!((first.as_str(), other.as_str()), ("a", "b"));
+        let long = "x".repeat(REMEMBERED + 1);
+        let (first, second) = (MessageId::from(long.as_str()), MessageId::from(long.as_str()));
+        assert!(first == second && !Arc::ptr_eq(&first.0, &second.0));
+    }
 }
