@@ -68,6 +68,9 @@ pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Me
             what = format!("`{shown}` in {place}");
         }
     }
+    if worst < LINE {
+        return Err("no line of that length ever arrived".into());
+    }
     let times = worst as f64 / LINE as f64;
     let mut text = format!(
         "at most {times:.1} x the line ({what}), {over} of {} over 4, {} of the turns failed",
