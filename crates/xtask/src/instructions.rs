@@ -1,4 +1,4 @@
-//! `cargo xtask instructions [--write] [PATH..]`: what one item of each hot path costs in instructions.
+//! `cargo xtask instructions [--write | PATH..]`: what one item of each hot path costs, in instructions and allocations.
 //!
 //! Time on a busy machine says little about a change of a few percent; how many instructions callgrind counts says it
 //! in one run. They depend on the compiler and on the C library, so the baseline names both, and nothing is compared
@@ -15,45 +15,63 @@ use super::interop::Result;
 /// or what was gained could be lost again unseen.
 const MOST: f64 = 1.05;
 
+/// By how much the allocations of one item may differ from the baseline's. They are not whole numbers everywhere: what
+/// grows allocates once for many items.
+const ALLOCATIONS: f64 = 0.1;
+
 /// Which functions callgrind counts in: `duologue_microbench::counted`, however it is mangled.
 const COUNTED: &str = "*duologue_microbench*counted*";
 
 /// Counts, and compares with the baseline or with `--write` replaces it. With names it is those paths alone.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let (options, wanted): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--"));
+    let (options, wanted): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with('-'));
     let write = match options.as_slice() {
         [] => false,
-        [flag] if *flag == "--write" && wanted.is_empty() => true,
+        [flag] if *flag == "--write" => true,
         _ => return Err("cargo xtask instructions [--write | PATH..]".into()),
     };
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../microbench/instructions.txt");
+    if write && !wanted.is_empty() {
+        return Err("`--write` takes no path: it counts all of them and rewrites the whole baseline".into());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../microbench");
+    let file = folder.join("instructions.txt");
     let baseline = Baseline::read(&std::fs::read_to_string(&file).unwrap_or_default());
+    let before: Vec<&str> = baseline.costs.iter().map(|cost| cost.name.as_str()).collect();
+    // Building takes minutes, so a slip of the pen is told before. A path that is new is in the sources alone.
+    if let Some(name) = unknown(&wanted, &before)
+        && !before.is_empty()
+        && !in_sources(&folder.join("src"), name)?
+    {
+        return Err(no_path(name, &before).into());
+    }
     let toolchain = toolchain()?;
     let compares = baseline.toolchain == toolchain;
     let programs = build()?;
-    let allocations: BTreeMap<String, String> =
-        said(&mut Command::new(programs.join("hot-path-allocations")))?
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .map(|(name, count)| (name.into(), count.into()))
-            .collect();
+    let names = said(&mut Command::new(programs.join("hot-path")))?;
+    let names: Vec<&str> = names.lines().collect();
+    if let Some(name) = unknown(&wanted, &names) {
+        return Err(no_path(name, &names).into());
+    }
+    let allocations = allocations(&programs)?;
     let mut counted = Baseline { toolchain, costs: Vec::new() };
     let mut changed = Vec::new();
-    for name in said(&mut Command::new(programs.join("hot-path")))?.lines() {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| *wanted == name) {
+    for name in names {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| is_of(name, wanted)) {
             continue;
         }
         let instructions = count(&programs, name)?;
-        let allocations = allocations.get(name).cloned().unwrap_or_default();
+        let allocations =
+            *allocations.get(name).ok_or_else(|| format!("{name}: its allocations are not known"))?;
         let cost = Cost { name: name.into(), instructions, allocations };
-        let before = baseline.costs.iter().find(|cost| cost.name == name).map(|cost| cost.instructions);
+        let before = baseline.costs.iter().find(|cost| cost.name == name);
         match before {
-            Some(before) => println!("{cost}  {:+.1} %", (instructions / before - 1.0) * 100.0),
+            Some(before) => println!("{cost}  {:+.1} %", percent(before, &cost)),
             None => println!("{cost}  not in the baseline"),
         }
-        if before.is_none_or(|before| instructions > before * MOST || instructions * MOST < before) {
-            changed.push(name.to_owned());
+        if let Some(change) = change(before, &cost) {
+            changed
+                .push(format!("{change}\n    callgrind_annotate {}", callgrind(&programs, name).display()));
         }
         counted.costs.push(cost);
     }
@@ -71,11 +89,77 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Ok(());
     }
     Err(format!(
-        "more than {:.0} % off the baseline, or not in it: {}\nif it has to be so, `cargo xtask instructions --write` and commit the result",
+        "more than {:.0} % of the instructions or {ALLOCATIONS} allocations off the baseline, or not in it:\n{}\n\
+         The command under a path shows which functions its instructions are in; with `--tree=caller` also who calls\n\
+         them, so who allocates is above `__rust_alloc`.\n\
+         If it has to be so: `cargo xtask instructions --write`, which takes no path and rewrites the whole baseline,\n\
+         and commit crates/microbench/instructions.txt with the change.",
         (MOST - 1.0) * 100.0,
-        changed.join(", ")
+        changed.join("\n")
     )
     .into())
+}
+
+/// Whether a path is the one that was asked for, or of the group that was.
+fn is_of(name: &str, wanted: &str) -> bool {
+    name.strip_prefix(wanted.trim_end_matches('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The first that was asked for and is no path.
+fn unknown<'a>(wanted: &[&'a String], names: &[&str]) -> Option<&'a str> {
+    wanted.iter().map(|wanted| wanted.as_str()).find(|wanted| !names.iter().any(|name| is_of(name, wanted)))
+}
+
+/// Says so, and which there are: those of the same group, or else the groups.
+fn no_path(wanted: &str, names: &[&str]) -> String {
+    let group = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+    let mut others: Vec<String> =
+        names.iter().filter(|name| group(name) == group(wanted)).map(ToString::to_string).collect();
+    if others.is_empty() {
+        others = names.iter().map(|name| group(name)).collect();
+        others.dedup();
+    }
+    format!("there is no path `{wanted}`; there are {}", others.join(", "))
+}
+
+/// Whether the sources name a path so, or a group.
+fn in_sources(folder: &Path, wanted: &str) -> Result<bool> {
+    let wanted = wanted.trim_end_matches('/');
+    if wanted.is_empty() {
+        return Ok(false);
+    }
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        if path.is_file() {
+            let text = std::fs::read_to_string(path)?;
+            if text.contains(&format!("\"{wanted}\"")) || text.contains(&format!("\"{wanted}/")) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// By how many percent the instructions differ.
+fn percent(before: &Cost, now: &Cost) -> f64 {
+    (now.instructions / before.instructions - 1.0) * 100.0
+}
+
+/// What is too far off the baseline, if anything is.
+fn change(before: Option<&Cost>, now: &Cost) -> Option<String> {
+    let Some(before) = before else {
+        return Some(format!("{} is not in the baseline", now.name));
+    };
+    let mut parts = Vec::new();
+    if now.instructions > before.instructions * MOST || now.instructions * MOST < before.instructions {
+        let percent = percent(before, now);
+        parts.push(format!("{:.0} → {:.0} ({percent:+.1} %)", before.instructions, now.instructions));
+    }
+    if (now.allocations - before.allocations).abs() > ALLOCATIONS {
+        parts.push(format!("allocations {:.2} → {:.2}", before.allocations, now.allocations));
+    }
+    (!parts.is_empty()).then(|| format!("{} {}", now.name, parts.join(", ")))
 }
 
 /// What was counted, and with which compiler. It shows as the file that is committed.
@@ -89,7 +173,7 @@ struct Baseline {
 struct Cost {
     name: String,
     instructions: f64,
-    allocations: String,
+    allocations: f64,
 }
 
 impl Baseline {
@@ -99,13 +183,9 @@ impl Baseline {
             if let Some(toolchain) = line.strip_prefix(TOOLCHAIN) {
                 baseline.toolchain = toolchain.into();
             } else if let [name, instructions, allocations] = *line.split_whitespace().collect::<Vec<_>>()
-                && let Ok(instructions) = instructions.parse()
+                && let (Ok(instructions), Ok(allocations)) = (instructions.parse(), allocations.parse())
             {
-                baseline.costs.push(Cost {
-                    name: name.into(),
-                    instructions,
-                    allocations: allocations.into(),
-                });
+                baseline.costs.push(Cost { name: name.into(), instructions, allocations });
             }
         }
         baseline
@@ -130,7 +210,7 @@ impl fmt::Display for Baseline {
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cost { name, instructions, allocations } = self;
-        write!(f, "{name:32} {instructions:>12.0} {allocations:>12}")
+        write!(f, "{name:32} {instructions:>12.0} {allocations:>12.2}")
     }
 }
 
@@ -156,9 +236,25 @@ fn build() -> Result<PathBuf> {
     Ok(crate::target::folder().join("release"))
 }
 
+/// The allocations of one item of every path.
+fn allocations(programs: &Path) -> Result<BTreeMap<String, f64>> {
+    let mut allocations = BTreeMap::new();
+    for line in said(&mut Command::new(programs.join("hot-path-allocations")))?.lines() {
+        let (name, count) =
+            line.split_once(' ').ok_or_else(|| format!("{line}: no path and its allocations"))?;
+        allocations.insert(name.to_owned(), count.parse()?);
+    }
+    Ok(allocations)
+}
+
+/// Where callgrind writes what it counted of a path: one file each, to be looked at afterwards.
+fn callgrind(programs: &Path, name: &str) -> PathBuf {
+    programs.join(format!("hot-path-{}.callgrind", name.replace('/', "-")))
+}
+
 /// The instructions of one item of a path.
 fn count(programs: &Path, name: &str) -> Result<f64> {
-    let file = programs.join("hot-path.callgrind");
+    let file = callgrind(programs, name);
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet", &format!("--toggle-collect={COUNTED}")]);
     valgrind.arg(format!("--callgrind-out-file={}", file.display()));
@@ -176,9 +272,68 @@ fn count(programs: &Path, name: &str) -> Result<f64> {
 
 /// What a program prints, if it succeeds.
 fn said(command: &mut Command) -> Result<String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let output = command.output();
+    let program = command.get_program().to_string_lossy();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program}: {}\n{}", output.status, errors.trim()).into());
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Baseline, Cost, change, is_of, no_path, unknown};
+
+    fn cost(instructions: f64, allocations: f64) -> Cost {
+        Cost { name: "agent/update".into(), instructions, allocations }
+    }
+
+    fn changed(instructions: f64, allocations: f64) -> Option<String> {
+        change(Some(&cost(4806.0, 1.0)), &cost(instructions, allocations))
+    }
+
+    #[test]
+    fn what_is_off_the_baseline_is_told_both_ways() {
+        assert_eq!(
+            changed(5265.0, 2.0).as_deref(),
+            Some("agent/update 4806 → 5265 (+9.6 %), allocations 1.00 → 2.00")
+        );
+        assert_eq!(changed(4400.0, 1.0).as_deref(), Some("agent/update 4806 → 4400 (-8.4 %)"));
+        assert_eq!(changed(4900.0, 1.13).as_deref(), Some("agent/update allocations 1.00 → 1.13"));
+        assert_eq!(changed(4806.0, 0.0).as_deref(), Some("agent/update allocations 1.00 → 0.00"));
+        assert_eq!(change(None, &cost(1.0, 0.0)).as_deref(), Some("agent/update is not in the baseline"));
+    }
+
+    #[test]
+    fn a_little_off_the_baseline_is_nothing() {
+        assert_eq!(changed(4806.0, 1.0), None);
+        assert_eq!(changed(5000.0, 1.05), None);
+        assert_eq!(changed(4600.0, 0.95), None);
+    }
+
+    #[test]
+    fn a_group_or_a_path_is_found_and_nothing_else() {
+        assert!(is_of("agent/update", "agent/update"));
+        assert!(is_of("agent/update", "agent") && is_of("agent/update", "agent/"));
+        assert!(!is_of("agent/update_1k", "agent/update"));
+        assert!(!is_of("agent/update", "age") && !is_of("agent/update", "") && !is_of("agent/update", "/"));
+
+        let names = ["agent/update", "agent/update_1k", "fold/append"];
+        let [right, typo, group] = ["agent/update", "agent/typo", "nope"].map(String::from);
+        assert_eq!(unknown(&[&right], &names), None);
+        assert_eq!(unknown(&[&right, &typo], &names), Some("agent/typo"));
+        assert_eq!(
+            no_path(&typo, &names),
+            "there is no path `agent/typo`; there are agent/update, agent/update_1k"
+        );
+        assert_eq!(no_path(&group, &names), "there is no path `nope`; there are agent, fold");
+    }
+
+    #[test]
+    fn the_committed_baseline_is_read_whole() {
+        let text = include_str!("../../microbench/instructions.txt");
+        assert_eq!(Baseline::read(text).to_string(), text);
+    }
 }
