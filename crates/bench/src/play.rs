@@ -6,6 +6,10 @@ use std::time::Duration;
 /// How long a file is that an agent reads.
 pub const FILE_BYTES: usize = 4096;
 
+/// The plays there are, for who asks for another one.
+const PLAYS: &str = "`stream COUNT BYTES`, `prompts COUNT`, `read COUNT`, `sessions SESSIONS COUNT BYTES`, `start COUNT`, \
+    `idle SESSIONS`, `image BYTES COUNT`, `redraw ROUNDS BYTES`";
+
 /// What a client plays: `PLAY NUMBER.. -- AGENT ARG..`.
 #[allow(missing_docs, reason = "each line shows what the numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +37,8 @@ impl Play {
     /// Reads a play, or says what is wrong with it.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let numbers: Result<Vec<usize>, _> = words.iter().skip(1).map(|word| word.parse()).collect();
-        let numbers = numbers.map_err(|error| format!("{words:?}: {error}"))?;
+        let numbers =
+            numbers.map_err(|error| format!("`{}`: {error}; there are {PLAYS}", words.join(" ")))?;
         let name = words.first().map_or("", String::as_str);
         Ok(match (name, numbers.as_slice()) {
             ("stream", &[count, bytes]) => Play::Stream { count, bytes },
@@ -44,7 +49,7 @@ impl Play {
             ("idle", &[sessions]) => Play::Idle { sessions },
             ("image", &[bytes, count]) => Play::Image { bytes, count },
             ("redraw", &[rounds, bytes]) => Play::Redraw { rounds, bytes },
-            _ => return Err(format!("{words:?} is no play")),
+            _ => return Err(format!("`{}` is no play; there are {PLAYS}", words.join(" "))),
         })
     }
 

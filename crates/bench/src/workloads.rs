@@ -1,6 +1,6 @@
-//! The workloads: what is played, how large, and which figure of it counts.
+//! The workloads: what is played, how large, and which figure of it counts. `cargo xtask bench` reads the same file.
 
-use crate::play::Play;
+use super::play::Play;
 
 /// What a row of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ const READS: Workload = Workload {
 };
 
 /// All of them, in the order of the page.
-pub const WORKLOADS: [Workload; 11] = [
+pub const WORKLOADS: &[Workload] = &[
     STREAM,
     Workload {
         name: "a1k",

@@ -80,17 +80,39 @@ fn a_table_has_the_ratios() {
         row(OURS, Kind::Ours, 1_000_000.0),
         row("Rust SDK, stock", Kind::Peer, 20_000.0),
     ];
-    let text = section(&Results { workload: workload("a40"), rows });
+    let text = section(&Results { workload: workload("a40"), small: false, rows });
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("its line").to_owned();
     assert!(line("| **duologue**").contains("| 1,000,000 / 2,000,000 |"), "{text}");
     assert!(line("| **duologue**").contains("| 0.500 × | – |"), "{text}");
+    assert!(!text.contains("played small"), "{text}");
     assert!(line("| Rust SDK, stock").contains("| 0.010 × | 50.0 × |"), "{text}");
+}
+
+#[test]
+fn a_small_run_says_what_was_played() {
+    let small = Workload { play: workload("a40").quick, ..workload("a40") };
+    let text = section(&Results { workload: small, small: true, rows: Vec::new() });
+    assert!(
+        text.starts_with(
+            "## (a) one turn of 200,000 updates of 40 bytes — played small: `stream 20000 40`\n"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_target_shows_the_ratio_it_is_judged_by() {
+    let rows = vec![row(SERDE, Kind::Floor, 2_000_000.0), row(OURS, Kind::Ours, 1_500_000.0)];
+    let text =
+        targets::section(&targets::judge(&[Results { workload: workload("a40"), small: false, rows }]));
+    assert!(text.contains("| 0.750 × (1,500,000 to the floor's 2,000,000) | yes |"), "{text}");
 }
 
 #[test]
 fn targets_are_met_or_not() {
     let results = |ours: f64| Results {
         workload: workload("b1"),
+        small: false,
         rows: vec![
             row(SERDE, Kind::Floor, 5.0),
             row(OURS, Kind::Ours, ours),
@@ -113,7 +135,7 @@ fn the_picture_shows_every_pair_but_ours() {
         row("A & B", Kind::Peer, 50.0),
         row("beyond", Kind::Peer, 1e9),
     ];
-    let svg = plot::svg(&[Results { workload: workload("b1"), rows }]);
+    let svg = plot::svg(&[Results { workload: workload("b1"), small: false, rows }]);
     // One in the legend and one on the line.
     assert_eq!(svg.matches("<circle").count(), 6, "{svg}");
     assert!(svg.contains("A &amp; B: 5.00 ×") && svg.contains("prefers-color-scheme: dark"), "{svg}");

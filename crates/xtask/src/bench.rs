@@ -1,6 +1,6 @@
-//! `cargo xtask bench [--quick] [--rounds N] [WORKLOAD..]`: builds the programs of `crates/bench`, installs those on the
-//! official SDKs, and has them play. Without a workload it writes `BENCHMARKS.md`; with `--quick` it plays small, with
-//! the official Rust crate alone, and writes nothing.
+//! `cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]`: builds the programs of `crates/bench`, installs those
+//! on the official SDKs, and has them play. Without a workload it writes `BENCHMARKS.md`; with `--quick` it plays small,
+//! with `--quick` or `--rust` with the official Rust crate alone, and none of these writes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,25 +8,56 @@ use std::time::Duration;
 
 use crate::interop::install::{BUILD, npm, once, python, rust, ts};
 use crate::interop::{Paths, Result, finish};
+use asked::Asked;
+
+/// What the command line may say, from the runner, so that a wrong word is found before anything is built.
+#[path = "../../bench/src/asked.rs"]
+#[allow(unreachable_pub, reason = "a file of crates/bench")]
+mod asked;
+#[path = "../../bench/src/play.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of crates/bench")]
+mod play;
+#[path = "../../bench/src/workloads.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a file of crates/bench")]
+mod workloads;
 
 /// Playing everything with everybody takes its time.
 const PLAY: Duration = Duration::from_secs(4 * 3600);
 
 /// Does it.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    let asked = Asked::read(args)?;
+    if asked.help {
+        println!("{}", asked::usage());
+        return Ok(());
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let peers = Paths::new();
+    step("building the programs of crates/bench");
     let mut cargo = crate::target::cargo();
     finish(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "duologue-bench"]), BUILD)?;
 
     let mut runner = Command::new(crate::target::folder().join("release/duologue-bench"));
+    step("building those on the official Rust SDK");
     runner.arg("--rust").arg(rust(&peers)?);
-    if !args.iter().any(|arg| arg == "--quick") {
+    if !asked.rust_alone() {
+        step("installing those on the official TypeScript SDK, and a newer node");
         runner.arg("--ts").args(typescript(&peers)?);
+        step("installing those on the official Python SDK");
         runner.arg("--python").args(uvloop(&peers)?);
+    }
+    if asked.whole() {
         runner.arg("--page").arg(root);
     }
-    finish(runner.args(args), PLAY)
+    step("playing");
+    finish(runner.arg("--").args(args), PLAY)
+}
+
+/// Says what takes so long.
+#[expect(clippy::print_stderr, reason = "this is a program")]
+fn step(what: &str) {
+    eprintln!("{what}");
 }
 
 /// Where the programs on the TypeScript SDK are, and a node newer than the one that is found.

@@ -3,13 +3,18 @@
 use crate::{bench, browser, fuzz, instructions, interop, loom, reliability, schema};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
-    | bench [--quick] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
+    | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
     | reliability [--quick] [--ours] [--keep] [BAR..] | soak --quick | --minutes M [--seed N]";
 
 /// Does the chore of this name.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
     match name {
+        "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(())
+        }
         "bench" => bench::run(args),
         "browser" => browser::run(),
         "fuzz" => fuzz::run(args),

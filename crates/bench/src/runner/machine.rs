@@ -6,9 +6,13 @@ use std::process::Command;
 
 use super::pairs::Peers;
 
-/// What stands at the head of the page, a line each.
-pub(super) fn lines(peers: &Peers) -> Vec<String> {
+/// What stands at the head of the page, a line each. `args` are those of `cargo xtask bench`.
+pub(super) fn lines(peers: &Peers, args: &[String]) -> Vec<String> {
+    let command: Vec<&str> =
+        ["cargo xtask bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
     let mut lines = vec![
+        format!("Command: `{}`", command.join(" ")),
+        format!("Commit: {}", commit()),
         format!("Date: {}", said("date", &["+%F"])),
         format!("Machine: {}", machine()),
         format!("Load before the run, over 1, 5 and 15 minutes: {}", load()),
@@ -35,7 +39,15 @@ pub(super) fn lines(peers: &Peers) -> Vec<String> {
         sdks.push(format!("{}, uvloop {}", version(python), package("uvloop")));
     }
     lines.push(format!("Versions: {}", sdks.join("; ")));
-    lines
+    lines.into_iter().map(|line| format!("- {line}")).collect()
+}
+
+/// Which sources these are.
+fn commit() -> String {
+    let git = |args: &[&str]| output("git", &[&["-C", env!("CARGO_MANIFEST_DIR")], args].concat());
+    let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
+    let changed = git(&["status", "--porcelain"]).is_some();
+    if changed { commit + ", changed since" } else { commit }
 }
 
 fn machine() -> String {
@@ -64,9 +76,14 @@ fn version(program: &Path) -> String {
 
 /// What a program prints; a question mark if it cannot be run.
 fn said(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().ok();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    said.filter(|said| !said.is_empty()).unwrap_or_else(|| "?".to_owned())
+    output(program, args).unwrap_or_else(|| "?".to_owned())
+}
+
+/// What a program prints, if it can be run and prints something.
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Some(said).filter(|said| !said.is_empty())
 }
 
 /// The version of a package in a lock file.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::asked::Asked;
 use crate::workloads::{WORKLOADS, Workload};
 use pairs::{OURS, Pair, Peers, Subject};
 use play::Run;
@@ -26,56 +27,58 @@ const QUICK_ROUNDS: usize = 2;
 /// Mixed pairs play in so many of the rounds: they are there to tell one half from the other.
 const MIXED_ROUNDS: usize = 3;
 
-/// What the command line asks for: `[--quick] [--rounds N] [--rust FOLDER] [--ts FOLDER NODE] [--python FOLDER PYTHON]
-/// [--page FOLDER] [WORKLOAD..]`.
+/// What `cargo xtask bench` tells the runner: `[--rust FOLDER] [--ts FOLDER NODE] [--python FOLDER PYTHON] [--page FOLDER]
+/// -- ARG..`, the last of which are its own.
 #[derive(Debug, Default)]
-struct Asked {
-    quick: bool,
-    rounds: Option<usize>,
+struct Told {
     peers: Peers,
     /// Where the page is written.
     page: Option<PathBuf>,
-    workloads: Vec<Workload>,
+    args: Vec<String>,
 }
 
-impl Asked {
-    fn read(args: impl Iterator<Item = String>) -> Result<Self> {
-        let (mut asked, mut args) = (Asked::default(), args);
+impl Told {
+    fn read(mut args: impl Iterator<Item = String>) -> Result<Self> {
+        let mut told = Told::default();
         while let Some(arg) = args.next() {
             let mut path = || args.next().map(PathBuf::from).ok_or_else(|| format!("{arg} needs a path"));
             match arg.as_str() {
-                "--quick" => asked.quick = true,
-                "--rounds" => asked.rounds = Some(args.next().ok_or("--rounds needs a number")?.parse()?),
-                "--rust" => asked.peers.rust = Some(path()?),
-                "--ts" => asked.peers.ts = Some((path()?, path()?)),
-                "--python" => asked.peers.python = Some((path()?, path()?)),
-                "--page" => asked.page = Some(path()?),
-                name => {
-                    let workload = WORKLOADS.iter().find(|workload| workload.name == name);
-                    let all: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
-                    let none = || format!("there is no workload `{name}`; there are {}", all.join(", "));
-                    asked.workloads.push(*workload.ok_or_else(none)?);
+                "--rust" => told.peers.rust = Some(path()?),
+                "--ts" => told.peers.ts = Some((path()?, path()?)),
+                "--python" => told.peers.python = Some((path()?, path()?)),
+                "--page" => told.page = Some(path()?),
+                "--" => break,
+                _ => {
+                    return Err(
+                        format!("{arg} is not for this program; `cargo xtask bench` starts it").into()
+                    );
                 }
             }
         }
-        Ok(asked)
+        told.args = args.collect();
+        Ok(told)
     }
 }
 
-/// Does what the command line asks for. The page is written only when all workloads were played at full size.
+/// Does what the command line asks for.
 ///
 /// # Errors
 ///
 /// When a program fails or data was lost.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub fn main() -> Result<()> {
-    let asked = Asked::read(std::env::args().skip(1))?;
+    let told = Told::read(std::env::args().skip(1))?;
+    let asked = Asked::read(&told.args)?;
     // The programs stand beside this one.
     let bin = std::env::current_exe()?;
     let bin = bin.parent().ok_or("this program is nowhere")?;
-    let head = machine::lines(&asked.peers);
-    let subjects = pairs::subjects(bin, &asked.peers);
-    let workloads = if asked.workloads.is_empty() { &WORKLOADS[..] } else { &asked.workloads };
+    let head = machine::lines(&told.peers, &told.args).join("\n");
+    println!("{head}\n");
+    let subjects = pairs::subjects(bin, &told.peers);
+    let mut workloads = asked.workloads.clone();
+    if workloads.is_empty() {
+        workloads.extend(WORKLOADS);
+    }
     let mut all = Vec::new();
     for workload in workloads {
         let begun = Instant::now();
@@ -83,26 +86,26 @@ pub fn main() -> Result<()> {
         println!("{}\n{:.0} s\n", table::section(&results), begun.elapsed().as_secs_f64());
         all.push(results);
     }
-    let judged = targets::judge(&all);
-    if !asked.quick {
-        println!("{}", targets::section(&judged));
+    if asked.quick {
+        println!("Played small and few times: not to be compared with BENCHMARKS.md.");
+        return Ok(());
     }
-    if let (Some(folder), false, true) = (&asked.page, asked.quick, asked.workloads.is_empty()) {
+    let targets = targets::section(&targets::judge(&all));
+    println!("{targets}");
+    if let Some(folder) = told.page {
         let sections: Vec<String> = all.iter().map(table::section).collect();
-        std::fs::write(folder.join("BENCHMARKS.md"), page(&head, &targets::section(&judged), &sections))?;
+        std::fs::write(folder.join("BENCHMARKS.md"), page(&head, &targets, &sections))?;
         std::fs::write(folder.join("BENCHMARKS.svg"), plot::svg(&all))?;
     }
     Ok(())
 }
 
-fn page(head: &[String], targets: &str, sections: &[String]) -> String {
-    let head: Vec<String> = head.iter().map(|line| format!("- {line}")).collect();
+fn page(head: &str, targets: &str, sections: &[String]) -> String {
     format!(
         "# Benchmarks\n\nWritten by `cargo xtask bench`, which anybody can run; how to read it is in the documentation \
          of [`crates/bench`](crates/bench/src/lib.rs), why it is as it is in [RFD \
-         0010](rfds/0010-the-benchmark.md).\n\n{}\n\n![how many times as slow as duologue each SDK is, by \
+         0010](rfds/0010-the-benchmark.md).\n\n{head}\n\n![how many times as slow as duologue each SDK is, by \
          workload](BENCHMARKS.svg)\n\n{targets}\n{}",
-        head.join("\n"),
         sections.join("\n")
     )
 }
@@ -140,5 +143,5 @@ fn measure(workload: &Workload, subjects: &[Subject], bin: &Path, asked: &Asked)
         rows.push(Row { name: pair.name, kind: pair.kind, figures });
     }
     // The page says what was played.
-    Ok(Results { workload: Workload { play: *play, ..*workload }, rows })
+    Ok(Results { workload: Workload { play: *play, ..*workload }, small: asked.quick, rows })
 }

@@ -22,6 +22,8 @@ pub struct Row {
 pub struct Results {
     /// What was played.
     pub workload: Workload,
+    /// Whether it was played smaller than its title says.
+    pub small: bool,
     /// By whom, in the order of the page.
     pub rows: Vec<Row>,
 }
@@ -49,7 +51,9 @@ pub fn section(results: &Results) -> String {
         Figure::Millis => "median, ms",
         Figure::Grown => "client + agent, bytes each",
     };
-    let mut text = format!("## {}\n\n", workload.title);
+    let played = workload.play.words().join(" ");
+    let small = if results.small { format!(" — played small: `{played}`") } else { String::new() };
+    let mut text = format!("## {}{small}\n\n", workload.title);
     if !workload.note.is_empty() {
         let _ = writeln!(text, "{}\n", workload.note);
     }
@@ -97,11 +101,7 @@ pub fn section(results: &Results) -> String {
     let runs: Vec<usize> = results.rows.iter().map(|row| row.figures.runs).collect();
     if let (Some(least), Some(most)) = (runs.iter().min(), runs.iter().max()) {
         let runs = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        let _ = writeln!(
-            text,
-            "\nRuns of `{}` for each pair: {runs}; the figures are their medians.",
-            workload.play.words().join(" ")
-        );
+        let _ = writeln!(text, "\nRuns of `{played}` for each pair: {runs}; the figures are their medians.");
     }
     text
 }

@@ -1,0 +1,81 @@
+//! What a command line asks of the benchmark. `cargo xtask bench` reads the same file, to find what is wrong before it
+//! builds anything.
+
+use super::workloads::{WORKLOADS, Workload};
+
+/// How it is used.
+pub const USAGE: &str = "cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]
+
+Plays all and writes BENCHMARKS.md and BENCHMARKS.svg; with --quick, --rust or a workload it only prints.
+  --quick     small and few times, with the official Rust SDK alone: shows that it plays, not how fast
+  --rust      at full size, with the official Rust SDK alone: neither node nor Python is needed
+  --rounds N  how often each pair plays each workload: 5 times, or 2 with --quick, if it is not said
+
+Workloads:";
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// To say how it is used.
+    pub help: bool,
+    /// To play small.
+    pub quick: bool,
+    /// To play with the official Rust SDK alone.
+    pub rust: bool,
+    /// How often each pair plays each workload.
+    pub rounds: Option<usize>,
+    /// Which workloads; none stands for all.
+    pub workloads: Vec<&'static Workload>,
+}
+
+impl Asked {
+    /// Reads the words of a command line, or says what is wrong with them.
+    pub fn read(args: &[String]) -> Result<Self, String> {
+        let (mut asked, mut args) = (Asked::default(), args.iter());
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--help" | "-h" => asked.help = true,
+                "--quick" => asked.quick = true,
+                "--rust" => asked.rust = true,
+                "--rounds" => {
+                    let number = args.next().and_then(|number| number.parse().ok());
+                    let number = number.filter(|number| *number > 0);
+                    asked.rounds = Some(number.ok_or("--rounds needs a number, at least 1")?);
+                }
+                option if option.starts_with('-') => {
+                    return Err(format!(
+                        "there is no option `{option}`; there are --quick, --rust, --rounds N and --help"
+                    ));
+                }
+                name => {
+                    let workload = WORKLOADS.iter().find(|workload| workload.name == name);
+                    let workload = workload.ok_or_else(|| {
+                        let all: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+                        format!("there is no workload `{name}`; there are {}", all.join(", "))
+                    })?;
+                    // Once is enough.
+                    if !asked.workloads.iter().any(|other| other.name == name) {
+                        asked.workloads.push(workload);
+                    }
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Whether nobody but the official Rust SDK plays with us.
+    pub fn rust_alone(&self) -> bool {
+        self.quick || self.rust
+    }
+
+    /// Whether everything is played as it stands on the page.
+    pub fn whole(&self) -> bool {
+        !self.rust_alone() && self.workloads.is_empty()
+    }
+}
+
+/// How it is used, and the workloads there are.
+pub fn usage() -> String {
+    let workloads = WORKLOADS.iter().map(|workload| format!("\n  {:<4} {}", workload.name, workload.title));
+    USAGE.to_owned() + &workloads.collect::<String>()
+}

@@ -1,0 +1,44 @@
+//! What a command line may say, and what is said of one that is wrong.
+
+use duologue_bench::asked::{Asked, usage};
+use duologue_bench::workloads::WORKLOADS;
+
+fn read(line: &str) -> Result<Asked, String> {
+    Asked::read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_wrong_word_is_named() {
+    for (line, wrong) in [
+        ("nope", "no workload `nope`; there are a40, a1k,"),
+        ("a40 --quik", "no option `--quik`; there are --quick,"),
+        ("--rounds 0", "at least 1"),
+        ("--rounds x", "at least 1"),
+        ("--rounds", "at least 1"),
+    ] {
+        let error = read(line).expect_err(line);
+        assert!(error.contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn a_workload_that_is_named_twice_plays_once() {
+    let asked = read("b a40 b --rounds 3").expect("right");
+    let names: Vec<_> = asked.workloads.iter().map(|workload| workload.name).collect();
+    assert_eq!((names, asked.rounds), (vec!["b", "a40"], Some(3)));
+}
+
+#[test]
+fn only_a_whole_run_writes() {
+    for (line, whole) in
+        [("", true), ("--rounds 3", true), ("--quick", false), ("--rust", false), ("a40", false)]
+    {
+        assert_eq!(read(line).expect("right").whole(), whole, "{line}");
+    }
+}
+
+#[test]
+fn the_usage_names_every_workload() {
+    let usage = usage();
+    assert!(WORKLOADS.iter().all(|workload| usage.contains(workload.title)), "{usage}");
+}
