@@ -330,13 +330,11 @@ fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
     if shallow && line.len() <= limits.values {
         return None;
     }
-    let (mut depth, mut values, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for byte in line {
+    let (mut depth, mut values, mut at) = (0usize, 0usize, 0);
+    while let Some(byte) = line.get(at) {
+        at += 1;
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
+            b'"' => at = behind_text(line, at),
             b'[' | b'{' => (depth, values) = (depth + 1, values + 1),
             b']' | b'}' => depth = depth.saturating_sub(1),
             b',' => values += 1,
@@ -350,6 +348,19 @@ fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
         }
     }
     None
+}
+
+/// Where a text has ended whose first byte is at `at`. Long lines are long texts: an image, a file.
+fn behind_text(line: &[u8], mut at: usize) -> usize {
+    while let Some(offset) = line.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        let end = at + offset + 1;
+        if line.get(at + offset) == Some(&b'"') {
+            return end;
+        }
+        // What is escaped does not end it.
+        at = end + 1;
+    }
+    line.len()
 }
 
 /// Replaces escaped halves of surrogate pairs (`\ud83d` without its other half) by `\ufffd`, or
@@ -511,6 +522,38 @@ mod tests {
         assert_eq!(read(&nested(1_000_000)), "bad request 1 -32600");
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":["{}\""]}}"#, "[".repeat(500));
         assert!(read(&text).starts_with("request"));
+    }
+
+    /// Byte by byte, which is what skipping texts must come to.
+    fn counted(line: &str) -> (usize, usize) {
+        let (mut depth, mut deepest, mut values, mut in_text, mut escaped) = (0usize, 0, 0, false, false);
+        for byte in line.bytes() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_text => escaped = true,
+                b'"' => in_text = !in_text,
+                _ if in_text => {}
+                b'[' | b'{' => (depth, values) = (depth + 1, values + 1),
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                b',' => values += 1,
+                _ => {}
+            }
+            deepest = deepest.max(depth);
+        }
+        (deepest, values)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn texts_are_skipped_and_nothing_else(line in r#"(["\\\[\]{},a]|\\\\|\\"){0,40}"#) {
+            let (depth, values) = counted(&line);
+            let is_excess = |depth, values| {
+                excess(line.as_bytes(), &Limits { depth, values, ..Limits::default() }).is_some()
+            };
+            proptest::prop_assert!(!is_excess(depth, values));
+            proptest::prop_assert!(depth == 0 || is_excess(depth - 1, values));
+            proptest::prop_assert!(values == 0 || is_excess(depth, values - 1));
+        }
     }
 
     #[test]
