@@ -29,6 +29,7 @@ mod command;
 mod connection;
 mod error;
 mod events;
+mod fair;
 mod host;
 pub mod limits;
 mod listing;

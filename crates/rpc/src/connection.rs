@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) pending: Pending,
     pub(crate) in_flight: Mutex<InFlight>,
     pub(crate) outbox: Outbox,
+    /// Held while an answer of a handler waits for room, so that only one of them is encoded at a time.
+    pub(crate) answer_turn: tokio::sync::Mutex<()>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) counters: Counters,
     pub(crate) noise: NoiseLog,
@@ -60,6 +62,7 @@ impl Shared {
             pending: Pending::default(),
             in_flight: Mutex::default(),
             outbox: Outbox::new(&limits),
+            answer_turn: tokio::sync::Mutex::new(()),
             budget: Arc::new(Budget::new(&limits)),
             counters: Counters::default(),
             noise: NoiseLog::default(),
@@ -420,6 +423,15 @@ impl<S: Service> Reader<S> {
                 biased;
                 () = &mut closing => return local(),
                 () = shared.tap_has_room() => {}
+            }
+            if shared.outbox.has_answer_backlog() {
+                tokio::select! {
+                    biased;
+                    () = &mut closing => return local(),
+                    relieved = shared.outbox.relieved() => if let Err(reason) = relieved {
+                        return reason;
+                    }
+                }
             }
             // What these lines woke waits for this worker, and input that never ends would keep it
             // waiting: everybody else has a turn once for each full buffer, or for many small ones.

@@ -8,7 +8,10 @@ use serde::Serialize;
 use crate::json;
 
 /// One message, ready to be pushed: a line with its end.
-pub(crate) struct Frame(Vec<u8>);
+pub(crate) struct Frame {
+    bytes: Vec<u8>,
+    is_answer: bool,
+}
 
 thread_local! {
     /// The room of the last message, for the next one: most are copied to the outbox before another one is written.
@@ -55,7 +58,7 @@ impl Frame {
     /// Any line, end included, as it is.
     #[cfg(test)]
     pub(crate) fn raw(line: &str) -> Self {
-        Frame(line.into())
+        Frame { bytes: line.into(), is_answer: false }
     }
 
     fn start() -> Self {
@@ -63,13 +66,14 @@ impl Frame {
         let mut bytes = ROOM.try_with(Cell::take).unwrap_or_default();
         bytes.reserve(ROOM_BYTES);
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
-        Frame(bytes)
+        Frame { bytes, is_answer: false }
     }
 
     fn answer(id: &RequestId) -> Self {
         let mut frame = Frame::start();
-        frame.0.extend_from_slice(b",\"id\":");
-        frame.0.extend_from_slice(id.token().as_bytes());
+        frame.is_answer = true;
+        frame.bytes.extend_from_slice(b",\"id\":");
+        frame.bytes.extend_from_slice(id.token().as_bytes());
         frame
     }
 
@@ -78,41 +82,46 @@ impl Frame {
     }
 
     fn member<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> serde_json::Result<()> {
-        self.0.extend_from_slice(name.as_bytes());
-        json::write(&mut self.0, value)
+        self.bytes.extend_from_slice(name.as_bytes());
+        json::write(&mut self.bytes, value)
     }
 
     fn end(mut self) -> serde_json::Result<Self> {
         // Our own JSON has no line breaks, but a raw value from a user may: they can only be white
         // space, since a JSON string must escape them.
-        if memchr::memchr(b'\n', &self.0).is_some() {
-            self.0.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        if memchr::memchr(b'\n', &self.bytes).is_some() {
+            self.bytes.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
         }
-        self.0.extend_from_slice(b"}\n");
+        self.bytes.extend_from_slice(b"}\n");
         Ok(self)
+    }
+
+    /// Returns true for a response.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.is_answer
     }
 
     /// The line with its end.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// Gives the line away, for a buffer without anything in it.
     pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>) {
-        std::mem::swap(&mut self.0, bytes);
+        std::mem::swap(&mut self.bytes, bytes);
     }
 
     /// The line without its end.
     pub(crate) fn line(&self) -> &[u8] {
-        self.0.strip_suffix(b"\n").unwrap_or(&self.0)
+        self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes)
     }
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if (1..=KEPT_BYTES).contains(&self.0.capacity()) {
-            self.0.clear();
-            let _ = ROOM.try_with(|room| room.set(std::mem::take(&mut self.0)));
+        if (1..=KEPT_BYTES).contains(&self.bytes.capacity()) {
+            self.bytes.clear();
+            let _ = ROOM.try_with(|room| room.set(std::mem::take(&mut self.bytes)));
         }
     }
 }

@@ -27,6 +27,8 @@ struct State {
     bytes: Vec<u8>,
     pushed: u64,
     written: u64,
+    /// Bytes of answers that were pushed since the outbox was last empty.
+    answers: usize,
     /// Since when there is more than `hard` unwritten, and what had been written then.
     overrun: Option<(Instant, u64)>,
     /// No more is taken; the writer leaves once the buffer is empty.
@@ -84,6 +86,9 @@ impl Outbox {
             state.bytes.extend_from_slice(frame.bytes());
         }
         state.pushed += bytes as u64;
+        if frame.is_answer() {
+            state.answers += bytes;
+        }
         let unwritten = self.unwritten.fetch_add(bytes, Relaxed) + bytes;
         let stalled = self.is_stalled(&mut state, unwritten);
         drop(state);
@@ -124,6 +129,30 @@ impl Outbox {
 
     pub(crate) fn has_room(&self) -> bool {
         self.unwritten.load(Relaxed) < self.soft
+    }
+
+    /// Returns true while more than the hard limit is unwritten, and that much of it may be answers.
+    pub(crate) fn has_answer_backlog(&self) -> bool {
+        self.unwritten.load(Relaxed) > self.hard && self.state.lock_unpoisoned().answers > self.hard
+    }
+
+    /// Waits until the output is back at its hard limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed::OutputStalled`] when nothing is written for `stall_timeout`, and the reason of an end meanwhile.
+    pub(crate) async fn relieved(&self) -> Result<(), Closed> {
+        loop {
+            let written = self.state.lock_unpoisoned().written;
+            let progress = self.wait(|_, state| state.written != written);
+            match tokio::time::timeout(self.patience, progress).await {
+                Ok(progress) => progress?,
+                Err(_) => return Err(Closed::OutputStalled { limit: self.hard }),
+            }
+            if self.unwritten.load(Relaxed) <= self.hard {
+                return Ok(());
+            }
+        }
     }
 
     /// Waits until everything pushed before this call is written.
@@ -224,7 +253,12 @@ impl Outbox {
                     Err(error) => return Err(broken(error)),
                 };
                 rest = rest.get(count..).unwrap_or_default();
-                self.state.lock_unpoisoned().written += count as u64;
+                let mut state = self.state.lock_unpoisoned();
+                state.written += count as u64;
+                if state.written == state.pushed {
+                    state.answers = 0;
+                }
+                drop(state);
                 self.unwritten.fetch_sub(count, Relaxed);
                 self.written.notify_waiters();
             }

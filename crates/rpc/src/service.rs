@@ -112,16 +112,31 @@ impl Responder {
         self.answer(answer, instead);
     }
 
+    /// Answers as soon as [`Limits::output_bytes`](crate::Limits::output_bytes) leaves room.
+    ///
+    /// Answers that wait leave in the order of their calls. Only the first of them is encoded. A peer that reads
+    /// slowly thus delays answers and never loses its connection over them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits answers `-32603`.
+    pub async fn respond_when_ready<R: Serialize>(self, answer: Result<R, Error>) {
+        let shared = self.shared.clone();
+        let _turn = shared.answer_turn.lock().await;
+        if !shared.outbox.has_room() {
+            // At the end of the connection `respond` frees the request all the same.
+            let _ = shared.outbox.room().await;
+        }
+        self.respond(answer);
+    }
+
     /// Answers `-32601`: nobody here handles the method.
     pub fn method_not_found(self, method: &str) {
         self.respond::<()>(Err(Error::method_not_found(method)));
     }
 
-    /// Runs a handler in a task of its own and answers with its output.
-    ///
-    /// When the request is cancelled the handler may still answer, for as long as
-    /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) allows; then it is dropped and
-    /// `-32800` is the answer. A handler that panics is answered for with `-32603`.
+    /// Runs a handler in a task of its own and answers with its output: [`answer_with`](Self::answer_with) in
+    /// [`spawn_with`](Self::spawn_with).
     ///
     /// # Panics
     ///
@@ -131,13 +146,28 @@ impl Responder {
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R, Error>> + Send + 'static,
     {
-        let grace = self.shared.limits.cancel_grace;
         // What is moved into a task is copied once for each layer around it.
         let handler = Box::pin(handler);
-        self.spawn_with(move |responder| async move {
-            let out = until_dropped(&responder.cancellation, grace, handler).await;
-            responder.respond(out.unwrap_or_else(|| Err(Error::request_cancelled())));
-        });
+        self.spawn_with(move |responder| responder.answer_with(handler));
+    }
+
+    /// Runs a handler and [answers](Self::respond_when_ready) with its output.
+    ///
+    /// When the request is cancelled the handler may still answer, for as long as
+    /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) allows; then it is dropped and
+    /// `-32800` is the answer. A handler that panics is answered for with `-32603`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the handler and answers `-32603`.
+    pub async fn answer_with<R, F>(self, handler: F)
+    where
+        R: Serialize,
+        F: Future<Output = Result<R, Error>>,
+    {
+        let grace = self.shared.limits.cancel_grace;
+        let out = until_dropped(&self.cancellation, grace, handler).await;
+        self.respond_when_ready(out.unwrap_or_else(|| Err(Error::request_cancelled()))).await;
     }
 
     /// Runs `work` in a task of the connection and leaves the answer, and what is to be done about
