@@ -1,6 +1,8 @@
 //! `LocalHost` through a real connection: what an agent can get at, and what it cannot.
 #![cfg(target_os = "linux")]
 
+#[path = "local_host/attacks.rs"]
+mod attacks;
 #[path = "local_host/desk.rs"]
 mod desk;
 #[path = "local_host/files.rs"]

@@ -82,7 +82,7 @@ async fn what_cannot_be_read_says_why() {
             ("fifo", INVALID, "a pipe, a socket or a device"),
             ("socket", INVALID, "a pipe, a socket or a device"),
             ("latin.txt", INVALID, "is no text in UTF-8"),
-            ("large.txt", INVALID, "has 110 bytes, and at most 100 are sent at once"),
+            ("large.txt", INVALID, "has 110 bytes; at most 100 are read at once (max_read)"),
         ] {
             agent.read(desk.at(way)).await.expect_err(way).says(code, part);
         }
@@ -94,7 +94,7 @@ async fn what_cannot_be_read_says_why() {
         assert_eq!(lines(&mut agent, &large, Some(2), None).await.map(|text| text.len()), Ok(99));
         assert_eq!(lines(&mut agent, &large, None, Some(9)).await.map(|text| text.len()), Ok(99));
         let refused = lines(&mut agent, &large, None, Some(10)).await.expect_err("refused");
-        refused.says(INVALID, "has more in these lines, and at most 100 are sent at once");
+        refused.says(INVALID, "has more in these lines; at most 100 are read at once");
         for way in ["dir", "fifo", "socket"] {
             agent.write(desk.at(way), "").await.expect_err(way).says(INVALID, "is ");
         }
@@ -151,7 +151,7 @@ async fn writing_makes_what_is_missing_and_keeps_what_is_there() {
         let umask = std::fs::metadata(desk.at("file.txt")).expect("a file").mode();
         assert_eq!(std::fs::metadata(desk.at("new.txt")).expect("a file").mode(), umask);
         // Permissions stay.
-        for mode in [0o755, 0o600, 0o640, 0o4711] {
+        for mode in [0o755, 0o600, 0o640] {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(desk.at("file.txt"), permissions).expect("set");
             agent.write(desk.at("file.txt"), "changed").await.expect("written");
@@ -222,6 +222,59 @@ async fn a_folder_that_takes_no_files_says_so() {
                 ["denied", "not permitted", "Read-only"].iter().any(|why| refused.message.contains(why)),
                 "{refused:?}"
             );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_with_the_rights_of_its_owner_is_not_rewritten() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        desk.link("link", "file.txt");
+        for mode in [0o4755, 0o2755, 0o6755] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(desk.at("file.txt"), permissions).expect("set");
+            for way in ["file.txt", "link"] {
+                let refused = agent.write(desk.at(way), "changed").await;
+                refused.expect_err("refused").says(INVALID, "set-user-id");
+            }
+            assert_eq!(std::fs::metadata(desk.at("file.txt")).expect("a file").mode() & 0o7777, mode);
+            assert_eq!(desk.get("file.txt"), "inside");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_looks_for_its_lines_only_so_far() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_scan(1000), desk.root()).await;
+        desk.put("log.txt", "x\n".repeat(600));
+        let mut read = async |line: u32| {
+            agent.ask("fs/read_text_file", json!({"path": desk.at("log.txt"), "line": line, "limit": 1})).await
+        };
+        assert_eq!(read(501).await, Ok(json!({"content": "x\n"})));
+        read(502).await.expect_err("refused").says(INVALID, "has line 502 further than 1000 bytes");
+    })
+    .await;
+}
+
+/// A read of many slices gives the same text as a read in one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_file_is_read_from_any_line() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let lines: Vec<String> = (0..100).map(|number| format!("{number} {}\n", "é".repeat(150_000))).collect();
+        desk.put("long.txt", lines.concat());
+        for (line, limit) in [(1, 3), (30, 20), (99, 5), (101, 1)] {
+            let params = json!({"path": desk.at("long.txt"), "line": line, "limit": limit});
+            let read = agent.ask("fs/read_text_file", params).await.expect("read");
+            let expect: String = lines.iter().skip(line - 1).take(limit).map(String::as_str).collect();
+            assert!(read["content"] == expect, "{limit} lines from {line}");
         }
     })
     .await;

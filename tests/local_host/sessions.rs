@@ -1,12 +1,16 @@
 //! Which folders a session may use, and who answers when an editor answers single methods itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, TerminalOutputRequest};
-use duologue_client::{Client, Host, LocalHost};
+use duologue_client::schema::{
+    ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, ReadTextFileRequest,
+    ReadTextFileResponse, TerminalOutputRequest, WriteTextFileRequest, WriteTextFileResponse,
+};
+use duologue_client::{Client, Host, HostResult, LocalHost, Permissions};
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, INVALID, UNKNOWN, outcome};
+use crate::desk::{Agent, Desk, INTERNAL, INVALID, UNKNOWN, outcome};
 use crate::support::Wire;
 use crate::support::in_time;
 use crate::support::played::client_of;
@@ -76,7 +80,7 @@ async fn a_resumed_session_has_the_folders_it_is_resumed_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_its_session_is_answered_an_agent_has_the_roots() {
+async fn a_session_without_an_answer_may_use_nothing() {
     in_time(async {
         let desk = Desk::new();
         let (connection, mut script) = client_of(Wire::Memory, Client::new(desk.host()), json!({})).await;
@@ -85,13 +89,85 @@ async fn before_its_session_is_answered_an_agent_has_the_roots() {
             async move { connection.new_session(cwd).await.map(|session| (connection, session)) }
         });
         let request = script.expect("session/new").await;
-        for (path, expect) in [(desk.at("file.txt"), true), (desk.path("outside/secret.txt"), false)] {
-            let params = json!({"sessionId": "early", "path": path});
-            let mut answer = script.asked("fs/read_text_file", params).await;
-            assert_eq!(outcome(&mut answer).is_ok(), expect);
-        }
+        let params = json!({"sessionId": "early", "path": desk.at("file.txt")});
+        let mut answer = script.asked("fs/read_text_file", params).await;
+        outcome(&mut answer).expect_err("refused").says(INVALID, "this session has not started");
         script.answer(&request, json!({"sessionId": "early"})).await;
         session.await.expect("no panic").expect("a session");
+    })
+    .await;
+}
+
+/// Wraps a host and forgets to forward the start of a session.
+struct Forgetful(LocalHost);
+
+impl Host for Forgetful {
+    fn capabilities(&self) -> ClientCapabilities {
+        self.0.capabilities()
+    }
+
+    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+        self.0.read_text_file(request).await
+    }
+
+    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+        self.0.write_text_file(request).await
+    }
+
+    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+        self.0.create_terminal(request).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_forwards_no_session_allows_nothing() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(Forgetful(desk.host()), desk.at("dir")).await;
+        let path = desk.at("dir/inner.txt");
+        for (method, params) in [
+            ("fs/read_text_file", json!({"path": path})),
+            ("fs/write_text_file", json!({"path": path, "content": "x"})),
+            ("terminal/create", json!({"command": "true"})),
+        ] {
+            let refused = agent.ask(method, params).await;
+            refused.expect_err(method).says(INVALID, "this session has not started");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_serves_one_connection_after_the_other() {
+    in_time(async {
+        let desk = Desk::new();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let permissions = Permissions::new().ask({
+            let asked = asked.clone();
+            move |question| {
+                asked.fetch_add(1, SeqCst);
+                std::future::ready(question.outcome(true))
+            }
+        });
+        let host = Arc::new(desk.host().max_terminals(1).permissions(permissions));
+        for number in 1..=3 {
+            let mut agent = Agent::of(host.clone(), desk.at("dir")).await;
+            assert_eq!(agent.read(desk.at("dir/inner.txt")).await.as_deref(), Ok("inner"));
+            // The folders of the session before do not hold any more.
+            agent.read(desk.at("file.txt")).await.expect_err("refused").says(INVALID, "outside");
+            let always = json!({
+                "toolCall": {"toolCallId": "c", "kind": "read", "locations": [{"path": desk.at("dir/inner.txt")}]},
+                "options": [{"optionId": "a", "name": "Always", "kind": "allow_always"}],
+            });
+            for _ in 0..2 {
+                agent.ask("session/request_permission", always.clone()).await.expect("an answer");
+            }
+            assert_eq!(asked.load(SeqCst), number, "an answer held for too long, or not at all");
+            agent.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
+            let one_more = agent.ask("terminal/create", json!({"command": "true"})).await;
+            one_more.expect_err("refused").says(INTERNAL, "terminal limit reached (1 open, max_terminals)");
+            agent.connection.close().await;
+        }
     })
     .await;
 }

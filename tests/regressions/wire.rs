@@ -10,6 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
 use crate::in_time;
@@ -46,6 +47,18 @@ impl Service for Copies {
     fn notification(&self, _: Incoming<'_>) {}
 }
 
+/// Answers everything with the same JSON, each time from a handler of its own.
+struct Handlers(Copies);
+
+impl Service for Handlers {
+    fn request(&self, _: Incoming<'_>, responder: Responder) {
+        let copy = self.0.0.clone();
+        responder.spawn(async move { Ok(copy) });
+    }
+
+    fn notification(&self, _: Incoming<'_>) {}
+}
+
 /// Refuses everything.
 struct Nothing;
 
@@ -73,13 +86,17 @@ async fn six_large_answers_reach_a_peer_that_reads() {
 
 /// A peer whose answers hardly fit, with the other end of its wire, which holds next to nothing.
 fn hardly_fits() -> (Peer, Played) {
+    hardly_fits_for(Copies::of(9 * KIB))
+}
+
+fn hardly_fits_for(service: impl Service) -> (Peer, Played) {
     let (ours, theirs) = tokio::io::duplex(KIB);
     let ((reader, writer), (script_reader, script_writer)) =
         (tokio::io::split(ours), tokio::io::split(theirs));
     let mut limits = Limits::default();
     (limits.output_bytes, limits.output_bytes_hard) = (4 * KIB, 16 * KIB);
     limits.stall_timeout = Duration::from_secs(10);
-    let peer = Connection::new(Transport::new(reader, writer)).limits(limits).start(|_| Copies::of(9 * KIB));
+    let peer = Connection::new(Transport::new(reader, writer)).limits(limits).start(|_| service);
     (peer, Played::new(script_reader, script_writer))
 }
 
@@ -110,10 +127,46 @@ async fn a_peer_that_reads_nothing_is_given_up() {
     script.ask("_copy", json!({})).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(!peer.is_closed());
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    script.ask("_copy", json!({})).await;
     let reason = in_time(peer.closed()).await;
     assert!(matches!(reason, Closed::OutputStalled { .. }), "{reason}");
+}
+
+/// Asks for far more than the output may hold, all at once, and reads one answer every eight seconds.
+async fn every_answer_arrives(service: impl Service) {
+    const REQUESTS: u64 = 60;
+    let (peer, mut script) = hardly_fits_for(service);
+    let mut writer = script.writer.take().expect("a writer");
+    let asks = async {
+        for id in 0..REQUESTS {
+            let request = json!({"jsonrpc": "2.0", "id": id, "method": "_copy"});
+            writer.write_all(format!("{request}\n").as_bytes()).await.expect("it reads");
+        }
+        writer
+    };
+    let reads = async {
+        let mut seen = Vec::new();
+        for _ in 0..REQUESTS {
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            let answer = script.hear().await;
+            assert!(answer["result"].is_string());
+            seen.push(answer["id"].as_u64().expect("a number"));
+        }
+        seen
+    };
+    let (_writer, mut seen) = tokio::join!(asks, reads);
+    seen.sort_unstable();
+    assert_eq!(seen, (0..REQUESTS).collect::<Vec<_>>());
+    assert!(!peer.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_of_the_reader_wait_for_a_slow_peer() {
+    every_answer_arrives(Copies::of(9 * KIB)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_of_handlers_wait_for_a_slow_peer() {
+    every_answer_arrives(Handlers(Copies::of(9 * KIB))).await;
 }
 
 struct Clumsy;

@@ -150,10 +150,9 @@ impl<A: Agent> AgentService<A> {
                 Ok(DeleteSessionResponse::default())
             }),
             ClientRequest::CloseSession(request) => {
-                shared.in_session(request.session_id, responder, |shared, session, mut place| {
+                shared.in_session(request.session_id, responder, |shared, session| {
                     let closing = session.begin_close();
                     async move {
-                        shared.turn_comes(&session, &mut place).await?;
                         session.turn_ended().await;
                         shared.agent.close_session(&session).await?;
                         shared.forget(&session);
@@ -163,16 +162,14 @@ impl<A: Agent> AgentService<A> {
                 });
             }
             ClientRequest::SetSessionMode(request) => {
-                shared.in_session(request.session_id, responder, |shared, session, mut place| async move {
-                    shared.turn_comes(&session, &mut place).await?;
+                shared.in_session(request.session_id, responder, |shared, session| async move {
                     shared.agent.set_mode(&session, request.mode_id).await?;
                     Ok(SetSessionModeResponse::default())
                 });
             }
             ClientRequest::SetSessionConfigOption(request) => {
                 let id = request.session_id.clone();
-                shared.in_session(id, responder, |shared, session, mut place| async move {
-                    shared.turn_comes(&session, &mut place).await?;
+                shared.in_session(id, responder, |shared, session| async move {
                     let options = shared.agent.set_config_option(&session, request).await?;
                     Ok(SetSessionConfigOptionResponse::new(shared.client.shown_options(options)))
                 });
@@ -329,14 +326,24 @@ impl<A: Agent> Shared<A> {
         self: Arc<Self>,
         id: SessionId,
         responder: Responder,
-        work: impl FnOnce(Arc<Self>, Session, Place) -> F,
+        work: impl FnOnce(Arc<Self>, Session) -> F,
     ) where
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R>> + Send + 'static,
     {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
-        let place = session.place_in_line();
-        answer(responder, work(self, session, place));
+        let mut place = session.place_in_line();
+        // What is moved into a task is copied once for each layer around it.
+        let work = Box::pin(work(self.clone(), session.clone()));
+        responder.spawn_with(move |responder| async move {
+            let work = async {
+                self.turn_comes(&session, &mut place).await.map_err(Error::into_wire)?;
+                work.await.map_err(Error::into_wire)
+            };
+            responder.answer_with(work).await;
+            // What comes next in the session begins behind this answer.
+            drop(place);
+        });
     }
 
     /// Removes a session, unless another one has been restored under its id.

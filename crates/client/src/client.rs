@@ -15,7 +15,7 @@ use crate::command::Command;
 use crate::connection::{Connection, Inner};
 use crate::error::{Error, Result};
 use crate::host::{Host, HostResult};
-use crate::limits::START_TIMEOUT;
+use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, Process};
 use crate::router::Router;
 use crate::service::{ClientService, Closures};
@@ -45,6 +45,7 @@ pub struct Client<H = ()> {
     tap: Option<Arc<dyn Tap>>,
     start_timeout: Duration,
     request_timeout: Option<Duration>,
+    host_bytes: usize,
     keep_conversations: bool,
     message_clear: bool,
 }
@@ -62,6 +63,7 @@ impl<H: Host> Client<H> {
             tap: None,
             start_timeout: START_TIMEOUT,
             request_timeout: None,
+            host_bytes: HOST_BYTES,
             keep_conversations: false,
             message_clear: true,
         }
@@ -143,6 +145,16 @@ impl<H: Host> Client<H> {
     /// `session/load`; unlimited by default.
     pub fn request_timeout(mut self, after: Duration) -> Self {
         self.request_timeout = Some(after);
+        self
+    }
+
+    /// Sets how many bytes the agent's requests to the host may take together, 128 MiB by default.
+    ///
+    /// A request that can be answered with a file or a program's output counts as
+    /// [`Limits::frame_bytes`], until its answer is on its way; a write or a question as its own length. Requests over
+    /// the limit wait. Sessions are served in turn, and one session takes at most half.
+    pub fn host_bytes(mut self, bytes: usize) -> Self {
+        self.host_bytes = bytes;
         self
     }
 
@@ -241,7 +253,9 @@ impl<H: Host> Client<H> {
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
             started = Some(exchange.clone());
             let extensions = self.extensions;
-            ClientService::new(host, capabilities, self.closures, exchange, extensions, router.clone(), peer)
+            let (closures, router) = (self.closures, router.clone());
+            let host_bytes = self.host_bytes;
+            ClientService::new(host, capabilities, closures, exchange, extensions, router, host_bytes, peer)
         });
         let exchange = started.expect("the service is made before the connection starts");
         let inner = Inner::new(peer, process, router, exchange, self.request_timeout);

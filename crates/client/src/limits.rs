@@ -39,8 +39,15 @@ pub const OPEN_CALL_BYTES: usize = MIB;
 #[doc(hidden)]
 pub const OPEN_CALL_BYTES_TOGETHER: usize = 16 * MIB;
 
+/// Bytes that the agent's requests to the host may take together, see
+/// [`Client::host_bytes`](crate::Client::host_bytes).
+pub const HOST_BYTES: usize = 128 * MIB;
 /// How much of a file is sent at once, see [`LocalHost::max_read`](crate::LocalHost::max_read).
 pub const READ_BYTES: u64 = 8 * MIB as u64;
+/// How far into a file a read may look for its lines, see [`LocalHost::max_scan`](crate::LocalHost::max_scan).
+pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
+/// How many threads all hosts of a program use together for files; half of them for one host.
+pub const FILE_THREADS: usize = 4;
 /// How many terminals there may be at once, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
 pub const TERMINALS: usize = 64;
 /// How much output of a terminal is kept when the agent names no limit.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
-use duologue_rpc::{Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped};
+use duologue_rpc::{CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped};
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
@@ -19,6 +19,7 @@ use duologue_schema::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::fair::{FairSemaphore, Permit};
 use crate::host::{Host, HostResult};
 use crate::router::{Cancel, Route, Router};
 
@@ -75,10 +76,13 @@ pub(crate) struct ClientService<H> {
     exchange: Arc<ExchangeService>,
     extensions: Extensions,
     router: Arc<Router>,
+    /// Bytes that the host's answers, and the requests that it works on, may take.
+    host_bytes: FairSemaphore<SessionId>,
     peer: Peer,
 }
 
 impl<H: Host> ClientService<H> {
+    #[allow(clippy::too_many_arguments, reason = "the parts of a client, each once")]
     pub(crate) fn new(
         host: Arc<H>,
         capabilities: ClientCapabilities,
@@ -86,9 +90,12 @@ impl<H: Host> ClientService<H> {
         exchange: Arc<ExchangeService>,
         extensions: Extensions,
         router: Arc<Router>,
+        host_bytes: usize,
         peer: &Peer,
     ) -> Self {
-        ClientService { host, capabilities, closures, exchange, extensions, router, peer: peer.clone() }
+        let host_bytes = FairSemaphore::new(host_bytes);
+        let peer = peer.clone();
+        ClientService { host, capabilities, closures, exchange, extensions, router, host_bytes, peer }
     }
 
     /// What is wrong with a request before anybody sees it.
@@ -190,7 +197,8 @@ impl<H: Host> ClientService<H> {
     }
 
     /// How a request is answered: a question to the user may be answered by a cancellation first.
-    fn answer(&self, request: &AgentRequest, responder: Responder) -> Answer {
+    fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> Answer {
+        let admission = self.admission(request, wire_bytes);
         let (session, cancel): (_, Cancel) = match request {
             AgentRequest::RequestPermission(request) => (Some(&request.session_id), |responder| {
                 responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
@@ -198,10 +206,29 @@ impl<H: Host> ClientService<H> {
             AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), |responder| {
                 responder.respond(Ok(CreateElicitationResponse::cancel()));
             }),
-            _ => return Answer { responder, question: None },
+            _ => return Answer { responder, admission, question: None },
         };
         let route = session.and_then(|id| self.router.route(id));
-        Answer { responder, question: route.map(|route| (route, cancel)) }
+        Answer { responder, admission, question: route.map(|route| (route, cancel)) }
+    }
+
+    /// Reserves bytes for a request before the host sees it: a whole frame for an answer that holds a file or a
+    /// program's output, else the length of the request. Requests that only wait or give something back are free.
+    fn admission(&self, request: &AgentRequest, wire_bytes: usize) -> Option<Admission> {
+        let frame_bytes = self.peer.limits().frame_bytes;
+        let (session, bytes) = match request {
+            AgentRequest::ReadTextFile(request) => (Some(&request.session_id), frame_bytes),
+            AgentRequest::TerminalOutput(request) => (Some(&request.session_id), frame_bytes),
+            AgentRequest::WriteTextFile(request) => (Some(&request.session_id), wire_bytes),
+            AgentRequest::CreateTerminal(request) => (Some(&request.session_id), wire_bytes),
+            AgentRequest::RequestPermission(request) => (Some(&request.session_id), wire_bytes),
+            AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), wire_bytes),
+            AgentRequest::WaitForTerminalExit(_)
+            | AgentRequest::KillTerminal(_)
+            | AgentRequest::ReleaseTerminal(_) => return None,
+        };
+        let session = session.cloned().unwrap_or_else(|| SessionId::from(""));
+        Some(Admission { semaphore: self.host_bytes.clone(), session, bytes })
     }
 }
 
@@ -227,7 +254,7 @@ impl<H: Host> Service for ClientService<H> {
                     return refuse(responder, fault);
                 }
                 let completed = self.complete(&mut request);
-                let reply = self.answer(&request, responder);
+                let reply = self.answer(&request, incoming.wire_bytes, responder);
                 match self.closures.0.get(incoming.method) {
                     Some(closure) => closure(completed.as_deref().or(incoming.params), reply),
                     None => self.dispatch(request, reply),
@@ -235,7 +262,7 @@ impl<H: Host> Service for ClientService<H> {
             }
             Some(Err(error)) => refuse(responder, error),
             None => match self.closures.0.get(incoming.method) {
-                Some(closure) => closure(incoming.params, Answer { responder, question: None }),
+                Some(closure) => closure(incoming.params, Answer { responder, admission: None, question: None }),
                 None => {
                     if let Err(responder) = self.extension(incoming, responder) {
                         responder.method_not_found(incoming.method);
@@ -296,7 +323,26 @@ struct Told<'a> {
 /// cancellation of its session's turn.
 struct Answer {
     responder: Responder,
+    admission: Option<Admission>,
     question: Option<(Arc<Route>, Cancel)>,
+}
+
+/// A reservation to be made before the host sees a request, and held until the answer is on its way.
+struct Admission {
+    semaphore: FairSemaphore<SessionId>,
+    session: SessionId,
+    bytes: usize,
+}
+
+impl Admission {
+    /// Waits for the bytes; `None` if the request is cancelled first.
+    async fn wait(self, cancellation: &CancellationToken) -> Option<Permit<SessionId>> {
+        tokio::select! {
+            biased;
+            () = cancellation.cancelled() => None,
+            permit = self.semaphore.acquire(self.session, self.bytes) => Some(permit),
+        }
+    }
 }
 
 impl Answer {
@@ -308,8 +354,20 @@ impl Answer {
         self,
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
-        let Answer { responder, question: Some((route, cancel)) } = self else {
-            return self.responder.spawn(work);
+        let Answer { responder, admission, question } = self;
+        // What is moved into a task is copied once for each layer around it.
+        let work = Box::pin(work);
+        let Some((route, cancel)) = question else {
+            return responder.spawn_with(move |responder| async move {
+                let _permit = match admission {
+                    None => None,
+                    Some(admission) => match admission.wait(responder.cancellation()).await {
+                        None => return responder.respond::<()>(Err(WireError::request_cancelled())),
+                        permit => permit,
+                    },
+                };
+                responder.answer_with(work).await;
+            });
         };
         let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
         let number = match route.ask(responder, cancel) {
@@ -318,6 +376,10 @@ impl Answer {
         };
         let question = Question { route, number };
         peer.spawn(async move {
+            let _permit = match admission {
+                None => None,
+                Some(admission) => admission.wait(&cancellation).await,
+            };
             // A question that was withdrawn or cancelled has no use for a grace period, and one that
             // was so before the host saw it need not be shown.
             let answer = match cancellation.is_cancelled() {

@@ -415,6 +415,15 @@ impl<S: Service> Reader<S> {
                         return Closed::FrameTooLarge { limit };
                     }
                 }
+                if shared.outbox.has_answer_backlog() {
+                    tokio::select! {
+                        biased;
+                        () = &mut closing => return local(),
+                        relieved = shared.outbox.relieved() => if let Err(reason) = relieved {
+                            return reason;
+                        }
+                    }
+                }
                 if self.pause().await.is_break() {
                     return local();
                 }
@@ -423,15 +432,6 @@ impl<S: Service> Reader<S> {
                 biased;
                 () = &mut closing => return local(),
                 () = shared.tap_has_room() => {}
-            }
-            if shared.outbox.has_answer_backlog() {
-                tokio::select! {
-                    biased;
-                    () = &mut closing => return local(),
-                    relieved = shared.outbox.relieved() => if let Err(reason) = relieved {
-                        return reason;
-                    }
-                }
             }
             // What these lines woke waits for this worker, and input that never ends would keep it
             // waiting: everybody else has a turn once for each full buffer, or for many small ones.
@@ -449,7 +449,7 @@ impl<S: Service> Reader<S> {
         let _together = shared.budget.wakes.hold();
         while let Some(line) = lines.next_line()? {
             self.line(line);
-            if shared.budget.decides(self.overrun) {
+            if shared.budget.decides(self.overrun) || shared.outbox.has_answer_backlog() {
                 return Ok(Progress::OverBudget);
             }
         }

@@ -122,7 +122,10 @@ impl Responder {
     /// Dropping the future while it waits answers `-32603`.
     pub async fn respond_when_ready<R: Serialize>(self, answer: Result<R, Error>) {
         let shared = self.shared.clone();
-        let _turn = shared.answer_turn.lock().await;
+        let _turn = match shared.answer_turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => shared.answer_turn.lock().await,
+        };
         if !shared.outbox.has_room() {
             // At the end of the connection `respond` frees the request all the same.
             let _ = shared.outbox.room().await;

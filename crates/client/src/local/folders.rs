@@ -91,20 +91,25 @@ impl Folders {
         sessions.insert(session.clone(), folders.to_owned());
     }
 
-    /// What the session may use: where its folders and the roots meet. A session that nobody
-    /// announced has the roots.
+    /// Forgets all sessions.
+    pub(super) fn clear(&self) {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Returns what the session may use: where its folders and the roots meet. A session that this host was not
+    /// told about may use nothing: another session's folders could be meant, or none.
     fn areas(&self, session: &SessionId) -> Result<Vec<Area>, WireError> {
         let folders = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
+        let folders = folders.ok_or_else(|| {
+            WireError::invalid_params(
+                "this session has not started: its session/new is not answered yet, or the host was not told of it",
+            )
+        })?;
         let mut areas = Vec::new();
         for root in &self.roots {
             // A root that is gone leaves the others usable.
             let Ok((real, dir)) = root.open() else { continue };
-            match &folders {
-                None => areas.extend(root.whole(real, dir)),
-                Some(folders) => {
-                    areas.extend(folders.iter().filter_map(|folder| root.meet(real, dir, folder)));
-                }
-            }
+            areas.extend(folders.iter().filter_map(|folder| root.meet(real, dir, folder)));
         }
         if areas.is_empty() {
             return Err(WireError::invalid_params("no folder of this session is open to agents"));

@@ -11,7 +11,8 @@ mod terminals;
 mod write;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 use duologue_schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, Error as WireError,
@@ -21,10 +22,12 @@ use duologue_schema::{
     WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 
+use crate::fair::FairSemaphore;
 use crate::host::{Host, HostResult};
-use crate::limits::{READ_BYTES, TERMINALS};
+use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES, TERMINALS};
 use folders::{Fault, Folders};
 pub use permissions::Permissions;
+use read::{Extent, Reading, Slice};
 use terminals::Terminals;
 
 /// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
@@ -43,7 +46,8 @@ use terminals::Terminals;
 /// # }
 /// ```
 ///
-/// It serves one connection. An editor replaces single methods with [`Client::on`](crate::Client::on)
+/// It serves one connection after the other: the end of one ends its terminals and forgets its sessions and the
+/// answers that were to hold *always*. Agents that run side by side get a host each. An editor replaces single methods with [`Client::on`](crate::Client::on)
 /// and keeps the rest. Here it answers with unsaved text where it has some:
 ///
 /// ```no_run
@@ -77,16 +81,19 @@ use terminals::Terminals;
 /// [`root`](Self::root)) and in a folder of the session (its `cwd` and additional directories). Neither
 /// `..` nor links lead out of there, not even while somebody exchanges them; links that end inside are
 /// followed. What a hard link or a mount inside a root leads to counts as inside. An agent that asks
-/// before it has answered `session/new` has the roots alone to respect.
+/// before it has answered `session/new` is refused, and so is every session of which
+/// [`session_started`](Host::session_started) was not forwarded by a host that wraps this one.
 ///
 /// The roots are opened when the host is made, or by the first request after they appear. A root that is
 /// deleted and made again needs a new host.
 ///
 /// Reading takes ordinary files in UTF-8 and gives their text as it is, line ends included; lines that
-/// are not there read as empty text, and line 0 as line 1. Writing makes missing files with their
+/// are not there read as empty text, and line 0 as line 1. All hosts of a program together use
+/// [`FILE_THREADS`](crate::limits::FILE_THREADS) threads for files, in turn. Writing makes missing files with their
 /// folders; the new text takes the place of the old in one step and keeps its permissions, but not its
 /// extended attributes. A file with several names, behind a link, of another owner or in a folder that
-/// takes no new files is written in place, where a crash can leave half of it.
+/// takes no new files is written in place, where a crash can leave half of it. A file with the set-user-id or
+/// set-group-id bit is refused.
 ///
 /// # Terminals
 ///
@@ -109,6 +116,8 @@ pub struct LocalHost {
     terminals: Option<Terminals>,
     writes: bool,
     max_read: u64,
+    max_scan: u64,
+    threads: Threads,
 }
 
 impl LocalHost {
@@ -120,6 +129,8 @@ impl LocalHost {
             terminals: Some(Terminals::new(TERMINALS)),
             writes: true,
             max_read: READ_BYTES,
+            max_scan: SCAN_BYTES,
+            threads: Threads::new(),
         };
         host.root(root)
     }
@@ -163,6 +174,13 @@ impl LocalHost {
         self
     }
 
+    /// Sets how many bytes into a file a read may look for its first line, 1 GiB by default. A read of later lines
+    /// is refused.
+    pub fn max_scan(mut self, bytes: u64) -> Self {
+        self.max_scan = bytes;
+        self
+    }
+
     fn terminals<R: Request>(&self) -> HostResult<&Terminals> {
         self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
     }
@@ -182,22 +200,28 @@ impl Host for LocalHost {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        Ok(self.permissions.answer(request).await)
+        Ok(self.permissions.answer(request, &self.threads).await)
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        let (folders, max) = (self.folders.clone(), self.max_read);
-        let wanted = Arc::new(());
-        let still = Arc::downgrade(&wanted);
-        let text = blocking(move || {
+        let folders = self.folders.clone();
+        let (max_read, max_scan) = (self.max_read, self.max_scan);
+        let opened = self.threads.run(move || {
             let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
-            let file = folders.open(&session_id, &path, |dir, way| read::open(dir, way, &path))?;
-            let text = read::read(file, &path, line.unwrap_or(1), limit, max, still);
-            text.map_err(|fault| fault.into_wire(&path))
+            folders.open(&session_id, &path, |dir, way| {
+                let extent = Extent { line: line.unwrap_or(1), limit, max_read, max_scan };
+                let reading = Reading::new(read::open(dir, way, &path)?, &path, extent)?;
+                Box::new(reading).slice()
+            })
         });
-        let text = text.await?;
-        drop(wanted);
-        Ok(ReadTextFileResponse::new(text))
+        let mut slice = opened.await?;
+        loop {
+            let reading = match slice {
+                Slice::Finished(text) => return Ok(ReadTextFileResponse::new(text)),
+                Slice::Unfinished(reading) => reading,
+            };
+            slice = self.threads.run(move || reading.next()).await?;
+        }
     }
 
     async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
@@ -205,22 +229,24 @@ impl Host for LocalHost {
             return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
         }
         let folders = self.folders.clone();
-        blocking(move || {
+        let write = move || {
             let WriteTextFileRequest { session_id, path, content, .. } = request;
             folders.open(&session_id, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
-        })
-        .await?;
+        };
+        self.threads.run(write).await?;
         Ok(WriteTextFileResponse::new())
     }
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
+        // Before the session is looked up, which the end of the connection forgets.
+        let connection = terminals.connection();
         let (folders, session, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
-        let cwd = blocking(move || match cwd {
+        let cwd = self.threads.run(move || match cwd {
             None => folders.home(&session),
             Some(cwd) => folder(&folders, &session, &cwd).map(|()| cwd),
         });
-        Ok(CreateTerminalResponse::new(terminals.create(request, &cwd.await?)?))
+        Ok(CreateTerminalResponse::new(terminals.create(connection, request, &cwd.await?)?))
     }
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
@@ -249,6 +275,8 @@ impl Host for LocalHost {
     }
 
     fn closed(&self) {
+        self.folders.clear();
+        self.permissions.forget_answers();
         if let Some(terminals) = &self.terminals {
             terminals.close();
         }
@@ -262,8 +290,36 @@ fn folder(folders: &Folders, session: &SessionId, path: &Path) -> HostResult<()>
     })
 }
 
-/// Runs what waits for disks on a thread that may wait.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> HostResult<T> + Send + 'static) -> HostResult<T> {
-    let failed = |_| WireError::internal("the host failed");
-    tokio::task::spawn_blocking(work).await.map_err(failed).and_then(|result| result)
+/// A host's share of the threads that all hosts of the program use for files.
+#[derive(Debug)]
+struct Threads {
+    /// The number of the host.
+    host: u64,
+}
+
+impl Threads {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        Threads { host: NUMBER.fetch_add(1, Relaxed) }
+    }
+
+    /// Runs `work` on a thread that may wait for disks, when it is this host's turn.
+    ///
+    /// # Cancel safety
+    ///
+    /// Work that has begun goes on when the future is dropped, and keeps its thread.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> HostResult<T> + Send + 'static,
+    ) -> HostResult<T> {
+        static SEMAPHORE: LazyLock<FairSemaphore<u64>> = LazyLock::new(|| FairSemaphore::new(FILE_THREADS));
+        let permit = SEMAPHORE.acquire(self.host, 1).await;
+        let work = move || {
+            let result = work();
+            drop(permit);
+            result
+        };
+        let failed = |_| WireError::internal("the host failed");
+        tokio::task::spawn_blocking(work).await.map_err(failed).and_then(|result| result)
+    }
 }

@@ -11,7 +11,7 @@ use duologue_schema::{
     ToolCallUpdate, ToolKind, path_fault,
 };
 
-use super::blocking;
+use super::Threads;
 
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
 type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
@@ -142,10 +142,19 @@ impl Permissions {
         self
     }
 
-    pub(super) async fn answer(&self, request: RequestPermissionRequest) -> RequestPermissionOutcome {
+    /// Forgets what was to be answered the same way again.
+    pub(super) fn forget_answers(&self) {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(super) async fn answer(
+        &self,
+        request: RequestPermissionRequest,
+        threads: &Threads,
+    ) -> RequestPermissionOutcome {
         let (rules, kind, paths) =
             (self.rules.clone(), request.tool_call.kind.clone(), paths(&request.tool_call));
-        let looked_up = blocking(move || {
+        let looked_up = threads.run(move || {
             let mut files: Vec<_> = paths.iter().map(|path| File::of(path)).collect();
             files.sort();
             files.dedup();

@@ -1,16 +1,17 @@
 //! Reading a text file, or some lines of it.
 
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
-use std::sync::Weak;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, Metadata, OpenOptions};
 
 use super::folders::Fault;
 use super::system;
+use crate::host::HostResult;
 
 /// Opens a file to be read. `path` is what the agent calls it.
-pub(super) fn open(dir: &Dir, way: &Path, path: &Path) -> Result<std::fs::File, Fault> {
+pub(super) fn open(dir: &Dir, way: &Path, path: &Path) -> Result<File, Fault> {
     let mut options = OpenOptions::new();
     options.read(true);
     Ok(open_file(dir, way, path, &mut options)?.into_std())
@@ -49,64 +50,126 @@ pub(super) fn names_file(path: &Path) -> Result<(), Fault> {
     if path_ends("/") || path_ends("/.") { Err(Fault::about(path, "names a folder")) } else { Ok(()) }
 }
 
-/// Reads from line `line`, counted from 1, at most `limit` lines and at most `max` bytes. Stops when
-/// `wanted` is gone.
-pub(super) fn read(
-    file: std::fs::File,
-    path: &Path,
-    line: u32,
-    limit: Option<u32>,
-    max: u64,
-    wanted: Weak<()>,
-) -> Result<String, Fault> {
-    let whole = line <= 1 && limit.is_none();
-    let size = file.metadata()?.len();
-    let mut input = BufReader::with_capacity(64 * 1024, WhileWanted { file, wanted });
-    let mut text = Vec::new();
-    // Nothing of a file that is too large is of use, so none of it is read.
-    if !whole || size <= max {
-        for _ in 1..line {
-            if input.skip_until(b'\n')? == 0 {
-                break;
-            }
-        }
-        let mut input = input.take(max.saturating_add(1));
-        match limit {
-            None => {
-                input.read_to_end(&mut text)?;
-            }
-            Some(limit) => {
-                for _ in 0..limit {
-                    if input.read_until(b'\n', &mut text)? == 0 {
-                        break;
-                    }
-                }
-            }
-        }
-    }
-    if text.len() as u64 > max || whole && size > max {
-        let what = if whole { format!("has {size} bytes") } else { "has more in these lines".into() };
-        return Err(Fault::about(
-            path,
-            format_args!(
-                "{what}, and at most {max} are sent at once: ask for fewer lines with line and limit"
-            ),
-        ));
-    }
-    String::from_utf8(text).map_err(|_| Fault::about(path, "is no text in UTF-8"))
+/// Which lines of a file are read, and how many bytes at most.
+pub(super) struct Extent {
+    /// Counted from 1; 0 means 1.
+    pub(super) line: u32,
+    pub(super) limit: Option<u32>,
+    pub(super) max_read: u64,
+    pub(super) max_scan: u64,
 }
 
-/// A file that ends with an error once nobody waits for what it holds: lines can be a long way into it.
-struct WhileWanted {
-    file: std::fs::File,
-    wanted: Weak<()>,
+/// A read at work. It goes on slice by slice, so that a long one lets others have their turn.
+pub(super) struct Reading {
+    input: BufReader<File>,
+    path: PathBuf,
+    extent: Extent,
+    size: u64,
+    skipped_lines: u32,
+    skipped_bytes: u64,
+    read_lines: u32,
+    text: Vec<u8>,
 }
 
-impl Read for WhileWanted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.wanted.strong_count() == 0 {
-            return Err(io::Error::other("the request was withdrawn"));
+/// The outcome of a slice.
+pub(super) enum Slice {
+    /// There is more to read.
+    Unfinished(Box<Reading>),
+    /// The text.
+    Finished(String),
+}
+
+/// Bytes of a file that are looked at in one slice: a few milliseconds.
+const SLICE_BYTES: usize = 8 * 1024 * 1024;
+
+impl Reading {
+    /// Begins to read a file. `path` is its name in errors.
+    pub(super) fn new(file: File, path: &Path, extent: Extent) -> Result<Self, Fault> {
+        let size = file.metadata()?.len();
+        let whole = extent.line <= 1 && extent.limit.is_none();
+        let expected = if whole { size.min(extent.max_read) } else { 0 };
+        let reading = Reading {
+            input: BufReader::with_capacity(64 * 1024, file),
+            path: path.to_owned(),
+            extent,
+            size,
+            skipped_lines: 0,
+            skipped_bytes: 0,
+            read_lines: 0,
+            text: Vec::with_capacity(usize::try_from(expected).unwrap_or_default()),
+        };
+        // A file that is too large to be sent whole is not read at all.
+        if reading.is_whole() && size > reading.extent.max_read {
+            return Err(reading.too_long());
         }
-        self.file.read(buffer)
+        Ok(reading)
+    }
+
+    /// Reads the next slice.
+    pub(super) fn slice(mut self: Box<Self>) -> Result<Slice, Fault> {
+        let mut looked_at = 0;
+        while looked_at < SLICE_BYTES {
+            if self.extent.limit.is_some_and(|limit| self.read_lines >= limit) {
+                return self.finish();
+            }
+            let buffer = self.input.fill_buf()?;
+            if buffer.is_empty() {
+                return self.finish();
+            }
+            let skips = self.skipped_lines < self.extent.line.saturating_sub(1);
+            // Without a limit, line ends do not matter any more.
+            let line_end = match skips || self.extent.limit.is_some() {
+                true => memchr::memchr(b'\n', buffer),
+                false => None,
+            };
+            let used = line_end.map_or(buffer.len(), |end| end + 1);
+            let lines = u32::from(line_end.is_some());
+            if skips {
+                self.skipped_lines += lines;
+                self.skipped_bytes += used as u64;
+            } else {
+                self.read_lines += lines;
+                self.text.extend_from_slice(buffer.get(..used).unwrap_or_default());
+            }
+            self.input.consume(used);
+            looked_at += used;
+            if self.text.len() as u64 > self.extent.max_read {
+                return Err(self.too_long());
+            }
+            if self.skipped_bytes > self.extent.max_scan {
+                return Err(self.too_far());
+            }
+        }
+        Ok(Slice::Unfinished(self))
+    }
+
+    /// Reads the next slice, for a request.
+    pub(super) fn next(self: Box<Self>) -> HostResult<Slice> {
+        let path = self.path.clone();
+        self.slice().map_err(|fault| fault.into_wire(&path))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.extent.line <= 1 && self.extent.limit.is_none()
+    }
+
+    fn finish(self) -> Result<Slice, Fault> {
+        let text = String::from_utf8(self.text);
+        text.map(Slice::Finished).map_err(|_| Fault::about(&self.path, "is no text in UTF-8"))
+    }
+
+    fn too_long(&self) -> Fault {
+        let (size, max) = (self.size, self.extent.max_read);
+        let what = if self.is_whole() { format!("has {size} bytes") } else { "has more in these lines".into() };
+        let way_out = "ask for fewer lines with line and limit";
+        Fault::about(&self.path, format_args!("{what}; at most {max} are read at once (max_read): {way_out}"))
+    }
+
+    fn too_far(&self) -> Fault {
+        let (line, max) = (self.extent.line, self.extent.max_scan);
+        Fault::about(
+            &self.path,
+            format_args!("has line {line} further than {max} bytes from its start (max_scan)"),
+        )
     }
 }

@@ -34,6 +34,32 @@ pub(super) fn replaceable(_: &Metadata, _: &Metadata) -> bool {
     true
 }
 
+/// Returns true for a file that lends its owner's or group's rights to whoever runs it.
+#[cfg(unix)]
+pub(super) fn has_special_bits(metadata: &Metadata) -> bool {
+    use cap_std::fs::MetadataExt;
+
+    metadata.mode() & 0o6000 != 0
+}
+
+#[cfg(not(unix))]
+pub(super) fn has_special_bits(_: &Metadata) -> bool {
+    false
+}
+
+/// Creates with these options a file that only its owner can read and write.
+#[cfg(unix)]
+pub(super) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    use cap_std::fs::OpenOptionsExt;
+
+    options.mode(0o600)
+}
+
+#[cfg(not(unix))]
+pub(super) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
 /// The shell, told to run a line.
 pub(super) fn shell(line: &str) -> std::process::Command {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("/bin/sh", "-c") };

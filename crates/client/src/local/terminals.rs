@@ -30,8 +30,17 @@ const LAST_OUTPUTS: Duration = Duration::from_millis(600);
 /// All terminals of a host. Dropping it kills their programs.
 #[derive(Debug)]
 pub(super) struct Terminals {
-    open: Mutex<HashMap<TerminalId, Arc<Terminal>>>,
+    open: Mutex<Open>,
     room: Arc<Semaphore>,
+    most: usize,
+}
+
+/// The terminals of the connection that a host serves.
+#[derive(Debug, Default)]
+struct Open {
+    /// The number of connections that have ended.
+    connection: u64,
+    terminals: HashMap<TerminalId, Arc<Terminal>>,
 }
 
 /// A program, running or ended, and what it printed.
@@ -48,19 +57,32 @@ pub(super) struct Terminal {
 impl Terminals {
     pub(super) fn new(most: usize) -> Self {
         let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Terminals { open: Mutex::default(), room }
+        Terminals { open: Mutex::default(), room, most }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program in the folder `cwd`.
-    pub(super) fn create(&self, request: CreateTerminalRequest, cwd: &Path) -> HostResult<TerminalId> {
+    /// Returns the number of the connection, which [`create`](Self::create) has to be told.
+    pub(super) fn connection(&self) -> u64 {
+        self.open().connection
+    }
+
+    /// Starts a program in the folder `cwd`, for a request of this connection.
+    pub(super) fn create(
+        &self,
+        connection: u64,
+        request: CreateTerminalRequest,
+        cwd: &Path,
+    ) -> HostResult<TerminalId> {
         // Told apart in the whole program: an editor may show terminals of several agents.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let room = self.room.clone().try_acquire_owned();
-        let room = room.map_err(|_| WireError::internal("too many terminals are open; release some"))?;
+        let room = room.map_err(|_| {
+            let most = self.most;
+            WireError::internal(format!("terminal limit reached ({most} open, max_terminals); release some"))
+        })?;
         let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
         });
@@ -75,17 +97,20 @@ impl Terminals {
         let group = Group::of(&child);
         tokio::spawn(terminal.clone().run(child, group, output));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
-        self.open().insert(id.clone(), terminal);
-        if self.room.is_closed() {
-            self.close();
+        let mut open = self.open();
+        if open.connection != connection {
+            terminal.kill.notify_one();
+            return Err(WireError::internal("the connection has ended"));
         }
+        open.terminals.insert(id.clone(), terminal);
         Ok(id)
     }
 
-    /// Kills all programs, and starts no more.
+    /// Kills all programs, at the end of the connection.
     pub(super) fn close(&self) {
-        self.room.close();
-        for terminal in self.open().values() {
+        let mut open = self.open();
+        open.connection += 1;
+        for (_, terminal) in open.terminals.drain() {
             terminal.kill.notify_one();
         }
     }
@@ -93,17 +118,17 @@ impl Terminals {
     /// A terminal of this session.
     pub(super) fn get(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let open = self.open();
-        let terminal = open.get(id).filter(|terminal| terminal.session == *session);
+        let terminal = open.terminals.get(id).filter(|terminal| terminal.session == *session);
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Takes a terminal of this session from the table.
     pub(super) fn take(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let mut open = self.open();
-        if open.get(id).is_none_or(|terminal| terminal.session != *session) {
+        if open.terminals.get(id).is_none_or(|terminal| terminal.session != *session) {
             return Err(unknown());
         }
-        open.remove(id).ok_or_else(unknown)
+        open.terminals.remove(id).ok_or_else(unknown)
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Resul
     let link = parent.symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink());
     match old {
         Some(old) => {
+            if system::has_special_bits(&old.metadata()?) {
+                return Err(Fault::about(path, "runs with the rights of its owner (set-user-id or set-group-id)"));
+            }
             if link || !replace(&parent, name, Some(&old), content)? {
                 write_in_place(&old, content)?;
             }
@@ -72,7 +75,9 @@ fn write_in_place(file: &File, content: &[u8]) -> io::Result<()> {
 /// Writes a file beside `name` and puts it in its place. `false` when nothing was done, because that
 /// would lose something of the old file.
 fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io::Result<bool> {
-    let (mut file, beside) = match Beside::new(parent) {
+    // Until the text has its place, nobody else may read it: the old file may be private.
+    let mode = if old.is_some() { Mode::Private } else { Mode::Default };
+    let (mut file, beside) = match Beside::new(parent, mode) {
         Ok(made) => made,
         Err(error) if old.is_some() && error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
         Err(error) => return Err(error),
@@ -82,13 +87,23 @@ fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io
         if !system::replaceable(&old, &file.metadata()?) {
             return Ok(false);
         }
+        file.write_all(content)?;
         file.set_permissions(old.permissions())?;
+    } else {
+        file.write_all(content)?;
     }
-    file.write_all(content)?;
     // A rename can reach the disk before the text does.
     file.sync_data()?;
     beside.rename(name)?;
     Ok(true)
+}
+
+/// Who may read a new file.
+enum Mode {
+    /// Its owner alone.
+    Private,
+    /// Whoever may read other new files.
+    Default,
 }
 
 /// A file that is removed unless it gets its name.
@@ -98,11 +113,16 @@ struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    fn new(parent: &'a Dir) -> io::Result<(File, Self)> {
+    fn new(parent: &'a Dir, mode: Mode) -> io::Result<(File, Self)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         loop {
             let name = format!(".duologue-{}-{}.tmp", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-            match parent.open_with(&name, OpenOptions::new().write(true).create_new(true)) {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true);
+            if let Mode::Private = mode {
+                system::owner_only(&mut options);
+            }
+            match parent.open_with(&name, &options) {
                 Ok(file) => return Ok((file, Beside { parent, name: Some(name) })),
                 // Left behind by a program of the same number.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

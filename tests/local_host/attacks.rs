@@ -1,0 +1,98 @@
+//! Agents that ask for more than a host can do at once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::AsyncBufReadExt;
+
+use crate::desk::{Agent, Desk};
+use crate::support::{in_time, measured, memory, sent_away};
+
+const MIB: usize = 1024 * 1024;
+
+/// Sends the same read so many times, without waiting for an answer.
+async fn ask_often(agent: &mut Agent, times: usize, params: serde_json::Value) {
+    for _ in 0..times {
+        agent.script.ask("fs/read_text_file", params.clone()).await;
+    }
+}
+
+/// The peak of our memory while an agent asks for an 8 MiB file 1,000 times and reads so many of the answers.
+async fn peak_of_reads(answers: usize) -> usize {
+    let desk = Desk::new();
+    desk.put("large.txt", "x".repeat(8 * MIB));
+    let mut agent = Agent::of(desk.host(), desk.root()).await;
+    std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
+    ask_often(&mut agent, 1000, json!({"sessionId": "s0", "path": desk.at("large.txt")})).await;
+    // The wire is read piece by piece, so that the agent's half, which is in this process too, costs nothing.
+    let mut seen = 0;
+    while seen < answers {
+        let bytes = agent.script.reader.fill_buf().await.expect("bytes");
+        assert!(!bytes.is_empty(), "the connection ended after {seen} answers");
+        seen += bytes.iter().filter(|byte| **byte == b'\n').count();
+        let count = bytes.len();
+        agent.script.reader.consume(count);
+    }
+    if answers == 0 {
+        // As long as reading all of it would take.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    memory("VmHWM")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_reads_cost_a_bounded_amount_of_memory() {
+    if sent_away("attacks::a_thousand_reads_cost_a_bounded_amount_of_memory").await {
+        return;
+    }
+    let peak = in_time(peak_of_reads(60)).await;
+    assert!(peak <= 600 * MIB, "{} MiB", peak / MIB);
+    measured(format_args!("1,000 reads of 8 MiB, 60 answers read: peak of the process {} MiB", peak / MIB));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory() {
+    if sent_away("attacks::a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory").await {
+        return;
+    }
+    let peak = in_time(peak_of_reads(0)).await;
+    assert!(peak <= 600 * MIB, "{} MiB", peak / MIB);
+    measured(format_args!("1,000 reads of 8 MiB, no answer read: peak of the process {} MiB", peak / MIB));
+}
+
+/// While one agent lets its host look for lines in a file of 1 TB, other agents and the program itself are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_find_nothing_keep_nobody_waiting() {
+    if sent_away("attacks::reads_that_find_nothing_keep_nobody_waiting").await {
+        return;
+    }
+    in_time(async {
+        let (desk, other_desk) = (Desk::new(), Desk::new());
+        let sparse = std::fs::File::create(desk.at("sparse.txt")).expect("a file");
+        sparse.set_len(1 << 40).expect("a sparse file");
+        let mut hostile = Agent::of(desk.host(), desk.root()).await;
+        let mut other = Agent::of(other_desk.host(), other_desk.root()).await;
+        let params = json!({"sessionId": "s0", "path": desk.at("sparse.txt"), "line": u32::MAX});
+        ask_often(&mut hostile, 600, params).await;
+        let mut took = Vec::new();
+        for _ in 0..25 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let begun = Instant::now();
+            assert_eq!(other.read(other_desk.at("file.txt")).await.as_deref(), Ok("inside"));
+            let read = begun.elapsed();
+            tokio::fs::read(other_desk.at("file.txt")).await.expect("the program's own file");
+            took.push((read, begun.elapsed() - read));
+        }
+        let slowest = |which: fn(&(Duration, Duration)) -> Duration| {
+            let mut took: Vec<_> = took.iter().map(which).collect();
+            took.sort_unstable();
+            // One in five may be late on a machine that does other things.
+            took[took.len() * 4 / 5]
+        };
+        let (read, own) = (slowest(|took| took.0), slowest(|took| took.1));
+        let limit = Duration::from_millis(100);
+        assert!(read < limit && own < limit, "a read took {read:?}, the program's own {own:?}");
+        measured(format_args!("600 endless reads beside it: a read in {read:?}, the program's own in {own:?}"));
+    })
+    .await;
+}
