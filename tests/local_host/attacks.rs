@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use duologue_client::Permissions;
+use duologue_client::limits::TERMINALS;
 use serde_json::json;
 use tokio::io::AsyncBufReadExt;
 
 use crate::desk::{Agent, Desk};
-use crate::support::{in_time, measured, memory, sent_away};
+use crate::support::{chunk, in_time, measured, memory, sent_away};
 
 const MIB: usize = 1024 * 1024;
 
@@ -60,6 +62,57 @@ async fn a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory() {
     measured(format_args!("1,000 reads of 8 MiB, no answer read: peak of the process {} MiB", peak / MIB));
 }
 
+/// An agent fills everything that SECURITY.md lists: terminals, questions, updates and open calls of sessions that
+/// nobody listens to, unread answers, and the updates of a turn that nobody takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_a_client_can_hold_at_once_is_bounded() {
+    if sent_away("attacks::all_that_a_client_can_hold_at_once_is_bounded").await {
+        return;
+    }
+    in_time(async {
+        let desk = Desk::new();
+        desk.put("large.txt", "x".repeat(8 * MIB));
+        let permissions = Permissions::new().ask(async |_| std::future::pending().await);
+        let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
+        while agent.sessions.len() < 20 {
+            agent.open(desk.root(), &[]).await;
+        }
+        let before = memory("VmRSS");
+        let output = json!({"command": "head -c 2200000 /dev/zero | tr '\\0' x", "outputByteLimit": 2 * MIB});
+        for _ in 0..TERMINALS {
+            let terminal = agent.ask("terminal/create", output.clone()).await.expect("a terminal");
+            agent.ask("terminal/wait_for_exit", terminal).await.expect("an end");
+        }
+        let megabyte = "x".repeat(MIB - 1000);
+        for number in 1..agent.sessions.len() {
+            let id = format!("s{number}");
+            agent.script.say(chunk(&id, &megabyte)).await;
+            let call =
+                json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": megabyte});
+            agent.script.tell("session/update", json!({"sessionId": id, "update": call})).await;
+        }
+        for number in 0..80 {
+            let call = json!({"toolCallId": number.to_string(), "kind": "read", "rawInput": megabyte});
+            let params = json!({"sessionId": "s0", "toolCall": call, "options": []});
+            agent.script.ask("session/request_permission", params).await;
+        }
+        let read = json!({"sessionId": "s0", "path": desk.at("large.txt")});
+        ask_often(&mut agent, 800, read).await;
+        let session = agent.sessions[0].clone();
+        let _turn = session.prompt("go").await.expect("a turn");
+        let flood = async {
+            loop {
+                agent.script.say(chunk("s0", &megabyte)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(4), flood).await;
+        let grown = memory("VmHWM").saturating_sub(before);
+        assert!(grown <= 600 * MIB, "{} MiB", grown / MIB);
+        measured(format_args!("everything that an agent can make a client hold: {} MiB", grown / MIB));
+    })
+    .await;
+}
+
 /// While one agent lets its host look for lines in a file of 1 TB, other agents and the program itself are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_that_find_nothing_keep_nobody_waiting() {
@@ -92,7 +145,9 @@ async fn reads_that_find_nothing_keep_nobody_waiting() {
         let (read, own) = (slowest(|took| took.0), slowest(|took| took.1));
         let limit = Duration::from_millis(100);
         assert!(read < limit && own < limit, "a read took {read:?}, the program's own {own:?}");
-        measured(format_args!("600 endless reads beside it: a read in {read:?}, the program's own in {own:?}"));
+        measured(format_args!(
+            "600 endless reads beside it: a read in {read:?}, the program's own in {own:?}"
+        ));
     })
     .await;
 }

@@ -254,7 +254,9 @@ async fn a_read_looks_for_its_lines_only_so_far() {
         let mut agent = Agent::of(desk.host().max_scan(1000), desk.root()).await;
         desk.put("log.txt", "x\n".repeat(600));
         let mut read = async |line: u32| {
-            agent.ask("fs/read_text_file", json!({"path": desk.at("log.txt"), "line": line, "limit": 1})).await
+            agent
+                .ask("fs/read_text_file", json!({"path": desk.at("log.txt"), "line": line, "limit": 1}))
+                .await
         };
         assert_eq!(read(501).await, Ok(json!({"content": "x\n"})));
         read(502).await.expect_err("refused").says(INVALID, "has line 502 further than 1000 bytes");
@@ -268,7 +270,8 @@ async fn a_long_file_is_read_from_any_line() {
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host(), desk.root()).await;
-        let lines: Vec<String> = (0..100).map(|number| format!("{number} {}\n", "é".repeat(150_000))).collect();
+        let lines: Vec<String> =
+            (0..100).map(|number| format!("{number} {}\n", "é".repeat(150_000))).collect();
         desk.put("long.txt", lines.concat());
         for (line, limit) in [(1, 3), (30, 20), (99, 5), (101, 1)] {
             let params = json!({"path": desk.at("long.txt"), "line": line, "limit": limit});

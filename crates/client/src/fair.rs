@@ -48,13 +48,8 @@ impl<K: Key> Clone for FairSemaphore<K> {
 
 impl<K: Key> FairSemaphore<K> {
     pub(crate) fn new(capacity: usize) -> Self {
-        let state = State {
-            capacity,
-            free: capacity,
-            last_ticket: 0,
-            users: HashMap::new(),
-            turn: VecDeque::new(),
-        };
+        let state =
+            State { capacity, free: capacity, last_ticket: 0, users: HashMap::new(), turn: VecDeque::new() };
         FairSemaphore(Arc::new(Mutex::new(state)))
     }
 

@@ -22,7 +22,8 @@ pub type HostResult<T> = Result<T, WireError>;
 /// [`capabilities`](Host::capabilities) advertises. `()` is a host that refuses everything. A single
 /// method can also be given to [`Client::on`](crate::Client::on) as a closure.
 ///
-/// Each call runs in a task of its own and may await anything. It may begin before the updates that
+/// Each call runs in a task of its own and may await anything. Calls that hold data wait for their share of
+/// [`Client::host_bytes`](crate::Client::host_bytes) first. A call may begin before the updates that
 /// the agent sent ahead of it have been taken from their turn. It is dropped when the agent withdraws
 /// it or the connection ends: questions to the user at once, other calls a second later.
 ///
@@ -143,7 +144,8 @@ pub trait Host: Send + Sync + 'static {
         let _ = notification;
     }
 
-    /// The connection has ended, and what was begun for it can end too. It must not block.
+    /// The connection has ended, and what was begun for it can end too. Handlers of the connection may still run for a
+    /// moment. It must not block.
     fn closed(&self) {}
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
-use duologue_rpc::{CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped};
+use duologue_rpc::{
+    CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped,
+};
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
@@ -262,7 +264,9 @@ impl<H: Host> Service for ClientService<H> {
             }
             Some(Err(error)) => refuse(responder, error),
             None => match self.closures.0.get(incoming.method) {
-                Some(closure) => closure(incoming.params, Answer { responder, admission: None, question: None }),
+                Some(closure) => {
+                    closure(incoming.params, Answer { responder, admission: None, question: None })
+                }
                 None => {
                     if let Err(responder) = self.extension(incoming, responder) {
                         responder.method_not_found(incoming.method);

@@ -160,7 +160,8 @@ impl Reading {
 
     fn too_long(&self) -> Fault {
         let (size, max) = (self.size, self.extent.max_read);
-        let what = if self.is_whole() { format!("has {size} bytes") } else { "has more in these lines".into() };
+        let what =
+            if self.is_whole() { format!("has {size} bytes") } else { "has more in these lines".into() };
         let way_out = "ask for fewer lines with line and limit";
         Fault::about(&self.path, format_args!("{what}; at most {max} are read at once (max_read): {way_out}"))
     }

@@ -31,7 +31,10 @@ pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Resul
     match old {
         Some(old) => {
             if system::has_special_bits(&old.metadata()?) {
-                return Err(Fault::about(path, "runs with the rights of its owner (set-user-id or set-group-id)"));
+                return Err(Fault::about(
+                    path,
+                    "runs with the rights of its owner (set-user-id or set-group-id)",
+                ));
             }
             if link || !replace(&parent, name, Some(&old), content)? {
                 write_in_place(&old, content)?;
@@ -145,5 +148,22 @@ impl Drop for Beside<'_> {
         if let Some(name) = &self.name {
             let _ = self.parent.remove_file(name);
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use cap_std::ambient_authority;
+    use cap_std::fs::MetadataExt;
+
+    use super::*;
+
+    /// The old file may be one that nobody else may read.
+    #[test]
+    fn a_replacement_is_private_from_its_first_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let (file, _beside) = Beside::new(&folder, Mode::Private).unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
     }
 }
