@@ -89,7 +89,7 @@ use terminals::Terminals;
 ///
 /// Reading takes ordinary files in UTF-8 and gives their text as it is, line ends included; lines that
 /// are not there read as empty text, and line 0 as line 1. All hosts of a program together use
-/// [`FILE_THREADS`](crate::limits::FILE_THREADS) threads for files, in turn. Writing makes missing files with their
+/// [`FILE_THREADS`] threads for files, in turn. Writing makes missing files with their
 /// folders; the new text takes the place of the old in one step and keeps its permissions, but not its
 /// extended attributes. A file with several names, behind a link, of another owner or in a folder that
 /// takes no new files is written in place, where a crash can leave half of it. A file with the set-user-id or
