@@ -29,6 +29,8 @@ const UNUSUAL: &[&str] =
 const MORE: &[&str] = &[
     "answers-notifications",
     "odd-reason-at-once",
+    "silent-initialize",
+    "retyped-initialize-id",
     "silent-prompt",
     "deaf-prompt",
     "retyped-prompt-id",
@@ -41,6 +43,7 @@ const MORE: &[&str] = &[
 ];
 /// Faults that show when nothing comes, however long one waits.
 const SILENT: &[&str] = &[
+    "silent-initialize",
     "silent-prompt",
     "deaf-prompt",
     "silent-extensions",
@@ -64,6 +67,7 @@ fn found_by(fault: &str) -> Option<&str> {
         unusual if UNUSUAL.contains(&unusual) => return None,
         "answers-notifications" => "unknown-notification",
         "odd-reason-at-once" => "cancel-at-once",
+        "silent-initialize" | "retyped-initialize-id" => "initialize-answers",
         "silent-prompt" | "deaf-prompt" | "retyped-prompt-id" => "prompt-answered",
         "silent-extensions" => "unknown-extension",
         "errors-without-id" | "errors-with-null-id" => "answer-id",
@@ -78,6 +82,7 @@ fn skipped_by(fault: &str) -> &[&str] {
     match fault {
         "prompt-answered" | "discover-fits" => &["frames-valid"],
         "answers-notifications" => &["cancel-without-turn", "cancel-request", "one-answer"],
+        "silent-initialize" | "retyped-initialize-id" => &["answer-id", "prompt-answered", "exits-on-eof"],
         "silent-prompt" => &[
             "updates-before-answer",
             "next-turn",
@@ -111,7 +116,8 @@ fn skipped_by(fault: &str) -> &[&str] {
 /// A part of what the report says it saw, for faults that have to be named.
 fn names(fault: &str) -> &str {
     match fault {
-        "answer-id" | "retyped-prompt-id" => "is answered with the id \"",
+        "silent-initialize" => "no answer to initialize within 15 s",
+        "answer-id" | "retyped-initialize-id" | "retyped-prompt-id" => "is answered with the id \"",
         "id-large" => "has the id 9007199254740993, and is answered with the id 9007199254740992",
         "errors-without-id" => "is answered without an id",
         "errors-with-null-id" => "is answered with the id null",

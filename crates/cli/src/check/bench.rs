@@ -63,6 +63,7 @@ fn absent(noted: &mut Option<Finding>, check: &str, otherwise: &str, finding: &F
     let saw = &finding.saw;
     let skipped = match finding.verdict {
         Verdict::Fail => skip_dependent(format!("because {check} failed: {saw}")),
+        _ if finding.is_dependent => finding.clone(),
         _ => skip(format!("{otherwise}: {saw}")),
     };
     noted.insert(skipped).clone()

@@ -128,7 +128,7 @@ pub(crate) fn skip_dependent(why: impl Into<String>) -> Finding {
 /// Returns the check that tests the answers to a method.
 pub(crate) fn check_of_answers(method: &str) -> Option<&'static str> {
     Some(match method {
-        "initialize" => "capabilities-well-formed",
+        "initialize" => "initialize-answers",
         "session/new" => "session-new",
         "session/prompt" => "prompt-answered",
         "session/load" => "load-replays",

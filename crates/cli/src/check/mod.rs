@@ -134,9 +134,10 @@ async fn explained(bench: &mut Bench, name: &str, causes: &[&'static str]) -> Op
     for cause in causes.iter().filter(|cause| **cause != name) {
         let check = GROUPS.iter().flat_map(|(_, checks)| *checks).find(|check| check.name == *cause);
         let Some(check) = check else { continue };
-        let why = judge(bench, check).await.explains(check.name);
-        if why.is_some() && why != itself {
-            return why;
+        if let Some(why) = judge(bench, check).await.explains(check.name)
+            && !itself.as_ref().is_some_and(|itself| why.starts_with(itself))
+        {
+            return Some(why);
         }
     }
     None

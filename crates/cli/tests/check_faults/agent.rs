@@ -175,6 +175,7 @@ impl Agent {
             || (self.has("id-zero") && *id == 0)
             || (self.has("id-negative") && id.as_i64().is_some_and(|id| id < 0))
             || (self.has("id-null") && id.is_null())
+            || (self.has("silent-initialize") && method == "initialize")
             || (self.has("silent-extensions") && method.starts_with("_duologue.dev/"))
             || (self.has("deaf-prompt") && method == "session/prompt" && params.is_object());
         if deaf {
@@ -189,6 +190,9 @@ impl Agent {
         }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         match method {
+            "initialize" if self.has("retyped-initialize-id") => {
+                self.initialize(&json!(id.to_string()), params)
+            }
             "initialize" => self.initialize(id, params),
             "session/new" => self.new_session(id, params),
             "session/prompt" => self.prompt(id, params, session),
