@@ -8,7 +8,7 @@ use std::time::Duration;
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
-use duologue_transcript::RecorderBuilder;
+use duologue_transcript::{RecorderBuilder, Transcript};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
@@ -43,6 +43,7 @@ fn held() -> BTreeMap<String, String> {
         Limits::NOISE_LINES,
         Limits::NOISE_LINE_BYTES,
         RecorderBuilder::QUEUE_BYTES,
+        Transcript::LINE_BYTES,
         Session::BYTES_TOGETHER,
         schema::PATH_BYTES,
         limits::START_TIMEOUT,

@@ -8,6 +8,7 @@ mod exit;
 mod mock;
 mod recording;
 mod run;
+mod runtime;
 mod show;
 mod signals;
 mod source;

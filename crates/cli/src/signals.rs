@@ -1,6 +1,9 @@
 //! The signals that ask this process to end.
 //!
 //! A thread of their own hears them, so that a command which is stuck in a write that nobody takes still ends.
+//!
+//! SIGXFSZ is caught too, and nothing waits for it: a write beyond `ulimit -f` then fails with an error, and the
+//! conversation goes on. It is caught and not ignored, since programs that are started inherit what is ignored.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+
+use crate::runtime;
 
 /// How long a command may leave a signal untaken before it is ended without being asked.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -50,7 +55,7 @@ impl Signals {
         let (sender, signals) = mpsc::channel(WAITING);
         let last_resort = Arc::new(Mutex::new(None::<LastResort>));
         let resort = last_resort.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::current_thread()?;
         let mut heard = {
             let _entered = runtime.enter();
             system::Heard::new()?
@@ -114,17 +119,22 @@ mod system {
 
     use super::Signal;
 
-    pub(super) struct Heard([Each; 3]);
+    pub(super) struct Heard {
+        ends: [Each; 3],
+        /// Holds the handler; the signal itself is passed over.
+        _file_size: Each,
+    }
 
     impl Heard {
         pub(super) fn new() -> std::io::Result<Self> {
             let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
             let [hangup, interrupt, terminate] = kinds.map(signal);
-            Ok(Heard([hangup?, interrupt?, terminate?]))
+            let file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+            Ok(Heard { ends: [hangup?, interrupt?, terminate?], _file_size: file_size })
         }
 
         pub(super) async fn next(&mut self) -> Signal {
-            let [hangup, interrupt, terminate] = &mut self.0;
+            let [hangup, interrupt, terminate] = &mut self.ends;
             tokio::select! {
                 _ = hangup.recv() => Signal::Hangup,
                 _ = interrupt.recv() => Signal::Interrupt,

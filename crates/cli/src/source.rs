@@ -1,14 +1,17 @@
 //! What a command reads: a transcript, or the log of another program, whichever it is.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Record, Side, Transcript};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ui;
+
+/// How much of a file is read at once.
+const CHUNK: usize = 256 * 1024;
 
 /// Where to read from.
 #[derive(clap::Args)]
@@ -56,9 +59,24 @@ pub(crate) fn is_stdin(file: &Path) -> bool {
 /// Reads everything there is. A damaged line costs that line. `side` wrote the log, where it tells
 /// only incoming from outgoing.
 pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
-    let bytes = bytes(file)?;
-    match Reader::new(bytes.as_slice()) {
-        Ok(mut reader) => {
+    if is_stdin(file) {
+        return read_from(io::stdin().lock(), "standard input", side);
+    }
+    let name = file.display().to_string();
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
+    let opened = File::open(file).map_err(named)?;
+    read_from(BufReader::with_capacity(CHUNK, opened), &name, side).map_err(|error| match error {
+        Error::Io(error) if error.kind() != io::ErrorKind::InvalidData => named(error).into(),
+        error => error,
+    })
+}
+
+fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> {
+    let start = start(&mut input)?;
+    // The start is read twice if it is no header.
+    match Reader::new(start.as_slice()) {
+        Ok(_) => {
+            let mut reader = Reader::new(start.as_slice().chain(input))?;
             let mut source = Gathered::default();
             while let Some(record) = reader.next() {
                 source.add(reader.line(), record)?;
@@ -66,13 +84,12 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
             Ok(source.finish(reader.header().clone(), reader.is_cut()))
         }
         Err(TranscriptError::NoHeader { .. }) => {
-            let mut importer = Importer::new(bytes.as_slice()).seen_by(side);
+            let mut importer = Importer::new(start.as_slice().chain(input)).seen_by(side);
             let mut source = Gathered::default();
             while let Some(record) = importer.next() {
                 source.add(importer.line(), record)?;
             }
             if source.records.is_empty() {
-                let name = if is_stdin(file) { "standard input".into() } else { file.to_string_lossy() };
                 let reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, reason).into());
             }
@@ -82,14 +99,23 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
     }
 }
 
-fn bytes(file: &Path) -> Result<Vec<u8>> {
-    if is_stdin(file) {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes)?;
-        return Ok(bytes);
+/// The first line that is not blank, and the blank ones before it.
+fn start(input: &mut impl BufRead) -> Result<Vec<u8>> {
+    let longest = Transcript::LINE_BYTES + 1;
+    let (mut start, mut line) = (Vec::new(), 0);
+    loop {
+        let (before, room) = (start.len(), longest.saturating_sub(start.len() as u64));
+        if room == 0 {
+            return Err(TranscriptError::LineTooLong { line }.into());
+        }
+        line += 1;
+        let count = input.take(room).read_until(b'\n', &mut start)?;
+        let is_blank = start.get(before..).unwrap_or_default().trim_ascii().is_empty();
+        let is_whole = start.ends_with(b"\n") || (start.len() as u64) < longest;
+        if count == 0 || (is_whole && !is_blank) {
+            return Ok(start);
+        }
     }
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
-    Ok(fs::read(file).map_err(named)?)
 }
 
 #[derive(Default)]
@@ -106,7 +132,9 @@ impl Gathered {
                 self.records.push(record);
                 self.lines.push(line);
             }
-            Err(error @ TranscriptError::Damaged { .. }) => self.damage.push(error),
+            Err(error @ (TranscriptError::Damaged { .. } | TranscriptError::LineTooLong { .. })) => {
+                self.damage.push(error);
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -139,7 +139,7 @@ fn a_program_that_says_everything_back_is_no_agent() {
           ← {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: initialize"}}
 
     requests
-      – unknown-method             initialize did not work: error -32601 (method not found: initialize)
+      – unknown-method             because initialize-answers failed: error -32601 (method not found: initialize)
 
     0 passed, 1 failed, 0 with a warning, 1 skipped
     "#);
@@ -151,7 +151,7 @@ fn programs_read_one_object_a_line() {
         check(&["--json", "--timeout", "1", "--only", "unknown-method", "--", "sh", "-c", "cat >/dev/null"]);
     assert_eq!(code, Some(3), "nothing could be checked");
     insta::assert_snapshot!(text, @r#"
-    {"check":"unknown-method","group":"requests","severity":"must","rule":"A request for a method nobody has is answered with -32601.","page":"https://www.jsonrpc.org/specification","verdict":"skipped","saw":"initialize did not work: no answer to initialize within 3 s"}
+    {"check":"unknown-method","group":"requests","severity":"must","rule":"A request for a method nobody has is answered with -32601.","page":"https://www.jsonrpc.org/specification","verdict":"skipped","saw":"because initialize-answers failed: no answer to initialize within 3 s"}
     {"summary":{"pass":0,"fail":0,"warn":0,"skipped":1}}
     "#);
 }

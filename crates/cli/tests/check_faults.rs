@@ -1,5 +1,5 @@
 //! Every check of `duologue check` can fail: for each there is an agent with one fault that it finds,
-//! and that no other check takes for its own. And an agent without a fault passes all of them, however
+//! and that no other check takes for its own. The verdict has to be the one of the check's severity. And an agent without a fault passes all of them, however
 //! unusual it is.
 //!
 //! This program is also that agent, as `--agent FAULT`, which is why it does without the usual
@@ -10,7 +10,7 @@ mod agent;
 #[path = "check_faults/envelopes.rs"]
 mod envelopes;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
@@ -25,10 +25,28 @@ const NONE: &str = "none";
 /// Agents that do what not all do, and may.
 const UNUSUAL: &[&str] =
     &["few-sessions", "few-sessions-for-good", "no-resume-of-the-living", "lends-a-pipe", "no-envelopes"];
-/// More faults, which have no check of their own.
-const MORE: &[&str] = &["answers-notifications", "odd-reason-at-once"];
+/// More faults, which have no check of their own name.
+const MORE: &[&str] = &[
+    "answers-notifications",
+    "odd-reason-at-once",
+    "silent-initialize",
+    "retyped-initialize-id",
+    "silent-prompt",
+    "deaf-prompt",
+    "retyped-prompt-id",
+    "silent-extensions",
+    "errors-without-id",
+    "errors-with-null-id",
+    "refuses-option",
+    "no-option-method",
+    "end-turn-on-cancel",
+];
 /// Faults that show when nothing comes, however long one waits.
 const SILENT: &[&str] = &[
+    "silent-initialize",
+    "silent-prompt",
+    "deaf-prompt",
+    "silent-extensions",
     "crlf",
     "split-writes",
     "coalesced-writes",
@@ -37,26 +55,76 @@ const SILENT: &[&str] = &[
     "id-string",
     "id-zero",
     "id-negative",
-    "id-large",
     "id-null",
 ];
+/// Checks whose fault here breaks only a recommendation, although the check has another fault that breaks a rule.
+const WARNED: &[&str] = &["refuses-option"];
 
-/// What the agent must fail.
-fn expected(fault: &str) -> BTreeSet<String> {
-    let names: &[&str] = match fault {
-        NONE => &[],
-        unusual if UNUSUAL.contains(&unusual) => &[],
-        // An answer without a stop reason is not of the schema.
-        "prompt-answered" => &["prompt-answered", "frames-valid"],
-        // Nor is one whose envelope is not.
-        "discover-fits" => &["discover-fits", "frames-valid"],
-        "answers-notifications" => {
-            &["unknown-notification", "cancel-without-turn", "cancel-request", "one-answer"]
+/// The one check that finds a fault. Everything else that it breaks is skipped because of that check.
+fn found_by(fault: &str) -> Option<&str> {
+    Some(match fault {
+        NONE => return None,
+        unusual if UNUSUAL.contains(&unusual) => return None,
+        "answers-notifications" => "unknown-notification",
+        "odd-reason-at-once" => "cancel-at-once",
+        "silent-initialize" | "retyped-initialize-id" => "initialize-answers",
+        "silent-prompt" | "deaf-prompt" | "retyped-prompt-id" => "prompt-answered",
+        "silent-extensions" => "unknown-extension",
+        "errors-without-id" | "errors-with-null-id" => "answer-id",
+        "refuses-option" | "no-option-method" => "set-config-option",
+        "end-turn-on-cancel" => "cancel-ends-turn",
+        other => other,
+    })
+}
+
+/// The checks that are skipped because of the fault, at least.
+fn skipped_by(fault: &str) -> &[&str] {
+    match fault {
+        "prompt-answered" | "discover-fits" => &["frames-valid"],
+        "answers-notifications" => &["cancel-without-turn", "cancel-request", "one-answer"],
+        "silent-initialize" | "retyped-initialize-id" => &["answer-id", "prompt-answered", "exits-on-eof"],
+        "silent-prompt" => &[
+            "updates-before-answer",
+            "next-turn",
+            "sessions-at-once",
+            "delete-removes",
+            "leaves-no-children",
+            "only-advertised",
+        ],
+        "deaf-prompt" => &[
+            "updates-before-answer",
+            "cancel-ends-turn",
+            "cancel-at-once",
+            "permission-cancelled",
+            "close-ends",
+            "leaves-no-children",
+            "only-advertised",
+        ],
+        "retyped-prompt-id" => &["updates-before-answer", "cancel-without-turn", "only-advertised"],
+        "silent-extensions" => {
+            &["unparsable-line", "crlf", "split-writes", "big-line", "id-large", "cancel-request"]
         }
-        "odd-reason-at-once" => &["cancel-at-once"],
-        other => &[other],
-    };
-    names.iter().map(|&name| name.to_owned()).collect()
+        "errors-without-id" => {
+            &["unknown-method", "unknown-extension", "crlf", "id-string", "stdout-only-messages"]
+        }
+        "errors-with-null-id" => &["unknown-method", "unknown-extension", "crlf", "id-string"],
+        "end-turn-on-cancel" => &["permission-cancelled"],
+        _ => &[],
+    }
+}
+
+/// A part of what the report says it saw, for faults that have to be named.
+fn names(fault: &str) -> &str {
+    match fault {
+        "silent-initialize" => "no answer to initialize within 15 s",
+        "answer-id" | "retyped-initialize-id" | "retyped-prompt-id" => "is answered with the id \"",
+        "id-large" => "has the id 9007199254740993, and is answered with the id 9007199254740992",
+        "errors-without-id" => "is answered without an id",
+        "errors-with-null-id" => "is answered with the id null",
+        "refuses-option" => "the model is fixed for this account",
+        "silent-prompt" | "deaf-prompt" => "no answer to session/prompt within 5 s",
+        _ => "",
+    }
 }
 
 fn main() -> ExitCode {
@@ -71,7 +139,10 @@ fn main() -> ExitCode {
         _ => {}
     }
     let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let mut faults: Vec<String> = names(&duologue(&["check", "--list", "--json"]));
+    let listed = duologue(&["check", "--list", "--json"]);
+    let severities: BTreeMap<String, String> =
+        listed.iter().map(|row| (text(row, "check"), text(row, "severity"))).collect();
+    let mut faults: Vec<String> = severities.keys().cloned().collect();
     assert!(faults.len() > 40, "the list of checks is short: {faults:?}");
     faults.extend([&[NONE], UNUSUAL, MORE].concat().into_iter().map(str::to_owned));
     faults.retain(|fault| wanted.is_empty() || wanted.iter().any(|part| fault.contains(part.as_str())));
@@ -84,7 +155,7 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let Some(fault) = queue.lock().unwrap().pop() else { return };
-                    if let Err(why) = try_fault(&fault) {
+                    if let Err(why) = try_fault(&fault, &severities) {
                         wrong.lock().unwrap().push(format!("{fault}: {why}"));
                     }
                 }
@@ -99,8 +170,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-/// Checks an agent with this fault: whether it is found, and nothing else.
-fn try_fault(fault: &str) -> Result<(), String> {
+/// Checks an agent with this fault: exactly one check must find it, with the verdict that its severity has.
+fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), String> {
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     // Where an answer comes, it may take as long as a busy machine needs.
@@ -112,22 +183,43 @@ fn try_fault(fault: &str) -> Result<(), String> {
     }
     args.extend([this, "--agent", fault]);
     let output = duologue(&args);
-    let of = |verdicts: &[&str]| -> BTreeSet<String> {
-        let rows = output.iter().filter(|row| verdicts.iter().any(|verdict| row["verdict"] == *verdict));
-        rows.map(|row| row["check"].as_str().unwrap().to_owned()).collect()
-    };
-    let found = of(&["fail", "warn"]);
-    let skipped = of(&["skipped"]);
+    let rows = || output.iter().filter(|row| row["check"].is_string());
+    let found: BTreeMap<String, String> = rows()
+        .filter(|row| row["verdict"] == "fail" || row["verdict"] == "warn")
+        .map(|row| (text(row, "check"), text(row, "verdict")))
+        .collect();
+    let expected: BTreeMap<String, String> = found_by(fault)
+        .map(|check| {
+            let is_warning = WARNED.contains(&fault) || severities[check] == "should";
+            (check.to_owned(), if is_warning { "warn" } else { "fail" }.to_owned())
+        })
+        .into_iter()
+        .collect();
+    let skipped: BTreeMap<String, String> = rows()
+        .filter(|row| row["verdict"] == "skipped")
+        .map(|row| (text(row, "check"), text(row, "saw")))
+        .collect();
+    if found != expected {
+        let why = rows().filter(|row| found.contains_key(&text(row, "check")));
+        let why: Vec<String> = why.map(|row| format!("{} ({})", row["check"], row["saw"])).collect();
+        return Err(format!("found {found:?}; expected {expected:?}; {}", why.join(", ")));
+    }
     if fault == NONE && !skipped.is_empty() {
         return Err(format!("skipped: {skipped:?}"));
     }
-    let expected = expected(fault);
-    if found == expected {
-        return Ok(());
+    let Some(finder) = found_by(fault) else { return Ok(()) };
+    let because = format!("because {finder} ");
+    for check in skipped_by(fault) {
+        let why = skipped.get(*check);
+        if !why.is_some_and(|why| why.starts_with(&because)) {
+            return Err(format!("{check} is not skipped {because}: {why:?}"));
+        }
     }
-    let why = output.iter().filter(|row| found.contains(row["check"].as_str().unwrap_or_default()));
-    let why: Vec<String> = why.map(|row| format!("{} ({})", row["check"], row["saw"])).collect();
-    Err(format!("found {}; expected {expected:?}", why.join(", ")))
+    let saw = rows().find(|row| row["check"] == finder).map(|row| text(row, "saw")).unwrap_or_default();
+    if !saw.contains(names(fault)) {
+        return Err(format!("{finder} does not name the fault: {saw}"));
+    }
+    Ok(())
 }
 
 /// What `duologue` prints, line by line.
@@ -137,6 +229,6 @@ fn duologue(args: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn names(rows: &[Value]) -> Vec<String> {
-    rows.iter().filter_map(|row| row["check"].as_str()).map(str::to_owned).collect()
+fn text(row: &Value, member: &str) -> String {
+    row[member].as_str().unwrap_or_default().to_owned()
 }

@@ -210,6 +210,44 @@ fn an_agent_is_compared_with_what_it_did() {
     assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
+/// A conversation whose token counts are these.
+fn tokens(used: u32) -> String {
+    format!(
+        r#"
+        > {{"jsonrpc":"2.0","id":0,"method":"session/new","params":{{"cwd":"/","mcpServers":[]}}}}
+        < {{"jsonrpc":"2.0","id":0,"result":{{"sessionId":"s"}}}}
+        > {{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{{"sessionId":"s","prompt":[{{"type":"text","text":"hello"}}]}}}}
+        < {{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"usage_update","used":{used},"size":90000}}}}}}
+        < {{"jsonrpc":"2.0","id":1,"result":{{"stopReason":"end_turn","usage":{{"totalTokens":{used},"inputTokens":1,"outputTokens":2}}}}}}
+        "#
+    )
+}
+
+#[test]
+fn what_is_ignored_may_differ_in_the_conversations_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    write(&folder.join("a.jsonl"), &tokens(700));
+    write(&folder.join("b.jsonl"), &tokens(701));
+    let agent = ["--", env!("CARGO_BIN_EXE_duologue"), "replay", "b.jsonl"];
+    let ignored = ["--ignore", "update.used", "--ignore", "result.usage.totalTokens"];
+    let output = run(folder, &[&["replay", "a.jsonl"], &ignored[..], &agent].concat(), "");
+    assert_eq!(shown(&output), "---\nexit Some(0)");
+    // What is not ignored is still compared.
+    let output = run(folder, &[&["replay", "a.jsonl"], &ignored[2..], &agent].concat(), "");
+    assert!(shown(&output).contains("701") && output.status.code() == Some(1), "{}", shown(&output));
+
+    let output = run(folder, &[&["diff", "a.jsonl", "b.jsonl"], &ignored[..]].concat(), "");
+    assert_eq!(shown(&output), "---\nexit Some(0)");
+    let output = run(folder, &[&["diff", "--fold", "a.jsonl", "b.jsonl"], &ignored[..]].concat(), "");
+    assert_eq!(shown(&output), "---\nexit Some(0)");
+    let output = run(folder, &[&["diff", "a.jsonl", "b.jsonl"], &ignored[2..]].concat(), "");
+    assert!(shown(&output).contains("701") && output.status.code() == Some(1), "{}", shown(&output));
+    let output = run(folder, &["diff", "a.jsonl", "a.jsonl", "--ignore", "update.usde"], "");
+    assert!(shown(&output).contains("nothing in the recording is at update.usde"), "{}", shown(&output));
+    assert_eq!(run(folder, &["diff", "a.jsonl", "a.jsonl", "--ignore", "$["], "").status.code(), Some(2));
+}
+
 #[test]
 fn an_agent_that_is_not_there_is_no_difference() {
     let output = replay(TURN, &["--", "/no/such/agent"], "");

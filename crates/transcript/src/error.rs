@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::transcript::Transcript;
+
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -22,6 +24,13 @@ pub enum Error {
     /// The disk is full. What was recorded until then can be read.
     #[error("{}: the disk is full; the transcript ends here", path.display())]
     DiskFull {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The file may not grow any more, by the limit of the process or of the file system. What was recorded until
+    /// then can be read.
+    #[error("{}: the file is as large as it may be, see `ulimit -f`; the transcript ends here", path.display())]
+    FileSizeLimit {
         /// Which file.
         path: PathBuf,
     },
@@ -53,6 +62,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A line is longer than a reader takes, see [`Transcript::LINE_BYTES`](crate::Transcript::LINE_BYTES). What comes
+    /// after it can still be read, as after a damaged one.
+    #[error("line {line} is longer than {} MiB, the most that a reader takes (`Transcript::LINE_BYTES`)", Transcript::LINE_BYTES >> 20)]
+    LineTooLong {
+        /// Which line, counted from 1.
+        line: u64,
+    },
     /// A rule of redaction cannot be used.
     #[error("the pattern {pattern:?} cannot be used: {reason}")]
     Pattern {
@@ -77,6 +93,7 @@ impl Error {
         let path = path.into();
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
+            io::ErrorKind::FileTooLarge => Error::FileSizeLimit { path },
             _ => Error::File { path, error: Arc::new(error) },
         }
     }

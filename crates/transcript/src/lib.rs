@@ -9,6 +9,7 @@
 
 mod error;
 mod format;
+mod ignored;
 mod import;
 mod lines;
 mod places;
@@ -24,6 +25,7 @@ pub use duologue_schema as schema;
 pub use duologue_schema::printable;
 pub use error::{Error, Result};
 pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
+pub use ignored::IgnoredPaths;
 pub use import::Importer;
 #[cfg(feature = "insta")]
 #[doc(hidden)]

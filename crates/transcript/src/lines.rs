@@ -3,10 +3,10 @@
 use std::io::{BufRead, Read as _};
 
 use crate::error::{Error, Result};
+use crate::transcript::Transcript;
 
-/// The longest line that is read, in bytes. A recorder keeps 16 MiB of a line, and JSON spells each byte with
-/// six at most.
-const LONGEST: u64 = 128 << 20;
+/// How many bytes of a line that is too long are passed over in search of its end.
+const SKIPPED: u64 = 8 * Transcript::LINE_BYTES;
 
 /// Reads line by line, and keeps no more than one.
 #[derive(Debug)]
@@ -15,11 +15,24 @@ pub(crate) struct LineReader<R> {
     bytes: Vec<u8>,
     line: u64,
     cut: bool,
+    /// Where the input goes on.
+    next: Next,
+}
+
+/// Where the input of a reader goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// With a line.
+    Line,
+    /// Within a line that is too long.
+    RestOfLine,
+    /// Nowhere: the end of a line that is too long was not found.
+    Nothing,
 }
 
 impl<R: BufRead> LineReader<R> {
     pub(crate) fn new(input: R) -> Self {
-        LineReader { input, bytes: Vec::new(), line: 0, cut: false }
+        LineReader { input, bytes: Vec::new(), line: 0, cut: false, next: Next::Line }
     }
 
     /// The line that was read last, counted from 1.
@@ -41,15 +54,21 @@ impl<R: BufRead> LineReader<R> {
         loop {
             self.bytes.clear();
             self.bytes.shrink_to(64 * 1024);
-            if (&mut self.input).take(LONGEST + 1).read_until(b'\n', &mut self.bytes)? == 0 {
+            if self.next == Next::RestOfLine {
+                let skipped = (&mut self.input).take(SKIPPED).skip_until(b'\n')?;
+                self.next = if skipped as u64 == SKIPPED { Next::Nothing } else { Next::Line };
+            }
+            if self.next == Next::Nothing {
+                return Ok(None);
+            }
+            if (&mut self.input).take(Transcript::LINE_BYTES + 1).read_until(b'\n', &mut self.bytes)? == 0 {
                 return Ok(None);
             }
             self.line += 1;
             let is_whole = self.bytes.ends_with(b"\n");
-            if !is_whole && self.bytes.len() as u64 > LONGEST {
-                self.input.skip_until(b'\n')?;
-                let reason = format!("longer than {} MiB", LONGEST >> 20);
-                return Err(Error::Damaged { line: self.line, reason });
+            if !is_whole && self.bytes.len() as u64 > Transcript::LINE_BYTES {
+                self.next = Next::RestOfLine;
+                return Err(Error::LineTooLong { line: self.line });
             }
             let line = self.bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.bytes).trim_ascii();
             if line.is_empty() {
@@ -76,15 +95,28 @@ mod tests {
 
     #[test]
     fn a_line_without_end_costs_that_line_and_bounded_memory() {
-        let input = hole(LONGEST * 2).chain(&b"\nnext"[..]);
+        let input = hole(Transcript::LINE_BYTES * 2).chain(&b"\nnext"[..]);
         let mut lines = LineReader::new(input);
         let text = |line: &str| Ok(line.to_owned());
+        let error = lines.next(text).expect_err("too long");
+        assert!(matches!(error, Error::LineTooLong { line: 1 }), "{error}");
         assert!(
-            matches!(lines.next(text), Err(Error::Damaged { line: 1, reason }) if reason.contains("MiB"))
+            error.to_string().contains("128 MiB") && error.to_string().contains("Transcript::LINE_BYTES")
         );
-        assert!(lines.bytes.capacity() as u64 <= 2 * LONGEST + 2);
+        assert!(lines.bytes.capacity() as u64 <= 2 * Transcript::LINE_BYTES + 2);
         assert_eq!(lines.next(text).expect("a line").as_deref(), Some("next"));
         assert_eq!((lines.line(), lines.is_cut()), (2, false));
         assert!(lines.next(text).expect("the end").is_none());
+    }
+
+    #[test]
+    fn an_input_without_end_is_not_read_for_ever() {
+        let endless = std::io::BufReader::with_capacity(1 << 20, std::io::repeat(0));
+        let mut lines = LineReader::new(endless);
+        let text = |line: &str| Ok(line.to_owned());
+        assert!(matches!(lines.next(text), Err(Error::LineTooLong { line: 1 })));
+        assert!(lines.next(text).expect("the end").is_none());
+        assert!(lines.next(text).expect("still the end").is_none());
+        assert!(lines.bytes.capacity() as u64 <= 2 * Transcript::LINE_BYTES + 2);
     }
 }

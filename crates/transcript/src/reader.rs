@@ -9,7 +9,10 @@ use crate::lines::LineReader;
 /// Reads a transcript record by record, however long it is.
 ///
 /// A last line that was cut short is left out, see [`is_cut`](Reader::is_cut). A damaged line in the
-/// middle, or one of more than 128 MiB, is an error, after which reading can go on.
+/// middle, or one of more than [`Transcript::LINE_BYTES`], is an error, after which reading can go on. It goes on
+/// nowhere if a line is more than nine times that long: a device without end is not read for ever.
+///
+/// [`Transcript::LINE_BYTES`]: crate::Transcript::LINE_BYTES
 #[derive(Debug)]
 pub struct Reader<R> {
     lines: LineReader<R>,
@@ -21,8 +24,8 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] when there is none, [`Error::Version`] when it is of a later format, and
-    /// [`Error::Io`].
+    /// [`Error::NoHeader`] when there is none, [`Error::Version`] when it is of a later format,
+    /// [`Error::LineTooLong`] and [`Error::Io`].
     pub fn new(input: R) -> Result<Self> {
         let mut lines = LineReader::new(input);
         let line = match lines.next(|line| Ok(line.to_owned())) {

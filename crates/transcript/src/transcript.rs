@@ -19,6 +19,10 @@ pub struct Transcript {
 }
 
 impl Transcript {
+    /// The longest line that a [`Reader`] or an [`Importer`] takes, in bytes: 128 MiB. A recorder keeps 16 MiB of a line,
+    /// and JSON spells each byte with six at most.
+    pub const LINE_BYTES: u64 = 128 << 20;
+
     /// A transcript of these records, in the order they happened.
     #[must_use]
     pub fn new(header: Header, records: Vec<Record>) -> Self {
@@ -44,8 +48,8 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] and [`Error::Version`] for what is none, [`Error::Damaged`] at the first
-    /// line that is no record (a [`Reader`] goes on behind it), [`Error::Io`].
+    /// [`Error::NoHeader`] and [`Error::Version`] for what is none, [`Error::Damaged`] and [`Error::LineTooLong`] at
+    /// the first line that is no record (a [`Reader`] goes on behind it), [`Error::Io`].
     pub fn read(input: impl BufRead) -> Result<Self> {
         let mut reader = Reader::new(input)?;
         let records = reader.by_ref().collect::<Result<_>>().map_err(strictly)?;
@@ -68,7 +72,7 @@ impl Transcript {
     /// # Errors
     ///
     /// [`Error::Damaged`] at the first line whose direction cannot be told or that has no frame,
-    /// [`Error::Io`].
+    /// [`Error::LineTooLong`], [`Error::Io`].
     pub fn import(input: impl BufRead) -> Result<Self> {
         let mut importer = Importer::new(input);
         let records = importer.by_ref().collect::<Result<_>>().map_err(strictly)?;

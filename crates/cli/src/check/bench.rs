@@ -4,6 +4,7 @@
 //! survives unchanged share one process, each with a session of its own where it matters. A process
 //! in which something failed is not used again: one fault must not show up under ten names.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use duologue_transcript::{Event, Record, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::finding::{Finding, fail, skip};
+use super::finding::{Finding, Verdict, fail, skip, skip_dependent};
 use super::wire::{Answer, Tape, Wire};
 use crate::error::Error;
 use crate::ui::plural;
@@ -46,13 +47,26 @@ pub(crate) struct Bench {
     /// It has left a `session/close` unanswered once, and is not asked again.
     ignores_close: bool,
     ending: JoinSet<()>,
+    /// What the checks that have run found, by name.
+    findings: HashMap<&'static str, Finding>,
 }
 
 #[derive(Default)]
 struct Missing {
     agent: Option<String>,
-    session: Option<String>,
-    turn: Option<String>,
+    session: Option<Finding>,
+    turn: Option<Finding>,
+}
+
+/// Notes why something is missing that many checks need, and returns what these checks find.
+fn absent(noted: &mut Option<Finding>, check: &str, otherwise: &str, finding: &Finding) -> Finding {
+    let saw = &finding.saw;
+    let skipped = match finding.verdict {
+        Verdict::Fail => skip_dependent(format!("because {check} failed: {saw}")),
+        _ if finding.is_dependent => finding.clone(),
+        _ => skip(format!("{otherwise}: {saw}")),
+    };
+    noted.insert(skipped).clone()
 }
 
 /// An agent that has been greeted.
@@ -110,7 +124,17 @@ impl Bench {
             unstartable: None,
             ignores_close: false,
             ending: JoinSet::new(),
+            findings: HashMap::new(),
         }
+    }
+
+    /// Returns what a check found, if it has run.
+    pub(crate) fn finding(&self, check: &str) -> Option<&Finding> {
+        self.findings.get(check)
+    }
+
+    pub(crate) fn keep(&mut self, check: &'static str, finding: Finding) {
+        self.findings.insert(check, finding);
     }
 
     pub(crate) fn tapes(&self) -> &[Tape] {
@@ -149,7 +173,9 @@ impl Bench {
         let started = (settings.command)()
             .and_then(|command| Wire::start(command, &settings.cwd, settings.timeout, tape));
         match started {
-            Ok(wire) => {
+            Ok(mut wire) => {
+                let probes = self.finding("unknown-extension");
+                wire.answers_probes = probes.is_none_or(|finding| finding.explains("").is_none());
                 self.tapes.push(wire.tape().clone());
                 Ok(wire)
             }
@@ -164,7 +190,7 @@ impl Bench {
     /// An agent of its own for one check, greeted by such a client.
     pub(crate) async fn fresh(&mut self, client: Client) -> Result<Agent, Finding> {
         if let Some(why) = &self.missing.agent {
-            return Err(skip(why.clone()));
+            return Err(skip_dependent(why.clone()));
         }
         let mut wire = self.raw()?;
         let hello = greet(&mut wire, &client.hello(1)).await;
@@ -178,9 +204,18 @@ impl Bench {
     }
 
     fn without_agent(&mut self, saw: &str) -> Finding {
-        let why = format!("initialize did not work: {saw}");
-        self.missing.agent = Some(why.clone());
-        skip(why)
+        let why = format!("because initialize-answers failed: {saw}");
+        skip_dependent(self.missing.agent.insert(why).clone())
+    }
+
+    /// Notes that prompts are not answered, and returns the finding of a check that needs one answered.
+    pub(crate) fn without_turn(&mut self, finding: &Finding) -> Finding {
+        absent(&mut self.missing.turn, "prompt-answered", "there is no turn", finding)
+    }
+
+    /// Fails if it is known that prompts are not answered.
+    pub(crate) fn expect_turns(&self) -> Result<(), Finding> {
+        self.missing.turn.clone().map_or(Ok(()), Err)
     }
 
     /// The agent of all harmless checks.
@@ -224,24 +259,20 @@ impl Bench {
     /// The same, with a new session.
     pub(crate) async fn session(&mut self) -> Result<(&mut Agent, Opened), Finding> {
         if let Some(why) = &self.missing.session {
-            return Err(skip(why.clone()));
+            return Err(why.clone());
         }
         match self.open().await {
             // Once more, since a borrow cannot end early in one arm only.
             Ok(opened) => Ok((self.agent().await?, opened)),
             Err(finding) => {
-                let why = format!("there is no session: {}", finding.saw);
-                self.missing.session = Some(why.clone());
-                Err(skip(why))
+                Err(absent(&mut self.missing.session, "session-new", "there is no session", &finding))
             }
         }
     }
 
     /// The same, after a plain turn in a session that all who only look at it share.
     pub(crate) async fn after_turn(&mut self) -> Result<(&mut Agent, Turn), Finding> {
-        if let Some(why) = &self.missing.turn {
-            return Err(skip(why.clone()));
-        }
+        self.expect_turns()?;
         if let Some(turn) =
             self.shared.as_ref().filter(|agent| agent.is_open()).and_then(|it| it.turn.clone())
         {
@@ -253,11 +284,7 @@ impl Bench {
                 agent.turn = Some(turn.clone());
                 Ok((self.agent().await?, turn))
             }
-            Err(finding) => {
-                let why = format!("there is no turn: {}", finding.saw);
-                self.missing.turn = Some(why.clone());
-                Err(skip(why))
-            }
+            Err(finding) => Err(self.without_turn(&finding)),
         }
     }
 

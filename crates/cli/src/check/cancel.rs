@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::bench::{Agent, Bench, Opened};
 use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
 use super::turns::is_stop_reason;
-use super::wire::{Answer, Next, Seen, notification, request, seconds};
+use super::wire::{Answer, Next, Refusal, Seen, notification, request, seconds};
 
 pub(super) const CHECKS: &[Check] = &[
     check!(
@@ -117,8 +117,12 @@ fn verdict(answer: &Answer, after: Duration) -> Finding {
             result["stopReason"],
             seconds(Duration::from_secs(after.as_secs()))
         )),
-        Err(refusal) => fail(format!("the cancelled prompt is answered with {refusal}")),
+        Err(refusal) => refused(refusal),
     }
+}
+
+fn refused(refusal: &Refusal) -> Finding {
+    fail(format!("the cancelled prompt is answered with {refusal}")).explained_by("prompt-answered")
 }
 
 async fn cancel_at_once(bench: &mut Bench) -> Outcome {
@@ -127,13 +131,14 @@ async fn cancel_at_once(bench: &mut Bench) -> Outcome {
     let mut lines = request(&id, "session/prompt", &agent.prompt(&opened.id));
     lines.extend(notification("session/cancel", &json!({"sessionId": opened.id})));
     agent.send(&lines).await?;
-    match agent.answer(&id, "a prompt that was cancelled at once").await?.outcome {
+    let answer = agent.answer(&id, "a prompt that was cancelled at once").await;
+    match answer.map_err(|finding| finding.explained_by("cancel-ends-turn"))?.outcome {
         // It may have been over before the cancel came.
         Ok(result) => Ok(match &result["stopReason"] {
             reason if reason.as_str().is_some_and(is_stop_reason) => pass(format!("answered with {reason}")),
             other => fail(format!("answered with {other}, which is no stop reason")),
         }),
-        Err(refusal) => Ok(fail(format!("the cancelled prompt is answered with {refusal}"))),
+        Err(refusal) => Ok(refused(&refusal).explained_by("cancel-ends-turn")),
     }
 }
 
@@ -160,6 +165,8 @@ async fn cancel_without_turn(bench: &mut Bench) -> Outcome {
     agent.cancel("no-such-session").await?;
     agent.still_there("a cancel without a turn").await?;
     agent.nothing_answered(start)?;
+    bench.expect_turns()?;
+    let agent = bench.agent().await?;
     match agent.turn(&opened.id).await?.answer.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => {
             Ok(fail("a cancel from before the prompt ended its turn"))
@@ -189,7 +196,10 @@ async fn permission_cancelled(bench: &mut Bench) -> Outcome {
             Next::Seen(Seen::Request(asked)) => agent.serve(&asked).await?,
             Next::Seen(Seen::Answer(answer)) => agent.keep(answer),
             Next::Seen(_) => {}
-            Next::Silence | Next::End => return Err(fail("no answer to the prompt")),
+            Next::Silence | Next::End => {
+                bench.expect_turns()?;
+                return Ok(skip("it neither asks for permission nor answers the prompt"));
+            }
         }
         if agent.has_answer(&id) {
             return Ok(skip("it does not ask for permission; give a --prompt that makes it"));
@@ -198,9 +208,13 @@ async fn permission_cancelled(bench: &mut Bench) -> Outcome {
     agent.cancel(&opened.id).await?;
     agent.respond(&asked.id, Ok(json!({"outcome": {"outcome": "cancelled"}}))).await?;
     // The question is answered, so nothing is on its way: there is no crossing here.
-    Ok(match agent.answer(&id, "a prompt cancelled at a question").await?.outcome {
+    let answer = agent.answer(&id, "a prompt cancelled at a question").await;
+    Ok(match answer.map_err(|finding| finding.explained_by("cancel-ends-turn"))?.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => pass("cancelled"),
-        Ok(result) => fail(format!("answered with {}, not cancelled", result["stopReason"])),
-        Err(refusal) => fail(format!("the cancelled prompt is answered with {refusal}")),
+        Ok(result) => {
+            let saw = format!("answered with {}, not cancelled", result["stopReason"]);
+            fail(saw).explained_by("cancel-ends-turn")
+        }
+        Err(refusal) => refused(&refusal).explained_by("cancel-ends-turn"),
     })
 }

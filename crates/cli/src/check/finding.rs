@@ -62,11 +62,39 @@ pub(crate) struct Finding {
     pub(crate) saw: String,
     /// The lines that show it; what was said during the check if empty.
     pub(crate) shown: Vec<Record>,
+    /// The checks that test a cause this finding may have. If one of them fails, that is the fault.
+    pub(crate) causes: Vec<&'static str>,
+    /// Set on a skipped check that could not run, or was explained, because another check failed.
+    pub(crate) is_dependent: bool,
 }
 
 impl Finding {
     fn new(verdict: Verdict, saw: impl Into<String>) -> Self {
-        Finding { verdict, saw: saw.into(), shown: Vec::new() }
+        Finding { verdict, saw: saw.into(), shown: Vec::new(), causes: Vec::new(), is_dependent: false }
+    }
+
+    /// Names a check that tests a possible cause of this finding.
+    pub(crate) fn explained_by(mut self, check: &'static str) -> Self {
+        self.causes.push(check);
+        self
+    }
+
+    /// Turns a failure into a skip, for a check that needs the step that failed and tests another rule.
+    pub(crate) fn needed(self, step: &str) -> Self {
+        match self.verdict {
+            Verdict::Fail => skip(format!("{step}: {}", self.saw)),
+            _ => self,
+        }
+    }
+
+    /// Returns why other checks are skipped on account of this finding of `check`, if they are.
+    pub(crate) fn explains(&self, check: &str) -> Option<String> {
+        match self.verdict {
+            Verdict::Fail => Some(format!("because {check} failed")),
+            Verdict::Warn => Some(format!("because {check} ended with a warning")),
+            Verdict::Skipped if self.is_dependent => Some(self.saw.clone()),
+            Verdict::Skipped | Verdict::Pass => None,
+        }
     }
 
     /// The same with the lines that show it.
@@ -90,6 +118,27 @@ pub(crate) fn warn(saw: impl Into<String>) -> Finding {
 
 pub(crate) fn skip(why: impl Into<String>) -> Finding {
     Finding::new(Verdict::Skipped, why)
+}
+
+/// A skip because another check failed; `why` says so.
+pub(crate) fn skip_dependent(why: impl Into<String>) -> Finding {
+    Finding { is_dependent: true, ..skip(why) }
+}
+
+/// Returns the check that tests the answers to a method.
+pub(crate) fn check_of_answers(method: &str) -> Option<&'static str> {
+    Some(match method {
+        "initialize" => "initialize-answers",
+        "session/new" => "session-new",
+        "session/prompt" => "prompt-answered",
+        "session/load" => "load-replays",
+        "session/list" => "list-answers",
+        "session/set_config_option" => "set-config-option",
+        "_session/ping" => "ping-answered",
+        "_session/discover" => "discover-fits",
+        method if method.starts_with("_duologue.dev/") => "unknown-extension",
+        _ => return None,
+    })
 }
 
 /// Declares a check: its name, severity, page, rule and function.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::bench::Bench;
-use super::finding::{Check, Outcome, check, fail, page, pass};
+use super::finding::{Check, Finding, Outcome, check, fail, page, pass};
 use super::wire::request;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -146,9 +146,10 @@ async fn deep_json(bench: &mut Bench) -> Outcome {
 async fn big_line(bench: &mut Bench) -> Outcome {
     let agent = bench.agent().await?;
     let answer = agent.ask(NOTHING, json!({"data": "A".repeat(4 * 1024 * 1024)})).await;
-    let Ok(answer) = answer else {
-        return Ok(fail("4 MiB in one line are not answered, or end the agent"));
-    };
+    let answer = answer.map_err(|finding| Finding {
+        saw: "4 MiB in one line are not answered, or end the agent".into(),
+        ..finding
+    })?;
     agent.still_there("a line of 4 MiB").await?;
     Ok(pass(match answer.outcome {
         Ok(_) => "answered".into(),

@@ -3,6 +3,9 @@
 //! A check that fails a correct agent is worse than none. So each says where the specification asks
 //! for what it checks, what it only asks for is a warning, and what an agent may do in more than one
 //! way passes in each of them.
+//!
+//! One cause is one failure. A finding names the checks that test its possible causes, and is skipped
+//! when one of these fails. A check that needs an answered prompt is skipped when there is none.
 
 mod bench;
 mod cancel;
@@ -19,8 +22,10 @@ mod stream;
 mod turns;
 mod wire;
 
+use std::pin::Pin;
+
 pub(crate) use bench::{Bench, Settings};
-use finding::{Check, Severity, Verdict};
+use finding::{Check, Finding, Running, Severity, Verdict, skip_dependent};
 use report::{Report, Summary};
 
 use crate::error::{Error, Result};
@@ -70,21 +75,10 @@ impl Chosen {
     pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<Exit> {
         let (mut report, mut summary) = (Report::new(json), Summary::default());
         for (group, check) in &self.0 {
-            let marks = bench.marks();
-            let mut finding = (check.run)(&mut bench).await.unwrap_or_else(|finding| finding);
+            let finding = judge(&mut bench, check).await;
             if let Some(error) = bench.unstartable.take() {
                 return Err(error);
             }
-            if finding.verdict == Verdict::Fail {
-                bench.retire_shared();
-                if check.severity == Severity::Should {
-                    finding.verdict = Verdict::Warn;
-                }
-            }
-            if finding.shown.is_empty() {
-                finding.shown = bench.since(&marks);
-            }
-            bench.close_sessions().await;
             summary.add(finding.verdict);
             report.finding(group, check, &finding)?;
         }
@@ -97,4 +91,54 @@ impl Chosen {
             (false, false) => Exit::Ok,
         })
     }
+}
+
+/// Runs a check and keeps its finding. A check runs once; a second call returns the kept finding.
+///
+/// A failure is skipped instead if a check that tests its cause fails as well: one cause is one failure.
+fn judge<'a>(bench: &'a mut Bench, check: &'static Check) -> Pin<Box<dyn Future<Output = Finding> + 'a>> {
+    Box::pin(async move {
+        if let Some(known) = bench.finding(check.name) {
+            return known.clone();
+        }
+        let marks = bench.marks();
+        let run: Running<'_> = (check.run)(bench);
+        let mut finding = run.await.unwrap_or_else(|finding| finding);
+        if finding.verdict == Verdict::Fail {
+            bench.retire_shared();
+            if check.severity == Severity::Should {
+                finding.verdict = Verdict::Warn;
+            }
+        }
+        if finding.shown.is_empty() {
+            finding.shown = bench.since(&marks);
+        }
+        bench.close_sessions().await;
+        // Kept before its causes are looked at, so that two checks that name each other both end.
+        bench.keep(check.name, finding.clone());
+        if matches!(finding.verdict, Verdict::Fail | Verdict::Warn)
+            && let Some(why) = explained(bench, check.name, &finding.causes).await
+        {
+            finding = skip_dependent(why);
+            bench.keep(check.name, finding.clone());
+        }
+        finding
+    })
+}
+
+/// Returns why a failure of `name` is not its own, if a check of its causes fails. Checks that were not chosen
+/// run now, without a row in the report.
+async fn explained(bench: &mut Bench, name: &str, causes: &[&'static str]) -> Option<String> {
+    // Two checks that name each other: the one that runs first is the failure.
+    let itself = bench.finding(name).and_then(|finding| finding.explains(name));
+    for cause in causes.iter().filter(|cause| **cause != name) {
+        let check = GROUPS.iter().flat_map(|(_, checks)| *checks).find(|check| check.name == *cause);
+        let Some(check) = check else { continue };
+        if let Some(why) = judge(bench, check).await.explains(check.name)
+            && !itself.as_ref().is_some_and(|itself| why.starts_with(itself))
+        {
+            return Some(why);
+        }
+    }
+    None
 }

@@ -66,7 +66,7 @@ async fn exits_in_turn(bench: &mut Bench) -> Outcome {
     agent.listen(Duration::from_millis(20)).await?;
     let mut wire = agent.into_wire();
     wire.hang_up();
-    goes(bench, wire).await
+    Ok(goes(bench, wire).await?.explained_by("exits-on-eof"))
 }
 
 #[cfg(unix)]
@@ -83,10 +83,11 @@ async fn exits_on_sigterm(bench: &mut Bench) -> Outcome {
 #[cfg(unix)]
 async fn leaves_no_children(bench: &mut Bench) -> Outcome {
     use rustix::process::Pid;
+    bench.expect_turns()?;
     bench.session().await?;
     let mut agent = bench.fresh(Client::Files).await?;
     let opened = agent.open().await?;
-    agent.turn(&opened.id).await?;
+    agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
     let mut wire = agent.into_wire();
     let group = wire.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     wire.hang_up();

@@ -8,6 +8,13 @@ use super::wire::{Answer, notification, request};
 
 pub(super) const CHECKS: &[Check] = &[
     check!(
+        "answer-id",
+        Must,
+        page::JSON_RPC,
+        "The answer to a request has the id of the request, with the same type and value.",
+        answer_id
+    ),
+    check!(
         "unknown-method",
         Must,
         page::JSON_RPC,
@@ -59,11 +66,16 @@ pub(super) const CHECKS: &[Check] = &[
     check!(
         "requests-in-flight",
         Must,
-        page::JSON_RPC,
-        "Requests that do not wait for each other are each answered.",
+        page::SESSION_SETUP,
+        "Each `session/new` makes a session with an id of its own, also when several are sent at once.",
         requests_in_flight
     ),
 ];
+
+async fn answer_id(bench: &mut Bench) -> Outcome {
+    let answer = bench.agent().await?.ask("_duologue.dev/nothing", json!({})).await?;
+    Ok(pass(format!("the answer has the id {}", answer.id)))
+}
 
 async fn unknown_method(bench: &mut Bench) -> Outcome {
     let answer = bench.agent().await?.ask("no/such_method", json!({})).await?;
@@ -71,8 +83,11 @@ async fn unknown_method(bench: &mut Bench) -> Outcome {
 }
 
 async fn unknown_extension(bench: &mut Bench) -> Outcome {
-    let answer = bench.agent().await?.ask("_duologue.dev/no_such_method", json!({"some": "params"})).await?;
-    Ok(not_found(&answer))
+    let agent = bench.agent().await?;
+    let answer = agent.ask("_duologue.dev/no_such_method", json!({"some": "params"})).await;
+    // An agent that answers every unknown method in the same wrong way has one fault.
+    let finding = answer.map(|answer| not_found(&answer)).unwrap_or_else(|finding| finding);
+    Ok(finding.explained_by("unknown-method"))
 }
 
 fn not_found(answer: &Answer) -> Finding {

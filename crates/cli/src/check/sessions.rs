@@ -176,21 +176,27 @@ async fn close_ends(bench: &mut Bench) -> Outcome {
     if let Err(refusal) = agent.answer(&id, "session/close").await?.outcome {
         return Ok(fail(format!("answered with {refusal}")));
     }
-    let ended = agent.answer(&turn, "the prompt of a session that was closed").await?;
+    let ended = agent.answer(&turn, "the prompt of a session that was closed").await;
+    let ended = ended.map_err(|finding| finding.explained_by("cancel-ends-turn"))?;
     let prompt = agent.prompt(&opened.id);
     match agent.ask("session/prompt", prompt).await?.outcome {
         Ok(_) => Ok(warn("closed, but the session still takes prompts")),
         Err(_) => match ended.outcome {
             Ok(result) => Ok(pass(format!("answered, and the turn with {}", result["stopReason"]))),
-            Err(refusal) => Ok(warn(format!("closed, but its turn is answered with {refusal}"))),
+            Err(refusal) => {
+                let saw = format!("closed, but its turn is answered with {refusal}");
+                Ok(warn(saw).explained_by("prompt-answered"))
+            }
         },
     }
 }
 
 async fn delete_removes(bench: &mut Bench) -> Outcome {
-    let (agent, opened) = bench.session().await?;
+    let (agent, _) = bench.session().await?;
     offered(agent, "delete")?;
-    agent.turn(&opened.id).await?;
+    bench.expect_turns()?;
+    let (agent, opened) = bench.session().await?;
+    agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
     if let Err(refusal) = agent.ask("session/delete", json!({"sessionId": opened.id})).await?.outcome {
         return Ok(fail(format!("answered with {refusal}")));
     }
@@ -241,7 +247,12 @@ async fn set_config_option(bench: &mut Bench) -> Outcome {
     // The value that is set already: a harmless wish.
     let params = json!({"sessionId": opened.id, "configId": option["id"], "value": option["currentValue"]});
     match agent.ask("session/set_config_option", params).await?.outcome {
-        Err(refusal) => Ok(fail(format!("{} is answered with {refusal}", option["id"]))),
+        // An error that gives a reason is an answer: a value may be fixed, or need a login. A method that is
+        // not there, although it is offered, is a fault.
+        Err(refusal) if refusal.code == -32601 => {
+            Ok(fail(format!("{} is offered, and answered with {refusal}", option["id"])))
+        }
+        Err(refusal) => Ok(warn(format!("the value that {} has is answered with {refusal}", option["id"]))),
         Ok(result) => {
             let all = result["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
             match options.iter().find(|offered| !all.iter().any(|option| option["id"] == offered["id"])) {
@@ -325,10 +336,10 @@ async fn list(agent: &mut Agent, mut params: Value) -> Result<Vec<Value>, Findin
     for _ in 0..PAGES {
         let page = match agent.ask("session/list", params.clone()).await?.outcome {
             Ok(page) => page,
-            Err(refusal) => return Err(fail(format!("session/list is answered with {refusal}"))),
+            Err(refusal) => return Err(unlisted(format!("session/list is answered with {refusal}"))),
         };
         let Some(items) = page["sessions"].as_array() else {
-            return Err(fail(format!("the answer has no list of sessions: {page}")));
+            return Err(unlisted(format!("the answer has no list of sessions: {page}")));
         };
         sessions.extend(items.iter().cloned());
         match page["nextCursor"].as_str() {
@@ -337,6 +348,10 @@ async fn list(agent: &mut Agent, mut params: Value) -> Result<Vec<Value>, Findin
         }
     }
     Ok(sessions)
+}
+
+fn unlisted(saw: String) -> Finding {
+    fail(saw).explained_by("list-answers")
 }
 
 async fn lists(agent: &mut Agent, session: &str) -> Result<bool, Finding> {

@@ -8,8 +8,10 @@ use duologue_transcript::{Entry, Record, Said, Side, entries};
 use serde_json::Value;
 
 use super::bench::{Bench, Client};
-use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
-use super::wire::id_name;
+use super::finding::{
+    Check, Finding, Outcome, check, check_of_answers, fail, page, pass, skip, skip_dependent, warn,
+};
+use super::wire::{id_name, nearly_same_id};
 use crate::validate::misfit;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -76,11 +78,19 @@ struct Fault {
     saw: String,
     first: usize,
     record: usize,
+    /// The checks that test its possible causes.
+    causes: Vec<&'static str>,
 }
 
 impl Fault {
     fn new(entry: &Entry<'_>, saw: impl Into<String>) -> Self {
-        Fault { saw: saw.into(), first: entry.record, record: entry.record }
+        Fault { saw: saw.into(), first: entry.record, record: entry.record, causes: Vec::new() }
+    }
+
+    /// Adds the checks that test its possible causes.
+    fn explained_by(mut self, checks: impl IntoIterator<Item = &'static str>) -> Self {
+        self.causes.extend(checks);
+        self
     }
 
     /// Shows it with what came before, from the last request on.
@@ -93,17 +103,27 @@ impl Fault {
     }
 }
 
-/// Looks at what each process said, after a turn if there can be one.
-async fn look(bench: &mut Bench, look: fn(&[Entry<'_>]) -> Option<Fault>) -> Outcome {
+/// Looks at what each process said, after a turn if there can be one. A fault whose cause another check has
+/// reported is passed over.
+async fn look(bench: &mut Bench, look: fn(&[Entry<'_>]) -> Vec<Fault>) -> Outcome {
     let _ = bench.after_turn().await;
-    let mut lines = 0;
-    for tape in bench.tapes() {
+    let (mut lines, mut reported) = (0, None);
+    for tape in bench.tapes().to_vec() {
         let records = tape.since(0);
-        let entries = entries(&records);
-        lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
-        if let Some(fault) = look(&entries) {
-            return Ok(shown(fault, &records));
+        let faults = {
+            let entries = entries(&records);
+            lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
+            look(&entries)
+        };
+        for fault in faults {
+            match super::explained(bench, "", &fault.causes).await {
+                None => return Ok(shown(fault, &records)),
+                why => reported = reported.or(why),
+            }
         }
+    }
+    if let Some(why) = reported {
+        return Ok(skip_dependent(why));
     }
     Ok(match lines {
         0 => skip("the agent said nothing"),
@@ -125,17 +145,26 @@ fn shown(fault: Fault, records: &[Record]) -> Finding {
     fail(fault.saw).shown(records.get(fault.first..=fault.record).unwrap_or_default().iter().cloned())
 }
 
+/// Looks at each line of the agent.
+fn faults(all: &[Entry<'_>], fault: impl FnMut(&Entry<'_>) -> Option<Fault>) -> Vec<Fault> {
+    of_agent(all).filter_map(fault).collect()
+}
+
 fn of_agent<'a>(all: &'a [Entry<'a>]) -> impl Iterator<Item = &'a Entry<'a>> {
     all.iter().filter(|entry| entry.from() == Side::Agent)
 }
 
 async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        of_agent(all).find_map(|entry| match &entry.said {
+        faults(all, |entry| match &entry.said {
             Said::Noise(Malformed::Noise(error)) => {
                 Some(Fault::new(entry, format!("a line that is no message: {}", error.message)))
             }
-            Said::Noise(malformed) => Some(Fault::new(entry, format!("a message that is none: {malformed}"))),
+            Said::Noise(malformed) => {
+                let fault = Fault::new(entry, format!("a message that is none: {malformed}"));
+                let is_silent = matches!(malformed, Malformed::Silent(_));
+                Some(fault.explained_by(is_silent.then_some(ANONYMOUS).into_iter().flatten()))
+            }
             Said::Response { outcome: Answered::Unreadable(error), .. } => {
                 Some(Fault::new(entry, format!("an answer that cannot be read: {error}")))
             }
@@ -160,37 +189,43 @@ fn has_version(entry: &Entry<'_>) -> bool {
 
 async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        let first = of_agent(all).find(|entry| !matches!(entry.said, Said::Noise(_) | Said::Blank))?;
-        match &first.said {
+        let first = of_agent(all).find(|entry| !matches!(entry.said, Said::Noise(_) | Said::Blank));
+        let fault = first.and_then(|first| match &first.said {
             Said::Request { method, .. } | Said::Notification { method, .. } => {
                 Some(Fault::new(first, format!("its first words are {method}")))
             }
             _ => None,
-        }
+        });
+        Vec::from_iter(fault)
     })
     .await
 }
 
 async fn one_answer(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        of_agent(all).find_map(|entry| match &entry.said {
+        faults(all, |entry| match &entry.said {
             // What cannot be read is answered with the id null, however often.
             Said::Response { request: None, id, outcome, .. }
                 if !(id.get() == "null" && matches!(outcome, Answered::Error(_))) =>
             {
                 let asked = all.iter().any(|other| {
+                    // Another spelling of an id is the concern of the checks of ids.
                     matches!(&other.said, Said::Request { id: asked, .. }
-                        if other.from() == Side::Client && nearly_same_id(asked.token(), id.get()))
+                        if other.from() == Side::Client
+                            && (id_name(asked.token()) == id_name(id.get())
+                                || nearly_same_id(asked.token(), id.get())))
                 });
                 let twice = of_agent(all).any(|other| {
                     other.record < entry.record
                         && matches!(&other.said, Said::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
                 });
-                match (asked, twice) {
-                    (true, true) => Some(Fault::new(entry, "a request is answered a second time")),
-                    (false, _) => Some(Fault::new(entry, format!("an answer to {}, which nobody asked", id.get()))),
-                    _ => None,
-                }
+                let saw = match (asked, twice) {
+                    (true, true) => "a request is answered a second time".to_owned(),
+                    (false, _) => format!("an answer to {}, which nobody asked", id.get()),
+                    (true, false) => return None,
+                };
+                let causes = (id.get() == "null").then_some(ANONYMOUS);
+                Some(Fault::new(entry, saw).explained_by(causes.into_iter().flatten()))
             }
             _ => None,
         })
@@ -198,17 +233,14 @@ async fn one_answer(bench: &mut Bench) -> Outcome {
     .await
 }
 
-/// An id that comes back a little changed is the business of the checks of ids.
-fn nearly_same_id(one: &str, other: &str) -> bool {
-    let number = |token: &str| token.parse::<f64>().ok();
-    id_name(one) == id_name(other) || number(one).is_some_and(|one| number(other) == Some(one))
-}
+/// The checks that find an answer without an id.
+const ANONYMOUS: [&str; 2] = ["answer-id", "unknown-notification"];
 
 async fn request_ids_differ(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
         // Up to which record each id is in use.
         let mut in_use = HashMap::new();
-        of_agent(all).find_map(|entry| {
+        faults(all, |entry| {
             let Said::Request { id, answer, .. } = &entry.said else { return None };
             let until = answer.and_then(|at| all.get(at)).map_or(usize::MAX, |answer| answer.record);
             let before = in_use.insert(id_name(id.token()), until);
@@ -220,8 +252,14 @@ async fn request_ids_differ(bench: &mut Bench) -> Outcome {
 }
 
 async fn frames_valid(bench: &mut Bench) -> Outcome {
-    let finding =
-        look(bench, |all| of_agent(all).find_map(|entry| Some(Fault::new(entry, malformed(entry)?)))).await?;
+    let finding = look(bench, |all| {
+        faults(all, |entry| {
+            let is_answer = matches!(entry.said, Said::Response { .. });
+            let check = entry.method().filter(|_| is_answer).and_then(check_of_answers);
+            Some(Fault::new(entry, malformed(entry)?).explained_by(check))
+        })
+    })
+    .await?;
     if finding.verdict != super::finding::Verdict::Pass {
         return Ok(finding);
     }
@@ -276,7 +314,7 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
             })
             .filter_map(|entry| entry.session.as_ref().map(|session| session.as_str()))
             .collect();
-        of_agent(all).find_map(|entry| match (&entry.said, &entry.session) {
+        faults(all, |entry| match (&entry.said, &entry.session) {
             (Said::Notification { method, .. }, session) if method == "session/update" => match session {
                 Some(session) if known.contains(session.as_str()) => None,
                 Some(session) => {
@@ -292,6 +330,7 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
 }
 
 async fn only_advertised(bench: &mut Bench) -> Outcome {
+    bench.expect_turns()?;
     // A client with nothing at all, since the others lend files.
     bench.session().await?;
     let mut agent = bench.fresh(Client::Bare).await?;
@@ -300,7 +339,6 @@ async fn only_advertised(bench: &mut Bench) -> Outcome {
     let turn = agent.turn(&opened.id).await;
     let records = agent.tape().since(start);
     bench.retire(agent.into_wire());
-    turn?;
     let all = entries(&records);
     let taken = of_agent(&all).find_map(|entry| match &entry.said {
         Said::Request { method, .. } if gated(method) => {
@@ -311,9 +349,10 @@ async fn only_advertised(bench: &mut Bench) -> Outcome {
     if let Some(fault) = taken {
         return Ok(shown(fault, &records));
     }
+    turn.map_err(|finding| finding.needed("there is no turn of a client that advertises nothing"))?;
     // Nobody here has terminals or forms.
     look(bench, |all| {
-        of_agent(all).find_map(|entry| match &entry.said {
+        faults(all, |entry| match &entry.said {
             Said::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
                 Some(Fault::new(entry, format!("{method}, which the client did not advertise")))
             }
@@ -329,7 +368,7 @@ fn gated(method: &str) -> bool {
 
 async fn extension_names(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        of_agent(all).find_map(|entry| match &entry.said {
+        faults(all, |entry| match &entry.said {
             Said::Request { method, .. } | Said::Notification { method, .. } => {
                 let known =
                     duologue_schema::METHODS.iter().copied().flatten().any(|row| row.method == &**method);

@@ -49,7 +49,14 @@ async fn session_new(bench: &mut Bench) -> Outcome {
 
 async fn prompt_answered(bench: &mut Bench) -> Outcome {
     let (agent, opened) = bench.session().await?;
-    match agent.turn(&opened.id).await?.answer.outcome {
+    let answer = match agent.turn(&opened.id).await {
+        Ok(turn) => turn.answer,
+        Err(finding) => {
+            bench.without_turn(&finding);
+            return Err(finding);
+        }
+    };
+    match answer.outcome {
         Ok(result) if result["stopReason"].is_string() => {
             Ok(pass(result["stopReason"].as_str().unwrap_or_default()))
         }
@@ -78,9 +85,10 @@ pub(super) fn is_stop_reason(reason: &str) -> bool {
 }
 
 async fn updates_before_answer(bench: &mut Bench) -> Outcome {
+    bench.expect_turns()?;
     let (agent, opened) = bench.session().await?;
     let start = agent.tape().len();
-    agent.turn(&opened.id).await?;
+    agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
     agent.listen(QUIET * 2).await?;
     let records = agent.tape().since(start);
     let entries = entries(&records);
@@ -126,6 +134,7 @@ async fn next_turn(bench: &mut Bench) -> Outcome {
 }
 
 async fn sessions_at_once(bench: &mut Bench) -> Outcome {
+    bench.expect_turns()?;
     let (agent, one) = bench.session().await?;
     let other = agent.open().await?;
     let prompts = [agent.prompt(&one.id), agent.prompt(&other.id)];
@@ -135,7 +144,8 @@ async fn sessions_at_once(bench: &mut Bench) -> Outcome {
     }
     for id in ids {
         if let Err(refusal) = agent.answer(&id, "one of two prompts at once").await?.outcome {
-            return Ok(fail(format!("one of two prompts at once is answered with {refusal}")));
+            let saw = format!("one of two prompts at once is answered with {refusal}");
+            return Ok(fail(saw).explained_by("prompt-answered"));
         }
     }
     Ok(pass("two turns at once are answered"))

@@ -12,7 +12,7 @@ use duologue_client::schema::{
     Error as WireError, ReadTextFileRequest, Request as _, RequestPermissionRequest, WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
-use duologue_rpc::{Message, Outcome as Said};
+use duologue_rpc::{Malformed, Message, Outcome as Said};
 use duologue_transcript::{Event, Line, LineEnd, Record, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,7 +21,8 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::finding::{Finding, fail};
+use super::bench::QUIET;
+use super::finding::{Finding, check_of_answers, fail};
 use crate::error::Result;
 
 /// How much is said and told in one run, with all processes of the agent. More is a flood.
@@ -34,6 +35,8 @@ const FLOOD: &str = "the agent floods: more than 64 MiB or 250,000 lines in one 
 const WAITING_LINES: usize = 4096;
 /// How much of a file is lent at once.
 const FILE_BYTES: u64 = 1024 * 1024;
+/// How long the real answer to a request may follow an answer without an id.
+const GRACE: Duration = Duration::from_secs(1);
 /// How many lines of stderr are kept.
 const STDERR_LINES: usize = 100;
 
@@ -106,9 +109,16 @@ pub(crate) struct Told {
 /// What the agent answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// The id as it stands in the line.
+    /// The id as it stands in the line; empty if there is none.
     pub(crate) id: String,
     pub(crate) outcome: std::result::Result<Value, Refusal>,
+}
+
+impl Answer {
+    /// Returns true if the id names no request.
+    fn is_anonymous(&self) -> bool {
+        self.id.is_empty() || self.id == "null"
+    }
 }
 
 /// An error as an answer.
@@ -144,6 +154,12 @@ pub(crate) struct Wire {
     start: Instant,
     /// Answers nobody has asked for yet, the first one of each id.
     answers: HashMap<String, Answer>,
+    /// The methods of the requests that were sent, by id.
+    methods: HashMap<String, String>,
+    /// How many lines were sent that an agent may answer without an id.
+    anonymous_allowed: usize,
+    /// The id of an answer beyond these, as it is written, until an answer with an id comes.
+    anonymous: Option<String>,
     next_id: u64,
     open: bool,
     /// Lends it the files of the sessions' folder.
@@ -153,6 +169,8 @@ pub(crate) struct Wire {
     /// Sessions whose turn was cancelled: they get no permission any more.
     cancelled: HashSet<String>,
     pub(crate) patience: Duration,
+    /// Unset if the agent is known to leave requests for extension methods unanswered.
+    pub(crate) answers_probes: bool,
 }
 
 impl Wire {
@@ -174,12 +192,16 @@ impl Wire {
             tape,
             start,
             answers: HashMap::new(),
+            methods: HashMap::new(),
+            anonymous_allowed: 0,
+            anonymous: None,
             next_id: 1,
             open: true,
             host: LocalHost::new(folder).without_terminals().max_read(FILE_BYTES),
             sessions: Vec::new(),
             cancelled: HashSet::new(),
             patience,
+            answers_probes: true,
         })
     }
 
@@ -213,9 +235,21 @@ impl Wire {
         Ok(())
     }
 
-    fn note(&self, bytes: &[u8]) {
+    fn note(&mut self, bytes: &[u8]) {
         for line in bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|byte| *byte == b'\n') {
-            self.tape.push(self.start, Event::Line(line_of(Side::Client, line)));
+            let line = line_of(Side::Client, line);
+            match line.message() {
+                Some(Ok(Message::Request { id, method, .. })) => {
+                    self.methods.insert(id_name(id.token()), method.into_owned());
+                }
+                // Some agents answer a cancel while its turn still takes its time.
+                Some(Ok(Message::Notification { method, .. })) if method == "session/cancel" => {
+                    self.anonymous_allowed += 1;
+                }
+                Some(Err(_)) => self.anonymous_allowed += 1,
+                _ => {}
+            }
+            self.tape.push(self.start, Event::Line(line));
         }
     }
 
@@ -286,23 +320,36 @@ impl Wire {
         self.answer(&id, method).await
     }
 
-    /// Waits for the answer to a request, as long as our patience lasts.
+    /// Waits for the answer to a request, until the timeout. An answer whose id is another spelling of the
+    /// request's, or that has no id, is a failure without waiting longer.
     pub(crate) async fn answer(&mut self, id: &str, what: &str) -> std::result::Result<Answer, Finding> {
-        let deadline = Instant::now() + self.patience;
-        loop {
-            if let Some(answer) = self.answers.remove(&id_name(id)) {
+        let name = id_name(id);
+        let check = self.methods.get(&name).and_then(|method| check_of_answers(method));
+        let is_hopeless = !self.answers_probes && check == Some("unknown-extension");
+        let patience = if is_hopeless { QUIET.min(self.patience) } else { self.patience };
+        let mut deadline = Instant::now() + patience;
+        let finding = loop {
+            if let Some(answer) = self.answers.remove(&name) {
                 return Ok(answer);
+            }
+            if let Some(other) = self.answers.values().find(|answer| nearly_same_id(&answer.id, id)) {
+                break other_id(what, id, &other.id);
+            }
+            if self.anonymous.is_some() && name != "null" {
+                deadline = deadline.min(Instant::now() + GRACE);
             }
             match self.next(deadline).await {
                 Next::Seen(Seen::Answer(answer)) => self.keep(answer),
                 Next::Seen(Seen::Request(asked)) => self.serve(&asked).await?,
                 Next::Seen(_) => {}
-                Next::Silence => {
-                    return Err(fail(format!("no answer to {what} within {}", seconds(self.patience))));
-                }
-                Next::End => return Err(self.over(format!("the agent ended before it answered {what}"))),
+                Next::Silence => match self.anonymous.take() {
+                    Some(other) if name != "null" => break other_id(what, id, &other),
+                    _ => break fail(format!("no answer to {what} within {}", seconds(patience))),
+                },
+                Next::End => break self.over(format!("the agent ended before it answered {what}")),
             }
-        }
+        };
+        Err(check.into_iter().fold(finding, Finding::explained_by))
     }
 
     /// Listens for a while, and answers what is asked.
@@ -353,7 +400,10 @@ impl Wire {
             })
         };
         match self.tape.since(start).into_iter().find(is_stray) {
-            Some(stray) => Err(fail("a notification was answered").shown([stray])),
+            Some(stray) => {
+                let finding = fail("a notification was answered").shown([stray]);
+                Err(finding.explained_by("unknown-notification"))
+            }
             None => Ok(()),
         }
     }
@@ -368,8 +418,15 @@ impl Wire {
             }
             Ok(Some(line)) => {
                 let seen = seen(&line);
-                if let Seen::Answer(Answer { outcome: Ok(result), .. }) = &seen {
-                    self.sessions.extend(result["sessionId"].as_str().map(str::to_owned));
+                if let Seen::Answer(answer) = &seen {
+                    if let Ok(result) = &answer.outcome {
+                        self.sessions.extend(result["sessionId"].as_str().map(str::to_owned));
+                    }
+                    match (answer.is_anonymous(), self.anonymous_allowed.checked_sub(1)) {
+                        (true, Some(left)) => self.anonymous_allowed = left,
+                        (true, None) => self.anonymous = Some(answer.id.clone()),
+                        (false, _) => self.anonymous = None,
+                    }
                 }
                 Next::Seen(seen)
             }
@@ -462,6 +519,22 @@ pub(crate) fn id_name(token: &str) -> String {
     serde_json::from_str::<Value>(token).map_or_else(|_| token.to_owned(), |id| id.to_string())
 }
 
+/// Returns true if an id is another spelling of the other: a rounded number, or a number as a string.
+pub(crate) fn nearly_same_id(one: &str, other: &str) -> bool {
+    let number = |token: &str| match serde_json::from_str(token) {
+        Ok(Value::Number(number)) => number.as_f64(),
+        Ok(Value::String(text)) => text.parse::<f64>().ok(),
+        _ => None,
+    };
+    number(one).is_some_and(|one| number(other) == Some(one))
+}
+
+/// The failure of an answer that does not have the id of its request.
+fn other_id(what: &str, id: &str, other: &str) -> Finding {
+    let other = if other.is_empty() { "without an id".to_owned() } else { format!("with the id {other}") };
+    fail(format!("{what} has the id {id}, and is answered {other}")).explained_by("answer-id")
+}
+
 /// A time for people.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
@@ -492,6 +565,12 @@ fn seen(line: &Line) -> Seen {
                 }
             },
         }),
+        Some(Err(Malformed::Silent(_))) => match serde_json::from_slice::<Value>(line.bytes()) {
+            Ok(value) if value.get("method").is_none() && value.get("id").is_none() => {
+                Seen::Answer(Answer { id: String::new(), outcome: Ok(Value::Null) })
+            }
+            _ => Seen::Noise,
+        },
         _ => Seen::Noise,
     }
 }

@@ -7,6 +7,7 @@ use crate::check::{Bench, Chosen, Settings};
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::runtime;
 use crate::signals::Signals;
 
 /// Check whether an agent keeps to the protocol
@@ -78,7 +79,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         let folder = folder.path().to_owned();
         signals.last_resort(move || drop(std::fs::remove_dir_all(folder)));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::current_thread()?;
     let exit = runtime.block_on(async {
         tokio::select! {
             exit = chosen.run(bench, args.json) => exit,

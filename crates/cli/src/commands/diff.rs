@@ -4,20 +4,26 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duologue_transcript::{Render, Side};
+use duologue_transcript::{Render, Side, Transcript};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff, TextDiffConfig};
 
+use crate::commands::IgnoreArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::source::{self, is_stdin};
 use crate::ui::{self, BAD, BOLD, GOOD, MARK, printable};
+
+const EXAMPLES: &str = "\
+Example: token counts may differ, everything else may not.
+  duologue diff monday.jsonl tuesday.jsonl --ignore update.used --ignore result.usage";
 
 /// Compare two transcripts, ids, times, paths and chunk boundaries aside
 ///
 /// Both are redacted and rendered as `show` renders them, and compared line by line. Ends with 0 when
 /// they are equal and with 1 when they differ.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A transcript; `-` is standard input
     a: PathBuf,
@@ -29,6 +35,8 @@ pub(crate) struct Args {
     /// Compare only what was said on the wire: not stderr, nor how the process ended
     #[arg(long)]
     wire: bool,
+    #[command(flatten)]
+    ignore: IgnoreArgs,
     /// Lines to show around a difference
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
     unified: usize,
@@ -42,16 +50,22 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         return Err(Error::Usage("only one of the two can be standard input".into()));
     }
     let mut damaged = false;
-    let mut text = |path: &Path| -> Result<String> {
+    let ignored = args.ignore.paths()?;
+    let mut read = |path: &Path| -> Result<Transcript> {
         let source = source::read(path, Side::Client)?;
         damaged |= source.complain();
-        let transcript = source.transcript.redacted();
-        Ok(match args.fold {
+        Ok(source.transcript)
+    };
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    IgnoreArgs::warn_of_unmatched(&ignored, &[&a, &b])?;
+    let text = |transcript: Transcript| {
+        let transcript = transcript.without(&ignored).redacted();
+        match args.fold {
             true => transcript.fold(),
             false => Render::new().process(!args.wire).script(&transcript).to_string(),
-        })
+        }
     };
-    let (a, b) = (text(&args.a)?, text(&args.b)?);
+    let (a, b) = (text(a), text(b));
     let hunks = hunks(&a, &b, args.unified);
     let mut out = ui::stdout();
     if args.json {

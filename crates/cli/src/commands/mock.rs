@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::mock::faults::{self, Faults};
 use crate::mock::{Mock, Scenario};
-use crate::ui;
+use crate::{runtime, ui};
 
 /// A deterministic agent that shows everything an agent can do
 ///
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::AsTheAgent(code));
     }
     let mock = Mock::new(args.scenario, Duration::from_millis(args.pace));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::current_thread()?;
     if args.faults.is_empty() {
         runtime.block_on(async { mock.server()?.serve_stdio().await })?;
     } else {

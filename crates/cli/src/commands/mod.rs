@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duologue_client::Command as AgentCommand;
+use duologue_transcript::{IgnoredPaths, Transcript};
 
 use crate::error::{Error, Result};
 use crate::exit::{self, Exit};
-use crate::ui;
+use crate::runtime;
+use crate::ui::{self, DIM};
 
 mod check;
 mod delegate;
@@ -82,6 +84,34 @@ impl AgentArgs {
     }
 }
 
+/// Places of messages that a comparison leaves out.
+#[derive(Args)]
+pub(crate) struct IgnoreArgs {
+    /// Do not compare this place of params, or of a `result`: `update.used`, `result.usage`,
+    /// `mcpServers.*.env`, or a JSONPath like `$..timeout`
+    #[arg(long, value_name = "PATH")]
+    ignore: Vec<String>,
+}
+
+impl IgnoreArgs {
+    /// The places.
+    pub(crate) fn paths(&self) -> Result<IgnoredPaths> {
+        let mut paths = IgnoredPaths::default();
+        for path in &self.ignore {
+            paths.add(path).map_err(|error| Error::Usage(error.to_string()))?;
+        }
+        Ok(paths)
+    }
+
+    /// Warns of places that none of these transcripts has.
+    pub(crate) fn warn_of_unmatched(paths: &IgnoredPaths, transcripts: &[&Transcript]) -> Result<()> {
+        for path in paths.unmatched(transcripts) {
+            writeln!(ui::stderr(), "{DIM}nothing in the recording is at {}{DIM:#}", ui::printable(path))?;
+        }
+        Ok(())
+    }
+}
+
 /// A conversation with an agent: which one, where, how it begins and what is kept of it.
 #[derive(Args)]
 pub(crate) struct TalkArgs {
@@ -140,7 +170,7 @@ impl TalkArgs {
 
 /// Runs a conversation with an agent to its end.
 fn block_on(conversation: impl Future<Output = Result<Exit>>) -> Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = runtime::multi_thread(2)?;
     let exit = runtime.block_on(conversation);
     // A file that is still being read for an agent that is gone is nobody's concern.
     runtime.shutdown_timeout(Duration::from_millis(100));

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::exit::{self, Exit};
 use crate::recording;
 use crate::signals::Signals;
-use crate::ui;
+use crate::{runtime, ui};
 
 /// An agent whose client has left may go on for as long as it owes an answer or says something this often.
 const QUIET: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::current_thread()?;
     let exit = runtime.block_on(record(&args));
     // A terminal that nobody types into cannot be waited for.
     runtime.shutdown_background();
@@ -77,8 +77,9 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 
 async fn record(args: &Args) -> Result<Exit> {
     let command = args.agent.required()?;
-    let recorder = args.open()?;
+    // First, so that a file that takes nothing is an error too.
     let signals = Signals::listen()?;
+    let recorder = args.open()?;
     let (process, pipes) = match AgentProcess::start(command) {
         Ok(started) => started,
         Err(error) => {

@@ -8,17 +8,20 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
-use duologue_transcript::{
-    Error as TranscriptError, Event, Record, Replay, Report, Timing, Transcript, printable,
-};
+use duologue_transcript::{Event, Record, Replay, Report, Timing, Transcript, printable};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use crate::commands::AgentArgs;
+use crate::commands::{AgentArgs, IgnoreArgs};
 use crate::error::{Error, Result};
 use crate::exit::{Exit, agent_code};
+use crate::runtime;
 use crate::signals::Signals;
 use crate::source::SourceArgs;
 use crate::ui::{self, BAD, BOLD, DIM, GOOD};
+
+const EXAMPLES: &str = "\
+Example: an agent whose token counts vary from run to run can still pass.
+  duologue replay session.jsonl --ignore update.used --ignore result.usage -- my-agent";
 
 /// So much of a line of stderr is shown at once.
 const PIECE: u64 = 64 * 1024;
@@ -30,15 +33,15 @@ const PIECE: u64 = 64 * 1024;
 /// did then. Differences go to stderr. Of a file that is cut or damaged what can be read is replayed, and the
 /// exit code is 4 unless there was a difference.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
     /// `fast`, `recorded`, or the recorded pauses times a number: `0.5x`
     #[arg(long, value_name = "HOW", default_value = "fast", value_parser = timing)]
     timing: Timing,
-    /// Do not compare this place of params: `mcpServers.0.env`, or a JSONPath like `$..timeout`
-    #[arg(long, value_name = "PATH")]
-    ignore: Vec<String>,
+    #[command(flatten)]
+    ignore: IgnoreArgs,
     /// What the client had said and does not say this time is a difference too
     #[arg(long)]
     strict: bool,
@@ -80,23 +83,18 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     let damaged = source.complain();
     let transcript = source.transcript;
     let cwd = args.live_cwd(&transcript)?;
-    let mut replay =
-        Replay::new(transcript).timing(args.timing).patience(Duration::from_secs(args.patience.into()));
-    for path in &args.ignore {
-        replay = replay.ignore(path).map_err(|error| match error {
-            TranscriptError::BadPath { .. } => Error::Usage(error.to_string()),
-            error => error.into(),
-        })?;
-    }
-    for path in replay.unmatched() {
-        writeln!(ui::stderr(), "{DIM}nothing in the recording is at {}{DIM:#}", printable(path))?;
-    }
+    let ignored = args.ignore.paths()?;
+    IgnoreArgs::warn_of_unmatched(&ignored, &[&transcript])?;
+    let mut replay = Replay::new(transcript)
+        .ignoring(ignored)
+        .timing(args.timing)
+        .patience(Duration::from_secs(args.patience.into()));
     if let Some(cwd) = cwd {
         replay = replay.cwd(cwd);
     }
     // Before a word is said: a conversation that cannot be saved need not be held.
     let file = args.file()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::current_thread()?;
     let exit = match args.agent.given() {
         None => runtime.block_on(serve(&args, replay, file)),
         Some(command) => runtime.block_on(drive(&args, replay, command, file)),

@@ -174,7 +174,10 @@ impl Agent {
         let deaf = (self.has("id-string") && id.is_string())
             || (self.has("id-zero") && *id == 0)
             || (self.has("id-negative") && id.as_i64().is_some_and(|id| id < 0))
-            || (self.has("id-null") && id.is_null());
+            || (self.has("id-null") && id.is_null())
+            || (self.has("silent-initialize") && method == "initialize")
+            || (self.has("silent-extensions") && method.starts_with("_duologue.dev/"))
+            || (self.has("deaf-prompt") && method == "session/prompt" && params.is_object());
         if deaf {
             return;
         }
@@ -187,6 +190,9 @@ impl Agent {
         }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         match method {
+            "initialize" if self.has("retyped-initialize-id") => {
+                self.initialize(&json!(id.to_string()), params)
+            }
             "initialize" => self.initialize(id, params),
             "session/new" => self.new_session(id, params),
             "session/prompt" => self.prompt(id, params, session),
@@ -211,6 +217,12 @@ impl Agent {
                 } else {
                     self.refuse(id, -32602, "Invalid params");
                 }
+            }
+            "session/set_config_option" if self.has("refuses-option") => {
+                self.refuse(id, -32603, "the model is fixed for this account")
+            }
+            "session/set_config_option" if self.has("no-option-method") => {
+                self.refuse(id, -32601, "Method not found")
             }
             "session/set_config_option" => {
                 let all = if self.has("set-config-option") { json!([]) } else { options() };
@@ -393,6 +405,12 @@ impl Agent {
             state.story.push(chunk("user_message_chunk", "Say hello."));
             state.story.push(chunk("agent_message_chunk", "Hello."));
         }
+        if self.has("silent-prompt") {
+            return;
+        }
+        if self.has("retyped-prompt-id") {
+            return self.answer(&json!(turn.id.to_string()), json!({"stopReason": "end_turn"}));
+        }
         let result = match self.fault.as_str() {
             "prompt-answered" => json!({}),
             "stop-reason" => json!({"stopReason": "finished"}),
@@ -426,7 +444,7 @@ impl Agent {
         match (self.fault.as_str(), turn.step) {
             ("cancel-at-once", 0) if !closing => {}
             ("odd-reason-at-once", 0) if !closing => self.answer(&turn.id, json!({"stopReason": "done"})),
-            ("cancel-ends-turn", 1) => {
+            ("cancel-ends-turn" | "end-turn-on-cancel", 1) => {
                 turn.due = Some(Instant::now() + LATE);
                 self.turns.push(turn);
             }
@@ -451,7 +469,7 @@ impl Agent {
         let Some(at) = self.turns.iter().position(asked) else { return };
         let turn = self.turns.remove(at);
         let cancelled = turn.cancelled || outcome["outcome"] == "cancelled";
-        if cancelled && !self.has("permission-cancelled") {
+        if cancelled && !self.has("permission-cancelled") && !self.has("end-turn-on-cancel") {
             self.answer(&turn.id, json!({"stopReason": "cancelled"}));
         } else {
             self.end_turn(turn);
@@ -491,16 +509,24 @@ impl Agent {
     }
 
     fn answer(&self, id: &Value, result: Value) {
-        self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.echo(id)));
+        self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.echo(id, false)));
     }
 
     fn refuse(&self, id: &Value, code: i32, message: &str) {
         let error = json!({"code": code, "message": message});
-        self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", self.echo(id)));
+        if self.has("errors-without-id") {
+            return self.write(&json!({"jsonrpc": "2.0", "error": error}).to_string());
+        }
+        if self.has("errors-with-null-id") {
+            return self.write(&json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string());
+        }
+        self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", self.echo(id, true)));
     }
 
-    fn echo(&self, id: &Value) -> String {
+    fn echo(&self, id: &Value, is_error: bool) -> String {
         match id.as_f64() {
+            // As a program does that keeps ids as text, where it writes its errors.
+            Some(_) if self.has("answer-id") && is_error => json!(id.to_string()).to_string(),
             // As a program does that knows only floating point numbers.
             Some(number) if self.has("id-large") => format!("{number:.0}"),
             _ => id.to_string(),

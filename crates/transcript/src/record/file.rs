@@ -2,13 +2,14 @@
 //! what a crash left behind. Operating-system code lives here.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
 use crate::format::{Header, Record};
 use crate::reader::Reader;
+use crate::transcript::Transcript;
 
 /// How every header begins: tells the cut start of a transcript from somebody's notes.
 const START: &[u8] = br#"{"format":"acp-transcript""#;
@@ -100,12 +101,17 @@ impl Target {
         let mut input = BufReader::new(&target.file);
         let (mut header, mut whole) = (None, 0);
         let (mut line, mut last) = (Vec::new(), Vec::new());
-        let mut lacks_its_end = false;
+        let (mut lacks_its_end, mut lines) = (false, 0);
         loop {
             line.clear();
-            let count = input.read_until(b'\n', &mut line).map_err(failed)?;
+            let longest = Transcript::LINE_BYTES + 1;
+            let count = (&mut input).take(longest).read_until(b'\n', &mut line).map_err(failed)? as u64;
             if count == 0 {
                 break;
+            }
+            lines += 1;
+            if count == longest {
+                return Err(Error::LineTooLong { line: lines });
             }
             if !line.ends_with(b"\n") {
                 // A whole record may lack nothing but its end.
@@ -120,7 +126,7 @@ impl Target {
             if header.is_none() {
                 header = Some(Reader::new(line.as_slice())?.header().clone());
             }
-            whole += count as u64;
+            whole += count;
             std::mem::swap(&mut line, &mut last);
         }
         if header.is_none() && !line.starts_with(START) && !START.starts_with(&line) {

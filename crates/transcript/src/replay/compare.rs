@@ -1,79 +1,24 @@
 //! Whether what comes is what was recorded, names aside.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Map, Value};
-use serde_json_path::{JsonPath, ParseError};
 
 use super::names::{Folder, Names, OPTION, Pair, SESSION, id_at};
+use crate::ignored::IgnoredPaths;
 use crate::places::{AGENT, Place, place};
 
-/// The places that are not compared, and how each was written.
-#[derive(Clone, Debug)]
-pub(super) struct Ignored(Vec<(String, JsonPath)>);
-
-/// What is never compared. What a client is and can do says who it is, not what it wants; `_meta` is for whom it
-/// concerns. See `Replay::ignore`.
-const NEVER: [&str; 3] = ["$.._meta", "clientInfo", "clientCapabilities"];
-
-impl Default for Ignored {
-    fn default() -> Self {
-        let mut ignored = Ignored(Vec::new());
-        for path in NEVER {
-            let _ = ignored.add(path);
-        }
-        ignored
+/// The places that are never compared. What a client is and can do says who it is, not what it wants; `_meta` is for
+/// whom it concerns. See `Replay::ignore`.
+static NEVER: LazyLock<IgnoredPaths> = LazyLock::new(|| {
+    let mut never = IgnoredPaths::default();
+    for path in ["$.._meta", "clientInfo", "clientCapabilities"] {
+        let _ = never.add(path);
     }
-}
-
-impl Ignored {
-    /// Adds a JSONPath, or names with dots between them.
-    pub(super) fn add(&mut self, path: &str) -> Result<(), ParseError> {
-        let parsed =
-            if path.starts_with('$') { JsonPath::parse(path)? } else { JsonPath::parse(&dotted(path))? };
-        self.0.push((path.to_owned(), parsed));
-        Ok(())
-    }
-
-    /// The added places that none of these values has.
-    pub(super) fn unmatched(&self, values: &[Value]) -> Vec<&str> {
-        let added = self.0.iter().skip(NEVER.len());
-        let unmatched = added.filter(|(_, path)| values.iter().all(|value| path.query(value).is_empty()));
-        unmatched.map(|(written, _)| written.as_str()).collect()
-    }
-
-    /// Blanks the places: what is null counts as left out.
-    fn blank(&self, value: &mut Value) {
-        for (_, path) in &self.0 {
-            let places: Vec<String> =
-                path.query_located(value).iter().map(|node| node.location().to_json_pointer()).collect();
-            for place in places {
-                if let Some(found) = value.pointer_mut(&place) {
-                    *found = Value::Null;
-                }
-            }
-        }
-    }
-}
-
-/// `a.0.*.b` as a JSONPath.
-fn dotted(path: &str) -> String {
-    let mut out = String::from("$");
-    for part in path.split('.') {
-        match part {
-            "*" => out.push_str("[*]"),
-            index if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => {
-                out.push_str(&format!("[{index}]"));
-            }
-            name => {
-                let name = name.replace('\\', "\\\\").replace('\'', "\\'");
-                out.push_str(&format!("['{name}']"));
-            }
-        }
-    }
-    out
-}
+    never
+});
 
 /// What may be called otherwise than recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,11 +65,13 @@ impl<'a> Comparison<'a> {
     }
 
     /// Compares; the ignored places are left out.
-    pub(super) fn run(mut self, ignored: &Ignored, recorded: &Value, live: &Value) -> Self {
+    pub(super) fn run(mut self, ignored: &IgnoredPaths, recorded: &Value, live: &Value) -> Self {
         self.announce(recorded, live);
         let (mut recorded, mut live) = (recorded.clone(), live.clone());
-        ignored.blank(&mut recorded);
-        ignored.blank(&mut live);
+        for value in [&mut recorded, &mut live] {
+            NEVER.remove(value);
+            ignored.remove(value);
+        }
         self.introduce(&recorded, &live);
         self.values(&recorded, &live);
         self
@@ -384,7 +331,7 @@ mod tests {
     fn compare(freedom: Freedom, holes: bool, recorded: &Value, live: &Value) -> (Option<String>, Vec<Pair>) {
         let names = Names::default();
         let holes = holes.then(|| placeholders(Redacted::Everything)).flatten();
-        let result = Comparison::new(&names, 1, freedom, holes).run(&Ignored::default(), recorded, live);
+        let result = Comparison::new(&names, 1, freedom, holes).run(&IgnoredPaths::default(), recorded, live);
         (result.first(), result.pairs)
     }
 
@@ -420,7 +367,7 @@ mod tests {
         let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
         let names = Names::default();
         let comparison = Comparison::new(&names, 1, Freedom::Client, None);
-        let diff = comparison.run(&Ignored::default(), &recorded, &live).diff(&live);
+        let diff = comparison.run(&IgnoredPaths::default(), &recorded, &live).diff(&live);
         insta::assert_snapshot!(diff, @r#"
         --- recorded
         +++ live
@@ -467,19 +414,5 @@ mod tests {
         let holes = |holes| compare(Freedom::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
         assert_eq!(holes(true), None);
         assert!(holes(false).is_some());
-    }
-
-    #[test]
-    fn paths_are_written_in_two_ways() {
-        let ignores = |path: &str, value: Value| {
-            let mut ignored = Ignored::default();
-            ignored.add(path).unwrap();
-            let mut blanked = value;
-            ignored.blank(&mut blanked);
-            blanked
-        };
-        assert_eq!(ignores("a.0.it's", json!({"a": [{"it's": 1}]})), json!({"a": [{"it's": null}]}));
-        assert_eq!(ignores("$..b", json!({"a": {"b": 1}})), json!({"a": {"b": null}}));
-        assert!(Ignored::default().add("$[").is_err());
     }
 }

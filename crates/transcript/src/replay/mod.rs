@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Header, Side};
+use crate::ignored::IgnoredPaths;
 use crate::transcript::Transcript;
-use compare::Ignored;
 use player::Player;
 pub use report::{Difference, Report};
 
@@ -108,7 +108,7 @@ type OnStderr = Box<dyn FnMut(&str) + Send>;
 
 #[derive(Clone, Debug)]
 struct Settings {
-    ignored: Ignored,
+    ignored: IgnoredPaths,
     timing: Timing,
     patience: Duration,
     settle: Duration,
@@ -125,7 +125,7 @@ impl Replay {
     /// A replay of a recording, redacted or not.
     pub fn new(transcript: Transcript) -> Self {
         let settings = Settings {
-            ignored: Ignored::default(),
+            ignored: IgnoredPaths::default(),
             timing: Timing::Fast,
             patience: PATIENCE,
             settle: SETTLE,
@@ -134,24 +134,30 @@ impl Replay {
         Replay { transcript, settings, stderr: None }
     }
 
-    /// Does not compare this place of params: a path of names with dots between them, as
-    /// `mcpServers.0.env`, where `*` is any, or a JSONPath (RFC 9535), as `$..timeout`.
+    /// Does not compare one more place, neither while the replay runs nor in [`Report::diff`];
+    /// [`IgnoredPaths::add`] says how places are written.
     ///
     /// # Errors
     ///
     /// [`Error::BadPath`] when it is no JSONPath.
+    ///
+    /// [`Error::BadPath`]: crate::Error::BadPath
     pub fn ignore(mut self, path: &str) -> Result<Self> {
-        let bad = |reason: String| Error::BadPath { path: path.into(), reason };
-        self.settings.ignored.add(path).map_err(|error| bad(error.to_string()))?;
+        self.settings.ignored.add(path)?;
         Ok(self)
+    }
+
+    /// Does not compare these places either, as if each was given to [`ignore`](Self::ignore).
+    pub fn ignoring(mut self, paths: IgnoredPaths) -> Self {
+        self.settings.ignored.extend(paths);
+        self
     }
 
     /// The places given to [`ignore`](Self::ignore) that no message of the recording has. Perhaps they are
     /// misspelled.
     #[must_use]
     pub fn unmatched(&self) -> Vec<&str> {
-        let recorded: Vec<_> = self.transcript.records().iter().map(cues::content).collect();
-        self.settings.ignored.unmatched(&recorded)
+        self.settings.ignored.unmatched(&[&self.transcript])
     }
 
     /// How fast it is played; as fast as possible by default.
@@ -222,6 +228,7 @@ impl Replay {
         let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION")));
         header.program = self.transcript.header().program.clone();
         let recording = self.transcript.clone();
+        let ignored = self.settings.ignored.clone();
         let mut player = Player::new(self.transcript, self.settings, plays);
         let records = wire::play(&mut player, recording.records(), plays, transport, self.stderr).await?;
         Ok(Report {
@@ -230,6 +237,7 @@ impl Replay {
             exit: player.exit(),
             live: Transcript::new(header, records),
             recording,
+            ignored,
         })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::compare::text_diff;
 use crate::format::{Event, Exit};
+use crate::ignored::IgnoredPaths;
 use crate::transcript::Transcript;
 
 /// Something that was not as recorded.
@@ -71,17 +72,20 @@ pub struct Report {
     /// This conversation.
     pub live: Transcript,
     pub(super) recording: Transcript,
+    pub(super) ignored: IgnoredPaths,
 }
 
 impl Report {
     /// How the two conversations differ when both are redacted and rendered: `None` when they do
-    /// not. Stderr and how the processes ended are left out, only what was said counts.
+    /// not. Stderr, how the processes ended, and the places given to [`Replay::ignore`] are left out.
+    ///
+    /// [`Replay::ignore`]: crate::Replay::ignore
     #[must_use]
     pub fn diff(&self) -> Option<String> {
         let said = |transcript: &Transcript| {
             let lines = transcript.records().iter().filter(|record| matches!(record.event, Event::Line(_)));
             let transcript = Transcript::new(transcript.header().clone(), lines.cloned().collect());
-            transcript.redacted().render()
+            transcript.without(&self.ignored).redacted().render()
         };
         let (recorded, live) = (said(&self.recording), said(&self.live));
         (recorded != live).then(|| text_diff(&recorded, &live))
