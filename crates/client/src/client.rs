@@ -8,7 +8,8 @@ use std::time::Duration;
 use duologue_exchange::{Exchange, Wiring};
 use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
 use duologue_schema::{
-    DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request, SessionId,
+    AgentRequest, DuologueCapabilities, Error as WireError, Implementation, InitializeRequest,
+    ProtocolVersion, Request, SessionId,
 };
 
 use crate::command::Command;
@@ -18,7 +19,7 @@ use crate::host::{Host, HostResult};
 use crate::limits::START_TIMEOUT;
 use crate::process::{self, Process};
 use crate::router::Router;
-use crate::service::{ClientService, Closures};
+use crate::service::{ClientService, Closures, Rejected};
 
 /// A client before it has an agent: its host and its settings.
 ///
@@ -39,6 +40,7 @@ pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
     closures: Closures,
+    rejected: Option<Rejected>,
     exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
@@ -56,6 +58,7 @@ impl<H: Host> Client<H> {
             host,
             info: None,
             closures: Closures::default(),
+            rejected: None,
             exchange: None,
             extensions: Extensions::default(),
             limits: Limits::default(),
@@ -95,6 +98,18 @@ impl<H: Host> Client<H> {
         Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
     {
         self.closures.insert(answer);
+        self
+    }
+
+    /// Calls `observe` with each request that the client rejects before the host sees it, and with the error that
+    /// the agent gets: the capability was not advertised, a path is not absolute, or the session is unknown.
+    ///
+    /// It is called on the reader and must not block.
+    pub fn on_rejected(
+        mut self,
+        observe: impl Fn(&AgentRequest, &WireError) + Send + Sync + 'static,
+    ) -> Self {
+        self.rejected = Some(Box::new(observe));
         self
     }
 
@@ -241,7 +256,16 @@ impl<H: Host> Client<H> {
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
             started = Some(exchange.clone());
             let extensions = self.extensions;
-            ClientService::new(host, capabilities, self.closures, exchange, extensions, router.clone(), peer)
+            let service = ClientService::new(
+                host,
+                capabilities,
+                self.closures,
+                exchange,
+                extensions,
+                router.clone(),
+                peer,
+            );
+            service.on_rejected(self.rejected)
         });
         let exchange = started.expect("the service is made before the connection starts");
         let inner = Inner::new(peer, process, router, exchange, self.request_timeout);

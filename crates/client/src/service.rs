@@ -68,10 +68,14 @@ impl Closures {
     }
 }
 
+/// Observes requests that are rejected before the host sees them.
+pub(crate) type Rejected = Box<dyn Fn(&AgentRequest, &WireError) + Send + Sync>;
+
 pub(crate) struct ClientService<H> {
     host: Arc<H>,
     capabilities: ClientCapabilities,
     closures: Closures,
+    rejected: Option<Rejected>,
     exchange: Arc<ExchangeService>,
     extensions: Extensions,
     router: Arc<Router>,
@@ -88,7 +92,12 @@ impl<H: Host> ClientService<H> {
         router: Arc<Router>,
         peer: &Peer,
     ) -> Self {
-        ClientService { host, capabilities, closures, exchange, extensions, router, peer: peer.clone() }
+        let (peer, rejected) = (peer.clone(), None);
+        ClientService { host, capabilities, closures, rejected, exchange, extensions, router, peer }
+    }
+
+    pub(crate) fn on_rejected(self, rejected: Option<Rejected>) -> Self {
+        ClientService { rejected, ..self }
     }
 
     /// What is wrong with a request before anybody sees it.
@@ -224,6 +233,9 @@ impl<H: Host> Service for ClientService<H> {
         match AgentRequest::decode(incoming.method, incoming.params) {
             Some(Ok(mut request)) => {
                 if let Some(fault) = self.fault(&request) {
+                    if let Some(observe) = &self.rejected {
+                        observe(&request, &fault);
+                    }
                     return refuse(responder, fault);
                 }
                 let completed = self.complete(&mut request);
