@@ -421,5 +421,5 @@ pub(super) fn explain(error: ClientError, args: &TalkArgs) -> Error {
         let about = description.map(|text| format!(" ({text})")).unwrap_or_default();
         text.push_str(&format!("\n  {what}  {name}{about}"));
     }
-    Error::Start(text)
+    Error::Login(text)
 }
