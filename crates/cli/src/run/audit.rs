@@ -15,12 +15,9 @@ use tokio::sync::oneshot;
 
 use super::blocks::NORMAL;
 use super::desk::Event;
-use super::details::{self, shell_words};
+use super::details::{self, shell_words, short};
 use super::rows::Span;
 use crate::ui::{BAD, GOOD, MARK, plural};
-
-/// Longest part of a line on the screen, in characters. The object for scripts has all of it.
-const PART_CHARS: usize = 1000;
 
 /// Something that the agent asked for, and what became of it.
 #[derive(Debug)]
@@ -151,12 +148,15 @@ impl AuditEntry {
     fn words(&self) -> String {
         let object = match &self.action {
             Action::Write { path, bytes } => {
-                format!("{} ({})", path.display(), plural(*bytes, "byte"))
+                format!("{} ({})", short(&path.to_string_lossy()), plural(*bytes, "byte"))
             }
             Action::Terminal { command, args, env, cwd } => {
                 let env = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
                 let line = format!("{}{}", env.collect::<String>(), command_line(command, args));
-                let place = cwd.as_ref().map(|cwd| format!(" (in {})", cwd.display())).unwrap_or_default();
+                let place = cwd
+                    .as_ref()
+                    .map(|cwd| format!(" (in {})", short(&cwd.to_string_lossy())))
+                    .unwrap_or_default();
                 format!("$ {}{place}", short(&line))
             }
             Action::Permission { title, command: Some(command), .. } if command != title => {
@@ -357,16 +357,6 @@ fn command_line(command: &str, args: &[String]) -> String {
         args => {
             let words: Vec<&str> = [command].into_iter().chain(args.iter().map(String::as_str)).collect();
             shell_words(&words)
-        }
-    }
-}
-
-fn short(text: &str) -> String {
-    match text.char_indices().nth(PART_CHARS) {
-        None => text.to_owned(),
-        Some((end, _)) => {
-            let (shown, rest) = text.split_at(end);
-            format!("{shown}… ({})", plural(rest.chars().count(), "more character"))
         }
     }
 }

@@ -8,12 +8,14 @@ use serde_json::value::RawValue;
 
 use super::blocks;
 use super::rows::Span;
-use crate::ui::{BAD, BOLD, DIM, MARK};
+use crate::ui::{BAD, BOLD, DIM, MARK, plural};
 
 /// Limit on the lines of a description. The rest is counted.
 const MAX_LINES: usize = 100_000;
 /// Longest line in characters. A longer one goes on in the next line.
 const LINE_CHARS: usize = 1000;
+/// Longest name of a member in bytes that stands in one line with its value.
+const LONGEST_NAME: usize = 100;
 /// Members of an input that hold a command.
 const COMMANDS: [&str; 2] = ["command", "cmd"];
 /// Members of an input that hold a path.
@@ -44,7 +46,8 @@ impl Details {
     /// Describes everything that is known of a call: kind, title, input, files, content and whole diffs.
     pub(super) fn of(call: &ToolCall) -> Self {
         let mut details = Details::default();
-        details.push(vec![Span::line(MARK, call.kind.as_str()), Span::plain("  ")], BOLD, &call.title);
+        let kind = format!("{:.30}  ", call.kind.as_str());
+        details.push(vec![Span::line(MARK, &kind)], BOLD, &call.title);
         if let Some(name) = call.name.as_ref().filter(|name| **name != call.title) {
             details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, name);
         }
@@ -142,6 +145,11 @@ impl Details {
 
     /// Adds a member of the input: a string of several lines as these, everything else as JSON.
     fn member(&mut self, name: &str, json: &str, diffs: &[&Diff]) {
+        let is_long = name.len() > LONGEST_NAME;
+        if is_long {
+            self.push(Vec::new(), DIM, name);
+        }
+        let name = if is_long { "" } else { name };
         let label = |text: &str| vec![Span::line(DIM, &format!("{name}: ")), Span::new(DIM, text)];
         let string = serde_json::from_str::<String>(json).ok().filter(|text| text.contains('\n'));
         let Some(text) = string else {
@@ -166,8 +174,8 @@ pub(super) fn option(number: usize, option: &PermissionOption) -> DetailLine {
     let spans = vec![
         Span::new(MARK, &format!("  {number}  ")),
         // The name comes last because the agent may write anything into it.
-        Span::line(DIM, &format!("{:<15}", option.kind.as_str().replace('_', " "))),
-        Span::line(blocks::NORMAL, &option.name),
+        Span::line(DIM, &format!("{:<15.30}", option.kind.as_str().replace('_', " "))),
+        Span::line(blocks::NORMAL, &short(&option.name)),
     ];
     DetailLine { spans, margins: ["", "     "] }
 }
@@ -175,6 +183,17 @@ pub(super) fn option(number: usize, option: &PermissionOption) -> DetailLine {
 /// Returns a line of our own about what is left out.
 pub(super) fn remark(text: &str) -> DetailLine {
     DetailLine { spans: vec![Span::new(BAD, text)], margins: ["", ""] }
+}
+
+/// Cuts a text that is to stay in one line, and says how much is cut.
+pub(super) fn short(text: &str) -> String {
+    match text.char_indices().nth(LINE_CHARS) {
+        None => text.to_owned(),
+        Some((end, _)) => {
+            let (shown, rest) = text.split_at(end);
+            format!("{shown}… ({})", plural(rest.chars().count(), "more character"))
+        }
+    }
 }
 
 fn diff(content: &ToolCallContent) -> Option<&Diff> {
@@ -236,17 +255,14 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Breaks JSON text into indented lines. Values keep their spelling: no digit is rounded.
+/// Breaks JSON text into indented lines. Numbers keep their spelling, and strings lose the escapes that
+/// they do not need: `\u002d` is shown as `-`.
 fn pretty(json: &str) -> String {
-    let (mut out, mut depth) = (String::with_capacity(json.len()), 0_usize);
-    let (mut in_string, mut escaped, mut opened) = (false, false, false);
-    for char in json.chars() {
-        if in_string {
-            out.push(char);
-            in_string = escaped || char != '"';
-            escaped = !escaped && char == '\\';
-            continue;
-        }
+    let (mut out, mut depth, mut opened) = (String::with_capacity(json.len()), 0_usize, false);
+    let mut rest = json;
+    while let Some(char) = rest.chars().next() {
+        let (token, behind) = rest.split_at(if char == '"' { string_end(rest) } else { char.len_utf8() });
+        rest = behind;
         if char.is_ascii_whitespace() {
             continue;
         }
@@ -254,23 +270,40 @@ fn pretty(json: &str) -> String {
         if closes {
             depth = depth.saturating_sub(1);
         }
+        // An empty list or object stays in one line.
         if opened != closes {
-            // An empty list or object stays in one line.
-            if opened || closes {
-                new_line(&mut out, depth);
-            }
+            new_line(&mut out, depth);
         }
         opened = matches!(char, '{' | '[');
-        out.push(char);
+        match char {
+            '"' => {
+                let plain =
+                    serde_json::from_str::<String>(token).and_then(|text| serde_json::to_string(&text));
+                out.push_str(plain.as_deref().unwrap_or(token));
+            }
+            _ => out.push(char),
+        }
         match char {
             '{' | '[' => depth += 1,
             ',' => new_line(&mut out, depth),
             ':' => out.push(' '),
-            '"' => in_string = true,
             _ => {}
         }
     }
     out
+}
+
+/// Returns where the string ends that the text begins with.
+fn string_end(text: &str) -> usize {
+    let mut escaped = false;
+    for (index, char) in text.char_indices().skip(1) {
+        match char {
+            '"' if !escaped => return index + 1,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
 }
 
 fn new_line(out: &mut String, depth: usize) {
@@ -367,8 +400,12 @@ mod tests {
     }
 
     #[test]
-    fn json_is_indented_without_a_change() {
+    fn json_is_indented_and_its_numbers_keep_their_spelling() {
         assert_eq!(pretty(r#"{ "a" :[ {} ,"\\" ] }"#), "{\n  \"a\": [\n    {},\n    \"\\\\\"\n  ]\n}");
+        assert_eq!(
+            pretty(r#"["rm \u002drf\u0020\/", 1.10, "\"", "unfinished"#),
+            "[\n  \"rm -rf /\",\n  1.10,\n  \"\\\"\",\n  \"unfinished"
+        );
     }
 
     #[test]
