@@ -160,10 +160,10 @@ impl AuditEntry {
                 format!("$ {}{place}", short(&line))
             }
             Action::Permission { title, command: Some(command), .. } if command != title => {
-                format!("{}  $ {}", short(title), short(command))
+                format!("{}  $ {}", details::title(title), short(command))
             }
-            Action::Permission { title, .. } => short(title),
-            Action::Form { message } => short(message),
+            Action::Permission { title, .. } => details::title(title),
+            Action::Form { message } => details::title(message),
         };
         let (did, did_not) = match &self.action {
             Action::Write { .. } => ("wrote", "write"),

@@ -14,6 +14,8 @@ use crate::ui::{BAD, BOLD, DIM, MARK, plural};
 const MAX_LINES: usize = 100_000;
 /// Longest line in characters. A longer one goes on in the next line.
 const LINE_CHARS: usize = 1000;
+/// Longest title in characters in front of the input. All of a longer one is behind everything else.
+const TITLE_CHARS: usize = 200;
 /// Longest name of a member in bytes that stands in one line with its value.
 const LONGEST_NAME: usize = 100;
 /// Members of an input that hold a command.
@@ -47,7 +49,8 @@ impl Details {
     pub(super) fn of(call: &ToolCall) -> Self {
         let mut details = Details::default();
         let kind = format!("{:.30}  ", call.kind.as_str());
-        details.push(vec![Span::line(MARK, &kind)], BOLD, &call.title);
+        let title = title(&call.title);
+        details.push(vec![Span::line(MARK, &kind)], BOLD, &title);
         if let Some(name) = call.name.as_ref().filter(|name| **name != call.title) {
             details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, name);
         }
@@ -83,6 +86,9 @@ impl Details {
         if details.lines.len() == described {
             let text = "only the title says what it does: no input, no files, no content";
             details.push(Vec::new(), BAD, text);
+        }
+        if title != call.title {
+            details.push(vec![Span::new(DIM, "the whole title: ")], blocks::NORMAL, &call.title);
         }
         details
     }
@@ -185,9 +191,18 @@ pub(super) fn remark(text: &str) -> DetailLine {
     DetailLine { spans: vec![Span::new(BAD, text)], margins: ["", ""] }
 }
 
+/// Cuts a title, which must not push the command out of the window.
+pub(super) fn title(text: &str) -> String {
+    cut(text, TITLE_CHARS)
+}
+
 /// Cuts a text that is to stay in one line, and says how much is cut.
 pub(super) fn short(text: &str) -> String {
-    match text.char_indices().nth(LINE_CHARS) {
+    cut(text, LINE_CHARS)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
         None => text.to_owned(),
         Some((end, _)) => {
             let (shown, rest) = text.split_at(end);
@@ -358,6 +373,16 @@ mod tests {
         execute  Bash
         input: "rm -rf /"
         "#);
+    }
+
+    #[test]
+    fn a_long_title_does_not_hide_the_command() {
+        let mut call = call(r#"{"command":"rm -rf /"}"#);
+        call.title = "x".repeat(LINE_CHARS);
+        let text = text(&call);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], format!("execute  {}… (800 more characters)", "x".repeat(200)));
+        assert_eq!(lines[1..], ["$ rm -rf /".to_owned(), format!("the whole title: {}", call.title)]);
     }
 
     #[test]
