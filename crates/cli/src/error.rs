@@ -2,7 +2,9 @@
 
 use std::io;
 
+use duologue_client::Error as ClientError;
 use duologue_client::exchange::Error as Exchanged;
+use duologue_rpc::Error as RpcError;
 
 use crate::exit::Exit;
 
@@ -27,6 +29,9 @@ pub(crate) enum Error {
     /// Why there is no session with the agent, and what to do about it.
     #[error("{0}")]
     Start(String),
+    /// The agent requires a login: the message, and the commands that log in.
+    #[error("{0}")]
+    Login(String),
     /// What came of an exchange with the agent as with another agent.
     #[error("{0}")]
     Exchange(Exchanged),
@@ -44,15 +49,46 @@ impl Error {
         matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The code the command ends with.
+    /// Maps the error to the exit code, for every command. `exit::HELP` documents the codes.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            // It answered, and the answer is no.
-            Error::Exchange(Exchanged::Fault(_) | Exchanged::Refused(_)) => Exit::Found,
-            Error::Exchange(Exchanged::NotSupported { .. }) | Error::NotSpoken(_) => Exit::NotSpoken,
-            Error::Agent(_) | Error::Serve(_) | Error::Start(_) | Error::Exchange(_) => Exit::Agent,
+            Error::Agent(error) => of_client(error),
+            Error::Exchange(error) => of_exchange(error),
+            Error::Login(_) => Exit::Found,
+            Error::NotSpoken(_) => Exit::NotSpoken,
+            Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
         }
+    }
+}
+
+fn of_client(error: &ClientError) -> Exit {
+    match error {
+        // It answered, and the answer is no.
+        ClientError::Agent(_) | ClientError::AuthRequired { .. } => Exit::Found,
+        ClientError::NotSupported { .. } => Exit::NotSpoken,
+        ClientError::RelativePath { .. } => Exit::Usage,
+        ClientError::Exchange(error) => of_exchange(error),
+        ClientError::Connection(error) => of_connection(error),
+        _ => Exit::Agent,
+    }
+}
+
+fn of_exchange(error: &Exchanged) -> Exit {
+    match error {
+        Exchanged::Fault(_) | Exchanged::Refused(_) => Exit::Found,
+        Exchanged::NotSupported { .. } => Exit::NotSpoken,
+        Exchanged::Connection(error) => of_connection(error),
+        _ => Exit::Agent,
+    }
+}
+
+fn of_connection(error: &RpcError) -> Exit {
+    match error {
+        RpcError::Response(_) => Exit::Found,
+        // Our message is too long: a prompt, a question or a context of the command line.
+        RpcError::FrameTooLarge { .. } => Exit::Usage,
+        _ => Exit::Agent,
     }
 }

@@ -21,17 +21,23 @@ pub(crate) enum Exit {
     File,
     /// The agent did not advertise what it was to be asked.
     NotSpoken,
+    /// The run went well, but the user, a rule or the lack of a user refused the agent something.
+    Refused,
     /// Ended by a signal: 128 and its number.
     Signal(Signal),
     /// Whatever the agent ended with.
     AsTheAgent(u8),
 }
 
-/// What `--help` says of them.
+/// The description of the exit codes in `--help`.
 pub(crate) const HELP: &str = "\
-Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame), or an agent said no; \
-2 the command line is wrong; 3 the agent could not be started, died or broke the protocol; \
-4 a file cannot be read or written; 5 the agent does not speak what the command needs; 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
+Exit codes: 0 all is well; 1 something was found (a difference, a failed check, an invalid frame), or an agent said no: \
+it answered with an error, requires a login, or did not end its turn; \
+2 the command line is wrong, or a message is too long to be sent; \
+3 the agent could not be started, died, did not answer in time or broke the protocol; \
+4 a file cannot be read or written; 5 the agent did not advertise what the command needs; \
+6 `run` refused the agent a permission, a file or a program, and nothing worse happened; \
+129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
 `record` ends as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete. \
 `replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";
@@ -45,14 +51,20 @@ impl Exit {
             Exit::Agent => 3,
             Exit::File => 4,
             Exit::NotSpoken => 5,
+            Exit::Refused => 6,
             Exit::Signal(signal) => signal.code(),
             Exit::AsTheAgent(code) => code,
         }
     }
 
-    /// The worse one of two.
+    /// Returns the worse of two outcomes: the one with the higher code, but anything is worse than a refusal.
     pub(crate) fn or_worse(self, other: Exit) -> Exit {
-        if other.code() > self.code() { other } else { self }
+        let rank = |exit: Exit| match exit {
+            Exit::Ok => 0,
+            Exit::Refused => 1,
+            exit => u16::from(exit.code()) + 1,
+        };
+        if rank(other) > rank(self) { other } else { self }
     }
 }
 

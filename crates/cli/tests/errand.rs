@@ -441,7 +441,7 @@ fn logs_in_first() {
     error: the agent wants a login: authentication required
     try again with:
       --login mock-login  Say please (Always works)
-    --- 3
+    --- 1
     ");
     let output = duologue(&["query", "Who?", "--login", "mock-login"], &mock).output().unwrap();
     assert!(output.status.success());

@@ -83,7 +83,7 @@ fn takes_prompts_line_by_line() {
     ");
     // The worst of the turns counts.
     assert_eq!(run(&[], "refusal\nthoughts\n").0, 1);
-    assert_eq!(run(&[], "error\nrefusal\nthoughts\n").0, 3);
+    assert_eq!(run(&[], "error\nrefusal\nthoughts\n").0, 1);
     assert_eq!(run(&[], "thoughts\n").0, 0);
 }
 
@@ -105,7 +105,7 @@ fn says_why_it_stopped() {
     This will not end well.
     --- stderr
     error: the agent answered: the mock was asked to fail (-32603)
-    --- 3
+    --- 1
     ");
     insta::assert_snapshot!(show(run(&["crash"], "")), @"
     Something is about to happen.
@@ -122,23 +122,25 @@ fn refuses_what_nobody_allowed() {
     I left it as it was.
     --- stderr
     ✗ refused, with nobody to ask (--yes or --allow edit allows it): Change notes.txt
-    --- 0
+    --- 6
     ");
-    insta::assert_snapshot!(show(run(&["permission", "--yes"], "")), @"
+    insta::assert_snapshot!(show(run(&["permission", "--yes"], "")), @r#"
     You allowed it. (I only pretended to change anything.)
     --- stderr
+    ✓ allowed by --yes (allow once, "Yes"): Change notes.txt
     --- 0
-    ");
-    insta::assert_snapshot!(show(run(&["permission", "--allow", "read,edit"], "")), @"
+    "#);
+    insta::assert_snapshot!(show(run(&["permission", "--allow", "read,edit"], "")), @r#"
     You allowed it. (I only pretended to change anything.)
     --- stderr
+    ✓ allowed by --allow edit (allow once, "Yes"): Change notes.txt
     --- 0
-    ");
+    "#);
     insta::assert_snapshot!(show(run(&["permission", "--allow", "read"], "")), @"
     I left it as it was.
     --- stderr
     ✗ refused, with nobody to ask (--yes or --allow edit allows it): Change notes.txt
-    --- 0
+    --- 6
     ");
 }
 
@@ -220,7 +222,7 @@ fn is_readable_by_scripts() {
     --- 1
     "#);
     let (code, stdout, _) = run(&["error", "--json"], "");
-    assert_eq!(code, 3);
+    assert_eq!(code, 1);
     insta::assert_snapshot!(stdout.lines().last().unwrap(), @r#"{"sessionId":"session-1","error":{"code":-32603,"data":{"scenario":"error"},"message":"the mock was asked to fail"}}"#);
     // Nothing in it changes a terminal, and all of it can be read.
     let (_, stdout, _) = run(&["hostile", "--json", "--yes"], "");
@@ -294,7 +296,7 @@ fn helps_with_a_login() {
     error: the agent wants a login: authentication required
     try again with:
       --login mock-login  Say please (Always works)
-    --- 3
+    --- 1
     ");
     insta::assert_snapshot!(show(with_agent(&["hello", "--login", "mock-login"], &mock, "")), @"
     You are logged in.
@@ -304,7 +306,7 @@ fn helps_with_a_login() {
     insta::assert_snapshot!(show(with_agent(&["hello", "--login", "other"], &mock, "")), @"
     --- stderr
     error: the agent answered: there is no such login: it is mock-login (-32602)
-    --- 3
+    --- 1
     ");
 }
 
@@ -328,7 +330,7 @@ fn goes_on_with_sessions() {
     insta::assert_snapshot!(show(run(&["refusal", "--load", "no-such"], "")), @"
     --- stderr
     error: the agent answered: the mock knows no such session (-32002)
-    --- 3
+    --- 1
     ");
 }
 
@@ -345,7 +347,7 @@ fn sets_modes_and_options() {
     insta::assert_snapshot!(show(run(&["modes", "--mode", "chaos"], "")), @"
     --- stderr
     error: the agent answered: there is no such mode (-32602)
-    --- 3
+    --- 1
     ");
     let (code, _, stderr) = run(&["modes", "--option", "model"], "");
     assert!(code == 2 && stderr.contains("it takes NAME=VALUE"), "{code} {stderr}");

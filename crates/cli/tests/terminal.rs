@@ -1,6 +1,8 @@
 //! `duologue run` in a real pseudo terminal: what the user sees, by a terminal emulator.
 #![cfg(target_os = "linux")]
 
+#[path = "terminal/consent.rs"]
+mod consent;
 #[path = "terminal/emulator.rs"]
 mod emulator;
 #[path = "terminal/hostile.rs"]
@@ -9,6 +11,8 @@ mod hostile;
 mod payloads;
 #[path = "terminal/refusals.rs"]
 mod refusals;
+#[path = "terminal/scripted.rs"]
+mod scripted;
 
 use emulator::Terminal;
 
@@ -124,37 +128,41 @@ fn tools_plans_and_the_rest_are_shown() {
 fn asks_for_permission() {
     let mut terminal = start(20, 60, &["permission"], "0");
     terminal.wait_for("[1-4, y, n]");
-    insta::assert_snapshot!(terminal.screen(), @"
+    insta::assert_snapshot!(terminal.screen(), @r#"
     ○ Change notes.txt  edit
-      /notes.txt
-      @@ -1 +1,2 @@
-       milk
-      +bread
-    ? May it do this?  Change notes.txt
+    ? May it do this?
+    │ edit  Change notes.txt
+    │ path: "notes.txt"
+    │ change: /notes.txt
+    │ @@ -1 +1,2 @@
+    │  milk
+    │ +bread
       1  allow once     Yes
       2  allow always   Yes, always
       3  reject once    No
       4  reject always  No, never
     [1-4, y, n]
-    ");
+    "#);
     terminal.type_line("9");
     terminal.wait_for("there is no answer 9");
     terminal.type_line("1");
     assert_eq!(terminal.end(), 0);
-    insta::assert_snapshot!(terminal.screen(), @"
+    insta::assert_snapshot!(terminal.screen(), @r#"
     ✓ Change notes.txt  edit
       /notes.txt
       @@ -1 +1,2 @@
        milk
       +bread
 
+    ✓ allowed by you (allow once, "Yes"): Change notes.txt
+
     You allowed it. (I only pretended to change anything.)
-    ");
+    "#);
 
     let mut terminal = start(20, 60, &["permission"], "0");
     terminal.wait_for("[1-4, y, n]");
     terminal.type_line("n");
-    assert_eq!(terminal.end(), 0);
+    assert_eq!(terminal.end(), 6);
     assert!(terminal.screen().contains("I left it as it was."));
 }
 
@@ -186,10 +194,14 @@ fn fills_in_forms_and_shows_links() {
     }
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @r#"
+    ✓ accepted by you: Tell me about your project.
+
     You filled in
     {"budget":12.5,"language":"rust","licence":"mit","mail":"me@example.c
     om","members":7,"name":"Duologue","public":false,"systems":["linux","
     windows"]}.
+
+    ✓ accepted by you: Log in over there.
 
     The link is done with.
     "#);
@@ -321,7 +333,7 @@ fn questions_end_with_their_turn_and_begin_with_themselves() {
     terminal.type_line("y");
     terminal.wait_for("[1-4, y, n]");
     terminal.type_line("n");
-    assert_eq!(terminal.end(), 0);
+    assert_eq!(terminal.end(), 6);
     // Only the second line is an answer.
     assert!(terminal.screen().contains("I left it as it was."), "{}", terminal.screen());
 }
@@ -402,21 +414,23 @@ fn a_hostile_agent_leaves_the_screen_alone() {
 
     ○ Tool \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
     edit
-      /path-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-      @@ -1,2 +1,2 @@
-      -old \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
-      +new \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
-       !
-    ? May it do this?  Tool
-    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    ? May it do this?
+    │ edit  Tool
+    ┊ \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    │ change:
+    ┊ /path-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    │ @@ -1,2 +1,2 @@
+    │ -old \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
+    │ +new \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
+    │  !
       1  allow once     Yes
-    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+         \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
       2  reject once    No
-    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+         \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
     [1-2, y, n]
     ");
     terminal.type_line("n");
-    assert_eq!(terminal.end(), 0);
+    assert_eq!(terminal.end(), 6);
     assert!(terminal.screen().contains("That is all the harm I can do."));
     let bytes = terminal.bytes();
     assert!(!bytes.contains('\u{202e}') && !bytes.contains('\u{9b}') && !bytes.contains('\u{7}'));

@@ -8,17 +8,19 @@ use std::time::Duration;
 use duologue_exchange::{Exchange, Wiring};
 use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
 use duologue_schema::{
-    DuologueCapabilities, Implementation, InitializeRequest, ProtocolVersion, Request, SessionId,
+    AgentRequest, DuologueCapabilities, Error as WireError, Implementation, InitializeRequest,
+    ProtocolVersion, Request, SessionId,
 };
 
 use crate::command::Command;
 use crate::connection::{Connection, Inner};
 use crate::error::{Error, Result};
+use crate::fair::FairSemaphore;
 use crate::host::{Host, HostResult};
 use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, Process};
 use crate::router::Router;
-use crate::service::{ClientService, Closures};
+use crate::service::{ClientService, Closures, Rejected};
 
 /// A client before it has an agent: its host and its settings.
 ///
@@ -39,6 +41,7 @@ pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
     closures: Closures,
+    rejected: Option<Rejected>,
     exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
@@ -57,6 +60,7 @@ impl<H: Host> Client<H> {
             host,
             info: None,
             closures: Closures::default(),
+            rejected: None,
             exchange: None,
             extensions: Extensions::default(),
             limits: Limits::default(),
@@ -97,6 +101,18 @@ impl<H: Host> Client<H> {
         Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
     {
         self.closures.insert(answer);
+        self
+    }
+
+    /// Calls `observe` with each request that the client rejects before the host sees it, and with the error that
+    /// the agent gets: the capability was not advertised, a path is not absolute, or the session is unknown.
+    ///
+    /// It is called on the reader and must not block.
+    pub fn on_rejected(
+        mut self,
+        observe: impl Fn(&AgentRequest, &WireError) + Send + Sync + 'static,
+    ) -> Self {
+        self.rejected = Some(Box::new(observe));
         self
     }
 
@@ -252,10 +268,17 @@ impl<H: Host> Client<H> {
         let peer = connection.start(|peer| {
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
             started = Some(exchange.clone());
-            let extensions = self.extensions;
-            let (closures, router) = (self.closures, router.clone());
-            let host_bytes = self.host_bytes;
-            ClientService::new(host, capabilities, closures, exchange, extensions, router, host_bytes, peer)
+            ClientService {
+                host,
+                capabilities,
+                closures: self.closures,
+                rejected: self.rejected,
+                exchange,
+                extensions: self.extensions,
+                router: router.clone(),
+                host_bytes: FairSemaphore::new(self.host_bytes),
+                peer: peer.clone(),
+            }
         });
         let exchange = started.expect("the service is made before the connection starts");
         let inner = Inner::new(peer, process, router, exchange, self.request_timeout);

@@ -71,35 +71,23 @@ impl Closures {
     }
 }
 
+/// Observes requests that are rejected before the host sees them.
+pub(crate) type Rejected = Box<dyn Fn(&AgentRequest, &WireError) + Send + Sync>;
+
 pub(crate) struct ClientService<H> {
-    host: Arc<H>,
-    capabilities: ClientCapabilities,
-    closures: Closures,
-    exchange: Arc<ExchangeService>,
-    extensions: Extensions,
-    router: Arc<Router>,
+    pub(crate) host: Arc<H>,
+    pub(crate) capabilities: ClientCapabilities,
+    pub(crate) closures: Closures,
+    pub(crate) rejected: Option<Rejected>,
+    pub(crate) exchange: Arc<ExchangeService>,
+    pub(crate) extensions: Extensions,
+    pub(crate) router: Arc<Router>,
     /// Bytes that the host's answers, and the requests that it works on, may take.
-    host_bytes: FairSemaphore<SessionId>,
-    peer: Peer,
+    pub(crate) host_bytes: FairSemaphore<SessionId>,
+    pub(crate) peer: Peer,
 }
 
 impl<H: Host> ClientService<H> {
-    #[allow(clippy::too_many_arguments, reason = "the parts of a client, each once")]
-    pub(crate) fn new(
-        host: Arc<H>,
-        capabilities: ClientCapabilities,
-        closures: Closures,
-        exchange: Arc<ExchangeService>,
-        extensions: Extensions,
-        router: Arc<Router>,
-        host_bytes: usize,
-        peer: &Peer,
-    ) -> Self {
-        let host_bytes = FairSemaphore::new(host_bytes);
-        let peer = peer.clone();
-        ClientService { host, capabilities, closures, exchange, extensions, router, host_bytes, peer }
-    }
-
     /// What is wrong with a request before anybody sees it.
     fn fault(&self, request: &AgentRequest) -> Option<WireError> {
         let (session, path, offered) = match request {
@@ -253,6 +241,9 @@ impl<H: Host> Service for ClientService<H> {
         match AgentRequest::decode(incoming.method, incoming.params) {
             Some(Ok(mut request)) => {
                 if let Some(fault) = self.fault(&request) {
+                    if let Some(observe) = &self.rejected {
+                        observe(&request, &fault);
+                    }
                     return refuse(responder, fault);
                 }
                 let completed = self.complete(&mut request);

@@ -19,14 +19,25 @@ const KINDS: [&str; 10] =
 /// one leaves.
 ///
 /// The agent may read and write files in the folder, and run programs, which nothing confines. What it
-/// asks permission for is put to you, or refused where nobody can be asked.
+/// asks permission for is put to you, or refused where nobody can be asked. A question shows the kind, the
+/// title, the input, the files, the content and the changes of the tool call; if they do not fit the window, it
+/// says how many lines are missing, and `v` pages through all of them.
+///
+/// Every file that the agent writes and every program that it starts through this command is a line on the
+/// screen, refused ones included, and so is every answer to a question.
 ///
 /// With --json each line is an object with `sessionId` and one of: `update`, a session update as the protocol
 /// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
-/// failed, or the session did not come about (then `sessionId` may be null).
+/// failed, or the session did not come about (then `sessionId` may be null); `write`, with the `path` and the
+/// `bytes` of a file; `terminal`, with the `command`, `args`, `env` and `cwd` of a program; `answer`, with the
+/// `toolCallId`, `title`, `kind` and `command` of a tool call, the chosen `option`, and `by`: `rule` or `nobody`.
+/// The last three have an `outcome`: `done`, `refused`, `failed` or `unfinished`
+/// for a write and a terminal, `allowed`, `rejected`, `cancelled` or `refused` for an answer.
 ///
-/// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal). With
-/// several prompts in a pipe the worst of the turns counts, from a terminal none.
+/// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal) or
+/// answered with an error, 3 when it died, 5 when it did not advertise what an option needs, and 6 when you, a
+/// rule or the lack of a user refused it something and nothing worse happened. With several prompts in a pipe
+/// the worst of the turns counts, from a terminal none.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to ask; `-` reads it from stdin

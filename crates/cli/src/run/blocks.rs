@@ -20,7 +20,7 @@ const DIFF_LINES: usize = 80;
 /// How long the best diff is looked for.
 const DIFF_TIME: Duration = Duration::from_millis(100);
 
-const NORMAL: Style = Style::new();
+pub(super) const NORMAL: Style = Style::new();
 
 /// Whether a block is shown for the first time, or again because what is above cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +81,8 @@ fn message(message: &Message, again: Again) -> Vec<Span> {
     spans
 }
 
-/// What content is that cannot be printed.
-fn name(block: &ContentBlock) -> String {
+/// Returns text as it is, and a short description of any other content.
+pub(super) fn name(block: &ContentBlock) -> String {
     let bytes = |base64: &str| base64.len() / 4 * 3;
     match block {
         ContentBlock::Text(text) => text.text.clone(),
@@ -103,7 +103,8 @@ fn name(block: &ContentBlock) -> String {
     }
 }
 
-fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
+/// The first line of a tool call, without what it is about.
+pub(super) fn tool_call_head(call: &ToolCall) -> Vec<Span> {
     let (style, glyph) = match &call.status {
         ToolCallStatus::Pending => (DIM, "○"),
         ToolCallStatus::InProgress => (MARK, "▸"),
@@ -111,12 +112,16 @@ fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
         ToolCallStatus::Failed => (BAD, "✗"),
         _ => (DIM, "?"),
     };
-    let mut spans = vec![
+    vec![
         Span::new(style, glyph),
         Span::plain(" "),
         Span::line(BOLD, &call.title),
         Span::line(DIM, &format!("  {}", call.kind.as_str())),
-    ];
+    ]
+}
+
+fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
+    let mut spans = tool_call_head(call);
     if again == Again::Yes && call.status != ToolCallStatus::Failed {
         return spans;
     }
@@ -132,17 +137,19 @@ fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
         match content {
             ToolCallContent::Diff(diff) => spans.extend(self::diff(diff)),
             ToolCallContent::Content(content) => spans.extend(indented(&name(&content.content))),
-            ToolCallContent::Terminal(terminal) => {
-                let text = format!("[terminal {}]", terminal.terminal_id);
-                spans.extend([Span::plain("\n  "), Span::line(DIM, &text)]);
-            }
-            ToolCallContent::Unknown(unknown) => {
-                spans.extend(indented(&format!("[content of the unknown kind {}]", unknown.tag())));
-            }
-            _ => {}
+            other => spans.extend([Span::plain("\n  "), Span::line(DIM, &label(other))]),
         }
     }
     spans
+}
+
+/// Returns a short description of what a tool produced besides text and changes.
+pub(super) fn label(content: &ToolCallContent) -> String {
+    match content {
+        ToolCallContent::Terminal(terminal) => format!("[terminal {}]", terminal.terminal_id),
+        ToolCallContent::Unknown(unknown) => format!("[content of the unknown kind {}]", unknown.tag()),
+        _ => "[content]".into(),
+    }
 }
 
 fn indented(text: &str) -> Vec<Span> {
@@ -160,29 +167,35 @@ fn more(lines: usize) -> Option<Span> {
     (lines > 0).then(|| Span::new(DIM, &format!("\n  … {lines} more lines")))
 }
 
-/// A change to a file, as the lines that differ and three around them.
+/// A change to a file: its first lines.
 fn diff(diff: &Diff) -> Vec<Span> {
-    let old = diff.old_text.as_deref().unwrap_or_default();
-    let text = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, diff.new_text.as_str());
     let new_file = if diff.old_text.is_none() { " (new)" } else { "" };
     let mut spans = vec![Span::plain("\n  "), Span::line(DIM, &format!("{}{new_file}", diff.path.display()))];
+    let lines = diff_lines(diff);
+    let rest = lines.len().saturating_sub(DIFF_LINES);
+    let shown = lines.iter().take(DIFF_LINES);
+    spans.extend(shown.flat_map(|(style, line)| [Span::plain("\n  "), Span::line(*style, line)]));
+    spans.extend(more(rest));
+    spans
+}
+
+/// Returns all lines that differ, with three around them.
+pub(super) fn diff_lines(diff: &Diff) -> Vec<(Style, String)> {
+    let old = diff.old_text.as_deref().unwrap_or_default();
+    let text = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, diff.new_text.as_str());
     let mut lines = Vec::new();
     for hunk in text.unified_diff().context_radius(3).iter_hunks() {
-        lines.push(Span::line(MARK, hunk.header().to_string().trim_end()));
+        lines.push((MARK, hunk.header().to_string().trim_end().to_owned()));
         for change in hunk.iter_changes() {
             let (style, sign) = match change.tag() {
                 ChangeTag::Insert => (GOOD, '+'),
                 ChangeTag::Delete => (BAD, '-'),
                 ChangeTag::Equal => (NORMAL, ' '),
             };
-            lines
-                .push(Span::line(style, &format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
+            lines.push((style, format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
         }
     }
-    let rest = lines.len().saturating_sub(DIFF_LINES);
-    spans.extend(lines.into_iter().take(DIFF_LINES).flat_map(|line| [Span::plain("\n  "), line]));
-    spans.extend(more(rest));
-    spans
+    lines
 }
 
 fn compaction(compaction: &Compaction) -> Vec<Span> {

@@ -1,10 +1,15 @@
 //! Where the agent's questions meet the user: handlers leave them here, the session puts them one
 //! after the other.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use duologue_schema::ToolCallUpdate;
 use duologue_transcript::Recorder;
 use tokio::sync::{mpsc, oneshot};
 
+use super::audit::{AuditEntry, OpenEntry};
+use super::question::QuestionText;
 use super::rows::Span;
 use crate::ui::{DIM, plural};
 
@@ -14,6 +19,12 @@ pub(super) enum Event {
     Question(Box<Question>),
     /// Something to say.
     Note(Vec<Span>),
+    /// Something that the agent did or asked for.
+    Audit {
+        entry: Box<AuditEntry>,
+        /// Answered when the entry is shown, if somebody waits for that.
+        shown: Option<oneshot::Sender<()>>,
+    },
     /// A line of the agent's stderr.
     Stderr(String),
 }
@@ -22,8 +33,10 @@ pub(super) enum Event {
 pub(super) struct Question {
     /// The tool call it is about, as it is now.
     pub(super) about: Option<ToolCallUpdate>,
-    /// What is asked; the answer is typed behind it.
-    pub(super) text: Vec<Span>,
+    /// True if it is asked for the first time.
+    pub(super) is_new: bool,
+    /// The answer is typed behind it.
+    pub(super) text: QuestionText,
     answer: oneshot::Sender<String>,
 }
 
@@ -44,23 +57,65 @@ const WAITING: usize = 4096;
 
 /// Takes questions. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Desk(mpsc::Sender<Event>);
+pub(super) struct Desk {
+    events: mpsc::Sender<Event>,
+    /// The number of rejected requests that found no room.
+    left_out: Arc<AtomicUsize>,
+}
+
+/// The other end of a [`Desk`].
+pub(super) struct DeskEvents {
+    pub(super) events: mpsc::Receiver<Event>,
+    left_out: Arc<AtomicUsize>,
+}
+
+impl DeskEvents {
+    /// Returns the number of rejected requests that are not among the events, and counts from zero again.
+    pub(super) fn take_left_out(&self) -> usize {
+        self.left_out.swap(0, Relaxed)
+    }
+}
 
 impl Desk {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Event>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        (Desk(sender), receiver)
+    pub(super) fn new() -> (Self, DeskEvents) {
+        let (sender, events) = mpsc::channel(WAITING);
+        let left_out = Arc::<AtomicUsize>::default();
+        (Desk { events: sender, left_out: left_out.clone() }, DeskEvents { events, left_out })
     }
 
     /// Asks the user. `None` when no answer comes: the user has left.
-    pub(super) async fn ask(&self, about: Option<ToolCallUpdate>, text: Vec<Span>) -> Option<String> {
+    pub(super) async fn ask(&self, text: impl Into<QuestionText>) -> Option<String> {
+        self.put(None, true, text.into()).await
+    }
+
+    /// Asks the user about a tool call, which is described with the question.
+    pub(super) async fn ask_about(
+        &self,
+        call: ToolCallUpdate,
+        is_new: bool,
+        text: QuestionText,
+    ) -> Option<String> {
+        self.put(Some(call), is_new, text).await
+    }
+
+    async fn put(&self, about: Option<ToolCallUpdate>, is_new: bool, text: QuestionText) -> Option<String> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Event::Question(Box::new(Question { about, text, answer }))).await.ok()?;
+        let question = Question { about, is_new, text, answer };
+        self.events.send(Event::Question(Box::new(question))).await.ok()?;
         answered.await.ok()
     }
 
-    pub(super) async fn note(&self, text: Vec<Span>) {
-        let _ = self.0.send(Event::Note(text)).await;
+    /// Begins an entry of the audit trail, when there is room for it.
+    pub(super) async fn begin(&self, entry: AuditEntry) -> OpenEntry {
+        OpenEntry::new(self.events.clone().reserve_owned().await.ok(), entry)
+    }
+
+    /// Adds an entry without waiting for room. One that finds none is counted.
+    pub(super) fn add(&self, entry: AuditEntry) {
+        let event = Event::Audit { entry: Box::new(entry), shown: None };
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event) {
+            self.left_out.fetch_add(1, Relaxed);
+        }
     }
 }
 
@@ -97,9 +152,9 @@ impl StderrLines {
             recorder.stderr(&line);
         }
         if let Some(desk) = &self.desk {
-            let room = self.left_out == 0 || desk.0.try_send(left_out(self.left_out)).is_ok();
+            let room = self.left_out == 0 || desk.events.try_send(left_out(self.left_out)).is_ok();
             let line = Event::Stderr(String::from_utf8_lossy(&line).into_owned());
-            match room && desk.0.try_send(line).is_ok() {
+            match room && desk.events.try_send(line).is_ok() {
                 true => self.left_out = 0,
                 false if room => self.left_out = 1,
                 false => self.left_out += 1,
@@ -133,7 +188,7 @@ impl Drop for StderrLines {
         }
         if let Some(desk) = self.desk.as_ref().filter(|_| self.left_out > 0) {
             // This is a thread of its own, and there is room as soon as somebody looks.
-            let _ = desk.0.blocking_send(left_out(self.left_out));
+            let _ = desk.events.blocking_send(left_out(self.left_out));
         }
     }
 }

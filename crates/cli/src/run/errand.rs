@@ -141,6 +141,7 @@ pub(super) fn fault(error: &Error) -> Fault {
     let code = match error {
         Error::Exchange(error) => return error.fault(),
         Error::Agent(ClientError::Agent(error)) => FaultCode::from_rpc(error.code),
+        Error::Login(_) => FaultCode::NotAuthorized,
         Error::Agent(_) | Error::Start(_) => FaultCode::Unreachable,
         Error::NotSpoken(_) => FaultCode::UnknownKind,
         Error::Usage(_) => FaultCode::InvalidParameter,

@@ -27,7 +27,7 @@ pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> Cr
                 Span::new(DIM, "[y when you have opened it, n] "),
             ]);
             loop {
-                match desk.ask(None, text.clone()).await.as_deref().map(str::trim) {
+                match desk.ask(text.clone()).await.as_deref().map(str::trim) {
                     None => return CreateElicitationResponse::cancel(),
                     Some("y" | "yes") => {
                         return CreateElicitationResponse::new(ElicitationAcceptAction::new());
@@ -53,7 +53,7 @@ async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, desk: &Desk) -> Crea
                 text.extend([Span::line(BAD, &format!("  {complaint}")), Span::plain("\n")]);
             }
             text.push(Span::new(DIM, "[Enter for none or the default, ! declines] "));
-            let Some(line) = desk.ask(None, text).await else { return CreateElicitationResponse::cancel() };
+            let Some(line) = desk.ask(text).await else { return CreateElicitationResponse::cancel() };
             match line.trim() {
                 "!" => return CreateElicitationResponse::decline(),
                 "" => match default(field) {

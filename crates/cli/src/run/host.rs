@@ -3,21 +3,25 @@
 use duologue_client::{Host, HostResult, LocalHost};
 use duologue_schema::{
     BooleanConfigOptionCapabilities, ClientCapabilities, ClientSessionCapabilities, CompactionCapabilities,
-    CreateElicitationRequest, CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse,
-    ElicitationCapabilities, ElicitationFormCapabilities, ElicitationUrlCapabilities, Error as WireError,
-    FileSystemCapabilities, KillTerminalRequest, KillTerminalResponse, NoticeCapabilities,
-    ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _,
-    RequestPermissionOutcome, RequestPermissionRequest, SessionConfigOptionsCapabilities, SessionId,
-    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
-    WriteTextFileRequest, WriteTextFileResponse,
+    CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
+    CreateTerminalRequest, CreateTerminalResponse, ElicitationCapabilities, ElicitationFormCapabilities,
+    ElicitationUrlCapabilities, Error as WireError, FileSystemCapabilities, KillTerminalRequest,
+    KillTerminalResponse, NoticeCapabilities, ReadTextFileRequest, ReadTextFileResponse,
+    ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _, RequestPermissionOutcome,
+    RequestPermissionRequest, SessionConfigOptionsCapabilities, SessionId, TerminalOutputRequest,
+    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
+    WriteTextFileResponse,
 };
 
+use super::audit::AuditEntry;
 use super::desk::Desk;
 use super::form;
+use super::permission::Rules;
 
-/// A [`LocalHost`] with a user.
+/// A [`LocalHost`] with a user. Every write, terminal and answer is entered into the audit trail.
 pub(super) struct RunHost {
     pub(super) local: LocalHost,
+    pub(super) rules: Rules,
     pub(super) desk: Desk,
     /// Whether files may be read at all.
     pub(super) tools: bool,
@@ -53,7 +57,7 @@ impl Host for RunHost {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        self.local.request_permission(request).await
+        self.rules.answer(&self.local, request, &self.desk).await
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
@@ -64,11 +68,17 @@ impl Host for RunHost {
     }
 
     async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
-        self.local.write_text_file(request).await
+        let entry = self.desk.begin(AuditEntry::of_write(&request)).await;
+        let result = self.local.write_text_file(request).await;
+        entry.done(&result).await;
+        result
     }
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
-        self.local.create_terminal(request).await
+        let entry = self.desk.begin(AuditEntry::of_terminal(&request)).await;
+        let result = self.local.create_terminal(request).await;
+        entry.done(&result).await;
+        result
     }
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
@@ -97,6 +107,17 @@ impl Host for RunHost {
         if !self.asks {
             return Ok(CreateElicitationResponse::cancel());
         }
-        Ok(form::elicit(request, &self.desk).await)
+        let entry = self.desk.begin(AuditEntry::of_form(&request)).await;
+        let response = form::elicit(request, &self.desk).await;
+        entry.filled_in(&response.action).await;
+        Ok(response)
+    }
+
+    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
+        self.local.elicitation_complete(notification);
+    }
+
+    fn closed(&self) {
+        self.local.closed();
     }
 }

@@ -3,14 +3,23 @@
 //! - `{"sessionId":…,"update":{…}}`: a session update, as the protocol has it;
 //! - `{"sessionId":…,"outcome":{"stopReason":…}}`: the end of a turn, the answer to its prompt;
 //! - `{"sessionId":…,"error":{"message":…}}`: the end of a turn that failed, or of everything; with `code` and
-//!   `data` if the agent answered so. The id is null if there is no session yet.
+//!   `data` if the agent answered so. The id is null if there is no session yet;
+//! - `{"sessionId":…,"write":{"path":…,"bytes":…,"outcome":…}}`: a file that the agent wrote through this program,
+//!   with the outcome `done`, `refused`, `failed` or `unfinished`, and a `reason` for the two in the middle;
+//! - `{"sessionId":…,"terminal":{"command":…,"args":…,"env":…,"cwd":…,"outcome":…}}`: a program that the agent
+//!   started, with the same outcomes;
+//! - `{"sessionId":…,"answer":{"toolCallId":…,"title":…,"kind":…,"command":…,"outcome":…,"option":…,"by":…}}`: the
+//!   answer to a question, with the outcome `allowed`, `rejected`, `cancelled` or `refused`; `by` is `rule` (with
+//!   the `rule`) or `nobody`. A form has a `message` in place of the tool call.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use duologue_client::Error;
 use duologue_schema::{PromptResponse, SessionId, SessionUpdate};
 use serde::Serialize;
 
+use super::audit::AuditEntry;
 use crate::error;
 use crate::ui::json_line;
 
@@ -33,6 +42,19 @@ enum What<'a> {
 /// Writes an update.
 pub(super) fn update(out: &mut impl Write, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
     write(out, Some(session), What::Update(update))
+}
+
+/// Writes what the agent did or asked for.
+pub(super) fn audit(out: &mut impl Write, entry: &AuditEntry) -> io::Result<()> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Audited<'a> {
+        session_id: Option<&'a SessionId>,
+        #[serde(flatten)]
+        member: BTreeMap<&'static str, serde_json::Value>,
+    }
+    let member = BTreeMap::from([entry.member()]);
+    json_line(out, &Audited { session_id: entry.session.as_ref(), member })
 }
 
 /// Writes how a turn ended.

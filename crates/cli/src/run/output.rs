@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use anstream::ColorChoice;
 use duologue_client::Error;
-use duologue_schema::{Conversation, PromptResponse, SessionId, SessionUpdate, StopReason, ToolCallUpdate};
+use duologue_schema::{
+    Conversation, PromptResponse, SessionId, SessionUpdate, StopReason, ToolCall, ToolCallId, ToolCallUpdate,
+};
 use tokio::time::Instant;
 
+use super::audit::AuditEntry;
 use super::json;
+use super::question::QuestionText;
 use super::rows::{Span, flat};
-use super::screen::{Screen, Size};
+use super::screen::{self, Screen, Size};
 use crate::ui::{BAD, DIM, MARK, stderr};
 
 /// How often a terminal is drawn at most.
@@ -105,14 +109,27 @@ impl Output {
         }
     }
 
-    /// How a tool call is when somebody asks about it.
-    pub(super) fn asked_about(&mut self, call: ToolCallUpdate) -> io::Result<()> {
+    /// Takes in how a tool call is when the agent asks about it. The question draws it.
+    pub(super) fn asked_about(&mut self, call: ToolCallUpdate) {
+        if let Output::Live(live) = self {
+            live.screen.update(&SessionUpdate::from(call));
+        }
+    }
+
+    /// Returns what is known of a tool call, with the changes that a question about it makes.
+    pub(super) fn described(&self, call: ToolCallUpdate) -> ToolCall {
         match self {
-            Output::Live(live) => {
-                live.screen.update(&SessionUpdate::from(call));
-                live.changed()
-            }
-            _ => Ok(()),
+            Output::Live(live) => live.screen.described(call),
+            Output::Text(conversation) => screen::described(conversation, call),
+            Output::Json => call.into(),
+        }
+    }
+
+    /// Shows what the agent did or asked for.
+    pub(super) fn audit(&mut self, entry: &AuditEntry) -> io::Result<()> {
+        match self {
+            Output::Json => json::audit(&mut io::stdout().lock(), entry),
+            _ => self.note(entry.line()),
         }
     }
 
@@ -176,25 +193,37 @@ impl Output {
         }
     }
 
-    /// Asks for a line.
-    pub(super) fn ask(&mut self, question: Vec<Span>) -> io::Result<()> {
+    /// Asks for a line. The question describes `call`.
+    pub(super) fn ask(&mut self, question: &QuestionText, call: Option<ToolCallId>) -> io::Result<()> {
         match self {
             Output::Live(live) => {
-                live.screen.ask(question);
+                live.screen.ask(question.clone(), call);
                 live.paint()
             }
-            Output::Text(_) if self.can_ask() => {
-                let mut stdout = io::stdout().lock();
-                write!(stdout, "{}", flat(&question))?;
-                stdout.flush()
-            }
+            Output::Text(_) if self.can_ask() => write(&question.flat(size())),
             _ => Ok(()),
+        }
+    }
+
+    /// Turns a page of the question, if the user typed that.
+    pub(super) fn turn_page(&mut self, question: &mut QuestionText, typed: &str) -> io::Result<bool> {
+        match self {
+            Output::Live(live) => {
+                let turned = live.screen.turn_page(typed);
+                live.paint()?;
+                Ok(turned)
+            }
+            Output::Text(_) if question.turn_page(typed, size()) => {
+                write(&question.flat(size()))?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
     }
 
     /// Asks for a prompt.
     pub(super) fn ask_prompt(&mut self) -> io::Result<()> {
-        self.ask(vec![Span::new(MARK, "> ")])
+        self.ask(&vec![Span::new(MARK, "> ")].into(), None)
     }
 
     /// Nobody asks any more.
@@ -227,7 +256,7 @@ impl Output {
                 Ok(())
             }
             Output::Live(live) => {
-                live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)]);
+                live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)].into(), None);
                 live.leave()
             }
             _ => Ok(()),

@@ -1,12 +1,13 @@
-//! What a tool may do: what the command line allows, else what the user says.
+//! Permission for tools: what the command line allows, else what the user says.
 
-use anstyle::Style;
-use duologue_client::Permissions;
+use std::cell::Cell;
+
+use duologue_client::{Host as _, HostResult, LocalHost, Permissions};
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, ToolKind};
 
+use super::audit::{AuditEntry, Decider};
 use super::desk::Desk;
-use super::rows::Span;
-use crate::ui::{BAD, BOLD, DIM, MARK};
+use super::question::QuestionText;
 
 /// Who decides what no rule covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,57 +17,96 @@ pub(super) enum Otherwise {
     Refuse,
 }
 
-/// The answers to questions for permission.
-pub(super) fn permissions(allowed: &[String], otherwise: Otherwise, desk: Desk) -> Permissions {
-    let rules =
-        allowed.iter().map(|kind| ToolKind::from(kind.as_str())).fold(Permissions::new(), Permissions::allow);
-    rules.ask(move |request| {
-        let desk = desk.clone();
-        async move {
-            match otherwise {
-                Otherwise::Allow => request.outcome(true),
-                Otherwise::Ask => ask(request, &desk).await,
-                Otherwise::Refuse => {
-                    let title = request.tool_call.title.as_deref().unwrap_or("a tool call");
-                    let kind = request.tool_call.kind.as_ref().map_or("…", ToolKind::as_str);
-                    let text =
-                        format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {title}");
-                    desk.note(vec![Span::new(BAD, "✗ "), Span::line(Style::new(), &text)]).await;
-                    request.outcome(false)
-                }
-            }
-        }
-    })
+/// How far a question has come that no rule and no earlier answer covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    NotAsked,
+    Asked,
+    Answered,
 }
 
-async fn ask(request: RequestPermissionRequest, desk: &Desk) -> RequestPermissionOutcome {
-    let title = request.tool_call.title.as_deref().unwrap_or_default();
-    let mut text = vec![
-        Span::new(MARK, "? "),
-        Span::plain("May it do this?  "),
-        Span::line(BOLD, title),
-        Span::plain("\n"),
-    ];
-    for (number, option) in (1..).zip(&request.options) {
-        text.extend([
-            Span::new(MARK, &format!("  {number}  ")),
-            // A name may say anything, so it comes last.
-            Span::line(DIM, &format!("{:<15}", option.kind.as_str().replace('_', " "))),
-            Span::line(Style::new(), &option.name),
-            Span::plain("\n"),
-        ]);
+tokio::task_local! {
+    /// The question that this task answers.
+    static PROGRESS: Cell<Progress>;
+}
+
+/// The rules of the command line.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    allowed: Vec<ToolKind>,
+    otherwise: Otherwise,
+}
+
+impl Rules {
+    pub(super) fn new(allowed: &[String], otherwise: Otherwise) -> Self {
+        Rules { allowed: allowed.iter().map(|kind| ToolKind::from(kind.as_str())).collect(), otherwise }
     }
-    let keys = Span::new(DIM, &format!("[1-{}, y, n] ", request.options.len()));
-    let (mut about, mut complaint) = (Some(request.tool_call.clone()), None);
-    loop {
-        let question = text.iter().cloned().chain(complaint).chain([keys.clone()]).collect();
-        let Some(line) = desk.ask(about.take(), question).await else {
-            return RequestPermissionOutcome::Cancelled;
+
+    /// Returns the rules as a host has them.
+    pub(super) fn permissions(&self, desk: Desk) -> Permissions {
+        let otherwise = self.otherwise;
+        self.allowed.iter().cloned().fold(Permissions::new(), Permissions::allow).ask(move |request| {
+            let desk = desk.clone();
+            async move {
+                let reached = |progress| {
+                    let _ = PROGRESS.try_with(|reached| reached.set(progress));
+                };
+                reached(Progress::Asked);
+                let outcome = match otherwise {
+                    Otherwise::Allow => Some(request.outcome(true)),
+                    Otherwise::Ask => ask(request, &desk).await,
+                    Otherwise::Refuse => Some(request.outcome(false)),
+                };
+                if outcome.is_some() {
+                    reached(Progress::Answered);
+                }
+                outcome.unwrap_or(RequestPermissionOutcome::Cancelled)
+            }
+        })
+    }
+
+    /// Answers a question for permission, and enters the answer into the audit trail.
+    pub(super) async fn answer(
+        &self,
+        local: &LocalHost,
+        request: RequestPermissionRequest,
+        desk: &Desk,
+    ) -> HostResult<RequestPermissionOutcome> {
+        let entry = desk.begin(AuditEntry::of_permission(&request)).await;
+        let answered = async {
+            let outcome = local.request_permission(request.clone()).await?;
+            Ok((outcome, PROGRESS.with(Cell::get)))
         };
+        let (outcome, progress) = PROGRESS.scope(Cell::new(Progress::NotAsked), answered).await?;
+        let by = match (progress, self.otherwise) {
+            // The turn ended before the user answered.
+            (Progress::Asked, _) => return Ok(outcome),
+            (Progress::Answered, Otherwise::Ask) => Decider::User,
+            (Progress::Answered, Otherwise::Allow) => Decider::Rule("--yes".into()),
+            (Progress::Answered, Otherwise::Refuse) => Decider::NoUser,
+            (Progress::NotAsked, _) => {
+                match request.tool_call.kind.as_ref().filter(|kind| self.allowed.contains(kind)) {
+                    Some(kind) => Decider::Rule(format!("--allow {}", kind.as_str())),
+                    None => Decider::EarlierAnswer,
+                }
+            }
+        };
+        entry.decided(&request, &outcome, by).await;
+        Ok(outcome)
+    }
+}
+
+/// Asks the user. `None` without an answer.
+async fn ask(request: RequestPermissionRequest, desk: &Desk) -> Option<RequestPermissionOutcome> {
+    let mut complaint = None;
+    loop {
+        let is_new = complaint.is_none();
+        let text = QuestionText::choose("May it do this?", &request.options, complaint.take());
+        let line = desk.ask_about(request.tool_call.clone(), is_new, text).await?;
         if let Some(outcome) = chosen(&request, line.trim()) {
-            return outcome;
+            return Some(outcome);
         }
-        complaint = Some(Span::new(BAD, &format!("  there is no answer {}\n", line.trim())));
+        complaint = Some(format!("there is no answer {}", line.trim()));
     }
 }
 

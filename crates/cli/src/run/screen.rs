@@ -10,9 +10,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use duologue_schema::{Conversation, SessionUpdate};
+use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate};
 
 use super::blocks::{self, Again};
+use super::question::QuestionText;
 use super::rows::{Row, Span, between, flat, wrap};
 
 /// The size of a terminal in columns and rows.
@@ -37,7 +38,9 @@ pub(super) struct Screen {
     /// The rows that can be reached, the cursor behind the last of them.
     drawn: Vec<Drawn>,
     /// What is asked, below everything else, with the cursor behind it.
-    question: Vec<Span>,
+    question: QuestionText,
+    /// The tool call that the question describes.
+    asked_call: Option<ToolCallId>,
 }
 
 /// A row on the screen.
@@ -89,7 +92,8 @@ impl Screen {
             used: false,
             next: 0,
             drawn: Vec::new(),
-            question: Vec::new(),
+            question: QuestionText::default(),
+            asked_call: None,
         }
     }
 
@@ -126,23 +130,69 @@ impl Screen {
         std::mem::take(&mut self.used).then(|| blocks::usage(&self.conversation)).flatten()
     }
 
-    /// Asks something below everything else.
-    pub(super) fn ask(&mut self, question: Vec<Span>) {
+    /// Returns what is known of a tool call, with the changes that a question about it makes.
+    pub(super) fn described(&self, update: ToolCallUpdate) -> ToolCall {
+        described(&self.conversation, update)
+    }
+
+    /// Asks something below everything else. The question describes `call`, which is not described above it
+    /// meanwhile.
+    pub(super) fn ask(&mut self, question: QuestionText, call: Option<ToolCallId>) {
+        self.forget_question();
         self.question = question;
+        self.touch_call(call.as_ref());
+        self.asked_call = call;
     }
 
-    /// The question is gone, unanswered.
+    /// Removes the question, which was not answered.
     pub(super) fn withdraw(&mut self) {
-        self.question.clear();
+        self.forget_question();
     }
 
-    /// The user typed a line and the terminal showed it. The question can be drawn over if it is known
-    /// how the terminal did that.
-    pub(super) fn answered(&mut self, typed: &str) {
-        let asked = flat(&self.question);
-        let last = asked.lines().next_back().map_or(0, |line| line.chars().count());
-        let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
+    fn forget_question(&mut self) {
         self.question.clear();
+        let call = self.asked_call.take();
+        self.touch_call(call.as_ref());
+    }
+
+    fn touch_call(&mut self, call: Option<&ToolCallId>) {
+        let is_it =
+            |what: &What| call.is_some() && self.call_of(what).map(|known| &known.tool_call_id) == call;
+        let changed: Vec<_> =
+            self.blocks.iter().filter(|block| is_it(&block.what)).map(|block| block.id).collect();
+        self.changed.extend(changed);
+    }
+
+    fn call_of(&self, what: &What) -> Option<&ToolCall> {
+        match what {
+            What::Entry(index) => self.conversation.entries().get(*index)?.as_tool_call(),
+            _ => None,
+        }
+    }
+
+    /// The user typed an answer and the terminal showed it.
+    pub(super) fn answered(&mut self, typed: &str) {
+        self.echoed(self.last_column(), typed);
+        self.forget_question();
+    }
+
+    /// Turns a page of the question, if the user typed that and the terminal showed it.
+    pub(super) fn turn_page(&mut self, typed: &str) -> bool {
+        let column = self.last_column();
+        let turned = self.question.turn_page(typed, self.size);
+        if turned {
+            self.echoed(column, typed);
+        }
+        turned
+    }
+
+    fn last_column(&self) -> usize {
+        self.question.rows(self.size, false).last().map_or(0, |row| row.chars().count())
+    }
+
+    /// The question can be drawn over if it is known how the terminal showed what was typed behind its last row.
+    fn echoed(&mut self, last: usize, typed: &str) {
+        let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
         if known && last + typed.len() + 1 < self.size.width {
             self.drawn.push(Drawn { text: String::new(), place: None });
             self.scroll();
@@ -153,7 +203,7 @@ impl Screen {
 
     /// The user typed a line that stays to be read.
     pub(super) fn typed(&mut self) {
-        self.question.clear();
+        self.forget_question();
         self.let_go();
     }
 
@@ -169,7 +219,7 @@ impl Screen {
 
     /// Lets what is drawn stay for good, and goes on below it. Nothing is asked any more.
     pub(super) fn leave(&mut self) -> String {
-        self.question.clear();
+        self.forget_question();
         self.go_below()
     }
 
@@ -227,7 +277,8 @@ impl Screen {
             let place = |row: Row| Drawn { text: row.text, place: Some((block.id, row.end)) };
             rows.extend(wrap(&block.spans, block.gone.len()).into_iter().map(place));
         }
-        rows.extend(wrap(&self.question, 0).into_iter().map(|row| Drawn { text: row.text, place: None }));
+        let question = self.question.rows(self.size, self.colours);
+        rows.extend(question.into_iter().map(|text| Drawn { text, place: None }));
         rows
     }
 
@@ -267,7 +318,13 @@ impl Screen {
     }
 
     fn spans(&self, block: &Block) -> Vec<Span> {
+        let asked =
+            self.call_of(&block.what).filter(|call| self.asked_call.as_ref() == Some(&call.tool_call_id));
+        let head = asked
+            .map(blocks::tool_call_head)
+            .filter(|head| block.gone.len() <= flat(head).len() + usize::from(block.apart));
         let mut spans = match &block.what {
+            What::Entry(_) if head.is_some() => head,
             What::Entry(index) => {
                 self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.again))
             }
@@ -333,4 +390,13 @@ impl Screen {
             !matches!(block.what, What::Note(_)) || !block.is_gone() || Some(block.id) == last
         });
     }
+}
+
+/// Returns what a conversation knows of a tool call, with the changes of an update.
+pub(super) fn described(conversation: &Conversation, update: ToolCallUpdate) -> ToolCall {
+    let known = conversation.tool_call(update.tool_call_id.clone()).cloned();
+    let mut call =
+        known.unwrap_or_else(|| ToolCall::new(update.tool_call_id.clone(), update.tool_call_id.as_str()));
+    update.apply_to(&mut call);
+    call
 }

@@ -8,11 +8,12 @@ use duologue_schema::{
     StopReason,
 };
 
+use super::audit::AuditEntry;
 use super::desk::Desk;
 use super::host::RunHost;
 use super::input::{self, Line};
 use super::output::Output;
-use super::permission::{self, Otherwise};
+use super::permission::{Otherwise, Rules};
 use super::rows::Span;
 use super::talk::{Step, Stop, Talk, explain};
 use crate::commands::run::Args;
@@ -30,7 +31,13 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
     let output = Output::new(args.json);
     let asks = output.can_ask() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list);
-    let client = |desk| Ok(Client::new(host(&args, desk, asks)?));
+    let client = |desk: Desk| {
+        let rejected = desk.clone();
+        let client = Client::new(host(&args, desk, asks)?);
+        Ok(client.on_rejected(move |request, error| {
+            AuditEntry::of_rejected(request, error).into_iter().for_each(|entry| rejected.add(entry));
+        }))
+    };
     let converse = async |talk: &mut Talk, agent: &Connection| talk.converse(&args, prompt, agent).await;
     Talk::hold(&args.talk, output, reads, client, converse).await
 }
@@ -42,12 +49,12 @@ fn host(args: &Args, desk: Desk, asks: bool) -> Result<RunHost> {
         (false, true) => Otherwise::Ask,
         (false, false) => Otherwise::Refuse,
     };
-    let permissions = permission::permissions(&args.allow, otherwise, desk.clone());
-    let mut local = LocalHost::new(args.talk.folder()?).permissions(permissions);
+    let rules = Rules::new(&args.allow, otherwise);
+    let mut local = LocalHost::new(args.talk.folder()?).permissions(rules.permissions(desk.clone()));
     if args.read_only || args.no_tools {
         local = local.read_only();
     }
-    Ok(RunHost { local, desk, tools: !args.no_tools, asks })
+    Ok(RunHost { local, rules, desk, tools: !args.no_tools, asks })
 }
 
 impl Talk {
@@ -135,6 +142,7 @@ impl Talk {
         }
         let mut updates = session.updates();
         let counts = !input::is_interactive();
+        self.counts_refusals = counts;
         let mut worst = Exit::Ok;
         loop {
             let Some(prompt) = self.read_prompt(session, &mut updates).await? else { return Ok(worst) };

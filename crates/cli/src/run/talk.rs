@@ -9,10 +9,9 @@ use std::time::Duration;
 use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session};
 use duologue_schema::{AuthMethod, Implementation, SessionId};
 use duologue_transcript::{Recorder, Side};
-use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-use super::desk::{Desk, Event, Question, StderrLines};
+use super::desk::{Desk, DeskEvents, Event, Question, StderrLines};
 use super::input::{Input, Line};
 use super::output::Output;
 use super::rows::Span;
@@ -21,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::recording;
 use crate::signals::{Signal, Signals};
-use crate::ui::{DIM, plural};
+use crate::ui::{BAD, DIM, plural};
 
 /// What takes longer deserves a word.
 const SOON: Duration = Duration::from_secs(2);
@@ -59,7 +58,7 @@ pub(crate) struct Talk {
     /// Ready when all of the agent's stderr was read.
     stderr_end: Option<oneshot::Receiver<()>>,
     pub(super) input: Option<Input>,
-    events: mpsc::Receiver<Event>,
+    events: DeskEvents,
     signals: Signals,
     /// The session, once there is one.
     pub(super) session: Option<SessionId>,
@@ -69,6 +68,10 @@ pub(crate) struct Talk {
     pub(super) asked: Option<Question>,
     /// Questions behind it.
     pub(super) waiting: VecDeque<Question>,
+    /// True if the agent was refused something.
+    pub(super) refused: bool,
+    /// True if that counts for the exit code.
+    pub(super) counts_refusals: bool,
 }
 
 impl Talk {
@@ -101,6 +104,8 @@ impl Talk {
             told: false,
             asked: None,
             waiting: VecDeque::new(),
+            refused: false,
+            counts_refusals: true,
         };
         talk.last_resort(None);
         let outcome = talk.run(args, desk, client, converse).await;
@@ -116,6 +121,7 @@ impl Talk {
         match outcome {
             Err(Stop::Left(signal)) => Ok(Exit::Signal(signal)),
             Err(Stop::Failed(error)) => Err(error),
+            Ok(exit) if talk.refused && talk.counts_refusals => shown.map(|()| exit.or_worse(Exit::Refused)),
             Ok(exit) => shown.map(|()| exit),
         }
     }
@@ -316,14 +322,18 @@ impl Talk {
                     signal => return Err(Stop::Left(signal)),
                 },
                 done = &mut work => return Ok(Step::Done(done)),
-                Some(event) = self.events.recv() => self.event(event)?,
+                Some(event) = self.events.events.recv() => self.event(event)?,
                 () = withdrawn(&mut self.asked), if asking => {
                     self.asked = None;
                     self.output.withdraw()?;
                     self.next_question()?;
                 }
                 line = line(&mut self.input, asking), if asking || reading => match (line?, self.asked.take()) {
-                    (Some(line), Some(question)) => {
+                    (Some(line), Some(mut question)) => {
+                        if self.output.turn_page(&mut question.text, &line.text)? {
+                            self.asked = Some(question);
+                            continue;
+                        }
                         self.output.answered(&line.text)?;
                         question.answer(line.text);
                         self.next_question()?;
@@ -337,43 +347,56 @@ impl Talk {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<(), Stop> {
+    fn event(&mut self, event: Event) -> Result<()> {
         match event {
             Event::Question(question) => {
                 self.waiting.push_back(*question);
                 self.next_question()?;
             }
             Event::Note(note) => self.output.note(note)?,
+            Event::Audit { entry, shown } => {
+                self.refused |= entry.is_refusal();
+                self.output.audit(&entry)?;
+                let _ = shown.map(|shown| shown.send(()));
+            }
             Event::Stderr(line) => self.output.stderr(&line)?,
         }
         Ok(())
     }
 
     /// Puts the next question, if none is open.
-    fn next_question(&mut self) -> Result<(), Stop> {
+    fn next_question(&mut self) -> Result<()> {
         if self.asked.is_some() {
             return Ok(());
         }
         let Some(mut question) = self.waiting.pop_front() else { return Ok(()) };
+        let call = question.about.as_ref().map(|call| call.tool_call_id.clone());
         if let Some(call) = question.about.take() {
-            self.output.asked_about(call)?;
+            question.text.describe(&self.output.described(call.clone()));
+            if question.is_new {
+                self.output.asked_about(call);
+            }
         }
         if let Some(input) = &mut self.input {
             input.begin_answer();
         }
-        self.output.ask(question.text.clone())?;
+        self.output.ask(&question.text, call)?;
         self.asked = Some(question);
         Ok(())
     }
 
-    /// Shows what is left to be said.
+    /// Shows what is left to be said. Questions come too late.
     pub(super) fn catch_up(&mut self) -> Result<()> {
-        while let Ok(event) = self.events.try_recv() {
-            match event {
-                Event::Question(_) => {}
-                Event::Note(note) => self.output.note(note)?,
-                Event::Stderr(line) => self.output.stderr(&line)?,
+        while let Ok(event) = self.events.events.try_recv() {
+            if !matches!(event, Event::Question(_)) {
+                self.event(event)?;
             }
+        }
+        let left_out = self.events.take_left_out();
+        if left_out > 0 {
+            self.refused = true;
+            let text = format!("✗ … {} left out", plural(left_out, "more rejected request"));
+            self.output.note(vec![Span::new(BAD, &text)])?;
         }
         Ok(())
     }
@@ -421,5 +444,5 @@ pub(super) fn explain(error: ClientError, args: &TalkArgs) -> Error {
         let about = description.map(|text| format!(" ({text})")).unwrap_or_default();
         text.push_str(&format!("\n  {what}  {name}{about}"));
     }
-    Error::Start(text)
+    Error::Login(text)
 }

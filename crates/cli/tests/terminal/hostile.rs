@@ -68,7 +68,10 @@ fn questions(number: usize) -> Vec<(String, &'static str, Value)> {
     };
     let option = |name: &str, kind: &str| json!({"optionId": name, "name": format!("{name} {number}# @"), "kind": kind});
     let diff = json!({"type": "diff", "path": "/@", "newText": "@"});
-    let call = json!({"toolCallId": format!("asked {number}"), "title": "@", "kind": "@", "content": [diff]});
+    let call = json!({"toolCallId": format!("asked {number}"), "title": "@", "name": "@", "kind": "@",
+        "rawInput": {"command": ["@", "@"], "@": "@\n@", "path": "@"}, "locations": [{"path": "/@", "line": 1}],
+        "content": [diff, {"type": "content", "content": {"type": "text", "text": "@\n@"}},
+            {"type": "terminal", "terminalId": "@"}, {"type": "@"}]});
     let options = [option("yes", "allow_once"), option("no", "reject_once")];
     let permission = json!({"sessionId": "s", "toolCall": call, "options": options});
     let field = json!({"type": "string", "title": format!("field {number}# @"), "description": "@",

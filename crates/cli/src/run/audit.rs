@@ -1,0 +1,362 @@
+//! A trail of what the agent does through this program, and of what is decided about it: one entry each, a
+//! line on the screen and an object for scripts.
+
+use std::path::PathBuf;
+
+use duologue_schema::{
+    AgentRequest, CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, ElicitationMode,
+    ElicitationScope, EnvVariable, Error as WireError, ErrorCode, PermissionOption, PermissionOptionKind,
+    RequestPermissionOutcome, RequestPermissionRequest, SessionId, ToolCallId, ToolKind,
+    WriteTextFileRequest,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::OwnedPermit;
+use tokio::sync::oneshot;
+
+use super::blocks::NORMAL;
+use super::desk::Event;
+use super::details::{self, shell_words, short};
+use super::rows::Span;
+use crate::ui::{BAD, GOOD, MARK, plural};
+
+/// Something that the agent asked for, and what became of it.
+#[derive(Debug)]
+pub(super) struct AuditEntry {
+    pub(super) session: Option<SessionId>,
+    action: Action,
+    outcome: ActionOutcome,
+}
+
+#[derive(Debug)]
+enum Action {
+    Write { path: PathBuf, bytes: usize },
+    Terminal { command: String, args: Vec<String>, env: Vec<EnvVariable>, cwd: Option<PathBuf> },
+    Permission { call: ToolCallId, title: String, kind: Option<ToolKind>, command: Option<String> },
+    Form { message: String },
+}
+
+#[derive(Debug)]
+enum ActionOutcome {
+    /// It was dropped before it ended: the agent withdrew it, its turn was cancelled, or the connection ended.
+    Unfinished,
+    Done,
+    /// A rule forbids it, for this reason.
+    Refused(String),
+    /// It was allowed and did not succeed, for this reason.
+    Failed(String),
+    /// A question was answered.
+    Answered {
+        answer: Answer,
+        option: Option<PermissionOption>,
+        by: Decider,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Allowed,
+    Rejected,
+    Cancelled,
+}
+
+/// The origin of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decider {
+    User,
+    /// An option of the command line, as it is typed.
+    Rule(String),
+    /// An earlier answer of the user that was meant for always.
+    EarlierAnswer,
+    /// The default without a user.
+    NoUser,
+}
+
+impl AuditEntry {
+    pub(super) fn of_write(request: &WriteTextFileRequest) -> Self {
+        let action = Action::Write { path: request.path.clone(), bytes: request.content.len() };
+        AuditEntry::new(Some(&request.session_id), action)
+    }
+
+    pub(super) fn of_terminal(request: &CreateTerminalRequest) -> Self {
+        let CreateTerminalRequest { command, args, env, cwd, .. } = request.clone();
+        AuditEntry::new(Some(&request.session_id), Action::Terminal { command, args, env, cwd })
+    }
+
+    pub(super) fn of_permission(request: &RequestPermissionRequest) -> Self {
+        let call = &request.tool_call;
+        let title = call.title.clone().unwrap_or_else(|| call.tool_call_id.to_string());
+        let command = call.raw_input.as_ref().and_then(details::command);
+        let action =
+            Action::Permission { call: call.tool_call_id.clone(), title, kind: call.kind.clone(), command };
+        AuditEntry::new(Some(&request.session_id), action)
+    }
+
+    pub(super) fn of_form(request: &CreateElicitationRequest) -> Self {
+        let scope = match &request.mode {
+            ElicitationMode::Form(form) => Some(&form.scope),
+            ElicitationMode::Url(url) => Some(&url.scope),
+            _ => None,
+        };
+        let session = match scope {
+            Some(ElicitationScope::Session(scope)) => Some(&scope.session_id),
+            _ => None,
+        };
+        AuditEntry::new(session, Action::Form { message: request.message.clone() })
+    }
+
+    /// The entry of a request that was rejected before the host saw it. `None` for requests that change nothing.
+    pub(super) fn of_rejected(request: &AgentRequest, error: &WireError) -> Option<Self> {
+        let mut entry = match request {
+            AgentRequest::WriteTextFile(request) => AuditEntry::of_write(request),
+            AgentRequest::CreateTerminal(request) => AuditEntry::of_terminal(request),
+            AgentRequest::RequestPermission(request) => AuditEntry::of_permission(request),
+            AgentRequest::CreateElicitation(request) => AuditEntry::of_form(request),
+            _ => return None,
+        };
+        let reason = match (error.code, &entry.action) {
+            (ErrorCode::METHOD_NOT_FOUND, _) => "--read-only or --no-tools forbids it".to_owned(),
+            (_, Action::Form { .. }) => "there is nobody to ask".to_owned(),
+            _ => error.message.to_string(),
+        };
+        entry.outcome = ActionOutcome::Refused(reason);
+        Some(entry)
+    }
+
+    fn new(session: Option<&SessionId>, action: Action) -> Self {
+        AuditEntry { session: session.cloned(), action, outcome: ActionOutcome::Unfinished }
+    }
+
+    /// Returns true if the user, a rule or the lack of a user refused the agent something.
+    pub(super) fn is_refusal(&self) -> bool {
+        match &self.outcome {
+            ActionOutcome::Refused(_) => true,
+            ActionOutcome::Answered { answer, .. } => *answer != Answer::Allowed,
+            ActionOutcome::Unfinished | ActionOutcome::Done | ActionOutcome::Failed(_) => false,
+        }
+    }
+
+    /// The line on the screen.
+    pub(super) fn line(&self) -> Vec<Span> {
+        let (style, mark) = match &self.outcome {
+            ActionOutcome::Done => (MARK, "· "),
+            ActionOutcome::Answered { answer: Answer::Allowed, .. } => (GOOD, "✓ "),
+            _ => (BAD, "✗ "),
+        };
+        vec![Span::new(style, mark), Span::line(NORMAL, &self.words())]
+    }
+
+    fn words(&self) -> String {
+        let object = match &self.action {
+            Action::Write { path, bytes } => {
+                format!("{} ({})", short(&path.to_string_lossy()), plural(*bytes, "byte"))
+            }
+            Action::Terminal { command, args, env, cwd } => {
+                let env = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
+                let line = format!("{}{}", env.collect::<String>(), command_line(command, args));
+                let place = cwd
+                    .as_ref()
+                    .map(|cwd| format!(" (in {})", short(&cwd.to_string_lossy())))
+                    .unwrap_or_default();
+                format!("$ {}{place}", short(&line))
+            }
+            Action::Permission { title, command: Some(command), .. } if command != title => {
+                format!("{}  $ {}", details::title(title), short(command))
+            }
+            Action::Permission { title, .. } => details::title(title),
+            Action::Form { message } => details::title(message),
+        };
+        let (did, did_not) = match &self.action {
+            Action::Write { .. } => ("wrote", "write"),
+            Action::Terminal { .. } => ("started", "start"),
+            Action::Permission { .. } | Action::Form { .. } => ("answered", "ask"),
+        };
+        match &self.outcome {
+            ActionOutcome::Done => format!("{did} {object}"),
+            ActionOutcome::Refused(reason) => format!("refused to {did_not} {object}: {}", short(reason)),
+            ActionOutcome::Failed(reason) => format!("could not {did_not} {object}: {}", short(reason)),
+            ActionOutcome::Unfinished => match &self.action {
+                Action::Permission { .. } | Action::Form { .. } => format!("not answered: {object}"),
+                _ => format!("withdrawn by the agent while it was done: {did_not} {object}"),
+            },
+            ActionOutcome::Answered { answer, option, by } => {
+                let kind = match &self.action {
+                    Action::Permission { kind: Some(kind), .. } => kind.as_str(),
+                    _ => "…",
+                };
+                let chosen = option.as_ref().map(|option| {
+                    format!(" ({}, {:?})", option.kind.as_str().replace('_', " "), short(&option.name))
+                });
+                let chosen = chosen.unwrap_or_default();
+                let answer = answer.word_for(&self.action);
+                match by {
+                    Decider::User => format!("{answer} by you{chosen}: {object}"),
+                    Decider::Rule(rule) => format!("{answer} by {rule}{chosen}: {object}"),
+                    Decider::EarlierAnswer => format!("{answer} as you answered before{chosen}: {object}"),
+                    Decider::NoUser => {
+                        format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {object}")
+                    }
+                }
+            }
+        }
+    }
+
+    /// The name and the value of the member for scripts.
+    pub(super) fn member(&self) -> (&'static str, Value) {
+        let (name, mut value) = match &self.action {
+            Action::Write { path, bytes } => {
+                ("write", json!({ "path": path.to_string_lossy(), "bytes": bytes }))
+            }
+            Action::Terminal { command, args, env, cwd } => {
+                let env: Vec<_> =
+                    env.iter().map(|env| json!({ "name": env.name, "value": env.value })).collect();
+                let cwd = cwd.as_ref().map(|cwd| cwd.to_string_lossy());
+                ("terminal", json!({ "command": command, "args": args, "env": env, "cwd": cwd }))
+            }
+            Action::Permission { call, title, kind, command } => {
+                let kind = kind.as_ref().map(ToolKind::as_str);
+                let id = call.as_str();
+                ("answer", json!({ "toolCallId": id, "title": title, "kind": kind, "command": command }))
+            }
+            Action::Form { message } => ("answer", json!({ "message": message })),
+        };
+        let is_question = name == "answer";
+        let mut set = |name: &str, new: Value| {
+            if let Some(members) = value.as_object_mut() {
+                members.insert(name.into(), new);
+            }
+        };
+        match &self.outcome {
+            ActionOutcome::Unfinished if is_question => set("outcome", "cancelled".into()),
+            ActionOutcome::Unfinished => set("outcome", "unfinished".into()),
+            ActionOutcome::Done => set("outcome", "done".into()),
+            ActionOutcome::Refused(reason) | ActionOutcome::Failed(reason) => {
+                let failed = matches!(self.outcome, ActionOutcome::Failed(_));
+                set("outcome", if failed { "failed" } else { "refused" }.into());
+                set("reason", reason.as_str().into());
+            }
+            ActionOutcome::Answered { answer, option, by } => {
+                set("outcome", answer.word_for(&self.action).into());
+                if let Some(PermissionOption { option_id, name, kind, .. }) = option {
+                    set(
+                        "option",
+                        json!({ "optionId": option_id.as_str(), "name": name, "kind": kind.as_str() }),
+                    );
+                }
+                set("by", by.as_str().into());
+                if let Decider::Rule(rule) = by {
+                    set("rule", rule.as_str().into());
+                }
+            }
+        }
+        (name, value)
+    }
+}
+
+impl Answer {
+    fn word_for(self, action: &Action) -> &'static str {
+        match (self, action) {
+            (Answer::Allowed, Action::Form { .. }) => "accepted",
+            (Answer::Allowed, _) => "allowed",
+            (Answer::Rejected, Action::Form { .. }) => "declined",
+            (Answer::Rejected, _) => "rejected",
+            (Answer::Cancelled, _) => "cancelled",
+        }
+    }
+}
+
+impl Decider {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Decider::User => "user",
+            Decider::Rule(_) => "rule",
+            Decider::EarlierAnswer => "earlier_answer",
+            Decider::NoUser => "nobody",
+        }
+    }
+}
+
+/// An entry that is written when its action has ended, however it ends. Its room is reserved before the
+/// action begins, so that no action is left without its entry.
+#[must_use = "the entry is written when this is dropped"]
+pub(super) struct OpenEntry(Option<(OwnedPermit<Event>, AuditEntry)>);
+
+impl OpenEntry {
+    /// Begins an entry. Without a permit nobody reads it any more.
+    pub(super) fn new(permit: Option<OwnedPermit<Event>>, entry: AuditEntry) -> Self {
+        OpenEntry(permit.map(|permit| (permit, entry)))
+    }
+
+    /// Writes the entry, and returns when it is shown: before the agent can act on the answer that follows.
+    async fn end(mut self, outcome: ActionOutcome) {
+        if let Some((permit, mut entry)) = self.0.take() {
+            entry.outcome = outcome;
+            let (shown, is_shown) = oneshot::channel();
+            permit.send(Event::Audit { entry: Box::new(entry), shown: Some(shown) });
+            // Without a reader it is dropped, and there is nothing to wait for.
+            let _ = is_shown.await;
+        }
+    }
+
+    /// Ends the entry of a write or a terminal.
+    pub(super) async fn done<T>(self, result: &Result<T, WireError>) {
+        let outcome = match result {
+            Ok(_) => ActionOutcome::Done,
+            Err(error) => match error.code {
+                ErrorCode::INVALID_PARAMS | ErrorCode::METHOD_NOT_FOUND => {
+                    ActionOutcome::Refused(error.message.to_string())
+                }
+                _ => ActionOutcome::Failed(error.message.to_string()),
+            },
+        };
+        self.end(outcome).await;
+    }
+
+    /// Ends the entry of a question for permission.
+    pub(super) async fn decided(
+        self,
+        request: &RequestPermissionRequest,
+        outcome: &RequestPermissionOutcome,
+        by: Decider,
+    ) {
+        let option = match outcome {
+            RequestPermissionOutcome::Selected(selected) => request.option(&selected.option_id),
+            _ => None,
+        };
+        let answer = match option.map(|option| &option.kind) {
+            Some(PermissionOptionKind::AllowOnce | PermissionOptionKind::AllowAlways) => Answer::Allowed,
+            Some(_) => Answer::Rejected,
+            None => Answer::Cancelled,
+        };
+        self.end(ActionOutcome::Answered { answer, option: option.cloned(), by }).await;
+    }
+
+    /// Ends the entry of a form.
+    pub(super) async fn filled_in(self, action: &ElicitationAction) {
+        let answer = match action {
+            ElicitationAction::Accept(_) => Answer::Allowed,
+            ElicitationAction::Decline => Answer::Rejected,
+            // The turn ended before the user answered.
+            _ => return,
+        };
+        self.end(ActionOutcome::Answered { answer, option: None, by: Decider::User }).await;
+    }
+}
+
+impl Drop for OpenEntry {
+    fn drop(&mut self) {
+        if let Some((permit, entry)) = self.0.take() {
+            permit.send(Event::Audit { entry: Box::new(entry), shown: None });
+        }
+    }
+}
+
+/// The command line of a terminal. A command without arguments may be a line for a shell already.
+fn command_line(command: &str, args: &[String]) -> String {
+    match args {
+        [] => command.to_owned(),
+        args => {
+            let words: Vec<&str> = [command].into_iter().chain(args.iter().map(String::as_str)).collect();
+            shell_words(&words)
+        }
+    }
+}

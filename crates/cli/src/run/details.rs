@@ -1,0 +1,440 @@
+//! The complete description of a tool call, for the user who decides about it.
+
+use std::fmt;
+
+use duologue_schema::{Diff, Json, PermissionOption, ToolCall, ToolCallContent};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::blocks;
+use super::rows::Span;
+use crate::ui::{BAD, BOLD, DIM, MARK, plural};
+
+/// Limit on the lines of a description. The rest is counted.
+const MAX_LINES: usize = 100_000;
+/// Longest line in characters. A longer one goes on in the next line.
+const LINE_CHARS: usize = 1000;
+/// Longest title in characters in front of the input. All of a longer one is behind everything else.
+const TITLE_CHARS: usize = 200;
+/// Longest name of a member in bytes that stands in one line with its value.
+const LONGEST_NAME: usize = 100;
+/// Members of an input that hold a command.
+const COMMANDS: [&str; 2] = ["command", "cmd"];
+/// Members of an input that hold a path.
+const PATHS: [&str; 6] = ["cwd", "path", "file_path", "filePath", "abs_path", "notebook_path"];
+
+/// The left margin of the agent's lines, so that none of them can pass for a question of this program.
+const MARGIN: &str = "│ ";
+/// The margin of a row that goes on with the text above.
+const CONTINUED: &str = "┊ ";
+
+/// A line without line breaks.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DetailLine {
+    pub(super) spans: Vec<Span>,
+    /// What its first row begins with, and what every further row does.
+    pub(super) margins: [&'static str; 2],
+}
+
+/// Lines that describe a tool call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Details {
+    pub(super) lines: Vec<DetailLine>,
+    /// The number of lines over the limit.
+    pub(super) left_out: usize,
+}
+
+impl Details {
+    /// Describes everything that is known of a call: kind, title, input, files, content and whole diffs.
+    pub(super) fn of(call: &ToolCall) -> Self {
+        let mut details = Details::default();
+        let kind = format!("{:.30}  ", call.kind.as_str());
+        let title = title(&call.title);
+        details.push(vec![Span::line(MARK, &kind)], BOLD, &title);
+        if let Some(name) = call.name.as_ref().filter(|name| **name != call.title) {
+            details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, name);
+        }
+        let described = details.lines.len();
+        let diffs: Vec<&Diff> = call.content.iter().filter_map(diff).collect();
+        if let Some(input) = &call.raw_input {
+            details.input(input, &diffs);
+        }
+        for location in &call.locations {
+            if diffs.iter().any(|diff| diff.path == location.path) && location.line.is_none() {
+                continue;
+            }
+            let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let place = format!("{}{line}", location.path.display());
+            details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &place);
+        }
+        for content in &call.content {
+            match content {
+                ToolCallContent::Diff(diff) => {
+                    let new_file = if diff.old_text.is_none() { " (new)" } else { "" };
+                    let path = format!("{}{new_file}", diff.path.display());
+                    details.push(vec![Span::new(DIM, "change: ")], BOLD, &path);
+                    for (style, line) in blocks::diff_lines(diff) {
+                        details.push(Vec::new(), style, &line);
+                    }
+                }
+                ToolCallContent::Content(content) => {
+                    details.text("", DIM, &blocks::name(&content.content));
+                }
+                other => details.push(Vec::new(), DIM, &blocks::label(other)),
+            }
+        }
+        if details.lines.len() == described {
+            let text = "only the title says what it does: no input, no files, no content";
+            details.push(Vec::new(), BAD, text);
+        }
+        if title != call.title {
+            details.push(vec![Span::new(DIM, "the whole title: ")], blocks::NORMAL, &call.title);
+        }
+        details
+    }
+
+    /// Adds one line, in pieces if it is long.
+    fn push(&mut self, mut prefix: Vec<Span>, style: anstyle::Style, text: &str) {
+        let mut rest = text;
+        let mut continues = false;
+        loop {
+            let end = rest.char_indices().nth(LINE_CHARS).map_or(rest.len(), |(index, _)| index);
+            let (piece, more) = rest.split_at(end);
+            if self.lines.len() < MAX_LINES {
+                let mut spans = std::mem::take(&mut prefix);
+                spans.push(Span::line(style, piece));
+                let first = if continues { CONTINUED } else { MARGIN };
+                self.lines.push(DetailLine { spans, margins: [first, CONTINUED] });
+            } else {
+                self.left_out += 1;
+            }
+            if more.is_empty() {
+                return;
+            }
+            (rest, continues) = (more, true);
+        }
+    }
+
+    /// Adds text of any number of lines.
+    fn text(&mut self, indent: &str, style: anstyle::Style, text: &str) {
+        for line in text.lines() {
+            self.push(vec![Span::plain(indent)], style, line);
+        }
+    }
+
+    /// Adds the input of the tool: the command first, then the paths, then everything else in its order.
+    fn input(&mut self, input: &Json, diffs: &[&Diff]) {
+        let Ok(Members(mut members)) = input.parse::<Members>() else {
+            return match input.get().trim() {
+                "null" | "\"\"" | "[]" => {}
+                other => self.member("input", other, diffs),
+            };
+        };
+        let rank = |name: &str| match name {
+            name if COMMANDS.contains(&name) => 0,
+            "args" => 1,
+            name if PATHS.contains(&name) => 2,
+            _ => 3,
+        };
+        members.sort_by_key(|(name, _)| rank(name));
+        for (name, value) in &members {
+            match words(value.get()).filter(|_| COMMANDS.contains(&name.as_str())) {
+                Some(command) => {
+                    let mut lines = command.lines();
+                    self.push(vec![Span::new(MARK, "$ ")], BOLD, lines.next().unwrap_or_default());
+                    lines.for_each(|line| self.push(vec![Span::plain("  ")], BOLD, line));
+                }
+                None => self.member(name, value.get(), diffs),
+            }
+        }
+    }
+
+    /// Adds a member of the input: a string of several lines as these, everything else as JSON.
+    fn member(&mut self, name: &str, json: &str, diffs: &[&Diff]) {
+        let is_long = name.len() > LONGEST_NAME;
+        if is_long {
+            self.push(Vec::new(), DIM, name);
+        }
+        let name = if is_long { "" } else { name };
+        let label = |text: &str| vec![Span::line(DIM, &format!("{name}: ")), Span::new(DIM, text)];
+        let string = serde_json::from_str::<String>(json).ok().filter(|text| text.contains('\n'));
+        let Some(text) = string else {
+            let pretty = pretty(json);
+            let mut lines = pretty.lines();
+            self.push(label(""), blocks::NORMAL, lines.next().unwrap_or_default());
+            return lines.for_each(|line| self.push(vec![Span::plain("  ")], blocks::NORMAL, line));
+        };
+        if diffs.iter().any(|diff| diff.new_text == text) {
+            return self.push(label("the new text of the change below"), DIM, "");
+        }
+        if diffs.iter().any(|diff| diff.old_text.as_ref() == Some(&text)) {
+            return self.push(label("the old text of the change below"), DIM, "");
+        }
+        self.push(label(""), DIM, &format!("text of {} lines", text.lines().count()));
+        self.text("    ", blocks::NORMAL, &text);
+    }
+}
+
+/// Returns the line of an option in a question: its number, its kind and its name.
+pub(super) fn option(number: usize, option: &PermissionOption) -> DetailLine {
+    let spans = vec![
+        Span::new(MARK, &format!("  {number}  ")),
+        // The name comes last because the agent may write anything into it.
+        Span::line(DIM, &format!("{:<15.30}", option.kind.as_str().replace('_', " "))),
+        Span::line(blocks::NORMAL, &short(&option.name)),
+    ];
+    DetailLine { spans, margins: ["", "     "] }
+}
+
+/// Returns a line of our own about what is left out.
+pub(super) fn remark(text: &str) -> DetailLine {
+    DetailLine { spans: vec![Span::new(BAD, text)], margins: ["", ""] }
+}
+
+/// Cuts a title, which must not push the command out of the window.
+pub(super) fn title(text: &str) -> String {
+    cut(text, TITLE_CHARS)
+}
+
+/// Cuts a text that is to stay in one line, and says how much is cut.
+pub(super) fn short(text: &str) -> String {
+    cut(text, LINE_CHARS)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => text.to_owned(),
+        Some((end, _)) => {
+            let (shown, rest) = text.split_at(end);
+            format!("{shown}… ({})", plural(rest.chars().count(), "more character"))
+        }
+    }
+}
+
+fn diff(content: &ToolCallContent) -> Option<&Diff> {
+    match content {
+        ToolCallContent::Diff(diff) => Some(diff),
+        _ => None,
+    }
+}
+
+/// Returns the first command in the input of a tool, if there is one.
+pub(super) fn command(input: &Json) -> Option<String> {
+    let Members(members) = input.parse().ok()?;
+    members
+        .iter()
+        .filter(|(name, _)| COMMANDS.contains(&name.as_str()))
+        .find_map(|(_, value)| words(value.get()))
+}
+
+/// Returns the command line in a JSON string, or in a list of words.
+fn words(json: &str) -> Option<String> {
+    let words = || serde_json::from_str::<Vec<String>>(json).ok().filter(|words| !words.is_empty());
+    serde_json::from_str(json).ok().or_else(|| words().map(|words| shell_words(&words)))
+}
+
+/// Joins words into a line that a POSIX shell would split into the same words.
+pub(super) fn shell_words<T: AsRef<str>>(words: &[T]) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "_@%+=:,./-".contains(char);
+    let quoted = words.iter().map(AsRef::as_ref).map(|word| match word {
+        word if !word.is_empty() && word.chars().all(plain) => word.to_owned(),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// The members of a JSON object in their order, repeated names included.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// Breaks JSON text into indented lines. Numbers keep their spelling, and strings lose the escapes that
+/// they do not need: `\u002d` is shown as `-`.
+fn pretty(json: &str) -> String {
+    let (mut out, mut depth, mut opened) = (String::with_capacity(json.len()), 0_usize, false);
+    let mut rest = json;
+    while let Some(char) = rest.chars().next() {
+        let (token, behind) = rest.split_at(if char == '"' { string_end(rest) } else { char.len_utf8() });
+        rest = behind;
+        if char.is_ascii_whitespace() {
+            continue;
+        }
+        let closes = matches!(char, '}' | ']');
+        if closes {
+            depth = depth.saturating_sub(1);
+        }
+        // An empty list or object stays in one line.
+        if opened != closes {
+            new_line(&mut out, depth);
+        }
+        opened = matches!(char, '{' | '[');
+        match char {
+            '"' => {
+                let plain =
+                    serde_json::from_str::<String>(token).and_then(|text| serde_json::to_string(&text));
+                out.push_str(plain.as_deref().unwrap_or(token));
+            }
+            _ => out.push(char),
+        }
+        match char {
+            '{' | '[' => depth += 1,
+            ',' => new_line(&mut out, depth),
+            ':' => out.push(' '),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// Returns where the string ends that the text begins with.
+fn string_end(text: &str) -> usize {
+    let mut escaped = false;
+    for (index, char) in text.char_indices().skip(1) {
+        match char {
+            '"' if !escaped => return index + 1,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
+}
+
+fn new_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::{Diff, Json, ToolCall, ToolCallLocation, ToolKind};
+
+    use super::super::rows::flat;
+    use super::{CONTINUED, Details, LINE_CHARS, MAX_LINES, pretty, shell_words};
+
+    fn text(call: &ToolCall) -> String {
+        let lines = Details::of(call).lines;
+        lines.iter().map(|line| format!("{}\n", flat(&line.spans))).collect()
+    }
+
+    fn call(input: &str) -> ToolCall {
+        let mut call = ToolCall::new("call-1", "Bash");
+        call.kind = ToolKind::Execute;
+        call.raw_input = serde_json::from_str::<Json>(input).ok();
+        call
+    }
+
+    #[test]
+    fn the_command_comes_first_and_nothing_of_the_input_is_left_out() {
+        insta::assert_snapshot!(
+            text(&call(r#"{"description":"List files","timeout":1e400,"a":[],"b":{"c":[1,"x,\"{"]},"cwd":"/tmp","command":"rm -rf /\nls"}"#)),
+            @r#"
+        execute  Bash
+        $ rm -rf /
+          ls
+        cwd: "/tmp"
+        description: "List files"
+        timeout: 1e400
+        a: []
+        b: {
+            "c": [
+              1,
+              "x,\"{"
+            ]
+          }
+        "#);
+        insta::assert_snapshot!(text(&call(r#"{"command":["bash","-lc","rm 'a b'"],"command":"ls"}"#)), @r"
+        execute  Bash
+        $ bash -lc 'rm '\''a b'\'''
+        $ ls
+        ");
+        insta::assert_snapshot!(text(&call(r#""rm -rf /""#)), @r#"
+        execute  Bash
+        input: "rm -rf /"
+        "#);
+    }
+
+    #[test]
+    fn a_long_title_does_not_hide_the_command() {
+        let mut call = call(r#"{"command":"rm -rf /"}"#);
+        call.title = "x".repeat(LINE_CHARS);
+        let text = text(&call);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], format!("execute  {}… (800 more characters)", "x".repeat(200)));
+        assert_eq!(lines[1..], ["$ rm -rf /".to_owned(), format!("the whole title: {}", call.title)]);
+    }
+
+    #[test]
+    fn a_call_without_anything_says_so() {
+        for input in ["{}", "null", "\"\""] {
+            assert!(text(&call(input)).contains("only the title says what it does"), "{input}");
+        }
+    }
+
+    /// The texts of a change are not shown twice.
+    #[test]
+    fn the_whole_change_is_described_once() {
+        let (old, new) = ("a\nb\n", "a\nc\n");
+        let mut call = call(&serde_json::json!({ "old": old, "new": new, "path": "x" }).to_string());
+        let mut diff = Diff::new("/x", new);
+        diff.old_text = Some(old.into());
+        call.content = vec![diff.into()];
+        call.locations = vec![ToolCallLocation::new("/x")];
+        insta::assert_snapshot!(text(&call), @r#"
+        execute  Bash
+        path: "x"
+        new: the new text of the change below
+        old: the old text of the change below
+        change: /x
+        @@ -1,2 +1,2 @@
+         a
+        -b
+        +c
+        "#);
+    }
+
+    #[test]
+    fn what_exceeds_the_limit_is_counted() {
+        let lines = "x\n".repeat(MAX_LINES);
+        let details = Details::of(&call(&serde_json::json!({ "script": lines }).to_string()));
+        assert_eq!((details.lines.len(), details.left_out), (MAX_LINES, 2));
+        let details =
+            Details::of(&call(&serde_json::json!({ "script": "y".repeat(LINE_CHARS) }).to_string()));
+        assert_eq!(details.lines.iter().filter(|line| line.margins[0] == CONTINUED).count(), 1);
+    }
+
+    #[test]
+    fn json_is_indented_and_its_numbers_keep_their_spelling() {
+        assert_eq!(pretty(r#"{ "a" :[ {} ,"\\" ] }"#), "{\n  \"a\": [\n    {},\n    \"\\\\\"\n  ]\n}");
+        assert_eq!(
+            pretty(r#"["rm \u002drf\u0020\/", 1.10, "\"", "unfinished"#),
+            "[\n  \"rm -rf /\",\n  1.10,\n  \"\\\"\",\n  \"unfinished"
+        );
+    }
+
+    #[test]
+    fn words_are_quoted_as_a_shell_reads_them() {
+        assert_eq!(shell_words(&["a", "", "b c", "d'e", "$f"]), r"a '' 'b c' 'd'\''e' '$f'");
+    }
+}
