@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use duologue_schema::{Error, RequestId};
+use duologue_schema::{Error, Notification, RequestId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -109,7 +109,17 @@ impl Responder {
         answer: Result<R, Error>,
         instead: impl FnOnce(String) -> Error,
     ) {
-        self.answer(answer, instead);
+        self.answer(answer, instead, Vec::new());
+    }
+
+    /// Answers, and sends notifications behind the answer as one step. No other message comes between
+    /// them, and the peer reacts to the answer only when all of them are in the output.
+    pub fn respond_followed_by<R: Serialize>(
+        mut self,
+        answer: Result<R, Error>,
+        notifications: NotificationBuffer,
+    ) {
+        self.answer(answer, Error::internal, notifications.frames);
     }
 
     /// Answers `-32601`: nobody here handles the method.
@@ -155,7 +165,12 @@ impl Responder {
         spawn(tasks.track_future(work(self).instrument(span)));
     }
 
-    fn answer<R: Serialize>(&mut self, answer: Result<R, Error>, instead: impl FnOnce(String) -> Error) {
+    fn answer<R: Serialize>(
+        &mut self,
+        answer: Result<R, Error>,
+        instead: impl FnOnce(String) -> Error,
+        mut following: Vec<Frame>,
+    ) {
         if std::mem::replace(&mut self.answered, true) {
             return;
         }
@@ -166,9 +181,13 @@ impl Responder {
         });
         // Free the id before the answer can be seen: the peer may use it again at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
-        if let Ok(frame) = frame {
-            let _ = self.shared.send(frame);
-        }
+        let Ok(frame) = frame else { return };
+        let _ = if following.is_empty() {
+            self.shared.send(frame)
+        } else {
+            following.insert(0, frame);
+            self.shared.send_all(&mut following)
+        };
     }
 
     /// The line of an answer, or why it cannot be sent.
@@ -197,7 +216,40 @@ impl Drop for Responder {
         } else {
             "the handler ended without an answer"
         };
-        self.answer::<()>(Err(Error::internal(message)), Error::internal);
+        self.answer::<()>(Err(Error::internal(message)), Error::internal, Vec::new());
+    }
+}
+
+/// Notifications that are to be sent directly behind an answer; see [`Responder::respond_followed_by`].
+pub struct NotificationBuffer {
+    peer: Peer,
+    frames: Vec<Frame>,
+}
+
+impl std::fmt::Debug for NotificationBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotificationBuffer").field("len", &self.frames.len()).finish_non_exhaustive()
+    }
+}
+
+impl NotificationBuffer {
+    /// An empty buffer for notifications to `peer`.
+    #[must_use]
+    pub fn new(peer: &Peer) -> Self {
+        NotificationBuffer { peer: peer.clone(), frames: Vec::new() }
+    }
+
+    /// Appends a notification.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameTooLarge`](crate::Error::FrameTooLarge) and [`Encode`](crate::Error::Encode) for a message
+    /// that cannot be sent. The buffer stays as it was.
+    pub fn push<N: Notification>(&mut self, params: &N) -> Result<(), crate::Error> {
+        let frame = self.peer.encode(N::METHOD, params)?;
+        self.peer.shared.fits(&frame)?;
+        self.frames.push(frame);
+        Ok(())
     }
 }
 
