@@ -374,9 +374,13 @@ async fn content_and_transports_that_the_agent_did_not_offer_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_is_introduced_once() {
+async fn a_client_is_introduced_first_and_once() {
     in_time(async {
-        let (mut client, first) = client_of(json!({})).await;
+        let (transport, mut client) = Wire::Memory.played();
+        tokio::spawn(serve(Conforming, transport));
+        let early = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        assert_eq!(early["error"]["code"], -32600, "{early}");
+        let first = client.initialize(json!({})).await;
         assert!(first["result"].is_object(), "{first}");
         let second = client.initialize(json!({"session": {"notices": {}}})).await;
         assert_eq!(second["error"]["code"], -32600, "{second}");

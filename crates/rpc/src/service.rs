@@ -273,3 +273,79 @@ pub async fn until_dropped<F: Future>(
         () = given_up => None,
     }
 }
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::sync::{Mutex, OnceLock};
+
+    use serde_json::Value;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::limits::Limits;
+    use crate::tap::{Direction, Tap, TappedFrame};
+    use crate::transport::Transport;
+
+    #[derive(Serialize, serde::Deserialize)]
+    struct Numbered(String);
+
+    impl Notification for Numbered {
+        const METHOD: &'static str = "_numbered";
+    }
+
+    /// Answers with notifications behind the answer, one of which is larger than a line may be.
+    struct FollowedAnswer;
+
+    impl Service for FollowedAnswer {
+        fn request(&self, _: Incoming<'_>, responder: Responder) {
+            let peer = responder.peer();
+            let mut notifications = NotificationBuffer::new(&peer);
+            notifications.push(&Numbered("1".into())).unwrap();
+            let error = notifications.push(&Numbered("x".repeat(peer.limits().frame_bytes))).unwrap_err();
+            assert!(matches!(error, crate::Error::FrameTooLarge { .. }), "{error}");
+            notifications.push(&Numbered("2".into())).unwrap();
+            responder.respond_followed_by(Ok("done"), notifications);
+        }
+
+        fn notification(&self, _: Incoming<'_>) {}
+    }
+
+    /// Notes the bytes that wait to be written when a frame is sent.
+    #[derive(Default)]
+    struct Unwritten {
+        peer: OnceLock<Peer>,
+        bytes: Mutex<Vec<usize>>,
+    }
+
+    impl Tap for Unwritten {
+        fn frame(&self, frame: TappedFrame<'_>) {
+            if let (Some(peer), Direction::Outgoing) = (self.peer.get(), frame.direction) {
+                self.bytes.lock_unpoisoned().push(peer.shared.outbox.unwritten());
+            }
+        }
+    }
+
+    /// Bytes of one push count only when all of its frames are in the output.
+    #[tokio::test]
+    async fn an_answer_and_what_follows_it_are_one_push() {
+        let (ours, theirs) = Transport::memory();
+        let unwritten = Arc::new(Unwritten::default());
+        let limits = Limits { frame_bytes: 1000, ..Limits::default() };
+        let connection = Connection::new(theirs).limits(limits).tap(unwritten.clone());
+        connection.start(|peer| {
+            let _ = unwritten.peer.set(peer.clone());
+            FollowedAnswer
+        });
+        let (input, mut output) = ours.into_split();
+        output.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"_ask\"}\n").await.unwrap();
+        output.flush().await.unwrap();
+        let mut lines = BufReader::new(input).lines();
+        let mut read =
+            async || -> Value { serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap() };
+        assert_eq!(read().await["result"], "done");
+        assert_eq!(read().await["params"], "1");
+        assert_eq!(read().await["params"], "2");
+        assert_eq!(*unwritten.bytes.lock_unpoisoned(), [0; 3]);
+    }
+}
