@@ -1,6 +1,8 @@
 //! The order rules, one test or more each, named after the rule: on a runtime of several threads,
 //! with hundreds of messages, in memory and over real pipes. RFD 0002 states and argues the rules.
 
+#[path = "order_rules/agent_conformance.rs"]
+mod agent_conformance;
 #[path = "order_rules/answers.rs"]
 mod answers;
 #[path = "order_rules/cancels.rs"]

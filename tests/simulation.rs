@@ -15,5 +15,5 @@ mod whim;
 #[allow(dead_code, reason = "shared with the core's own simulation")]
 mod wire;
 
-use campaign::{campaign, play};
+use campaign::{Campaign, Tally, play};
 use duologue_rpc::Transport;

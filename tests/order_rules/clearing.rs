@@ -1,5 +1,6 @@
 //! What clearing a message puts on the wire, for each policy and each kind of client.
 
+use duologue_agent::schema::ContentBlock;
 use duologue_agent::{Agent, ClearPolicy, Prompt, Server, StopReason, Turn};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
@@ -113,4 +114,65 @@ async fn held_messages_are_sent_when_they_are_final() {
     {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"the end"},"messageId":"m1"}}}
     {"jsonrpc":"2.0","id":1003,"result":{"stopReason":"end_turn"}}
     "#);
+}
+
+/// Clears one of two messages that are held back at the same time.
+struct TwoDrafts;
+
+impl Agent for TwoDrafts {
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        let (mut first, mut second) = (turn.message(), turn.message());
+        first.push("kept").await?;
+        second.push("a draft").await?;
+        second.clear().await?;
+        second.push("the text").await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clear_leaves_the_other_held_messages() {
+    let (transport, mut client) = Wire::Memory.played();
+    tokio::spawn(Server::new(TwoDrafts).clear_policy(ClearPolicy::Hold).serve(transport));
+    client.initialize(json!({})).await;
+    let session = client.new_session().await;
+    client.prompt(&session, "go").await;
+    for text in ["kept", "the text"] {
+        let update = in_time(client.expect("session/update")).await;
+        assert_eq!(update["params"]["update"]["content"]["text"], text, "{update}");
+    }
+}
+
+/// Sets the text of a message that holds more than text.
+struct Mixed;
+
+impl Agent for Mixed {
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        let mut message = turn.message();
+        message.push("a").await?;
+        message.push(ContentBlock::image("", "image/png")).await?;
+        message.set("a b").await?;
+        message.set("a b c").await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_with_a_picture_is_set_anew() {
+    let (transport, mut client) = Wire::Memory.played();
+    tokio::spawn(Server::new(Mixed).serve(transport));
+    client.initialize(can_clear()).await;
+    let session = client.new_session().await;
+    client.prompt(&session, "go").await;
+    for (kind, text) in [
+        ("agent_message_chunk", json!("a")),
+        ("agent_message_chunk", Value::Null),
+        ("agent_message_clear", Value::Null),
+        ("agent_message_chunk", json!("a b")),
+        ("agent_message_chunk", json!(" c")),
+    ] {
+        let message = in_time(client.expect("session/update")).await;
+        let update = &message["params"]["update"];
+        assert_eq!((update["sessionUpdate"].as_str(), &update["content"]["text"]), (Some(kind), &text));
+    }
 }

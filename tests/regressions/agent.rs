@@ -1,19 +1,23 @@
 //! What an agent keeps in order: updates, answers, cancellations and closes.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use duologue_agent::schema::{AgentCapabilities, SessionCapabilities, SessionCloseCapabilities};
-use duologue_agent::schema::{PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionUpdate};
+use duologue_agent::schema::{PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionUpdate, ToolCallUpdate};
 use duologue_agent::{
     Agent, Error, Limits, PermissionOption, PermissionOptionKind, Prompt, Server, Session, SessionSetup,
     StopReason, ToolKind, Turn,
 };
+use duologue_exchange::Exchange;
+use duologue_rpc::{Direction, Tap, TappedFrame};
 use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::in_time;
-use crate::support::{Played, Wire};
+use crate::support::{self, Played, Wire};
 
 in_time!(
     what_comes_behind_the_answer_is_refused,
@@ -42,6 +46,11 @@ impl Agent for Doer {
     }
 
     async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+        if session.cwd().starts_with("/warned") {
+            // It is kept, and is larger than a line may be: a warning is logged instead of it.
+            session.update(SessionUpdate::agent_message("x".repeat(LINE_BYTES))).await?;
+            session.peer_agent().notify("kept", json!(1)).await.map_err(Error::other)?;
+        }
         if session.cwd().ends_with("held") {
             for number in 0..20 {
                 session.update(SessionUpdate::agent_message(number.to_string())).await?;
@@ -72,6 +81,10 @@ impl Agent for Doer {
             }
             "wait" => turn.cancelled().await,
             "ask" => ask(turn).await?,
+            "permission" => {
+                turn.request_permission(ToolCallUpdate::new("call"), Vec::new()).await?;
+            }
+            "read" => drop(turn.read_text_file("/a").await?),
             "push late" => {
                 let mut message = turn.message();
                 message.push("in time").await?;
@@ -194,6 +207,116 @@ async fn updates_of_a_new_session_come_before_its_first_answer() {
     }
 }
 
+/// The longest line of the agent whose session is being made while the client reacts.
+const LINE_BYTES: usize = 32 * 1024;
+
+/// Pauses the agent where it logs a warning, if its client could react meanwhile: once the answer that
+/// names the session is out, until the test drops the sender.
+struct PausedAtWarning {
+    answered: AtomicBool,
+    resume: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+struct AnswerTap(Arc<PausedAtWarning>);
+
+impl Tap for AnswerTap {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        let line: Value = serde_json::from_slice(frame.bytes).expect("a message");
+        if frame.direction == Direction::Outgoing && line["result"]["sessionId"].is_string() {
+            self.0.answered.store(true, Relaxed);
+        }
+    }
+}
+
+struct WarningSubscriber(Arc<PausedAtWarning>);
+
+impl tracing::Subscriber for WarningSubscriber {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.level() == &tracing::Level::WARN
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        if self.0.answered.load(Relaxed) {
+            // Other threads take over the tasks of this one.
+            let resume = || self.0.resume.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let _ = tokio::task::block_in_place(resume);
+        }
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+/// Whatever a client makes the agent send when it has read the answer comes behind what was kept. The agent is
+/// paused wherever the client would otherwise have to be fast to show the opposite.
+#[test]
+fn nothing_of_a_new_session_overtakes_its_kept_updates() {
+    let prompt = |text: &str| ("session/prompt", json!([{"type": "text", "text": text}]));
+    let image = json!([{"type": "image", "mimeType": "image/png", "data": ""}]);
+    for (method, content) in [
+        prompt("nothing"),
+        prompt("say"),
+        prompt("permission"),
+        prompt("read"),
+        ("session/prompt", image),
+        ("session/set_mode", Value::Null),
+        ("session/close", Value::Null),
+        ("session/load", Value::Null),
+    ] {
+        let (done, resume) = std::sync::mpsc::channel();
+        let paused = PausedAtWarning { answered: AtomicBool::new(false), resume: Mutex::new(resume) };
+        let paused = Arc::new(paused);
+        let subscriber = tracing::Dispatch::new(WarningSubscriber(paused.clone()));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .on_thread_start(move || std::mem::forget(tracing::dispatcher::set_default(&subscriber)))
+            .build()
+            .expect("a runtime");
+        runtime.block_on(support::in_time(async move {
+            let (transport, mut client) = Wire::Memory.played();
+            let mut limits = Limits::default();
+            limits.frame_bytes = LINE_BYTES;
+            let server = Server::new(Doer::default()).limits(limits).tap(Arc::new(AnswerTap(paused)));
+            tokio::spawn(server.exchange(Exchange::new().agent_id("a1")).serve(transport));
+            let envelopes = json!({"duologue": {"agentId": "c1", "envelope": {"v": [1]}}});
+            client.initialize(json!({"fs": {"readTextFile": true}, "_meta": envelopes})).await;
+            let answer = client.asked("session/new", json!({"cwd": "/warned/held", "mcpServers": []})).await;
+            let session = &answer["result"]["sessionId"];
+            let params = json!({
+                "sessionId": session, "prompt": content, "modeId": "m", "cwd": "/tmp", "mcpServers": [],
+            });
+            let request = client.ask(method, params).await;
+            let first = client.hear().await;
+            drop(done);
+            let mut kept = vec![first];
+            for _ in 0..20 {
+                kept.push(client.hear().await);
+            }
+            let (news, updates) = kept.split_last().expect("some");
+            let expected: Vec<_> = (0..20).map(|number| json!(number.to_string())).collect();
+            let texts = updates.iter().map(|update| &update["params"]["update"]["content"]["text"]);
+            assert!(texts.eq(&expected), "{method}: {updates:?}");
+            assert_eq!(news["params"]["envelope"]["payload"]["topic"], "kept", "{method}: {news}");
+            let reaction = client.hear().await;
+            let asked = matches!(
+                reaction["method"].as_str(),
+                Some("session/request_permission" | "fs/read_text_file")
+            );
+            assert!(
+                asked || reaction["id"] == request || reaction["method"] == "session/update",
+                "{reaction}"
+            );
+        }));
+    }
+}
+
 async fn the_next_prompt_keeps_its_own_cancellation() {
     let mut client = client_of(Doer::default(), Limits::default()).await;
     let session = client.new_session().await;
@@ -233,31 +356,18 @@ async fn a_session_that_is_loaded_beside_a_close_survives() {
         let session = client.new_session().await;
         let load = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         let close = json!({"sessionId": session});
-        let mut answers = Vec::new();
-        let (close, load) = match round % 2 {
-            0 => {
-                let close = client.ask("session/close", close).await;
-                (close, client.ask("session/load", load).await)
-            }
-            _ => {
-                // The close has begun, and on a busy machine it may have ended.
-                let close = client.ask("session/close", close).await;
-                let probe = client.ask("_probe", json!({})).await;
-                loop {
-                    let answer = client.hear().await;
-                    if answer["id"] == probe {
-                        break;
-                    }
-                    answers.push(answer);
-                }
-                (close, client.ask("session/load", load).await)
-            }
-        };
-        while answers.len() < 2 {
-            answers.push(client.hear().await);
+        let close = client.ask("session/close", close).await;
+        let mut closed = Vec::new();
+        if round % 2 == 1 {
+            // The close has begun, or is over, when the load comes.
+            let probe = client.ask("_probe", json!({})).await;
+            (closed, _) = until_answered(&mut client, probe).await;
+            assert!(closed.iter().all(|answer| answer["id"] == close), "{closed:?}");
         }
+        let load = client.ask("session/load", load).await;
         let mut loaded = false;
-        for answer in answers {
+        for _ in closed.len()..2 {
+            let answer = client.hear().await;
             assert!(answer["id"] == close || answer["id"] == load, "{answer}");
             loaded |= answer["id"] == load && answer.get("result").is_some();
         }

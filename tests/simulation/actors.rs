@@ -7,9 +7,10 @@ use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopRe
 use duologue_client::{Host, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
 use duologue_schema::{
-    AgentCapabilities, ClientCapabilities, FileSystemCapabilities, PermissionOption, PermissionOptionKind,
-    ReadTextFileRequest, ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest,
-    SessionCapabilities, SessionCloseCapabilities, SessionModeId, SessionUpdate, ToolCallUpdate,
+    AgentCapabilities, ClientCapabilities, CloseSessionRequest, FileSystemCapabilities, LoadSessionRequest,
+    NewSessionRequest, PermissionOption, PermissionOptionKind, PromptRequest, ReadTextFileRequest,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionCapabilities,
+    SessionCloseCapabilities, SessionModeId, SessionUpdate, ToolCallUpdate,
 };
 use fastrand::Rng;
 use serde_json::Value;
@@ -26,6 +27,7 @@ pub struct Known {
     pub sent: BTreeMap<u64, u64>,
     pub permissions: u64,
     pub cancelled_permissions: u64,
+    pub reads: u64,
     /// By session: whether its id has been told to the client.
     told: BTreeMap<String, bool>,
     /// By id of a `session/prompt`: what its text was.
@@ -59,9 +61,15 @@ pub fn update_numbers(update: &Value) -> Option<(u64, u64)> {
 pub struct Scripted {
     pub books: Arc<Books>,
     pub seed: Mutex<Rng>,
+    /// A method whose requests are all answered with an error.
+    pub refused: Option<&'static str>,
 }
 
 impl Scripted {
+    fn refuses<R: duologue_schema::Request>(&self) -> Result<()> {
+        if self.refused == Some(R::METHOD) { Err(Error::other("refused")) } else { Ok(()) }
+    }
+
     fn rng(&self) -> Rng {
         self.seed.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
@@ -74,6 +82,7 @@ impl Agent for Scripted {
     }
 
     async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+        self.refuses::<NewSessionRequest>()?;
         let mut rng = self.rng();
         // Early ones, which the client must not see before it knows the session.
         for _ in 0..rng.u8(0..4) {
@@ -88,6 +97,7 @@ impl Agent for Scripted {
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        self.refuses::<PromptRequest>()?;
         let Some((number, seed)) = numbers(&prompt.text()) else { return Err(Error::other("no plan")) };
         let mut rng = Rng::with_seed(seed);
         let mut said = 0;
@@ -113,6 +123,7 @@ impl Agent for Scripted {
                 }
                 7 => {
                     turn.read_text_file("/a").await?;
+                    self.books.with(|known| known.reads += 1);
                 }
                 8 => {
                     // Somebody who goes on talking: what comes behind the answer must not leave.
@@ -140,6 +151,7 @@ impl Agent for Scripted {
     }
 
     async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+        self.refuses::<LoadSessionRequest>()?;
         let mut rng = self.rng();
         for number in 0..rng.u64(0..5) {
             session.update(SessionUpdate::agent_message(format!("0 {number}"))).await?;
@@ -149,6 +161,7 @@ impl Agent for Scripted {
     }
 
     async fn close_session(&self, _: &Session) -> Result<()> {
+        self.refuses::<CloseSessionRequest>()?;
         dawdle(self.rng(), 3).await;
         Ok(())
     }

@@ -13,52 +13,56 @@ use tokio::task::JoinHandle;
 use super::actors::{Books, Scripted, User, Witness, plan, update_numbers};
 use super::whim::dawdle;
 use super::wire::{Pipe, wire};
-use super::{campaign, play};
+use super::{Campaign, Tally, play};
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
-    turns: u64,
-    updates: u64,
-    permissions: u64,
-    cancelled: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.turns += other.turns;
-        self.updates += other.updates;
-        self.permissions += other.permissions;
-        self.cancelled += other.cancelled;
-    }
-}
-
-impl std::fmt::Display for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { turns, updates, permissions, cancelled } = self;
-        write!(
-            f,
-            "{turns} turns, {updates} updates, {permissions} permissions ({cancelled} cancelled): \
-             0 without outcome, 0 out of order, 0 behind their turn's answer"
-        )
-    }
-}
+/// Half of what happens in a hundred stories, or less.
+const CAMPAIGN: Campaign = Campaign {
+    test: "duologue-tests --test simulation story",
+    schedules: 300,
+    minimum: &[
+        ("sessions", 170),
+        ("turns", 290),
+        ("turns ended", 25),
+        ("turns cancelled", 19),
+        ("updates", 160),
+        ("permissions", 14),
+        ("cancelled permissions", 6),
+        ("file reads", 18),
+        ("loads", 5),
+        ("replayed updates", 8),
+        ("closes", 18),
+    ],
+    shown: ": 0 turns without outcome, 0 updates out of order, 0 behind their turn's answer",
+};
 
 #[test]
 fn updates_keep_their_order_and_every_turn_has_its_outcome() {
-    let test = "duologue-tests --test simulation story";
-    campaign(test, 300, |seed, steps| play(story(seed, steps)));
+    CAMPAIGN.play(|seed, steps| play(story(seed, steps, None)));
+}
+
+#[test]
+fn an_agent_that_refuses_requests_fails_the_campaign() {
+    for (refused, missing) in [
+        ("session/new", "sessions, turns ended, turns cancelled, updates, permissions, loads, closes"),
+        ("session/prompt", "turns ended, updates, permissions, file reads"),
+        ("session/load", "loads"),
+        ("session/close", "closes"),
+    ] {
+        let missing: Vec<&str> = missing.split(", ").collect();
+        CAMPAIGN.misses(&missing, |seed, steps| play(story(seed, steps, Some(refused))));
+    }
 }
 
 #[test]
 fn a_story_is_a_function_of_its_seed() {
     for seed in 0..10 {
-        let played = || play(story(seed, usize::MAX)).expect("no fault");
+        let played = || play(story(seed, usize::MAX, None)).expect("no fault");
         assert_eq!(played(), played(), "seed {seed}");
     }
 }
 
-/// What somebody in the story was up to, and how many updates came of it.
-type Task = JoinHandle<Result<u64, String>>;
+/// A task of somebody in the story, and what came of it.
+type Task = JoinHandle<Result<Tally, String>>;
 
 struct Story {
     client: Connection,
@@ -68,12 +72,13 @@ struct Story {
     turns: u64,
 }
 
-/// Takes as many steps as its seed wants, and `most` at most.
-async fn story(seed: u64, most: usize) -> Result<Tally, String> {
+/// Takes as many steps as its seed wants, and `most` at most. The agent answers all requests of the method
+/// `refused` with an error.
+async fn story(seed: u64, most: usize, refused: Option<&'static str>) -> Result<Tally, String> {
     let mut rng = Rng::with_seed(seed);
     let (ours, theirs, pipes) = wire(&mut rng, 30);
     let books = Arc::new(Books::default());
-    let agent = Scripted { books: books.clone(), seed: Mutex::new(rng.fork()) };
+    let agent = Scripted { books: books.clone(), seed: Mutex::new(rng.fork()), refused };
     let server = Server::new(agent).tap(Arc::new(Witness(books.clone()))).limits(limits(&mut rng));
     let served = tokio::spawn(server.serve(theirs));
     let client = Client::new(User(Mutex::new(rng.fork()))).limits(limits(&mut rng));
@@ -115,16 +120,18 @@ impl Story {
         let Some(session) = self.session(rng).filter(|_| rng.u8(0..10) > 0) else {
             let (client, sessions, rng) = (self.client.clone(), self.sessions.clone(), rng.fork());
             return self.tasks.push(tokio::spawn(async move {
+                let mut tally = Tally::default();
                 tokio::select! {
                     biased;
                     () = gives_up(rng) => {}
                     made = client.new_session("/tmp") => {
                         if let Ok(session) = made {
+                            tally.add("sessions", 1);
                             sessions.lock().expect("no panic").push(session);
                         }
                     }
                 }
-                Ok(0)
+                Ok(tally)
             }));
         };
         match rng.u8(0..16) {
@@ -137,8 +144,9 @@ impl Story {
             13 => {
                 let (client, rng) = (self.client.clone(), rng.fork());
                 self.tasks.push(tokio::spawn(async move {
+                    let mut tally = Tally::default();
                     let Ok(mut replay) = client.load_session(session.id().clone(), "/tmp") else {
-                        return Ok(0);
+                        return Ok(tally);
                     };
                     let mut next = 0;
                     let told = async {
@@ -150,24 +158,30 @@ impl Story {
                                 other => return Err(format!("{other:?} came in a replay after {next}")),
                             }
                         }
-                        Ok(next)
+                        Ok(())
                     };
                     tokio::select! {
                         biased;
-                        () = gives_up(rng) => Ok(0),
-                        told = told => told,
+                        () = gives_up(rng) => {}
+                        told = told => {
+                            told?;
+                            tally.add("loads", u64::from(replay.outcome().await.is_ok()));
+                            tally.add("replayed updates", next);
+                        }
                     }
+                    Ok(tally)
                 }));
             }
             14 => {
                 let rng = rng.fork();
                 self.tasks.push(tokio::spawn(async move {
+                    let mut tally = Tally::default();
                     tokio::select! {
                         biased;
                         () = gives_up(rng) => {}
-                        _ = session.close() => {}
+                        closed = session.close() => tally.add("closes", u64::from(closed.is_ok())),
                     }
-                    Ok(0)
+                    Ok(tally)
                 }));
             }
             _ => {
@@ -176,7 +190,7 @@ impl Story {
                 self.tasks.push(tokio::spawn(async move {
                     tokio::select! {
                         biased;
-                        () = dawdle(rng, 30) => Ok(0),
+                        () = dawdle(rng, 30) => Ok(Tally::default()),
                         result = in_order(&mut updates) => result,
                     }
                 }));
@@ -205,10 +219,11 @@ impl Story {
         served: JoinHandle<duologue_agent::Result<()>>,
         cut: bool,
     ) -> Result<Tally, String> {
-        let mut updates = 0;
+        let mut tally = Tally::default();
+        tally.add("turns", self.turns);
         for task in self.tasks {
             let over = tokio::time::timeout(Duration::from_secs(60), task).await;
-            updates += over
+            tally += over
                 .map_err(|_| "a turn does not end with the connection")?
                 .map_err(|error| error.to_string())??;
         }
@@ -225,12 +240,12 @@ impl Story {
         }
         self.books.with(|known| match known.faults.pop() {
             Some(fault) => Err(fault),
-            None => Ok(Tally {
-                turns: self.turns,
-                updates,
-                permissions: known.permissions,
-                cancelled: known.cancelled_permissions,
-            }),
+            None => {
+                tally.add("permissions", known.permissions);
+                tally.add("cancelled permissions", known.cancelled_permissions);
+                tally.add("file reads", known.reads);
+                Ok(tally)
+            }
         })
     }
 }
@@ -248,31 +263,32 @@ fn numbers_of(update: &duologue_schema::SessionUpdate) -> Option<(u64, u64)> {
 }
 
 /// Takes updates to their end; those of each turn come in order.
-async fn in_order(updates: &mut duologue_client::Updates) -> Result<u64, String> {
+async fn in_order(updates: &mut duologue_client::Updates) -> Result<Tally, String> {
     let mut last = std::collections::BTreeMap::new();
-    let mut count = 0;
+    let mut tally = Tally::default();
     while let Some(Ok(update)) = updates.next().await {
         let Some((turn, number)) = numbers_of(&update) else { continue };
         if number == u64::MAX || turn == 0 {
             continue;
         }
-        count += 1;
+        tally.add("updates between turns", 1);
         if last.insert(turn, number).is_some_and(|last| last >= number) {
             return Err(format!("update {number} of turn {turn} came out of order"));
         }
     }
-    Ok(count)
+    Ok(tally)
 }
 
 /// One turn, by somebody who takes it all, cancels, drops or leaves it.
-async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) -> Result<u64, String> {
+async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) -> Result<Tally, String> {
+    let mut tally = Tally::default();
     let prompt = plan(number, rng.u64(..));
     let begun = tokio::select! {
         biased;
-        () = gives_up(rng.fork()) => return Ok(0),
+        () = gives_up(rng.fork()) => return Ok(tally),
         begun = session.prompt(prompt) => begun,
     };
-    let Ok(mut turn) = begun else { return Ok(0) };
+    let Ok(mut turn) = begun else { return Ok(tally) };
     let policy = rng.u8(0..6);
     let mut cancelled = false;
     let mut updates = 0;
@@ -293,10 +309,14 @@ async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) ->
         }
     }
     match policy {
-        2 => return Ok(updates),
+        2 => {
+            tally.add("updates", updates);
+            return Ok(tally);
+        }
         3 => {
             turn.detach();
-            return Ok(updates);
+            tally.add("updates", updates);
+            return Ok(tally);
         }
         4 => {
             turn.cancel();
@@ -305,16 +325,22 @@ async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) ->
         _ => {}
     }
     while let Some(update) = turn.next().await {
-        let Ok(update) = update else { return Ok(updates) };
+        let Ok(update) = update else {
+            tally.add("updates", updates);
+            return Ok(tally);
+        };
         match numbers_of(&update) {
             Some((of, at)) if of == number && at == updates => updates += 1,
             Some((_, u64::MAX)) | None => {}
             other => return Err(format!("{other:?} came in turn {number} after {updates}")),
         }
     }
+    tally.add("updates", updates);
     match turn.outcome().await {
-        Ok(answer) if cancelled || answer.stop_reason != StopReason::EndTurn => {}
+        Ok(answer) if answer.stop_reason != StopReason::EndTurn => tally.add("turns cancelled", 1),
+        Ok(_) if cancelled => {}
         Ok(_) => {
+            tally.add("turns ended", 1);
             let sent = books.with(|known| known.sent.get(&number).copied().unwrap_or_default());
             if sent != updates {
                 return Err(format!("turn {number} sent {sent} updates, {updates} came"));
@@ -323,5 +349,5 @@ async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) ->
         Err(Error::CancelIgnored { .. }) => return Err(format!("turn {number} ignored its cancellation")),
         Err(_) => {}
     }
-    Ok(updates)
+    Ok(tally)
 }

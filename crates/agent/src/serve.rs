@@ -161,11 +161,7 @@ impl<A: Agent> Server<A> {
             .spawn({
                 let orphaned = orphaned.clone();
                 move || {
-                    if end.wait() == Ended::Parent {
-                        std::thread::sleep(ORPHANED);
-                        orphaned.cancel();
-                    }
-                    std::thread::sleep(LAST_MOMENTS);
+                    wait_before_exit(end.wait(), &orphaned, std::thread::sleep);
                     std::process::exit(0);
                 }
             })
@@ -198,6 +194,16 @@ impl<A: Agent> Server<A> {
     }
 }
 
+/// Sleeps from the end of the input until the process has to exit. If the parent has ended and the input has not,
+/// it cancels `orphaned` first, so that the conversation ends too.
+fn wait_before_exit(ended: Ended, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
+    if ended == Ended::Parent {
+        sleep(ORPHANED);
+        orphaned.cancel();
+    }
+    sleep(LAST_MOMENTS);
+}
+
 /// A conversation that runs. Dropping it ends the conversation.
 struct Serving(duologue_rpc::Peer);
 
@@ -224,5 +230,27 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handlers have the grace of a cancellation before that, and their answers are written.
+    #[test]
+    fn the_process_exits_two_seconds_after_its_input_ended() {
+        let answers = Limits::default().cancel_grace * 3 / 2;
+        for ended in [Ended::Input, Ended::Parent] {
+            let orphaned = CancellationToken::new();
+            let mut slept = Vec::new();
+            wait_before_exit(ended, &orphaned, |time| slept.push((orphaned.is_cancelled(), time)));
+            assert_eq!(orphaned.is_cancelled(), ended == Ended::Parent);
+            let (conversation_ended, last) = slept[slept.len() - 1];
+            assert_eq!(conversation_ended, ended == Ended::Parent);
+            assert!(last > answers, "{ended:?}: {last:?}");
+            let total: Duration = slept.into_iter().map(|(_, time)| time).sum();
+            assert!(total <= Duration::from_secs(2), "{ended:?}: {total:?}");
+        }
     }
 }

@@ -261,7 +261,7 @@ impl<A: Agent> Shared<A> {
             let grace = reply.peer().limits().cancel_grace;
             let made = duologue_rpc::until_dropped(reply.cancellation(), grace, self.make_session(facts));
             match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
-                Ok((session, response)) => session.open(|| reply.respond(Ok(response))),
+                Ok((session, response)) => session.open(reply, response),
                 Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
             }
         });

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use duologue_exchange::{Announcing, PeerAgent};
-use duologue_rpc::{CancellationToken, Limits, Peer};
-use duologue_schema::{McpServer, Meta, SessionId, SessionNotification, SessionUpdate};
+use duologue_rpc::{CancellationToken, Limits, NotificationBuffer, Peer, Responder};
+use duologue_schema::{McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
 
 use crate::client::ClientHandle;
@@ -247,19 +247,21 @@ impl Session {
         Ok(true)
     }
 
-    /// Answers the request that made the session and lets the kept updates out behind it, as one
-    /// step: a turn that begins in between finds the gate open.
-    pub(crate) fn open(&self, answer: impl FnOnce()) {
+    /// Answers the request that made the session and sends the kept updates behind the answer, as one
+    /// push: the client reacts to the answer only when all of them are in the output. Whatever the
+    /// session sends because of that, an update, a request or an answer, comes after them.
+    pub(crate) fn open(&self, responder: Responder, answer: NewSessionResponse) {
         let mut gate = lock(&self.inner.gate);
-        answer();
-        if let Gate::Held { updates, news, .. } = std::mem::replace(&mut *gate, Gate::Open) {
-            for update in updates {
-                if let Err(error) = self.peer().notify_now(&update) {
-                    tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
-                }
+        let Gate::Held { updates, news, .. } = std::mem::replace(&mut *gate, Gate::Open) else {
+            return responder.respond(Ok(answer));
+        };
+        let mut notifications = NotificationBuffer::new(self.peer());
+        for update in updates {
+            if let Err(error) = notifications.push(&update) {
+                tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
             }
-            news.done();
         }
+        news.done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
     }
 
     pub(crate) fn peer(&self) -> &Peer {

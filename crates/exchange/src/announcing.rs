@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Error as RpcError, Limits, Peer};
+use duologue_rpc::{Error as RpcError, Limits, NotificationBuffer};
 use duologue_schema::SessionId;
 use duologue_schema::envelope::{Carried, Tell};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lock::lock;
 use crate::peer_agent::Link;
 
-type Send = Box<dyn FnOnce(&Peer) -> Result<(), RpcError> + std::marker::Send>;
+type Send = Box<dyn FnOnce(&mut NotificationBuffer) -> Result<(), RpcError> + std::marker::Send>;
 
 /// What waits, by session.
 #[derive(Default)]
@@ -53,21 +53,23 @@ impl PeerAgent {
             return Err(Error::TooEarly);
         }
         waiting.bytes += bytes;
-        waiting.news.push(Box::new(move |peer| peer.notify_now(&message)));
+        waiting.news.push(Box::new(move |notifications| notifications.push(&message)));
         Ok(None)
     }
 }
 
 impl Announcing {
-    /// The answer has been sent: lets out what waits behind it.
-    pub fn done(self) {
-        // Held until all is out, so that nothing overtakes it.
+    /// Appends what waits to `notifications` and has `answer` send them behind the answer that names
+    /// the session. Later news of the session are sent after that.
+    pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
+        // Held until all is sent, so that nothing overtakes it.
         let mut all = lock(&self.link.unannounced.0);
         for send in all.remove(&self.session).unwrap_or_default().news {
-            if let Err(error) = send(&self.link.peer) {
+            if let Err(error) = send(&mut notifications) {
                 tracing::warn!(session = %self.session, %error, "news could not be sent");
             }
         }
+        answer(notifications);
         // Dropping this takes the lock.
         drop(all);
     }

@@ -78,26 +78,35 @@ impl Shared {
 
     /// Appends a frame to the output, whatever waits there.
     pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
-        self.push(&mut frame, false).map(drop)
+        self.send_all(std::slice::from_mut(&mut frame))
+    }
+
+    /// Appends frames as one: no other frame comes between them, and the peer reacts to none of them
+    /// before all are in the output.
+    pub(crate) fn send_all(&self, frames: &mut [Frame]) -> Result<(), Error> {
+        self.push(frames, false).map(drop)
     }
 
     /// Appends a frame if there is room. One that was taken is not to be sent again.
     pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
-        self.push(frame, true)
+        self.push(std::slice::from_mut(frame), true)
     }
 
-    fn push(&self, frame: &mut Frame, waits: bool) -> Result<bool, Error> {
-        let (bytes, limit) = (frame.line().len(), self.limits.frame_bytes);
-        if bytes > limit {
-            return Err(Error::FrameTooLarge { bytes, limit });
-        }
+    fn push(&self, frames: &mut [Frame], waits: bool) -> Result<bool, Error> {
+        frames.iter().try_for_each(|frame| self.fits(frame))?;
         let seen = |frame: &Frame| self.tapped(Direction::Outgoing, frame.line(), true);
-        self.outbox.push(frame, waits, seen).map_err(|reason| {
+        self.outbox.push_all(frames, waits, seen).map_err(|reason| {
             if matches!(reason, Closed::OutputStalled { .. }) {
                 self.close(reason.clone());
             }
             Error::Closed(reason)
         })
+    }
+
+    /// Fails if a frame is larger than a line may be.
+    pub(crate) fn fits(&self, frame: &Frame) -> Result<(), Error> {
+        let (bytes, limit) = (frame.line().len(), self.limits.frame_bytes);
+        if bytes > limit { Err(Error::FrameTooLarge { bytes, limit }) } else { Ok(()) }
     }
 
     /// Requests in flight, and the bytes they count.

@@ -55,7 +55,7 @@ pub use limits::Limits;
 pub use message::{Malformed, Message, Outcome};
 pub use peer::{Asked, Call, Peer};
 pub use queue::{Queue, QueueSender, StreamId};
-pub use service::{Incoming, Responder, Service, until_dropped};
+pub use service::{Incoming, NotificationBuffer, Responder, Service, until_dropped};
 pub use stats::Stats;
 pub use stdio::{Ended, InputEnd, Stdio};
 pub use tap::{Direction, Tap, TappedFrame};

@@ -56,13 +56,20 @@ impl Outbox {
 
     /// Appends one frame, line end included, calling `seen` while the order is held. `false` if it
     /// is a frame that `waits` and there is no room.
-    pub(crate) fn push(
+    #[cfg(test)]
+    pub(crate) fn push(&self, frame: &mut Frame, waits: bool, seen: impl Fn(&Frame)) -> Result<bool, Closed> {
+        self.push_all(std::slice::from_mut(frame), waits, seen)
+    }
+
+    /// Appends frames, line ends included, calling `seen` for each while the order is held. No other
+    /// frame comes between them, and the writer takes all of them or none. Returns `false` if they
+    /// `wait` for room and there is none.
+    pub(crate) fn push_all(
         &self,
-        frame: &mut Frame,
+        frames: &mut [Frame],
         waits: bool,
-        seen: impl FnOnce(&Frame),
+        seen: impl Fn(&Frame),
     ) -> Result<bool, Closed> {
-        let bytes = frame.bytes().len();
         let mut state = self.state.lock_unpoisoned();
         if let Some(reason) = &state.closed {
             return Err(reason.clone());
@@ -73,21 +80,27 @@ impl Outbox {
         if waits && !self.has_room() {
             return Ok(false);
         }
-        seen(frame);
-        if state.broken {
-            state.pushed += bytes as u64;
-            return Ok(true);
-        }
         let idle = state.bytes.is_empty();
-        if idle && bytes > state.bytes.capacity() {
-            // What is large is not copied.
-            frame.swap(&mut state.bytes);
-        } else {
-            state.bytes.extend_from_slice(frame.bytes());
+        let mut bytes = 0;
+        for frame in frames {
+            seen(frame);
+            bytes += frame.bytes().len();
+            if state.broken {
+                continue;
+            }
+            if frame.is_answer() {
+                state.answers += frame.bytes().len();
+            }
+            if state.bytes.is_empty() && frame.bytes().len() > state.bytes.capacity() {
+                // What is large is not copied.
+                frame.swap(&mut state.bytes);
+            } else {
+                state.bytes.extend_from_slice(frame.bytes());
+            }
         }
         state.pushed += bytes as u64;
-        if frame.is_answer() {
-            state.answers += bytes;
+        if state.broken {
+            return Ok(true);
         }
         let unwritten = self.unwritten.fetch_add(bytes, Relaxed) + bytes;
         let stalled = self.is_stalled(&mut state, unwritten);
@@ -307,6 +320,34 @@ mod tests {
         outbox.finish();
         assert!(written(&outbox).await == large + "a\nb\n", "out of order");
         assert_eq!(outbox.unwritten(), 0);
+    }
+
+    /// Whichever of them is larger than the buffer.
+    #[tokio::test]
+    async fn frames_of_one_push_keep_their_order() {
+        let large = format!("{}\n", "x".repeat(100_000));
+        for lines in [["a\n", &large, "b\n"], [&large, "a\n", &large], ["a\n", "b\n", "c\n"]] {
+            let outbox = Outbox::new(&Limits::default());
+            let seen = std::cell::RefCell::new(Vec::new());
+            let mut frames = lines.map(Frame::raw);
+            let see = |frame: &Frame| seen.borrow_mut().push(frame.bytes().len());
+            assert!(outbox.push_all(&mut frames, false, see).unwrap());
+            assert_eq!(*seen.borrow(), lines.map(str::len));
+            assert_eq!(outbox.unwritten(), lines.concat().len());
+            outbox.finish();
+            assert!(written(&outbox).await == lines.concat(), "out of order");
+            outbox.flush().await.unwrap();
+        }
+    }
+
+    /// All frames of a push are in the buffer before the writer may take any.
+    #[test]
+    fn frames_of_one_push_are_held_back_together() {
+        let outbox = Outbox::new(&Limits::default());
+        let mut frames = ["a\n", "b\n"].map(Frame::raw);
+        let locked = |_: &Frame| assert!(outbox.state.try_lock().is_err());
+        assert!(outbox.push_all(&mut frames, false, locked).unwrap());
+        assert_eq!(outbox.state.lock_unpoisoned().bytes, b"a\nb\n");
     }
 
     #[tokio::test]

@@ -216,7 +216,7 @@ impl Peer {
         self.shared.send(self.encode(N::METHOD, params)?)
     }
 
-    fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
+    pub(crate) fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
         Frame::notification(method, params)
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
     }

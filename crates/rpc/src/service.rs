@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use duologue_schema::{Error, RequestId};
+use duologue_schema::{Error, Notification, RequestId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -109,7 +109,17 @@ impl Responder {
         answer: Result<R, Error>,
         instead: impl FnOnce(String) -> Error,
     ) {
-        self.answer(answer, instead);
+        self.answer(answer, instead, Vec::new());
+    }
+
+    /// Answers, and sends notifications behind the answer as one step. No other message comes between
+    /// them, and the peer reacts to the answer only when all of them are in the output.
+    pub fn respond_followed_by<R: Serialize>(
+        mut self,
+        answer: Result<R, Error>,
+        notifications: NotificationBuffer,
+    ) {
+        self.answer(answer, Error::internal, notifications.frames);
     }
 
     /// Answers as soon as [`Limits::output_bytes`](crate::Limits::output_bytes) leaves room.
@@ -188,7 +198,12 @@ impl Responder {
         spawn(tasks.track_future(work(self).instrument(span)));
     }
 
-    fn answer<R: Serialize>(&mut self, answer: Result<R, Error>, instead: impl FnOnce(String) -> Error) {
+    fn answer<R: Serialize>(
+        &mut self,
+        answer: Result<R, Error>,
+        instead: impl FnOnce(String) -> Error,
+        mut following: Vec<Frame>,
+    ) {
         if std::mem::replace(&mut self.answered, true) {
             return;
         }
@@ -199,9 +214,13 @@ impl Responder {
         });
         // Free the id before the answer can be seen: the peer may use it again at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
-        if let Ok(frame) = frame {
-            let _ = self.shared.send(frame);
-        }
+        let Ok(frame) = frame else { return };
+        let _ = if following.is_empty() {
+            self.shared.send(frame)
+        } else {
+            following.insert(0, frame);
+            self.shared.send_all(&mut following)
+        };
     }
 
     /// The line of an answer, or why it cannot be sent.
@@ -230,7 +249,40 @@ impl Drop for Responder {
         } else {
             "the handler ended without an answer"
         };
-        self.answer::<()>(Err(Error::internal(message)), Error::internal);
+        self.answer::<()>(Err(Error::internal(message)), Error::internal, Vec::new());
+    }
+}
+
+/// Notifications that are to be sent directly behind an answer; see [`Responder::respond_followed_by`].
+pub struct NotificationBuffer {
+    peer: Peer,
+    frames: Vec<Frame>,
+}
+
+impl std::fmt::Debug for NotificationBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotificationBuffer").field("len", &self.frames.len()).finish_non_exhaustive()
+    }
+}
+
+impl NotificationBuffer {
+    /// An empty buffer for notifications to `peer`.
+    #[must_use]
+    pub fn new(peer: &Peer) -> Self {
+        NotificationBuffer { peer: peer.clone(), frames: Vec::new() }
+    }
+
+    /// Appends a notification.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameTooLarge`](crate::Error::FrameTooLarge) and [`Encode`](crate::Error::Encode) for a message
+    /// that cannot be sent. The buffer stays as it was.
+    pub fn push<N: Notification>(&mut self, params: &N) -> Result<(), crate::Error> {
+        let frame = self.peer.encode(N::METHOD, params)?;
+        self.peer.shared.fits(&frame)?;
+        self.frames.push(frame);
+        Ok(())
     }
 }
 
@@ -252,5 +304,81 @@ pub async fn until_dropped<F: Future>(
         biased;
         out = future => Some(out),
         () = given_up => None,
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::sync::{Mutex, OnceLock};
+
+    use serde_json::Value;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::limits::Limits;
+    use crate::tap::{Direction, Tap, TappedFrame};
+    use crate::transport::Transport;
+
+    #[derive(Serialize, serde::Deserialize)]
+    struct Numbered(String);
+
+    impl Notification for Numbered {
+        const METHOD: &'static str = "_numbered";
+    }
+
+    /// Answers with notifications behind the answer, one of which is larger than a line may be.
+    struct FollowedAnswer;
+
+    impl Service for FollowedAnswer {
+        fn request(&self, _: Incoming<'_>, responder: Responder) {
+            let peer = responder.peer();
+            let mut notifications = NotificationBuffer::new(&peer);
+            notifications.push(&Numbered("1".into())).unwrap();
+            let error = notifications.push(&Numbered("x".repeat(peer.limits().frame_bytes))).unwrap_err();
+            assert!(matches!(error, crate::Error::FrameTooLarge { .. }), "{error}");
+            notifications.push(&Numbered("2".into())).unwrap();
+            responder.respond_followed_by(Ok("done"), notifications);
+        }
+
+        fn notification(&self, _: Incoming<'_>) {}
+    }
+
+    /// Notes the bytes that wait to be written when a frame is sent.
+    #[derive(Default)]
+    struct Unwritten {
+        peer: OnceLock<Peer>,
+        bytes: Mutex<Vec<usize>>,
+    }
+
+    impl Tap for Unwritten {
+        fn frame(&self, frame: TappedFrame<'_>) {
+            if let (Some(peer), Direction::Outgoing) = (self.peer.get(), frame.direction) {
+                self.bytes.lock_unpoisoned().push(peer.shared.outbox.unwritten());
+            }
+        }
+    }
+
+    /// Bytes of one push count only when all of its frames are in the output.
+    #[tokio::test]
+    async fn an_answer_and_what_follows_it_are_one_push() {
+        let (ours, theirs) = Transport::memory();
+        let unwritten = Arc::new(Unwritten::default());
+        let limits = Limits { frame_bytes: 1000, ..Limits::default() };
+        let connection = Connection::new(theirs).limits(limits).tap(unwritten.clone());
+        connection.start(|peer| {
+            let _ = unwritten.peer.set(peer.clone());
+            FollowedAnswer
+        });
+        let (input, mut output) = ours.into_split();
+        output.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"_ask\"}\n").await.unwrap();
+        output.flush().await.unwrap();
+        let mut lines = BufReader::new(input).lines();
+        let mut read =
+            async || -> Value { serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap() };
+        assert_eq!(read().await["result"], "done");
+        assert_eq!(read().await["params"], "1");
+        assert_eq!(read().await["params"], "2");
+        assert_eq!(*unwritten.bytes.lock_unpoisoned(), [0; 3]);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use duologue_schema::Error as WireError;
 use fastrand::Rng;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -47,7 +48,12 @@ impl Policy {
 
 /// How a request ended for its caller.
 pub(super) enum Ended {
-    Answered,
+    Result,
+    /// An error of the handler, or about it.
+    Error,
+    /// Too many requests were in flight.
+    Refused,
+    /// No answer came before the end, or in time.
     Over,
     GivenUp,
 }
@@ -231,7 +237,7 @@ impl Caller {
                     id.is_some_and(|id| self.ledger.books(|books| books.withdrawn.get(&id) == Some(&1)));
                 self.policy == Policy::TimesOut && (once || self.peer.is_closed() || self.is_ending())
             }
-            (Err(Error::Response(error)), _) if error.message.starts_with("too many requests") => true,
+            (Err(Error::Response(error)), _) if is_refusal(error) => true,
             (Ok(raw), How::Now | How::Streamed | How::Chatty | How::Closes) => is(raw.get()),
             (Ok(raw), How::Later | How::AsksBack) => is(raw.get()),
             (Ok(raw), How::Patient) => is(raw.get()) && withdrawn,
@@ -253,15 +259,23 @@ impl Caller {
         if !fits {
             return Err(format!("{order:?} of {:?} ended with {answer:?}", self.policy));
         }
-        let Some((id, true)) = id.map(|id| (id, self.ledger.has_answer(id))) else {
-            return Ok(if answer.is_ok() { Ended::Answered } else { Ended::Over });
+        let ended = match &answer {
+            Ok(_) => Ended::Result,
+            Err(Error::Response(error)) if is_refusal(error) => Ended::Refused,
+            Err(Error::Response(_)) => Ended::Error,
+            Err(_) => Ended::Over,
         };
+        let Some((id, true)) = id.map(|id| (id, self.ledger.has_answer(id))) else { return Ok(ended) };
         // What the other said before its answer has been handed to the service by now.
         let after = self.other.books(|books| books.answers.get(&id).map_or(0, |answer| answer.after));
         let heard = self.ledger.books(|books| books.heard.len()) + self.peer.stats().refused as usize;
         if heard < after {
             return Err(format!("answer {id} overtook {} messages", after - heard));
         }
-        Ok(Ended::Answered)
+        Ok(ended)
     }
+}
+
+fn is_refusal(error: &WireError) -> bool {
+    error.message.starts_with("too many requests")
 }

@@ -1,5 +1,6 @@
 //! Playing schedules by their seeds. The simulation of the two SDKs plays its own with it too.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
 use std::panic::AssertUnwindSafe;
@@ -16,39 +17,117 @@ pub(super) fn seed() -> u64 {
     number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
 }
 
-/// Plays a schedule for each seed and adds up what came of them: `default` of them in `cargo test`,
-/// `DUOLOGUE_RUNS` for the bars, one when a seed is played again. `play` is given the seed and the number of steps
-/// it may take. The panic about one that fails has the command that plays it again; `test` is its end.
-pub(super) fn campaign<T: Default + AddAssign + fmt::Display>(
-    test: &str,
-    default: u64,
-    play: impl Fn(u64, usize) -> Result<T, String>,
-) {
-    let default = if number("DUOLOGUE_SEED").is_some() { 1 } else { default };
-    let runs = number("DUOLOGUE_RUNS").unwrap_or(default);
-    let steps = number("DUOLOGUE_STEPS").map_or(usize::MAX, |steps| steps as usize);
-    let first = seed();
-    let attempt = |seed, steps| attempt(|| play(seed, steps));
-    let mut total = T::default();
-    for run in 0..runs {
-        let seed = first.wrapping_add(run);
-        match attempt(seed, steps) {
-            Ok(tally) => total += tally,
-            Err(why) => {
-                // The shortest beginning of the schedule that fails too.
-                let shortest = (0..64).map(|steps| (steps, attempt(seed, steps)));
-                let (steps, why) = shortest
-                    .filter_map(|(steps, played)| Some((steps, played.err()?)))
-                    .next()
-                    .unwrap_or((steps.min(1 << 20), why));
-                panic!(
-                    "{why}\n  schedule {run} of this campaign; play it again with\n  \
-                     DUOLOGUE_SEED={seed} DUOLOGUE_STEPS={steps} cargo test -p {test}"
-                );
-            }
+/// Counts of what happened in some schedules, by the name of the event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    pub(super) fn add(&mut self, event: &'static str, count: u64) {
+        *self.0.entry(event).or_default() += count;
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        other.0.into_iter().for_each(|(event, count)| self.add(event, count));
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (event, count)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{count} {event}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A test that plays a schedule for each seed.
+pub(super) struct Campaign {
+    /// The end of the command that plays it.
+    pub(super) test: &'static str,
+    /// The number of schedules in `cargo test`. `DUOLOGUE_RUNS` sets another one, `DUOLOGUE_SEED` plays one.
+    pub(super) schedules: u64,
+    /// The events that have to happen, and how often at least in a hundred schedules. A campaign in which
+    /// nothing happens finds nothing.
+    pub(super) minimum: &'static [(&'static str, u64)],
+    /// Written behind the counts: the faults that no schedule showed.
+    pub(super) shown: &'static str,
+}
+
+/// A campaign of fewer schedules is not compared with the minimum: chance decides what happens in it.
+const COMPARED: u64 = 200;
+
+impl Campaign {
+    /// Plays the schedules and adds up their tallies. `play` is given the seed and the number of steps it may
+    /// take. The panic about one that fails has the command that plays it again.
+    pub(super) fn play(&self, play: impl Fn(u64, usize) -> Result<Tally, String>) {
+        let default = if number("DUOLOGUE_SEED").is_some() { 1 } else { self.schedules };
+        let runs = number("DUOLOGUE_RUNS").unwrap_or(default);
+        let steps = number("DUOLOGUE_STEPS").map_or(usize::MAX, |steps| steps as usize);
+        let first = seed();
+        let total = self.total(first, runs, steps, play);
+        measured(format_args!("{runs} schedules, {total}{}", self.shown));
+        if runs >= COMPARED && steps == usize::MAX {
+            self.compare(&total, runs).unwrap_or_else(|why| panic!("{why}; the first seed was {first}"));
         }
     }
-    measured(format_args!("{runs} schedules, {total}"));
+
+    fn total(
+        &self,
+        first: u64,
+        runs: u64,
+        steps: usize,
+        play: impl Fn(u64, usize) -> Result<Tally, String>,
+    ) -> Tally {
+        let attempt = |seed, steps| attempt(|| play(seed, steps));
+        let mut total = Tally::default();
+        for run in 0..runs {
+            let seed = first.wrapping_add(run);
+            match attempt(seed, steps) {
+                Ok(tally) => total += tally,
+                Err(why) => {
+                    // The shortest beginning of the schedule that fails too.
+                    let shortest = (0..64).map(|steps| (steps, attempt(seed, steps)));
+                    let (steps, why) = shortest
+                        .filter_map(|(steps, played)| Some((steps, played.err()?)))
+                        .next()
+                        .unwrap_or((steps.min(1 << 20), why));
+                    panic!(
+                        "{why}\n  schedule {run} of this campaign; play it again with\n  \
+                         DUOLOGUE_SEED={seed} DUOLOGUE_STEPS={steps} cargo test -p {}",
+                        self.test
+                    );
+                }
+            }
+        }
+        total
+    }
+
+    /// Fails with the events that happened less often than they have to.
+    fn compare(&self, total: &Tally, runs: u64) -> Result<(), String> {
+        let rare = |&(event, per_hundred): &(&str, u64)| {
+            let (count, least) = (total.0.get(event).copied().unwrap_or_default(), per_hundred * runs / 100);
+            (count < least).then(|| format!("{count} {event} (at least {least})"))
+        };
+        let rare: Vec<_> = self.minimum.iter().filter_map(rare).collect();
+        if rare.is_empty() {
+            return Ok(());
+        }
+        Err(format!("too little happened in {runs} schedules to show anything: {}", rare.join(", ")))
+    }
+
+    /// Plays a hundred schedules against a peer that refuses everything and holds that the campaign would fail
+    /// for each of the `missing` events.
+    pub(super) fn misses(&self, missing: &[&str], play: impl Fn(u64, usize) -> Result<Tally, String>) {
+        const RUNS: u64 = 100;
+        let total = self.total(0, RUNS, usize::MAX, play);
+        let why = self.compare(&total, RUNS).expect_err("a campaign in which everything is refused");
+        for event in missing {
+            assert!(why.contains(&format!(" {event} (at least")), "{event} are not missed: {why}");
+        }
+    }
 }
 
 /// What came of it; a panic is a failure like any other.

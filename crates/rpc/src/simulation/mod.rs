@@ -19,7 +19,7 @@ mod splits;
 mod whim;
 mod wire;
 
-use campaign::{attempt, campaign, measured, number, play, seed};
+use campaign::{Campaign, Tally, attempt, measured, number, play, seed};
 
 use crate::transport::Transport;
 

@@ -10,37 +10,37 @@ use super::caller::{Asking, Ended, Policy, ask};
 use super::side::{Ending, How, Order, ROOMY, Side, notification};
 use super::whim::dawdle;
 use super::wire::{Pipe, wire};
-use super::{campaign, play};
+use super::{Campaign, Tally, play};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::limits::Limits;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
-    requests: u64,
-    answered: u64,
-    given_up: u64,
-    trace: u64,
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.answered += other.answered;
-        self.given_up += other.given_up;
-    }
-}
-
-impl std::fmt::Display for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { requests, answered, given_up, .. } = self;
-        write!(f, "{requests} requests, {answered} answered, {given_up} given up, the rest told of the end")
-    }
-}
+/// Half of what happens in a hundred schedules, or less.
+const CAMPAIGN: Campaign = Campaign {
+    test: "duologue-rpc simulation::pair",
+    schedules: 700,
+    minimum: &[
+        ("requests", 700),
+        ("results", 65),
+        ("errors", 110),
+        ("refused", 20),
+        ("given up", 270),
+        ("heard", 880),
+        ("streamed", 200),
+        ("withdrawn", 170),
+    ],
+    shown: ": the rest told of the end",
+};
 
 #[test]
 fn every_request_gets_one_answer_and_order_is_kept() {
-    campaign("duologue-rpc simulation::pair", 700, |seed, steps| play(story(seed, steps)));
+    CAMPAIGN.play(|seed, steps| play(story(seed, steps, None)).map(|(tally, _)| tally));
+}
+
+#[test]
+fn a_peer_that_refuses_every_request_fails_the_campaign() {
+    let refused = |seed, steps| play(story(seed, steps, Some(0))).map(|(tally, _)| tally);
+    CAMPAIGN.misses(&["results", "errors"], refused);
 }
 
 /// Without a request on its way nothing keeps the reader from pausing, and then its peer's senders wait.
@@ -86,28 +86,33 @@ async fn held_back(seed: u64) -> Result<(), String> {
 #[test]
 fn a_schedule_is_a_function_of_its_seed() {
     for seed in 0..50 {
-        let played = || play(story(seed, usize::MAX)).expect("no fault");
+        let played = || play(story(seed, usize::MAX, None)).expect("no fault");
         assert_eq!(played(), played(), "seed {seed}");
     }
 }
 
-fn limits(rng: &mut Rng) -> Limits {
-    Limits {
+/// Limits as the seed wants them, but for `in_flight`.
+fn limits(rng: &mut Rng, in_flight: Option<usize>) -> Limits {
+    let limits = Limits {
         frame_bytes: 4096,
         queue_bytes: *rng.choice(&[500, 4000]).unwrap_or(&500),
         queue_bytes_hard: *rng.choice(&[8000, ROOMY]).unwrap_or(&ROOMY),
         in_flight: *rng.choice(&[2, 6, 1000]).unwrap_or(&2),
         output_bytes: *rng.choice(&[1, 700, 1 << 20]).unwrap_or(&1),
         ..Limits::default()
-    }
+    };
+    Limits { in_flight: in_flight.unwrap_or(limits.in_flight), ..limits }
 }
 
-async fn story(seed: u64, most: usize) -> Result<Tally, String> {
+/// Plays a schedule. Returns what happened in it, and one number for everything that left.
+async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(Tally, u64), String> {
     let mut rng = Rng::with_seed(seed);
     let (left, right, pipes) = wire(&mut rng, 1);
     let ending: Ending = Arc::new(AtomicBool::new(false));
-    let left = Side::start(Connection::new(left).limits(limits(&mut rng)), &mut rng, ending.clone());
-    let right = Side::start(Connection::new(right).limits(limits(&mut rng)), &mut rng, ending.clone());
+    let left =
+        Side::start(Connection::new(left).limits(limits(&mut rng, in_flight)), &mut rng, ending.clone());
+    let right =
+        Side::start(Connection::new(right).limits(limits(&mut rng, in_flight)), &mut rng, ending.clone());
     let mut story = Story { sides: [left, right], pipes, ending, finished: [false; 2], asking: Vec::new() };
     let steps = rng.usize(1..40);
     let ends_at = if rng.u8(0..3) == 0 { rng.usize(0..steps) } else { usize::MAX };
@@ -234,20 +239,22 @@ impl Story {
         }
     }
 
-    async fn finish(self) -> Result<Tally, String> {
+    async fn finish(self) -> Result<(Tally, u64), String> {
         let Story { sides, pipes, asking, finished, .. } = self;
         for side in &sides {
             let closed = tokio::time::timeout(Duration::from_secs(60), side.peer.closed()).await;
             closed.map_err(|_| "the connection does not end")?;
         }
-        let mut tally = Tally::default();
+        let (mut tally, mut trace) = (Tally::default(), 0_u64);
         for asking in asking {
-            tally.requests += 1;
+            tally.add("requests", 1);
             let over = tokio::time::timeout(Duration::from_secs(60), asking.task).await;
             match over.map_err(|_| "a caller waits after the end")?.map_err(|error| error.to_string())?? {
-                Ended::Answered => tally.answered += 1,
+                Ended::Result => tally.add("results", 1),
+                Ended::Error => tally.add("errors", 1),
+                Ended::Refused => tally.add("refused", 1),
+                Ended::GivenUp => tally.add("given up", 1),
                 Ended::Over => {}
-                Ended::GivenUp => tally.given_up += 1,
             }
         }
         // What the streams still hold may be taken.
@@ -266,7 +273,10 @@ impl Story {
                 if finished[there] && !cut {
                     books.heard_all(other.said.len() as u64, side.peer.stats().refused)?;
                 }
-                tally.trace = tally.trace.rotate_left(7) ^ books.trace;
+                trace = trace.rotate_left(7) ^ books.trace;
+                tally.add("heard", books.heard.len() as u64);
+                tally.add("streamed", books.pushed.len() as u64);
+                tally.add("withdrawn", books.withdrawn.len() as u64);
                 Ok::<_, String>(())
             })?;
             sides[there].ledger.books(|books| *books = other);
@@ -283,6 +293,6 @@ impl Story {
         if weak.iter().any(|shared| shared.strong_count() > 0) {
             return Err("somebody keeps the connection".into());
         }
-        Ok(tally)
+        Ok((tally, trace))
     }
 }
