@@ -13,6 +13,7 @@ use duologue_schema::dialogue::{
 use futures::FutureExt;
 use tokio::sync::{Notify, oneshot};
 
+use super::callbacks;
 use super::dialogue::Dialogue;
 use super::dialogues::Dialogues;
 use super::error::Error;
@@ -387,6 +388,7 @@ impl Live {
 
     /// Waits for the next message that nobody else waits for.
     pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<Heard>, Error> {
+        callbacks::refuse()?;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -429,6 +431,11 @@ impl Drop for Live {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
+        // One after the other: a long chain of nested dialogues would exhaust the stack if each dropped its parent.
+        let mut above = self.above.take().and_then(|above| above.live);
+        while let Some(mut live) = above.and_then(Arc::into_inner) {
+            above = live.above.take().and_then(|above| above.live);
+        }
     }
 }
 
@@ -436,6 +443,20 @@ impl Drop for Live {
 mod tests {
     use super::*;
     use crate::Exchange;
+
+    #[tokio::test]
+    async fn a_long_chain_of_nested_dialogues_is_dropped_with_a_small_stack() {
+        let us = Arc::new(Dialogues::new("agent://us").unwrap());
+        let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(Exchange::new());
+        let mut last: Option<Arc<Live>> = None;
+        for number in 0..80_000 {
+            let above = last.map(|live| Above { session: live.id.clone(), live: Some(live), message: None });
+            let (id, other) = (number.to_string().as_str().into(), AgentUri::from("agent://them"));
+            last = Some(Live::new(us.clone(), peer.clone(), id, other, above, String::new(), false));
+        }
+        let thread = std::thread::Builder::new().stack_size(64 * 1024);
+        thread.spawn(move || drop(last)).unwrap().join().unwrap();
+    }
 
     #[tokio::test]
     async fn nobody_enters_a_connection_that_ends() {
