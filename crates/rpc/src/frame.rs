@@ -97,6 +97,11 @@ impl Frame {
         &self.0
     }
 
+    /// Takes the line out, for another frame.
+    pub(crate) fn take(&mut self) -> Self {
+        Frame(std::mem::take(&mut self.0))
+    }
+
     /// Gives the line away, for a buffer without anything in it.
     pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>) {
         std::mem::swap(&mut self.0, bytes);

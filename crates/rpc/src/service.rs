@@ -14,6 +14,7 @@ use crate::error::Closed;
 use crate::frame::Frame;
 use crate::peer::Peer;
 use crate::sync::{Lock, spawn};
+use crate::tap::FromTap;
 
 /// A request or notification, borrowed from its line.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +168,7 @@ impl Responder {
         // Free the id before the answer can be seen: the peer may use it again at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         if let Ok(frame) = frame {
-            let _ = self.shared.send(frame);
+            let _ = self.shared.send_even_from_tap(frame, FromTap::Defer);
         }
     }
 
