@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime};
 
-use duologue_exchange::Exchange;
 use duologue_exchange::dialogue::{
     Dialogue, Dialogues, Error, Heard, Interlocutor, Key, KeyStore, Keys, Parameters,
 };
-use duologue_schema::dialogue::{AgentUri, Content};
+use duologue_exchange::{Exchange, ExchangeService, PeerAgent, Wiring};
+use duologue_rpc::{Connection, Direction, Incoming, Responder, Service, Tap, TappedFrame, Transport};
+use duologue_schema::dialogue::{AgentUri, Content, MessageType};
 use futures::FutureExt;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -130,4 +131,104 @@ fn a_form_of_parameters_may_look_at_the_dialogue_and_not_speak_in_it() {
         // For the query and for its answer, each once to send and once to receive.
         assert_eq!(*REFUSED.lock().unwrap(), ["a form of Parameters"; 4]);
     });
+}
+
+/// Drops what it holds, and tries to send, when a receipt leaves.
+#[derive(Default)]
+struct Dropper {
+    held: Mutex<Option<(Dialogue, Answer)>>,
+    refused: Mutex<Vec<&'static str>>,
+}
+
+type Answer = futures::future::BoxFuture<'static, Result<Heard, Error>>;
+
+impl Tap for Dropper {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        let line = String::from_utf8_lossy(frame.bytes);
+        if frame.direction == Direction::Outgoing
+            && line.contains("receipt")
+            && let Some((dialogue, answer)) = self.held.lock().unwrap().take()
+        {
+            match dialogue.inform("I am a tap.").into_future().now_or_never() {
+                Some(Err(Error::InCallback { callback })) => self.refused.lock().unwrap().push(callback),
+                other => panic!("it may wait for ever: {other:?}"),
+            }
+            drop((answer, dialogue));
+        }
+    }
+}
+
+/// Says something before it answers.
+struct Talker;
+
+impl Interlocutor for Talker {
+    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+        if message.message_type == MessageType::Query {
+            dialogue.update("Wait.").await?;
+            dialogue.respond("It is noon.").await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes whatever comes, and says what it was.
+struct Listener(tokio::sync::mpsc::UnboundedSender<MessageType>);
+
+impl Interlocutor for Listener {
+    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+        let _ = self.0.send(message.message_type.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
+    finishes(async {
+        let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let dropper = Arc::new(Dropper::default());
+        let us = Exchange::new().dialogue(Dialogues::new(US).unwrap().handler(Listener(heard)));
+        let them = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Talker));
+        let (ours, theirs) = Transport::memory();
+        let peer = end(Connection::new(ours).tap(dropper.clone()), us);
+        let _them = end(Connection::new(theirs), them);
+        let dialogue = peer.dialogue(THEM).unwrap();
+        let asking = dialogue.clone();
+        let mut answer: Answer = Box::pin(async move { asking.query("What time is it?").await });
+        // It is sent, and its answer has not come.
+        assert!((&mut answer).now_or_never().is_none());
+        *dropper.held.lock().unwrap() = Some((dialogue, answer));
+        assert_eq!(hears.recv().await, Some(MessageType::Update));
+        assert_eq!(hears.recv().await, Some(MessageType::Response));
+        assert_eq!(*dropper.refused.lock().unwrap(), ["a Tap"]);
+    });
+}
+
+/// One end of a connection that takes dialogues.
+fn end(connection: Connection, exchange: Exchange) -> PeerAgent {
+    let wiring = Wiring::new(Some(exchange));
+    // The other side offers the same.
+    let mut meta = None;
+    wiring.advertise(&mut meta);
+    let mut agent = None;
+    connection.start(|peer| {
+        let service = wiring.start(peer, |_| true);
+        service.introduced(meta.as_ref());
+        agent = Some(service.peer_agent().in_session("memory"));
+        End(service)
+    });
+    agent.unwrap()
+}
+
+struct End(ExchangeService);
+
+impl Service for End {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        if let Err(responder) = self.0.request(request, responder) {
+            responder.method_not_found(request.method);
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        self.0.notification(notification);
+    }
 }

@@ -1,7 +1,8 @@
-//! The user's code that runs in the middle of sending or verifying a message: keys and forms of parameters.
+//! The user's code that runs in the middle of sending or taking a message: keys, forms of parameters, and a tap that is
+//! shown a receipt.
 //!
-//! It may look at any dialogue, since no lock is held meanwhile. Sending or receiving from there would wait for the
-//! message that waits for the callback, so that is an error.
+//! Keys and forms may look at any dialogue, since no lock is held meanwhile. Sending or receiving from a callback would
+//! wait for the message that waits for the callback, so that is an error.
 
 use std::cell::Cell;
 
@@ -25,6 +26,11 @@ impl Drop for Outer {
 pub(crate) fn call<T>(name: &'static str, callback: impl FnOnce() -> T) -> T {
     let _outer = Outer(RUNNING.replace(Some(name)));
     callback()
+}
+
+/// Returns true inside a callback, when locks of dialogues may be held by this thread.
+pub(crate) fn is_inside() -> bool {
+    RUNNING.get().is_some()
 }
 
 /// Refuses to send or receive from within a callback.

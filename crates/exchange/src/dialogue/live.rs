@@ -25,7 +25,7 @@ use super::waiting::{Answer, answer};
 use crate::PeerAgent;
 
 /// Whether there can be tasks: a handle may be dropped after its runtime.
-fn in_runtime() -> bool {
+pub(crate) fn in_runtime() -> bool {
     tokio::runtime::Handle::try_current().is_ok()
 }
 
@@ -167,7 +167,8 @@ impl Live {
         let parent = heard.parent_message_id.clone();
         let (arrival, events) = inner.track.arrive(heard, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
-            receipt(&arrival);
+            // The lock is held so that nothing overtakes the receipt.
+            callbacks::call("a Tap", || receipt(&arrival));
             if let Some((_, answered)) = inner.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
@@ -408,6 +409,10 @@ impl Live {
 
     /// From now on the handler takes what arrives. Where there is none, the dialogue ends.
     pub(crate) fn hand_over(self: &Arc<Self>) {
+        if callbacks::is_inside() && in_runtime() {
+            let live = self.clone();
+            return self.peer.rpc().spawn(async move { live.hand_over() });
+        }
         let mut inner = lock(&self.inner);
         inner.handled = true;
         if inner.track.is_blank() {
