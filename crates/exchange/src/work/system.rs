@@ -53,14 +53,19 @@ mod unix {
 
         /// Gives a file of ours this group and these permissions, never more than these.
         pub(crate) fn give_to(&self, file: &File) -> Result<(), Fault> {
-            if file.metadata()?.gid() != self.group {
+            let now = Access::of(&file.metadata()?);
+            if now.group != self.group {
                 // Else the permissions of one group would become those of another.
                 fchown(file, None, Some(self.group)).map_err(|error| match error.kind() {
                     io::ErrorKind::PermissionDenied => Fault::ForeignGroup { group: self.group },
                     _ => Fault::Io(error),
                 })?;
             }
-            Ok(file.set_permissions(Permissions::from_mode(self.mode))?)
+            // Some file systems have one mode for all files, and refuse to set any.
+            if now.mode != self.mode {
+                file.set_permissions(Permissions::from_mode(self.mode))?;
+            }
+            Ok(())
         }
     }
 
