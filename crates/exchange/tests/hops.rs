@@ -29,9 +29,9 @@ struct Circle {
 #[derive(Clone, Copy, Default)]
 enum Way {
     #[default]
-    InItsTask,
-    InATaskOfTheCall,
-    InAScopedTask,
+    HandlersTask,
+    TaskOfTheCall,
+    ScopedTask,
 }
 
 impl Circle {
@@ -62,9 +62,9 @@ impl Correspondent for Circle {
         self.is_reached(query.hops());
         let call = query.peer.query("And you?");
         let answer = match self.way {
-            Way::InItsTask => call.await,
-            Way::InATaskOfTheCall => tokio::spawn(call.into_future()).await.unwrap(),
-            Way::InAScopedTask => {
+            Way::HandlersTask => call.await,
+            Way::TaskOfTheCall => tokio::spawn(call.into_future()).await.unwrap(),
+            Way::ScopedTask => {
                 let peer = query.peer.clone();
                 let later = async move { peer.query("And you?").await };
                 tokio::spawn(Hops::current().scope(later)).await.unwrap()
@@ -76,9 +76,7 @@ impl Correspondent for Circle {
     async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
         self.is_reached(task.hops());
         let delegation = match self.way {
-            Way::InATaskOfTheCall => {
-                tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap()
-            }
+            Way::TaskOfTheCall => tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap(),
             _ => task.peer.delegate("You do it.").await,
         };
         let delegation = delegation.map_err(|error| self.failed(error))?;
@@ -120,7 +118,7 @@ fn check(circle: &Circle, outermost: &Error, limit: u32) {
 
 #[tokio::test]
 async fn agents_that_query_each_other_stop() {
-    for way in [Way::InItsTask, Way::InATaskOfTheCall, Way::InAScopedTask] {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall, Way::ScopedTask] {
         let circle = Circle { way, ..Circle::default() };
         let error = two(&circle, HOPS).query("Who knows?").await.unwrap_err();
         check(&circle, &error, HOPS);
@@ -129,7 +127,7 @@ async fn agents_that_query_each_other_stop() {
 
 #[tokio::test]
 async fn agents_that_delegate_to_each_other_stop() {
-    for way in [Way::InItsTask, Way::InATaskOfTheCall] {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall] {
         let circle = Circle { way, ..Circle::default() };
         let task = two(&circle, HOPS).delegate("Do it.").await.unwrap();
         check(&circle, &task.result().await.unwrap_err(), HOPS);
