@@ -31,7 +31,7 @@ use crate::pending::{Pending, Reply};
 use crate::service::{Incoming, Responder, Service};
 use crate::stats::Counters;
 use crate::sync::{JoinHandle, Lock, Mutex, spawn};
-use crate::tap::{Direction, FromTap, Shown, Tap, Tapped};
+use crate::tap::{Direction, FromTap, Tap, TapDepth, Tapped};
 use crate::transport::Transport;
 
 /// What the reader, the writer, the handlers and the handles share.
@@ -96,7 +96,7 @@ impl Shared {
             None => self.append(frame, waits, |_| {}),
             Some(tap) => {
                 let append = |frame: &mut Frame, shown| {
-                    self.append(frame, waits && shown == Shown::First, |frame| tap.outgoing(frame, shown))
+                    self.append(frame, waits && shown == TapDepth::First, |frame| tap.outgoing(frame, shown))
                 };
                 tap.push(frame, from_tap, append, || self.outbox.finish())
             }

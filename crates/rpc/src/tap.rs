@@ -93,7 +93,7 @@ pub(crate) enum FromTap {
 
 /// The outgoing frame that this thread shows to the tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum TapDepth {
     First,
     /// One that was sent from within another.
     Deferred,
@@ -107,6 +107,8 @@ pub(crate) struct Tapped {
     showing: AtomicUsize,
     /// What is done behind it, and by which thread.
     deferred: Mutex<VecDeque<(usize, Deferred)>>,
+    /// How many there are. A thread always sees its own.
+    deferrals: AtomicUsize,
 }
 
 /// Something that the tap did from within an outgoing frame.
@@ -125,14 +127,19 @@ fn this_thread() -> usize {
 
 impl Tapped {
     pub(crate) fn new(tap: Arc<dyn Tap>) -> Self {
-        Tapped { tap, showing: AtomicUsize::new(0), deferred: Mutex::default() }
+        Tapped {
+            tap,
+            showing: AtomicUsize::new(0),
+            deferred: Mutex::default(),
+            deferrals: AtomicUsize::new(0),
+        }
     }
 
     /// The outgoing frame that is being shown, if this thread is inside the tap.
-    fn shown(&self) -> Option<Shown> {
+    fn shown(&self) -> Option<TapDepth> {
         match self.showing.load(Relaxed) {
-            thread if thread == this_thread() => Some(Shown::First),
-            thread if thread == this_thread() | 1 => Some(Shown::Deferred),
+            thread if thread == this_thread() => Some(TapDepth::First),
+            thread if thread == this_thread() | 1 => Some(TapDepth::Deferred),
             _ => None,
         }
     }
@@ -147,22 +154,22 @@ impl Tapped {
         &self,
         frame: &mut Frame,
         from_tap: FromTap,
-        append: impl Fn(&mut Frame, Shown) -> Result<bool, Error>,
+        append: impl Fn(&mut Frame, TapDepth) -> Result<bool, Error>,
         finish: impl Fn(),
     ) -> Result<bool, Error> {
         match (self.shown(), from_tap) {
             (None, _) => {}
-            (Some(Shown::First), FromTap::DeferOnce) | (Some(_), FromTap::Defer) => {
+            (Some(TapDepth::First), FromTap::DeferOnce) | (Some(_), FromTap::Defer) => {
                 self.defer(Deferred::Send(frame.take()));
                 return Ok(true);
             }
             (Some(_), _) => return Err(Error::InsideTap),
         }
-        let pushed = append(frame, Shown::First);
+        let pushed = append(frame, TapDepth::First);
         while let Some(behind) = self.next_deferred() {
             match behind {
                 // Fails at the end of the connection, when nothing is sent any more.
-                Deferred::Send(mut frame) => drop(append(&mut frame, Shown::Deferred)),
+                Deferred::Send(mut frame) => drop(append(&mut frame, TapDepth::Deferred)),
                 Deferred::Finish => finish(),
             }
         }
@@ -179,19 +186,25 @@ impl Tapped {
     }
 
     fn defer(&self, behind: Deferred) {
+        self.deferrals.fetch_add(1, Relaxed);
         self.deferred.lock_unpoisoned().push_back((this_thread(), behind));
     }
 
     /// The next thing that this thread has deferred. What other threads have deferred is theirs to do, in their order.
     fn next_deferred(&self) -> Option<Deferred> {
+        if self.deferrals.load(Relaxed) == 0 {
+            return None;
+        }
         let mut deferred = self.deferred.lock_unpoisoned();
         let own = deferred.iter().position(|(thread, _)| *thread == this_thread())?;
-        deferred.remove(own).map(|(_, behind)| behind)
+        let (_, behind) = deferred.remove(own)?;
+        self.deferrals.fetch_sub(1, Relaxed);
+        Some(behind)
     }
 
     /// Shows an outgoing frame. Called with the lock of the outbox held.
-    pub(crate) fn outgoing(&self, frame: &Frame, shown: Shown) {
-        let deferred = usize::from(shown == Shown::Deferred);
+    pub(crate) fn outgoing(&self, frame: &Frame, shown: TapDepth) {
+        let deferred = usize::from(shown == TapDepth::Deferred);
         self.showing.store(this_thread() | deferred, Relaxed);
         self.show(Direction::Outgoing, frame.line(), true);
         self.showing.store(0, Relaxed);

@@ -1,7 +1,7 @@
 //! The part of writing artifacts that depends on the operating system: who may read, write and run a file.
 
 #[cfg(unix)]
-pub(super) use self::unix::{Access, private, special_bits};
+pub(super) use self::unix::{FileAccess, private, special_bits};
 
 #[cfg(unix)]
 mod unix {
@@ -33,16 +33,16 @@ mod unix {
 
     /// The owner, the group and the permissions of a file.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct Access {
+    pub(crate) struct FileAccess {
         owner: u32,
         group: u32,
         mode: u32,
     }
 
-    impl Access {
+    impl FileAccess {
         pub(crate) fn of(metadata: &Metadata) -> Self {
             let mode = metadata.mode() & PERMISSIONS;
-            Access { owner: metadata.uid(), group: metadata.gid(), mode }
+            FileAccess { owner: metadata.uid(), group: metadata.gid(), mode }
         }
 
         /// Refuses to replace a file of another user by `new`, which belongs to this process.
@@ -53,7 +53,7 @@ mod unix {
 
         /// Gives a file of ours this group and these permissions, never more than these.
         pub(crate) fn give_to(&self, file: &File) -> Result<(), Fault> {
-            let now = Access::of(&file.metadata()?);
+            let now = FileAccess::of(&file.metadata()?);
             if now.group != self.group {
                 // Else the permissions of one group would become those of another.
                 fchown(file, None, Some(self.group)).map_err(|error| match error.kind() {
@@ -82,8 +82,8 @@ mod unix {
             std::fs::write(folder.path().join("ours"), "").unwrap();
             let folder = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
             let ours = folder.metadata("ours").unwrap();
-            assert!(Access::of(&ours).check_owner(&ours).is_ok());
-            let theirs = Access { owner: ours.uid() + 1, ..Access::of(&ours) };
+            assert!(FileAccess::of(&ours).check_owner(&ours).is_ok());
+            let theirs = FileAccess { owner: ours.uid() + 1, ..FileAccess::of(&ours) };
             let fault = theirs.check_owner(&ours).unwrap_err();
             assert!(matches!(fault, Fault::ForeignOwner { .. }), "{fault}");
         }
@@ -91,7 +91,7 @@ mod unix {
 }
 
 #[cfg(not(unix))]
-pub(super) use self::other::{Access, private, special_bits};
+pub(super) use self::other::{FileAccess, private, special_bits};
 
 #[cfg(not(unix))]
 mod other {
@@ -111,11 +111,11 @@ mod other {
 
     /// The permissions of a file.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub(crate) struct Access(Permissions);
+    pub(crate) struct FileAccess(Permissions);
 
-    impl Access {
+    impl FileAccess {
         pub(crate) fn of(metadata: &Metadata) -> Self {
-            Access(metadata.permissions())
+            FileAccess(metadata.permissions())
         }
 
         pub(crate) fn check_owner(&self, _: &Metadata) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ use duologue_schema::work::{Artifact, Operation};
 
 use super::artifacts::ArtifactFault as Fault;
 use super::folders::{Folder, Folders, PROJECT};
-use super::system::{self, Access};
+use super::system::{self, FileAccess};
 
 /// Checks that the operation can be done in this folder, as things are. Returns the old file's metadata.
 fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Metadata>, Fault> {
@@ -126,15 +126,15 @@ impl Changes {
         Ok(at)
     }
 
-    /// The access that a new file in this folder has: what the process or the folder takes away is known only of
-    /// a file that was made without saying. An empty one is made for that and removed again.
-    fn usual_access(&mut self, folder: Folder) -> Result<Access, Fault> {
+    /// Returns the access of a new file in this folder. It depends on the umask and on the folder's own rules, so it
+    /// is read from an empty file that is made there and removed again.
+    fn usual_access(&mut self, folder: Folder) -> Result<FileAccess, Fault> {
         let probe = self.scratch(folder)?;
         let dir = self.folders.open(folder)?;
         let metadata = dir.open_with(&probe, OpenOptions::new().write(true).create_new(true))?.metadata()?;
         // One that cannot be removed now is tried again with the other scratch files.
         let _ = dir.remove_file(&probe);
-        Ok(Access::of(&metadata))
+        Ok(FileAccess::of(&metadata))
     }
 
     /// A name for a file of ours, which is removed in the end.
@@ -180,7 +180,7 @@ pub(super) struct Staged {
     path: String,
     operation: Operation,
     /// The access that the old file gave, if there is one.
-    old: Option<Access>,
+    old: Option<FileAccess>,
 }
 
 impl Staged {
@@ -193,7 +193,7 @@ impl Staged {
         let dir = changes.folders.open(folder)?;
         let old = check_name(&dir, name, &artifact.operation)?;
         let access = match &old {
-            Some(old) => Access::of(old),
+            Some(old) => FileAccess::of(old),
             None => changes.usual_access(folder)?,
         };
         let beside = changes.scratch(folder)?;
@@ -232,7 +232,7 @@ impl Staged {
             Fault::Link { .. } => Fault::Link { name: self.name.clone() },
             other => other,
         })?;
-        if found.as_ref().map(Access::of) != self.old {
+        if found.as_ref().map(FileAccess::of) != self.old {
             return Err(Fault::Exchanged { name: self.name.clone() });
         }
         Ok(dir.rename(&self.beside, &dir, &self.name)?)
