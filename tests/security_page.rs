@@ -71,6 +71,7 @@ fn held() -> BTreeMap<String, String> {
         exchange::limits::SENDER_MEMORY,
         exchange::limits::MEMORY,
         exchange::limits::STEPS_AHEAD,
+        exchange::limits::HOPS,
         exchange::limits::ENVELOPE_IDS,
         exchange::limits::NEWS,
         exchange::limits::NEWS_BYTES,

@@ -56,6 +56,18 @@ pub enum Error {
         "more news than fit into the output before the session was answered: tell them after new_session"
     )]
     TooEarly,
+    /// The call is made within the handler of a call that has come through as many handlers as a call may: agents may
+    /// be asking each other in a circle. Nothing was sent.
+    #[error(
+        "this call would have {hops} hops, more than Exchange::max_hops = {limit}: agents may be asking each other in \
+         a circle; nothing was sent"
+    )]
+    TooManyHops {
+        /// The handlers that the call has come through, see [`Hops`](crate::Hops).
+        hops: u32,
+        /// The limit in force.
+        limit: u32,
+    },
     /// The connection, or a message on it.
     #[error(transparent)]
     Connection(RpcError),
@@ -77,6 +89,7 @@ impl Error {
             Error::Answer { fault, .. } => fault.code.clone(),
             Error::NoReport => FaultCode::InvalidParameter,
             Error::TooEarly => FaultCode::Overloaded,
+            Error::TooManyHops { .. } => FaultCode::TooManyHops,
             Error::Connection(RpcError::Closed(_)) => FaultCode::Unreachable,
             Error::Connection(RpcError::Cancelled) => FaultCode::Cancelled,
             Error::Connection(_) => FaultCode::Internal,

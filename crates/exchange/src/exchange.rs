@@ -11,6 +11,7 @@ use crate::dialogue::{Dialogues, Line};
 use crate::envelope::correspondent::{Correspondent, Erased};
 use crate::envelope::letters::Letters;
 use crate::envelope::{inbox, working};
+use crate::limits::HOPS;
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
 use crate::work::worker::{self, Worker};
@@ -47,6 +48,7 @@ pub struct Exchange {
     correspondent: Arc<dyn Erased>,
     worker: Option<Arc<dyn worker::Erased>>,
     dialogues: Option<Arc<Dialogues>>,
+    max_hops: u32,
 }
 
 impl Default for Exchange {
@@ -57,6 +59,7 @@ impl Default for Exchange {
             correspondent: Arc::new(()),
             worker: None,
             dialogues: None,
+            max_hops: HOPS,
         }
     }
 }
@@ -89,6 +92,14 @@ impl Exchange {
     /// Who does work orders. Without one, none are taken.
     pub fn work(mut self, worker: impl Worker) -> Self {
         self.worker = Some(Arc::new(worker));
+        self
+    }
+
+    /// Sets how many handlers a query, a delegation or a work order may have come through; [`HOPS`] by default. One
+    /// more is refused: to the other side if it sends one, and to a handler of ours before it is sent. With 0, no
+    /// handler can make such a call.
+    pub fn max_hops(mut self, max_hops: u32) -> Self {
+        self.max_hops = max_hops;
         self
     }
 
@@ -137,8 +148,9 @@ impl Wiring {
         let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
         let line = Line::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
         let started = self.settings.as_ref().map_or_else(Instant::now, |settings| settings.started);
+        let max_hops = self.settings.as_ref().map_or(HOPS, |settings| settings.max_hops);
         let correspondent = self.settings.map(|settings| settings.correspondent);
-        let link = Link::new(peer.clone(), self.own, correspondent, line, Letters::new(started));
+        let link = Link::new(peer.clone(), self.own, correspondent, line, Letters::new(started), max_hops);
         let peer = PeerAgent::new(Arc::new(link));
         if let Some(correspondent) = &peer.link.correspondent {
             // A panic is told to whoever asks.

@@ -1,5 +1,5 @@
 //! Every number that bounds what a peer can make of us beside [`DialogueLimits`](crate::dialogue::DialogueLimits).
-//! None of them can be changed.
+//! None of them can be changed, but for [`HOPS`].
 
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub const MEMORY: usize = 65_536;
 /// at once.
 pub const STEPS_AHEAD: u64 = 1024;
 
+/// The most handlers that a query, a delegation or a work order may have come through, unless
+/// [`Exchange::max_hops`](crate::Exchange::max_hops) says otherwise.
+pub const HOPS: u32 = 16;
 /// How many ids of envelopes are remembered. A sender that repeats a message does so soon.
 pub const ENVELOPE_IDS: usize = 4096;
 /// How many messages wait for a subscriber before the oldest are lost.

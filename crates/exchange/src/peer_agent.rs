@@ -13,6 +13,7 @@ use crate::envelope::correspondent::Erased;
 use crate::envelope::discovery::Discovered;
 use crate::envelope::letters::Letters;
 use crate::error::{Error, Result};
+use crate::hops::Hops;
 
 /// The agent on the other side of a connection. Cheap to clone.
 ///
@@ -49,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) line: Line,
     /// What this connection has to do with envelopes.
     pub(crate) letters: Letters,
+    /// See [`Exchange::max_hops`](crate::Exchange::max_hops).
+    pub(crate) max_hops: u32,
 }
 
 impl Link {
@@ -58,9 +61,10 @@ impl Link {
         correspondent: Option<Arc<dyn Erased>>,
         line: Line,
         letters: Letters,
+        max_hops: u32,
     ) -> Self {
         let (theirs, discovered, unannounced) = Default::default();
-        Link { peer, own, theirs, correspondent, discovered, unannounced, line, letters }
+        Link { peer, own, theirs, correspondent, discovered, unannounced, line, letters, max_hops }
     }
 }
 
@@ -158,6 +162,14 @@ impl PeerAgent {
         let id = EnvelopeId::from(uuid::Uuid::new_v4().to_string());
         let to = self.id().cloned().unwrap_or_else(|| AgentId::from(""));
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
+    }
+
+    /// A new envelope as it is sent, with its hops: those of the call that is being handled here, or `made` if the call
+    /// was made elsewhere with more.
+    pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<Carried<P>> {
+        let mut carried = self.carried(envelope);
+        made.max(Hops::current()).write_to(&mut carried.meta, self.link.max_hops)?;
+        Ok(carried)
     }
 
     pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> Carried<P> {

@@ -43,7 +43,9 @@ impl ExchangeService {
     /// The responder, when the method is not one of ours or we were not set up for it.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::request(&self.peer, &self.knows, request, responder)
-            .or_else(|responder| worker::request(self.worker.as_ref(), &self.knows, request, responder))
+            .or_else(|responder| {
+                worker::request(&self.peer, self.worker.as_ref(), &self.knows, request, responder)
+            })
             .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder))
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -309,6 +309,60 @@ fn an_update_keeps_the_permissions() {
         project.apply(&[update("old.md")]).unwrap();
         assert_eq!(fs::metadata(project.feature("old.md")).unwrap().mode() & 0o777, mode);
     }
+}
+
+#[test]
+fn a_file_with_special_bits_is_not_updated() {
+    let project = Project::new();
+    for special in [0o6755, 0o4755, 0o2755, 0o1644] {
+        fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(special)).unwrap();
+        let (index, fault) = project.refuses(&[create("new.md"), update("old.md")]);
+        assert!(index == 1 && matches!(fault, Fault::SpecialBits { mode } if mode == special), "{fault}");
+    }
+}
+
+/// Returns false, and says so, where this process cannot give files away.
+#[expect(clippy::print_stderr, reason = "a check that is skipped must be seen")]
+fn may_give_files_away(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED {test}: only root can give a file to another user");
+    }
+    root
+}
+
+#[test]
+fn a_file_of_another_user_is_not_updated() {
+    if !may_give_files_away("a_file_of_another_user_is_not_updated") {
+        return;
+    }
+    let project = Project::new();
+    for mode in [0o644, 0o666, 0o6755] {
+        chown(project.feature("old.md"), Some(65_534), Some(65_534)).unwrap();
+        fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(mode)).unwrap();
+        let (index, fault) = project.refuses(&[create("new.md"), update("old.md")]);
+        match fault {
+            Fault::ForeignOwner { owner, ours } => assert_eq!((index, owner, ours), (1, 65_534, 0)),
+            Fault::SpecialBits { .. } if mode == 0o6755 => {}
+            other => panic!("{other}"),
+        }
+        assert_eq!(fs::metadata(project.feature("old.md")).unwrap().uid(), 65_534);
+    }
+}
+
+/// Else the permissions of the old file's group would be those of this process's group.
+#[test]
+fn an_update_keeps_the_group() {
+    if !may_give_files_away("an_update_keeps_the_group") {
+        return;
+    }
+    let project = Project::new();
+    chown(project.feature("old.md"), None, Some(65_534)).unwrap();
+    fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(0o660)).unwrap();
+    project.apply(&[update("old.md")]).unwrap();
+    let metadata = fs::metadata(project.feature("old.md")).unwrap();
+    assert_eq!((metadata.gid(), metadata.mode() & 0o7777), (65_534, 0o660));
+    assert_eq!(project.read("old.md"), "new");
 }
 
 #[test]

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use duologue_schema::{Error as WireError, RequestId};
-use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
@@ -32,7 +31,7 @@ use crate::pending::{Pending, Reply};
 use crate::service::{Incoming, Responder, Service};
 use crate::stats::Counters;
 use crate::sync::{JoinHandle, Lock, Mutex, spawn};
-use crate::tap::{Direction, Tap, TappedFrame};
+use crate::tap::{Direction, FromTap, Tap, TapDepth, Tapped};
 use crate::transport::Transport;
 
 /// What the reader, the writer, the handlers and the handles share.
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) closing: CancellationToken,
     pub(crate) done: Done,
     reason: Mutex<Option<Closed>>,
-    tap: Option<Arc<dyn Tap>>,
+    tap: Option<Tapped>,
 }
 
 impl Shared {
@@ -71,30 +70,41 @@ impl Shared {
             closing: CancellationToken::new(),
             done: Done(watch::Sender::new(None)),
             reason: Mutex::default(),
-            tap,
+            tap: tap.map(Tapped::new),
             limits,
         }
     }
 
     /// Appends a frame to the output, whatever waits there.
     pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
-        self.send_all(std::slice::from_mut(&mut frame))
+        self.send_all(std::slice::from_mut(&mut frame), FromTap::Refuse)
     }
 
     /// Appends frames as one: no other frame comes between them, and the peer reacts to none of them
     /// before all are in the output.
-    pub(crate) fn send_all(&self, frames: &mut [Frame]) -> Result<(), Error> {
-        self.push(frames, false).map(drop)
+    pub(crate) fn send_all(&self, frames: &mut [Frame], from_tap: FromTap) -> Result<(), Error> {
+        self.push(frames, false, from_tap).map(drop)
     }
 
     /// Appends a frame if there is room. One that was taken is not to be sent again.
     pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
-        self.push(std::slice::from_mut(frame), true)
+        self.push(std::slice::from_mut(frame), true, FromTap::Refuse)
     }
 
-    fn push(&self, frames: &mut [Frame], waits: bool) -> Result<bool, Error> {
+    fn push(&self, frames: &mut [Frame], waits: bool, from_tap: FromTap) -> Result<bool, Error> {
         frames.iter().try_for_each(|frame| self.fits(frame))?;
-        let seen = |frame: &Frame| self.tapped(Direction::Outgoing, frame.line(), true);
+        match &self.tap {
+            None => self.append(frames, waits, |_| {}),
+            Some(tap) => {
+                let append = |frames: &mut [Frame], shown| {
+                    self.append(frames, waits && shown == TapDepth::First, |frame| tap.outgoing(frame, shown))
+                };
+                tap.push(frames, from_tap, append, || self.outbox.finish())
+            }
+        }
+    }
+
+    fn append(&self, frames: &mut [Frame], waits: bool, seen: impl Fn(&Frame)) -> Result<bool, Error> {
         self.outbox.push_all(frames, waits, seen).map_err(|reason| {
             if matches!(reason, Closed::OutputStalled { .. }) {
                 self.close(reason.clone());
@@ -107,6 +117,18 @@ impl Shared {
     pub(crate) fn fits(&self, frame: &Frame) -> Result<(), Error> {
         let (bytes, limit) = (frame.line().len(), self.limits.frame_bytes);
         if bytes > limit { Err(Error::FrameTooLarge { bytes, limit }) } else { Ok(()) }
+    }
+
+    /// Ends the output behind what was sent.
+    pub(crate) fn finish(&self) {
+        if !self.tap.as_ref().is_some_and(Tapped::defers_finish) {
+            self.outbox.finish();
+        }
+    }
+
+    /// Refuses to wait for the output from within an outgoing frame of the tap.
+    pub(crate) fn check_outside_tap(&self) -> Result<(), Error> {
+        self.tap.as_ref().map_or(Ok(()), Tapped::check_outside)
     }
 
     /// Requests in flight, and the bytes they count.
@@ -123,23 +145,8 @@ impl Shared {
 
     /// Waits while the tap asks for it.
     async fn tap_has_room(&self) {
-        let Some(tap) = &self.tap else { return };
-        let wait = async {
-            if let Some(wait) = tap.wait() {
-                wait.await;
-            }
-        };
-        if AssertUnwindSafe(wait).catch_unwind().await.is_err() {
-            tracing::error!("a tap panicked while the wire waited for it");
-        }
-    }
-
-    fn tapped(&self, direction: Direction, bytes: &[u8], is_message: bool) {
-        let Some(tap) = &self.tap else { return };
-        let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
-        // It may run under the writer's lock and on the reader: its panic is its own.
-        if std::panic::catch_unwind(AssertUnwindSafe(|| tap.frame(frame))).is_err() {
-            tracing::error!("a tap panicked over a frame");
+        if let Some(tap) = &self.tap {
+            tap.room().await;
         }
     }
 }
@@ -498,7 +505,9 @@ impl<S: Service> Reader<S> {
             self.shared.counters.repaired.add();
         }
         let decoded = message::decode(repaired.as_deref().unwrap_or(line), &self.shared.limits);
-        self.shared.tapped(Direction::Incoming, line, matches!(decoded, Some(Ok(_))));
+        if let Some(tap) = &self.shared.tap {
+            tap.show(Direction::Incoming, line, matches!(decoded, Some(Ok(_))));
+        }
         match decoded {
             None => {}
             Some(Ok(message)) => {
@@ -611,7 +620,7 @@ impl<S: Service> Reader<S> {
 
     fn answer(&self, id: &RequestId, error: &WireError) {
         if let Ok(frame) = Frame::error(id, error) {
-            let _ = self.shared.send(frame);
+            let _ = self.shared.send_all(&mut [frame], FromTap::Defer);
         }
     }
 

@@ -68,6 +68,11 @@ pub enum Error {
         /// What jsonrpsee says.
         reason: String,
     },
+    /// A [`Tap`](crate::Tap) has used its own connection while it was shown an outgoing frame. Nothing was sent.
+    #[error(
+        "a Tap cannot send on its own connection while it is shown an outgoing frame; spawn a task for it"
+    )]
+    InsideTap,
     /// The work that wanted to send was cancelled while it waited for room.
     #[error("cancelled")]
     Cancelled,

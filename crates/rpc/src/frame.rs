@@ -106,6 +106,11 @@ impl Frame {
         &self.bytes
     }
 
+    /// Takes the line out, for another frame.
+    pub(crate) fn take(&mut self) -> Self {
+        Frame { bytes: std::mem::take(&mut self.bytes), is_answer: self.is_answer }
+    }
+
     /// Gives the line away, for a buffer without anything in it.
     pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>) {
         std::mem::swap(&mut self.bytes, bytes);

@@ -21,6 +21,7 @@ use crate::pending::{Deliver, Reply};
 use crate::queue::{Queue, QueueSender, StreamId, queue};
 use crate::stats::Stats;
 use crate::sync::spawn;
+use crate::tap::FromTap;
 
 /// The name of the notification that withdraws a request, from JSON-RPC's `$/` namespace.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -152,7 +153,7 @@ impl Peer {
     /// # Errors
     ///
     /// [`Error::Closed`] after the end, [`Error::FrameTooLarge`] and [`Error::Encode`] for a
-    /// message that cannot be sent.
+    /// message that cannot be sent, and [`Error::InsideTap`].
     ///
     /// # Cancel safety
     ///
@@ -193,6 +194,7 @@ impl Peer {
             tokio::task::coop::consume_budget().await;
             return Ok(());
         }
+        self.shared.check_outside_tap()?;
         self.shared.outbox.room().await.map_err(Error::Closed)
     }
 
@@ -213,7 +215,7 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn notify_now<N: Notification>(&self, params: &N) -> Result<(), Error> {
-        self.shared.send(self.encode(N::METHOD, params)?)
+        self.shared.send_all(&mut [self.encode(N::METHOD, params)?], FromTap::DeferOnce)
     }
 
     pub(crate) fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
@@ -227,6 +229,7 @@ impl Peer {
     ///
     /// [`Error::Closed`] when the connection ends first.
     pub async fn flush(&self) -> Result<(), Error> {
+        self.shared.check_outside_tap()?;
         self.shared.outbox.flush().await.map_err(Error::Closed)
     }
 
@@ -248,7 +251,7 @@ impl Peer {
     /// Ends our half of the conversation: what was sent before is written, then the peer sees the
     /// end of its input. Reading goes on until the peer ends its half.
     pub fn finish(&self) {
-        self.shared.outbox.finish();
+        self.shared.finish();
     }
 
     /// Ends the connection from this side. Handlers have [`Limits::cancel_grace`] to answer, and what
@@ -312,7 +315,7 @@ impl Peer {
         }
         let params = CancelRequest { request_id: RequestId::from(id) };
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
-            let _ = self.shared.send(frame);
+            let _ = self.shared.send_all(&mut [frame], FromTap::Defer);
         }
     }
 }

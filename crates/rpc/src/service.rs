@@ -14,6 +14,7 @@ use crate::error::Closed;
 use crate::frame::Frame;
 use crate::peer::Peer;
 use crate::sync::{Lock, spawn};
+use crate::tap::FromTap;
 
 /// A request or notification, borrowed from its line.
 #[derive(Clone, Copy, Debug)]
@@ -216,10 +217,10 @@ impl Responder {
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         let Ok(frame) = frame else { return };
         let _ = if following.is_empty() {
-            self.shared.send(frame)
+            self.shared.send_all(&mut [frame], FromTap::Defer)
         } else {
             following.insert(0, frame);
-            self.shared.send_all(&mut following)
+            self.shared.send_all(&mut following, FromTap::Defer)
         };
     }
 

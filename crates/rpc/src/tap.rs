@@ -1,9 +1,18 @@
 //! Seeing every frame: what recorders and debuggers hook into.
 
+use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 
+use futures::FutureExt as _;
 use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::frame::Frame;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Lock, Mutex};
 
 /// Which way a frame went, seen from this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +39,18 @@ pub struct TappedFrame<'a> {
 
 /// Sees every line of a connection, in the order of the wire.
 ///
-/// It runs inside the reader and under the writer's lock: hand the bytes on and return.
+/// It runs inside the reader and under the writer's lock: hand the bytes on and return. While it is shown an outgoing
+/// frame, nothing else can be sent on the connection, so that frames keep their order. From there
+///
+/// - a request, [`Peer::notify`](crate::Peer::notify), [`Peer::try_notify`](crate::Peer::try_notify) and
+///   [`Peer::flush`](crate::Peer::flush) fail with [`Error::InsideTap`](crate::Error::InsideTap): spawn a task for them.
+/// - the answer to a request, and the cancellation of one that is dropped or cancelled, leave behind the frame.
+/// - so does [`Peer::notify_now`](crate::Peer::notify_now). What the tap sends so for a frame that it has sent so itself
+///   fails with [`Error::InsideTap`](crate::Error::InsideTap): there would be no end of it.
+/// - closing the connection is done at once, finishing it behind what was sent from there.
+///
+/// Whoever sends the frame may hold a lock of its own meanwhile. So do not call what is built upon this crate, such as
+/// sessions and dialogues, and do not send on another connection whose tap sends on this one.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -57,5 +77,368 @@ pub trait Tap: Send + Sync + 'static {
     /// that is held up for long ends as over any pipe that is not taken.
     fn wait(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
         None
+    }
+}
+
+/// What becomes of a frame that is sent from within an outgoing frame of the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FromTap {
+    /// It is refused: whoever sends it can send it later.
+    Refuse,
+    /// It leaves behind the frame, unless that was deferred itself.
+    DeferOnce,
+    /// It leaves behind the frame, since nobody sends it again.
+    Defer,
+}
+
+/// The outgoing frame that this thread shows to the tap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TapDepth {
+    First,
+    /// One that was sent from within another.
+    Deferred,
+}
+
+/// The tap of a connection, and what it sends from within an outgoing frame.
+pub(crate) struct Tapped {
+    tap: Arc<dyn Tap>,
+    /// The thread that shows an outgoing frame, see [`this_thread`]; odd if the frame was deferred, 0 if none does.
+    /// Only one does at a time: it holds the lock of the outbox.
+    showing: AtomicUsize,
+    /// What is done behind it, and by which thread.
+    deferred: Mutex<VecDeque<(usize, Deferred)>>,
+    /// How many there are. A thread always sees its own.
+    deferrals: AtomicUsize,
+}
+
+/// Something that the tap did from within an outgoing frame.
+enum Deferred {
+    Send(Frame),
+    Finish,
+}
+
+/// An even number that no other running thread has.
+fn this_thread() -> usize {
+    thread_local! {
+        static PLACE: u64 = const { 0 };
+    }
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
+}
+
+impl Tapped {
+    pub(crate) fn new(tap: Arc<dyn Tap>) -> Self {
+        Tapped {
+            tap,
+            showing: AtomicUsize::new(0),
+            deferred: Mutex::default(),
+            deferrals: AtomicUsize::new(0),
+        }
+    }
+
+    /// The outgoing frame that is being shown, if this thread is inside the tap.
+    fn shown(&self) -> Option<TapDepth> {
+        match self.showing.load(Relaxed) {
+            thread if thread == this_thread() => Some(TapDepth::First),
+            thread if thread == this_thread() | 1 => Some(TapDepth::Deferred),
+            _ => None,
+        }
+    }
+
+    /// Refuses to wait for the output from within an outgoing frame.
+    pub(crate) fn check_outside(&self) -> Result<(), Error> {
+        self.shown().map_or(Ok(()), |_| Err(Error::InsideTap))
+    }
+
+    /// Sends frames as one: `append` takes them into the output and shows them while the order is held, `finish` ends the
+    /// output.
+    pub(crate) fn push(
+        &self,
+        frames: &mut [Frame],
+        from_tap: FromTap,
+        append: impl Fn(&mut [Frame], TapDepth) -> Result<bool, Error>,
+        finish: impl Fn(),
+    ) -> Result<bool, Error> {
+        match (self.shown(), from_tap) {
+            (None, _) => {}
+            (Some(TapDepth::First), FromTap::DeferOnce) | (Some(_), FromTap::Defer) => {
+                frames.iter_mut().for_each(|frame| self.defer(Deferred::Send(frame.take())));
+                return Ok(true);
+            }
+            (Some(_), _) => return Err(Error::InsideTap),
+        }
+        let pushed = append(frames, TapDepth::First);
+        while let Some(behind) = self.next_deferred() {
+            match behind {
+                // Fails at the end of the connection, when nothing is sent any more.
+                Deferred::Send(frame) => drop(append(&mut [frame], TapDepth::Deferred)),
+                Deferred::Finish => finish(),
+            }
+        }
+        pushed
+    }
+
+    /// Defers the end of the output if this thread is inside the tap; `false` if it is not.
+    pub(crate) fn defers_finish(&self) -> bool {
+        let inside = self.shown().is_some();
+        if inside {
+            self.defer(Deferred::Finish);
+        }
+        inside
+    }
+
+    fn defer(&self, behind: Deferred) {
+        self.deferrals.fetch_add(1, Relaxed);
+        self.deferred.lock_unpoisoned().push_back((this_thread(), behind));
+    }
+
+    /// The next thing that this thread has deferred. What other threads have deferred is theirs to do, in their order.
+    fn next_deferred(&self) -> Option<Deferred> {
+        if self.deferrals.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut deferred = self.deferred.lock_unpoisoned();
+        let own = deferred.iter().position(|(thread, _)| *thread == this_thread())?;
+        let (_, behind) = deferred.remove(own)?;
+        self.deferrals.fetch_sub(1, Relaxed);
+        Some(behind)
+    }
+
+    /// Shows an outgoing frame. Called with the lock of the outbox held.
+    pub(crate) fn outgoing(&self, frame: &Frame, shown: TapDepth) {
+        let deferred = usize::from(shown == TapDepth::Deferred);
+        self.showing.store(this_thread() | deferred, Relaxed);
+        self.show(Direction::Outgoing, frame.line(), true);
+        self.showing.store(0, Relaxed);
+    }
+
+    /// Shows a frame. A panic of the tap is its own.
+    pub(crate) fn show(&self, direction: Direction, bytes: &[u8], is_message: bool) {
+        let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
+        if catch_unwind(AssertUnwindSafe(|| self.tap.frame(frame))).is_err() {
+            tracing::error!("a tap panicked over a frame");
+        }
+    }
+
+    /// Waits while the tap asks for it.
+    pub(crate) async fn room(&self) {
+        let wait = async {
+            if let Some(wait) = self.tap.wait() {
+                wait.await;
+            }
+        };
+        if AssertUnwindSafe(wait).catch_unwind().await.is_err() {
+            tracing::error!("a tap panicked while the wire waited for it");
+        }
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+    use super::*;
+    use crate::{Call, Closed, Connection, Incoming, Peer, Responder, Service, Transport};
+
+    struct Note;
+
+    impl serde::Serialize for Note {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            json!({}).serialize(serializer)
+        }
+    }
+
+    impl<'de> serde::Deserialize<'de> for Note {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            serde::de::IgnoredAny::deserialize(deserializer).map(|_| Note)
+        }
+    }
+
+    impl duologue_schema::Notification for Note {
+        const METHOD: &'static str = "_note";
+    }
+
+    /// What the tap has to use when it is shown `_use`.
+    #[derive(Default)]
+    struct Handles {
+        peer: Option<Peer>,
+        cancelled: Option<Call<Value>>,
+        dropped: Option<Call<Value>>,
+        responder: Option<Responder>,
+        finishes: bool,
+    }
+
+    #[derive(Default)]
+    struct Busy {
+        handles: Mutex<Handles>,
+        outgoing: Mutex<Vec<Value>>,
+        /// How each attempt to send from within an outgoing frame has ended.
+        attempts: Mutex<Vec<(&'static str, Result<(), Error>)>>,
+    }
+
+    impl Tap for Busy {
+        fn frame(&self, frame: TappedFrame<'_>) {
+            if frame.direction == Direction::Incoming {
+                return;
+            }
+            let line: Value = serde_json::from_slice(frame.bytes).unwrap();
+            self.outgoing.lock_unpoisoned().push(line.clone());
+            let attempt = |name, outcome| self.attempts.lock_unpoisoned().push((name, outcome));
+            match line["method"].as_str() {
+                Some("_use") => {
+                    let Handles { peer, cancelled, dropped, responder, finishes } =
+                        std::mem::take(&mut *self.handles.lock_unpoisoned());
+                    let peer = peer.unwrap();
+                    let at_once = |future| FutureExt::now_or_never(future).expect("it may wait for ever");
+                    attempt(
+                        "request",
+                        at_once(peer.call::<_, Value>("_ask", &[0]).map(|end| end.map(drop)).boxed()),
+                    );
+                    attempt("notify", at_once(peer.notify_raw("_tell", &[0]).boxed()));
+                    attempt("try_notify", peer.try_notify(&Note).map(drop));
+                    attempt("flush", at_once(peer.flush().boxed()));
+                    attempt("notify_now", peer.notify_now(&Note));
+                    cancelled.inspect(Call::cancel).map(Call::detach);
+                    drop(dropped);
+                    if let Some(responder) = responder {
+                        responder.respond(Ok("late"));
+                    }
+                    if finishes {
+                        peer.finish();
+                    }
+                    self.handles.lock_unpoisoned().peer = Some(peer);
+                }
+                // It was sent from within another frame.
+                Some("_note") => {
+                    let peer = self.handles.lock_unpoisoned().peer.take().unwrap();
+                    attempt("notify_now again", peer.notify_now(&Note));
+                    // The last handle of all.
+                    drop(peer);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    impl Busy {
+        fn check_attempts(&self, many: usize) {
+            let attempts = self.attempts.lock_unpoisoned();
+            for (name, outcome) in &*attempts {
+                match *name {
+                    "notify_now" => assert!(outcome.is_ok(), "{outcome:?}"),
+                    name => assert!(matches!(outcome, Err(Error::InsideTap)), "{name}: {outcome:?}"),
+                }
+            }
+            assert_eq!(attempts.len(), many);
+        }
+    }
+
+    /// Keeps the responder for the tap.
+    struct Keeps(Arc<Busy>);
+
+    impl Service for Keeps {
+        fn request(&self, _: Incoming<'_>, responder: Responder) {
+            self.0.handles.lock_unpoisoned().responder = Some(responder);
+        }
+
+        fn notification(&self, _: Incoming<'_>) {}
+    }
+
+    /// Runs a test in a thread of its own: what blocks for ever fails.
+    fn finishes(test: impl Future<Output = ()> + Send + 'static) {
+        let (done, finished) = mpsc::channel();
+        std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+            let _ = done.send(());
+        });
+        finished
+            .recv_timeout(Duration::from_secs(30))
+            .expect("the test panicked, or the tap waits for itself");
+    }
+
+    #[test]
+    fn a_tap_that_uses_its_connection_neither_blocks_nor_changes_the_order() {
+        finishes(async {
+            let (ours, theirs) = Transport::memory();
+            let busy = Arc::new(Busy::default());
+            let peer = Connection::new(ours).tap(busy.clone()).start(|_| Keeps(busy.clone()));
+            let (reader, mut writer) = theirs.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            let (cancelled, dropped) = (peer.call("_first", &[0]), peer.call("_second", &[0]));
+            writer.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"_kept\"}\n").await.unwrap();
+            while busy.handles.lock_unpoisoned().responder.is_none() {
+                tokio::task::yield_now().await;
+            }
+            {
+                let mut handles = busy.handles.lock_unpoisoned();
+                handles.peer = Some(peer.clone());
+                (handles.cancelled, handles.dropped) = (Some(cancelled), Some(dropped));
+            }
+            peer.notify_raw("_use", &json!({})).await.unwrap();
+            peer.notify_raw("_after", &json!({})).await.unwrap();
+            drop(peer);
+
+            let mut written: Vec<Value> = Vec::new();
+            while written.last().is_none_or(|line| line["method"] != "_after") {
+                let line = lines.next_line().await.unwrap().unwrap();
+                written.push(serde_json::from_str(&line).unwrap());
+            }
+            let shown: Vec<_> = written
+                .iter()
+                .map(|line| {
+                    (line["method"].as_str().unwrap_or("answer"), line["params"]["requestId"].as_u64())
+                })
+                .collect();
+            let cancel = "$/cancel_request";
+            let expected = [
+                ("_first", None),
+                ("_second", None),
+                ("_use", None),
+                ("_note", None),
+                (cancel, Some(1)),
+                (cancel, Some(2)),
+                ("answer", None),
+                ("_after", None),
+            ];
+            assert_eq!(shown, expected);
+            assert_eq!(
+                *busy.outgoing.lock_unpoisoned(),
+                written,
+                "the tap has seen what was written, in order"
+            );
+            busy.check_attempts(6);
+        });
+    }
+
+    #[test]
+    fn a_tap_may_wait_for_no_room_and_may_finish() {
+        finishes(async {
+            let (ours, theirs) = Transport::memory();
+            let busy = Arc::new(Busy::default());
+            // Every notification has to wait for the one before it.
+            let limits = crate::Limits { output_bytes: 1, ..crate::Limits::default() };
+            let connection = Connection::new(ours).limits(limits).tap(busy.clone());
+            let peer = connection.start(|_| Keeps(busy.clone()));
+            busy.handles.lock_unpoisoned().peer = Some(peer.clone());
+            busy.handles.lock_unpoisoned().finishes = true;
+            peer.notify_raw("_first", &json!({})).await.unwrap();
+            let call = peer.call::<_, Value>("_use", &[0]).detach();
+            let error = peer.call::<_, Value>("_after", &[0]).await.unwrap_err();
+            assert!(matches!(error, Error::Closed(Closed::Local)), "{error}");
+            drop((call, peer));
+            let mut lines = BufReader::new(theirs.into_split().0).lines();
+            let mut written = Vec::new();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                written.push(line);
+            }
+            let methods = ["_first", "_use", "_note"];
+            assert!(written.iter().zip(methods).all(|(line, method)| line.contains(method)), "{written:?}");
+            assert_eq!(written.len(), methods.len());
+            busy.check_attempts(6);
+        });
     }
 }

@@ -70,6 +70,16 @@ pub enum Error {
         "there are {0} dialogues over this connection, as many as there may be (DialogueLimits::dialogues)"
     )]
     TooMany(usize),
+    /// A dialogue was used to send or receive from within a callback that a message waits for: a method of
+    /// [`KeyStore`](super::KeyStore), a form of [`Parameters`](super::Parameters), or a [`Tap`](duologue_rpc::Tap)
+    /// that is shown a receipt. Nothing was sent.
+    #[error(
+        "a dialogue cannot send or receive from within {callback}, which must not wait: spawn a task for it"
+    )]
+    InCallback {
+        /// The callback.
+        callback: &'static str,
+    },
     /// The connection, or a message on it.
     #[error(transparent)]
     Connection(#[from] RpcError),

@@ -171,7 +171,9 @@ pub enum KeyFault {
 
 /// Where keys come from.
 ///
-/// It is asked on every message and must not wait for anything: fetch keys beforehand.
+/// It is asked on every message and must not wait for anything: fetch keys beforehand. Its methods may look at
+/// dialogues; one that is used to send or receive from there fails with
+/// [`Error::InCallback`](super::Error::InCallback).
 pub trait KeyStore: Send + Sync + 'static {
     /// The key with this id; `None` if there is none, or it was revoked.
     fn key(&self, id: &str) -> Option<Arc<Key>>;

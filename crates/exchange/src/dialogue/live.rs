@@ -13,6 +13,7 @@ use duologue_schema::dialogue::{
 use futures::FutureExt;
 use tokio::sync::{Notify, oneshot};
 
+use super::callbacks;
 use super::dialogue::Dialogue;
 use super::dialogues::Dialogues;
 use super::error::Error;
@@ -24,7 +25,7 @@ use super::waiting::{Answer, answer};
 use crate::PeerAgent;
 
 /// Whether there can be tasks: a handle may be dropped after its runtime.
-fn in_runtime() -> bool {
+pub(crate) fn in_runtime() -> bool {
     tokio::runtime::Handle::try_current().is_ok()
 }
 
@@ -166,7 +167,8 @@ impl Live {
         let parent = heard.parent_message_id.clone();
         let (arrival, events) = inner.track.arrive(heard, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
-            receipt(&arrival);
+            // The lock is held so that nothing overtakes the receipt.
+            callbacks::call("a Tap", || receipt(&arrival));
             if let Some((_, answered)) = inner.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
@@ -387,6 +389,7 @@ impl Live {
 
     /// Waits for the next message that nobody else waits for.
     pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<Heard>, Error> {
+        callbacks::refuse()?;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -406,6 +409,10 @@ impl Live {
 
     /// From now on the handler takes what arrives. Where there is none, the dialogue ends.
     pub(crate) fn hand_over(self: &Arc<Self>) {
+        if callbacks::is_inside() && in_runtime() {
+            let live = self.clone();
+            return self.peer.rpc().spawn(async move { live.hand_over() });
+        }
         let mut inner = lock(&self.inner);
         inner.handled = true;
         if inner.track.is_blank() {
@@ -429,6 +436,11 @@ impl Drop for Live {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
+        // One after the other: a long chain of nested dialogues would exhaust the stack if each dropped its parent.
+        let mut above = self.above.take().and_then(|above| above.live);
+        while let Some(mut live) = above.and_then(Arc::into_inner) {
+            above = live.above.take().and_then(|above| above.live);
+        }
     }
 }
 
@@ -436,6 +448,20 @@ impl Drop for Live {
 mod tests {
     use super::*;
     use crate::Exchange;
+
+    #[tokio::test]
+    async fn a_long_chain_of_nested_dialogues_is_dropped_with_a_small_stack() {
+        let us = Arc::new(Dialogues::new("agent://us").unwrap());
+        let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(Exchange::new());
+        let mut last: Option<Arc<Live>> = None;
+        for number in 0..80_000 {
+            let above = last.map(|live| Above { session: live.id.clone(), live: Some(live), message: None });
+            let (id, other) = (number.to_string().as_str().into(), AgentUri::from("agent://them"));
+            last = Some(Live::new(us.clone(), peer.clone(), id, other, above, String::new(), false));
+        }
+        let thread = std::thread::Builder::new().stack_size(64 * 1024);
+        thread.spawn(move || drop(last)).unwrap().join().unwrap();
+    }
 
     #[tokio::test]
     async fn nobody_enters_a_connection_that_ends() {

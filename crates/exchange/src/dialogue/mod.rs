@@ -77,6 +77,7 @@
 
 mod allow;
 mod beliefs;
+mod callbacks;
 mod canonical;
 #[allow(clippy::module_inception, reason = "the handle on one dialogue is called that")]
 mod dialogue;

@@ -8,6 +8,8 @@ use duologue_schema::dialogue::{Message, MessageType};
 use duologue_schema::{Json, Members};
 use serde::de::DeserializeOwned;
 
+use super::callbacks;
+
 /// Reads members as a `T`.
 pub(crate) fn read<T: DeserializeOwned>(members: &Members) -> serde_json::Result<T> {
     Json::new(members)?.parse()
@@ -48,6 +50,9 @@ impl Parameters {
 
     /// Says that the parameters of `task` in `domain` read as a `T`, in messages of these types; in messages of
     /// every type if there are none here. Of several forms for a type the first counts.
+    ///
+    /// Reading a `T` must not wait for anything, as a message waits for it: a dialogue that is used to send or receive
+    /// from there fails with [`Error::InCallback`](super::Error::InCallback).
     #[must_use]
     pub fn of<T: DeserializeOwned>(mut self, domain: &str, task: &str, types: &[MessageType]) -> Self {
         let check: Check = Arc::new(|members| read::<T>(members).map(drop));
@@ -72,7 +77,9 @@ impl Parameters {
             .into_iter()
             .flatten()
             .find(|(types, _)| types.is_empty() || types.contains(&message.message_type));
-        form.map_or(Ok(()), |(_, check)| check(&content.parameters)).map_err(|error| BadParameters {
+        let check =
+            |(_, check): &Form| callbacks::call("a form of Parameters", || check(&content.parameters));
+        form.map_or(Ok(()), check).map_err(|error| BadParameters {
             message_type: message.message_type.clone(),
             task: task.clone(),
             reason: error.to_string(),

@@ -9,6 +9,7 @@ use duologue_schema::dialogue::{
 };
 use tokio::sync::oneshot;
 
+use super::callbacks;
 use super::error::Error;
 use super::handler::Undelivered;
 use super::live::{Live, new_id, timestamp};
@@ -87,6 +88,7 @@ impl Live {
         if !self.peer.offers().dialogue {
             return Err(Error::NotSupported);
         }
+        callbacks::refuse()?;
         let turn = self.sending.clone().lock_owned().await;
         let Written { message, json, waiter, answered } = self.write(draft)?;
         // It has its step, so it is seen through even if nobody waits for it any more.
@@ -140,34 +142,42 @@ impl Live {
     /// Makes the message that a draft becomes at this point of the dialogue.
     fn write(self: &Arc<Self>, draft: Draft) -> Result<Written, Error> {
         let Draft { kind, parents, act, mut content, mut metadata, asks } = draft;
-        let mut inner = lock(&self.inner);
-        let fits = |id: &&DialogueMessageId| inner.track.may_say(&kind, Some(id)).is_ok();
-        let parent = parents.iter().find(fits).or(parents.first()).cloned();
-        inner.track.may_say(&kind, parent.as_ref())?;
-        // An answer is about what it answers, unless it says otherwise.
-        if content.domain.is_none()
-            && content.task.is_none()
-            && let Some(parent) = parent.as_ref().and_then(|id| inner.track.lineage.message(id))
-        {
-            content.domain.clone_from(&parent.content.domain);
-            content.task.clone_from(&parent.content.task);
-        }
+        let (parent, step) = {
+            let inner = lock(&self.inner);
+            let fits = |id: &&DialogueMessageId| inner.track.may_say(&kind, Some(id)).is_ok();
+            let parent = parents.iter().find(fits).or(parents.first()).cloned();
+            inner.track.may_say(&kind, parent.as_ref())?;
+            // An answer is about what it answers, unless it says otherwise.
+            if content.domain.is_none()
+                && content.task.is_none()
+                && let Some(parent) = parent.as_ref().and_then(|id| inner.track.lineage.message(id))
+            {
+                content.domain.clone_from(&parent.content.domain);
+                content.task.clone_from(&parent.content.task);
+            }
+            (parent, inner.track.next_step())
+        };
         metadata.correlation_id.get_or_insert_with(|| self.correlation.clone());
         if let Some(above) = &self.above {
             metadata.parent_session_id = Some(above.session.clone());
             metadata.parent_message_id.clone_from(&above.message);
         }
-        let (own, step) = (self.dialogues.own().clone(), inner.track.next_step());
+        let own = self.dialogues.own().clone();
         let mut message =
             Message::new(new_id(), self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
                 .content(content)
                 .metadata(metadata);
         message.parent_message_id = parent;
         message.dialogue_act = act;
+        // Forms and keys are the user's code, which may look at this dialogue: no lock is held.
         self.dialogues.parameters.check(&message)?;
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
         let message = Arc::new(message);
+        let mut inner = lock(&self.inner);
+        // A message that has arrived meanwhile may have the same step: the two have crossed. It may also have ended
+        // the dialogue.
+        inner.track.may_say(&message.message_type, message.parent_message_id.as_ref())?;
         let waiter = asks.then(|| self.wait(&mut inner, &message));
         inner.track.say(&message, &json);
         let (sender, answered) = oneshot::channel();

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::allow::AllowList;
+use super::callbacks;
 use super::canonical::Signable;
 use super::heard::Heard;
 use super::keys::KeyStore;
@@ -171,9 +172,10 @@ impl Verifier {
     /// Signs a message with the newest key its sender has for its recipient. Where there are no keys, it is left unsigned.
     pub(crate) fn sign(&self, message: &Message, now: SystemTime) -> Result<Json, SignFault> {
         let Some(keys) = &self.keys else { return unsigned(message) };
-        match keys.signing_key(&message.sender_id, &message.recipient_id, now) {
+        let (sender, recipient) = (&message.sender_id, &message.recipient_id);
+        match callbacks::call("KeyStore::signing_key", || keys.signing_key(sender, recipient, now)) {
             Some(key) => sign(message, &key),
-            None if self.takes_unsigned && !keys.knows(&message.sender_id) => unsigned(message),
+            None if self.takes_unsigned && !knows(&**keys, sender) => unsigned(message),
             None => Err(SignFault::NoKey),
         }
     }
@@ -185,12 +187,13 @@ impl Verifier {
             return if message.signature.is_some() { Err(Refusal::NoKeys) } else { Ok(None) };
         };
         let Some(signature) = &message.signature else {
-            let known = sender.is_none_or(|sender| keys.knows(&sender.into()));
+            let known = sender.is_none_or(|sender| knows(&**keys, &sender.into()));
             return if self.takes_unsigned && !known { Ok(None) } else { Err(Refusal::Unsigned) };
         };
         let claimed = signature.as_str().and_then(Claimed::read).ok_or(Refusal::SignatureForm)?;
         let kid = || claimed.kid.chars().take(128).collect::<String>();
-        let key = keys.key(&claimed.kid).ok_or_else(|| Refusal::UnknownKey(kid()))?;
+        let key = callbacks::call("KeyStore::key", || keys.key(&claimed.kid));
+        let key = key.ok_or_else(|| Refusal::UnknownKey(kid()))?;
         if sender != Some(key.owner().as_str()) {
             return Err(Refusal::Owner(kid()));
         }
@@ -227,6 +230,10 @@ impl Verifier {
         }
         Ok((sent, expires, now))
     }
+}
+
+fn knows(keys: &dyn KeyStore, owner: &AgentUri) -> bool {
+    callbacks::call("KeyStore::knows", || keys.knows(owner))
 }
 
 fn signed(duration: Duration) -> SignedDuration {

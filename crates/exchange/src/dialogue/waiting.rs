@@ -7,9 +7,10 @@ use duologue_schema::dialogue::{
 };
 use tokio::sync::oneshot;
 
+use super::callbacks;
 use super::error::Error;
 use super::heard::{Heard, Kept};
-use super::live::{Inner, Live};
+use super::live::{Inner, Live, in_runtime};
 use super::moves::settles;
 use crate::lock::lock;
 
@@ -21,6 +22,19 @@ impl Live {
         let (sender, receiver) = oneshot::channel();
         inner.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
         Waiter { live: self.clone(), id: message.message_id.clone(), receiver }
+    }
+
+    /// Nobody waits for the answer to a message of ours any more. One that has come is a message like any other.
+    fn stop_waiting(self: &Arc<Self>, id: &DialogueMessageId, mut receiver: oneshot::Receiver<Answer>) {
+        let mut inner = lock(&self.inner);
+        inner.waiters.remove(id);
+        if let Ok(Ok(heard)) = receiver.try_recv() {
+            let kept = Kept::from(Arc::unwrap_or_clone(heard));
+            inner.track.returned(kept.raw().len());
+            let at = inner.queue.partition_point(|other| other.step < kept.step);
+            inner.queue.insert(at, kept);
+            self.apply(&mut inner, Vec::new());
+        }
     }
 }
 
@@ -63,14 +77,12 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut inner = lock(&self.live.inner);
-        inner.waiters.remove(&self.id);
-        if let Ok(Ok(heard)) = self.receiver.try_recv() {
-            let kept = Kept::from(Arc::unwrap_or_clone(heard));
-            inner.track.returned(kept.raw().len());
-            let at = inner.queue.partition_point(|other| other.step < kept.step);
-            inner.queue.insert(at, kept);
-            self.live.apply(&mut inner, Vec::new());
+        let (live, id) = (self.live.clone(), self.id.clone());
+        let receiver = std::mem::replace(&mut self.receiver, oneshot::channel().1);
+        if callbacks::is_inside() && in_runtime() {
+            self.live.peer.rpc().spawn(async move { live.stop_waiting(&id, receiver) });
+        } else {
+            live.stop_waiting(&id, receiver);
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::letters::{Answer, count};
 use crate::error::{Error, Result};
+use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
@@ -65,13 +66,13 @@ impl PeerAgent {
     ///
     /// [`Error::NotSupported`] and [`Error::NoSession`] before anything is sent, [`Error::Timeout`] at the
     /// deadline, [`Error::Fault`] with what the other agent says instead of an answer, [`Error::Answer`] if
-    /// what it sends is none, and [`Error::Connection`] when the connection ends.
+    /// what it sends is none, [`Error::TooManyHops`] in a handler, and [`Error::Connection`] when the connection ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the question; an answer that comes after that is dropped and counted.
     pub fn query(&self, question: impl Into<String>) -> AskQuery {
-        AskQuery { peer: self.clone(), query: Query::new(question) }
+        AskQuery { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
     }
 
     pub(crate) async fn ask<P: Ask>(
@@ -79,14 +80,18 @@ impl PeerAgent {
         envelope: Envelope<P>,
         within: Duration,
     ) -> Result<Envelope<P::Reply>> {
+        self.ask_carried(self.carried(envelope), within).await
+    }
+
+    async fn ask_carried<P: Ask>(&self, message: Carried<P>, within: Duration) -> Result<Envelope<P::Reply>> {
         self.require_envelopes()?;
         self.require_session(P::KIND)?;
-        self.post(envelope)?.answer::<P>(within).await
+        self.post(message)?.answer::<P>(within).await
     }
 
     /// Sends a message now, with somebody to wait for its answer.
-    pub(crate) fn post<P: Ask>(&self, envelope: Envelope<P>) -> Result<Asking> {
-        let id = envelope.id.clone();
+    pub(crate) fn post<P: Ask>(&self, message: Carried<P>) -> Result<Asking> {
+        let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Before it is sent, so that no answer can come too early.
         lock(&self.link.letters.table).ask(id.clone(), P::Reply::KIND, sender);
@@ -100,7 +105,7 @@ impl PeerAgent {
                 }
             }
         };
-        let request = match self.rpc().request_into(&Posted(self.carried(envelope)), None, deliver) {
+        let request = match self.rpc().request_into(&Posted(message), None, deliver) {
             Ok(request) => request,
             Err(error) => {
                 lock(&self.link.letters.table).gives_up(&id);
@@ -174,6 +179,7 @@ impl Drop for Asking {
 pub struct AskQuery {
     peer: PeerAgent,
     query: Query,
+    hops: Hops,
 }
 
 impl AskQuery {
@@ -201,10 +207,11 @@ impl IntoFuture for AskQuery {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Response>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let AskQuery { peer, query } = self;
+        let AskQuery { peer, query, hops } = self;
         Box::pin(async move {
             let deadline = Duration::from_millis(query.deadline_ms.unwrap_or(Query::DEADLINE_MS));
-            peer.ask(peer.envelope(query), deadline).await.map(|reply| reply.payload)
+            let message = peer.counted(peer.envelope(query), hops)?;
+            peer.ask_carried(message, deadline).await.map(|reply| reply.payload)
         })
     }
 }

@@ -12,6 +12,7 @@ use super::Received;
 use super::received::Origin;
 use super::tasks::Found;
 use crate::error::Result;
+use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
@@ -26,14 +27,21 @@ pub struct Assignment {
     pub envelope: Arc<Envelope<Delegate>>,
     /// Who delegated it, in the session it came in: to ask back.
     pub peer: PeerAgent,
+    hops: Hops,
     cancellation: CancellationToken,
     why: Arc<Mutex<Option<Fault>>>,
 }
 
 impl Assignment {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
-        let Received { envelope, peer } = received;
-        Assignment { envelope: Arc::new(envelope), peer, cancellation, why: Arc::default() }
+        let Received { envelope, peer, hops } = received;
+        Assignment { envelope: Arc::new(envelope), peer, hops, cancellation, why: Arc::default() }
+    }
+
+    /// Returns how many handlers it has come through.
+    #[must_use]
+    pub fn hops(&self) -> Hops {
+        self.hops
     }
 
     /// Whether it may use the slot above the limit.

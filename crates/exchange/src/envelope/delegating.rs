@@ -16,6 +16,7 @@ use super::inbox::{self, News};
 use super::letters::{End, Ending};
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
+use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
@@ -80,7 +81,7 @@ impl PeerAgent {
     /// Dropping the future withdraws the task, if the other agent has not taken it on yet.
     pub fn delegate(&self, task: impl Into<String>) -> AskDelegate {
         let delegate = Delegate::new(task).report_back(true);
-        AskDelegate { peer: self.clone(), delegate, ack_timeout: ACK }
+        AskDelegate { peer: self.clone(), delegate, ack_timeout: ACK, hops: Hops::current() }
     }
 }
 
@@ -91,6 +92,7 @@ pub struct AskDelegate {
     peer: PeerAgent,
     delegate: Delegate,
     ack_timeout: Duration,
+    hops: Hops,
 }
 
 impl AskDelegate {
@@ -126,18 +128,18 @@ impl AskDelegate {
     }
 
     async fn send(self) -> Result<Delegation> {
-        let AskDelegate { peer, delegate, ack_timeout } = self;
+        let AskDelegate { peer, delegate, ack_timeout, hops } = self;
         peer.require_envelopes()?;
         peer.require_session(Kind::Delegate)?;
         let ending = delegate.wants_report().then(|| Arc::new(Ending::new()));
-        let envelope = peer.envelope(delegate);
-        let id = envelope.id.clone();
+        let message = peer.counted(peer.envelope(delegate), hops)?;
+        let id = message.envelope.id.clone();
         // Before it is sent: its result may come before its ack.
         if let Some(ending) = &ending {
             lock(&peer.link.letters.table).delegate(id.clone(), ending.clone());
         }
         let mut delegation = Delegation { peer, id, estimated: None, ending };
-        match delegation.peer.post(envelope)?.answer::<Delegate>(ack_timeout).await {
+        match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
             Ok(ack) if ack.payload.accepted => {
                 delegation.estimated = ack.payload.estimated_ms.map(Duration::from_millis);
                 Ok(delegation)
@@ -267,10 +269,18 @@ impl Drop for Delegation {
         // Nothing can end it after this, so what nobody has seen by now is to be handed on.
         match ending.unclaimed() {
             Some(End::Result(envelope, bytes)) => {
-                inbox::hand_on(link, News::Result(Received::new(envelope, self.peer.clone())), bytes);
+                inbox::hand_on(
+                    link,
+                    News::Result(Received::new(envelope, self.peer.clone(), Hops::default())),
+                    bytes,
+                );
             }
             Some(End::Error(envelope, bytes)) => {
-                inbox::hand_on(link, News::Error(Received::new(envelope, self.peer.clone())), bytes);
+                inbox::hand_on(
+                    link,
+                    News::Error(Received::new(envelope, self.peer.clone(), Hops::default())),
+                    bytes,
+                );
             }
             Some(End::Lost(_)) | None => {}
         }

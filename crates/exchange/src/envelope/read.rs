@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Received;
+use crate::hops::{Hops, are_counted};
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -28,10 +29,10 @@ pub(crate) fn read<P: Payload>(
     knows: &Knows,
     params: Option<&RawValue>,
 ) -> Result<Received<P>, Box<Unfit>> {
-    let Received { envelope, peer } = read_unopened::<P>(peer, knows, params)?;
+    let Received { envelope, peer, hops } = read_unopened::<P>(peer, knows, params)?;
     let (id, from, reference) = (envelope.id.clone(), envelope.from.clone(), envelope.reference.clone());
     match envelope.open() {
-        Ok(envelope) => Ok(Received::new(envelope, peer)),
+        Ok(envelope) => Ok(Received::new(envelope, peer, hops)),
         Err(fault) => {
             let session = peer.session().cloned();
             Err(Box::new(Unfit { id: Some(id), from: Some(from), session, reference, fault }))
@@ -45,7 +46,7 @@ pub(crate) fn read_unopened<P: Payload>(
     knows: &Knows,
     params: Option<&RawValue>,
 ) -> Result<Received<Json>, Box<Unfit>> {
-    let Carried { session_id: session, envelope, .. } = parse(P::METHOD, params)?;
+    let Carried { session_id: session, envelope, meta, .. } = parse(P::METHOD, params)?;
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
@@ -57,7 +58,8 @@ pub(crate) fn read_unopened<P: Payload>(
         Some(session) => peer.in_session(session),
         None => peer.clone(),
     };
-    Ok(Received::new(envelope, sender))
+    let hops = if are_counted(&P::KIND) { Hops::of(meta.as_ref()) } else { Hops::default() };
+    Ok(Received::new(envelope, sender, hops))
 }
 
 fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Box<Unfit>> {

@@ -6,6 +6,7 @@ use duologue_rpc::Responder;
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, Fault, Payload, Reply};
 
 use crate::error::to_wire;
+use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 
 /// An envelope of the other agent. It derefs to what it carries.
@@ -16,11 +17,18 @@ pub struct Received<P> {
     pub envelope: Envelope<P>,
     /// Who sent it, in the session it came in: to ask back.
     pub peer: PeerAgent,
+    pub(crate) hops: Hops,
 }
 
 impl<P> Received<P> {
-    pub(crate) fn new(envelope: Envelope<P>, peer: PeerAgent) -> Self {
-        Received { envelope, peer }
+    pub(crate) fn new(envelope: Envelope<P>, peer: PeerAgent, hops: Hops) -> Self {
+        Received { envelope, peer, hops }
+    }
+
+    /// Returns how many handlers it has come through, if it is a query or a delegation.
+    #[must_use]
+    pub fn hops(&self) -> Hops {
+        self.hops
     }
 
     pub(crate) fn origin(&self) -> Origin {

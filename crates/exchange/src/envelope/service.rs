@@ -60,7 +60,10 @@ impl Call<'_> {
     /// Reads it; one that does not fit is answered here.
     fn take<P: Ask>(self, answer: impl FnOnce(Received<P>, Responder)) {
         match read::<P>(self.peer, self.knows, self.request.params) {
-            Ok(received) => answer(received, self.responder),
+            Ok(received) => match received.hops.check(self.peer.link.max_hops) {
+                Ok(()) => answer(received, self.responder),
+                Err(fault) => received.origin().respond::<P::Reply>(self.responder, Err(fault)),
+            },
             Err(unfit) => self.responder.respond::<()>(Err(to_wire(unfit.answer(self.peer)))),
         }
     }
@@ -110,7 +113,8 @@ fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Respon
     }
     responder.spawn_with(|responder| async move {
         let grace = query.peer.rpc().limits().cancel_grace;
-        let answer = working::guarded(responder.cancellation(), grace, correspondent.query(query)).await;
+        let handler = query.hops.next().scope(correspondent.query(query));
+        let answer = working::guarded(responder.cancellation(), grace, handler).await;
         // Free before it is told: the other agent may ask the next one at once.
         drop(place);
         origin.respond(responder, answer.unwrap_or_else(Err));

@@ -86,7 +86,8 @@ async fn run(
 ) {
     let origin = task.origin();
     let grace = task.peer.rpc().limits().cancel_grace;
-    let accepted = guarded(task.cancellation(), grace, correspondent.clone().accept(task.clone())).await;
+    let accepted =
+        guarded(task.cancellation(), grace, scoped(&task, correspondent.clone().accept(task.clone()))).await;
     let decision = match (task.stopped(), accepted) {
         (Some(fault), _) => Err(fault),
         (None, Ok(Ok(ack))) => Ok(ack),
@@ -122,7 +123,7 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
         }
         std::future::pending().await
     };
-    let work = guarded(task.cancellation(), grace, correspondent.delegate(task.clone()));
+    let work = guarded(task.cancellation(), grace, scoped(task, correspondent.delegate(task.clone())));
     let end = tokio::select! {
         biased;
         end = work => end,
@@ -189,7 +190,8 @@ async fn stop(
     let (origin, reason) = (received.origin(), received.reason.clone());
     let grace = task.peer.rpc().limits().cancel_grace;
     let decided =
-        guarded(responder.cancellation(), grace, correspondent.cancel(received, task.clone())).await;
+        guarded(responder.cancellation(), grace, scoped(&task, correspondent.cancel(received, task.clone())))
+            .await;
     let stops = matches!(decided, Ok(Ok(())));
     let answer = decided.map(|decided| match decided {
         Ok(()) => Ack::new(true),
@@ -201,6 +203,11 @@ async fn stop(
         let why = if reason.is_empty() { "it was cancelled".to_owned() } else { reason };
         task.stop(FaultCode::Cancelled, why);
     }
+}
+
+/// Counts the calls of a task's handler.
+fn scoped<F: Future>(task: &Assignment, handler: F) -> impl Future<Output = F::Output> + use<F> {
+    task.hops().next().scope(handler)
 }
 
 /// Runs a handler until it is done, it panics, or the grace after its cancellation is over.

@@ -21,7 +21,9 @@ use super::tree::{Changes, Staged};
 ///
 /// All artifacts are written beside their places and checked before the first takes its place. If one
 /// cannot, those before it are taken back, so that the tree is as it was. An update is a new file with the
-/// old one's permissions: where the old one had other names, those keep the old content.
+/// old one's group and permissions: where the old one had other names, those keep the old content. A file of another
+/// user is not updated, nor is one with a set-user-id, set-group-id or sticky bit: the new file would belong to this
+/// process, and a program that ran as one user would run as another. Until a text is complete, only this user can read it.
 ///
 /// Each file changes in one step, all files together do not: whoever reads meanwhile may see some new and
 /// some old. A crash in that moment leaves it so, and files named `.duologue-*.tmp` beside them: the old
@@ -248,11 +250,31 @@ pub enum ArtifactFault {
         /// The link.
         name: String,
     },
-    /// A folder on the way is another one than a moment ago.
-    #[error("leads through {name:?}, which was exchanged for something else meanwhile")]
+    /// A folder on the way, or the file itself, is another one than a moment ago, or its permissions are others.
+    #[error("leads to {name:?}, which was changed while the artifacts were written")]
     Exchanged {
-        /// The folder.
+        /// The folder or file.
         name: String,
+    },
+    /// To be updated, but a set-user-id, set-group-id or sticky bit is set.
+    #[error("has the mode {mode:o}, with a set-user-id, set-group-id or sticky bit; remove that bit first")]
+    SpecialBits {
+        /// The file's mode.
+        mode: u32,
+    },
+    /// To be updated, but it belongs to another user: its replacement would belong to this one.
+    #[error("belongs to the user {owner}, and this process runs as {ours}; change its owner first")]
+    ForeignOwner {
+        /// The file's owner, as a number.
+        owner: u32,
+        /// The user of this process.
+        ours: u32,
+    },
+    /// To be updated, but it belongs to a group that its replacement cannot be given.
+    #[error("belongs to the group {group}, which this process is not in; change its group first")]
+    ForeignGroup {
+        /// The file's group, as a number.
+        group: u32,
     },
     /// Another artifact has the same path, or needs a folder there.
     #[error("is in the way of the artifact {with:?}")]

@@ -3,6 +3,7 @@
 mod artifacts;
 mod folders;
 mod notes;
+mod system;
 mod tree;
 pub(crate) mod worker;
 mod workflow;

@@ -6,19 +6,23 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cap_std::fs::{Dir, OpenOptions, Permissions};
+use cap_std::fs::{Dir, Metadata, OpenOptions};
 use duologue_schema::work::{Artifact, Operation};
 
 use super::artifacts::ArtifactFault as Fault;
 use super::folders::{Folder, Folders, PROJECT};
+use super::system::{self, FileAccess};
 
-/// Whether the operation can be done in this folder, as things are. Returns the permissions of the old file.
-fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Permissions>, Fault> {
+/// Checks that the operation can be done in this folder, as things are. Returns the old file's metadata.
+fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Metadata>, Fault> {
     match (dir.symlink_metadata(name), operation) {
         (Ok(metadata), _) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
         (Ok(_), Operation::Create) => Err(Fault::Exists),
         (Ok(metadata), _) if !metadata.is_file() => Err(Fault::NotAFile),
-        (Ok(metadata), _) => Ok(Some(metadata.permissions())),
+        (Ok(metadata), _) => match system::special_bits(&metadata) {
+            Some(mode) => Err(Fault::SpecialBits { mode }),
+            None => Ok(Some(metadata)),
+        },
         (Err(error), operation) if error.kind() == ErrorKind::NotFound => match operation {
             Operation::Create => Ok(None),
             _ => Err(Fault::Missing),
@@ -122,6 +126,17 @@ impl Changes {
         Ok(at)
     }
 
+    /// Returns the access of a new file in this folder. It depends on the umask and on the folder's own rules, so it
+    /// is read from an empty file that is made there and removed again.
+    fn usual_access(&mut self, folder: Folder) -> Result<FileAccess, Fault> {
+        let probe = self.scratch(folder)?;
+        let dir = self.folders.open(folder)?;
+        let metadata = dir.open_with(&probe, OpenOptions::new().write(true).create_new(true))?.metadata()?;
+        // One that cannot be removed now is tried again with the other scratch files.
+        let _ = dir.remove_file(&probe);
+        Ok(FileAccess::of(&metadata))
+    }
+
     /// A name for a file of ours, which is removed in the end.
     fn scratch(&mut self, folder: Folder) -> Result<String, Fault> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -164,6 +179,8 @@ pub(super) struct Staged {
     name: String,
     path: String,
     operation: Operation,
+    /// The access that the old file gave, if there is one.
+    old: Option<FileAccess>,
 }
 
 impl Staged {
@@ -174,17 +191,28 @@ impl Staged {
             _ => changes.folders.find(way)?.ok_or(Fault::Missing)?,
         };
         let dir = changes.folders.open(folder)?;
-        let permissions = check_name(&dir, name, &artifact.operation)?;
+        let old = check_name(&dir, name, &artifact.operation)?;
+        let access = match &old {
+            Some(old) => FileAccess::of(old),
+            None => changes.usual_access(folder)?,
+        };
         let beside = changes.scratch(folder)?;
-        let mut file = dir.open_with(&beside, OpenOptions::new().write(true).create_new(true))?;
-        if let Some(permissions) = permissions {
-            file.set_permissions(permissions)?;
+        // Until the whole text is in it, nobody else may open it: who has it open once reads what comes later.
+        let mut file =
+            dir.open_with(&beside, &system::private(OpenOptions::new().write(true).create_new(true)))?;
+        #[cfg(test)]
+        tests::look_at(&file);
+        if old.is_some() {
+            access.check_owner(&file.metadata()?)?;
         }
         file.write_all(artifact.content.as_bytes())?;
+        #[cfg(test)]
+        tests::look_at(&file);
+        access.give_to(&file)?;
         // A name can reach the disk before the text does.
         file.sync_data()?;
         let (name, path, operation) = ((*name).to_owned(), place.join("/"), artifact.operation.clone());
-        Ok(Staged { folder, beside, name, path, operation })
+        Ok(Staged { folder, beside, name, path, operation, old: old.is_some().then_some(access) })
     }
 
     /// Puts it in its place.
@@ -200,10 +228,13 @@ impl Staged {
         self.set_aside(&dir, &old)?;
         changes.placed.push(Placed { folder, name, path, old: Some(old.clone()) });
         // Now that nobody can exchange it any more: it may not be what was checked.
-        check_name(&dir, &old, &Operation::Update).map_err(|fault| match fault {
+        let found = check_name(&dir, &old, &Operation::Update).map_err(|fault| match fault {
             Fault::Link { .. } => Fault::Link { name: self.name.clone() },
             other => other,
         })?;
+        if found.as_ref().map(FileAccess::of) != self.old {
+            return Err(Fault::Exchanged { name: self.name.clone() });
+        }
         Ok(dir.rename(&self.beside, &dir, &self.name)?)
     }
 
@@ -235,12 +266,24 @@ impl Staged {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs;
     use std::path::Path;
 
     use cap_std::ambient_authority;
+    use cap_std::fs::File;
 
     use super::*;
+
+    thread_local! {
+        /// The scratch copies of this thread: right after each was made, and with its whole text in it.
+        static LOOKED_AT: RefCell<Vec<Metadata>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Called for each scratch copy before it has its final mode.
+    pub(super) fn look_at(file: &File) {
+        LOOKED_AT.with_borrow_mut(|all| all.push(file.metadata().unwrap()));
+    }
 
     fn changes(project: &Path) -> Changes {
         let project = Dir::open_ambient_dir(project, ambient_authority()).unwrap();
@@ -331,6 +374,58 @@ mod tests {
         assert_eq!(changes.undo(), Vec::<String>::new());
         assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "theirs");
         assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_can_read_a_scratch_copy_before_it_is_complete() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (name, mode) in [("secret", 0o600), ("open", 0o666), ("tool", 0o755)] {
+            fs::write(path(name), "old").unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::write(path("usual"), "").unwrap();
+        let mode = |name: &str| fs::metadata(path(name)).unwrap().mode() & 0o7777;
+        let artifacts = [
+            Artifact::update("secret", "new"),
+            Artifact::update("open", "new"),
+            Artifact::update("tool", "new"),
+            Artifact::create("made", "new"),
+        ];
+        let mut changes = changes(folder.path());
+        let files = staged(&artifacts, &mut changes);
+        let seen: Vec<_> = LOOKED_AT.with_borrow(|all| {
+            let mode = |file: &Metadata| cap_std::fs::MetadataExt::mode(file) & 0o7777;
+            all.iter().map(|file| (file.len(), mode(file))).collect()
+        });
+        assert_eq!(seen, [(0, 0o600), (3, 0o600)].repeat(4));
+        // The file that shows what is usual is gone.
+        assert_eq!(names(folder.path()).len(), 4 + 4);
+        files.iter().for_each(|file| file.place(&mut changes).unwrap());
+        changes.keep();
+        assert_eq!((mode("secret"), mode("open"), mode("tool")), (0o600, 0o666, 0o755));
+        assert_eq!(mode("made"), mode("usual"));
+        assert_eq!(names(folder.path()), ["made", "open", "secret", "tool", "usual"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_whose_permissions_change_meanwhile_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        let mut changes = changes(folder.path());
+        let files = staged(&[Artifact::update("a", "new")], &mut changes);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let fault = files[0].place(&mut changes).unwrap_err();
+        assert!(matches!(&fault, Fault::Exchanged { name } if name == "a"), "{fault}");
+        assert_eq!(changes.undo(), Vec::<String>::new());
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 1));
     }
 
     #[test]

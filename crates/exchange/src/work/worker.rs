@@ -11,6 +11,7 @@ use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, fault_of};
+use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 use crate::service::Knows;
 
@@ -93,7 +94,8 @@ impl PeerAgent {
     /// # Errors
     ///
     /// [`Error::NotSupported`] if it did not say that it does work orders; nothing was sent then.
-    /// [`Error::Fault`] if the order could not be tried, and [`Error::Connection`].
+    /// [`Error::Fault`] if the order could not be tried, [`Error::TooManyHops`] in a handler, and
+    /// [`Error::Connection`].
     ///
     /// # Cancel safety
     ///
@@ -104,6 +106,7 @@ impl PeerAgent {
         }
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
+        Hops::current().write_to(&mut params.meta, self.link.max_hops)?;
         match self.rpc().request(&params).await {
             Ok(WorkResult { output, .. }) => Ok(output),
             Err(RpcError::Response(error)) => Err(Error::Fault(from_wire(&error))),
@@ -114,15 +117,16 @@ impl PeerAgent {
 
 /// Answers a request if it is a work order and somebody does those.
 pub(crate) fn request(
+    peer: &PeerAgent,
     worker: Option<&Arc<dyn Erased>>,
     knows: &Knows,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
     let Some(worker) = worker.filter(|_| request.method == WorkParams::METHOD) else { return Err(responder) };
-    match read(knows, request.params) {
-        Ok(input) => {
-            let work = worker.clone().work(input);
+    match read(peer, knows, request.params) {
+        Ok((input, hops)) => {
+            let work = hops.next().scope(worker.clone().work(input));
             responder.spawn(async move { work.await.map(WorkResult::new).map_err(|fault| to_wire(&fault)) });
         }
         Err(fault) => responder.respond::<()>(Err(to_wire(&fault))),
@@ -130,12 +134,15 @@ pub(crate) fn request(
     Ok(())
 }
 
-fn read(knows: &Knows, params: Option<&RawValue>) -> Result<Input, Fault> {
-    let WorkParams { session_id, input, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
+fn read(peer: &PeerAgent, knows: &Knows, params: Option<&RawValue>) -> Result<(Input, Hops), Fault> {
+    let WorkParams { session_id, input, meta, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
         .map_err(|error| Fault::of(FaultCode::InvalidParameter, fault_in(WorkParams::METHOD, &error)))?;
     match session_id {
         Some(session) if !knows(&session) => Err(Fault::of(FaultCode::NotFound, "unknown session")),
-        _ => Ok(input),
+        _ => {
+            let hops = Hops::of(meta.as_ref());
+            hops.check(peer.link.max_hops).map(|()| (input, hops))
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub enum FaultCode {
     InvalidParameter,
     /// What the envelope names does not exist: a session, a delegation, an addressee.
     NotFound,
+    /// The call has come through more handlers than a call may: agents may be asking each other in a circle.
+    TooManyHops,
 }
 
 impl FaultCode {
@@ -62,6 +64,7 @@ impl FaultCode {
             Self::Overloaded => ErrorCode(-31005),
             Self::Timeout => ErrorCode(-31006),
             Self::Unreachable => ErrorCode(-31007),
+            Self::TooManyHops => ErrorCode(-31008),
             Self::KindMismatch | Self::InvalidParameter => ErrorCode::INVALID_PARAMS,
             Self::NotFound => ErrorCode::RESOURCE_NOT_FOUND,
             Self::Cancelled => ErrorCode::REQUEST_CANCELLED,
@@ -83,6 +86,7 @@ impl FaultCode {
             ErrorCode(-31005) => Self::Overloaded,
             ErrorCode(-31006) => Self::Timeout,
             ErrorCode(-31007) => Self::Unreachable,
+            ErrorCode(-31008) => Self::TooManyHops,
             _ => Self::Internal,
         }
     }

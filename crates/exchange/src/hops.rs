@@ -1,0 +1,164 @@
+//! How many handlers a call has come through, so that agents that ask each other in a circle stop.
+//!
+//! The number travels as `_meta.duologue.hops` beside a query, a delegation and a work order. A side that does not know
+//! it ignores it, and its own calls begin at 0 again.
+
+use duologue_schema::envelope::{Fault, FaultCode, Kind};
+use duologue_schema::{DuologueCapabilities, Meta};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// The name of the number in `_meta.duologue`.
+const KEY: &str = "hops";
+
+tokio::task_local! {
+    static CURRENT: Hops;
+}
+
+/// The number of handlers that a call has come through: 0 for a call that no handler has made.
+///
+/// A query, a delegation or a work order that is made within the handler of another one has one hop more than that.
+/// Nothing has to be done for it: the calls of a handler are counted as long as they are made in its own task. A task
+/// that a handler starts is told with [`scope`](Self::scope). Over [`Exchange::max_hops`](crate::Exchange::max_hops)
+/// a call is refused, on both sides.
+///
+/// ```
+/// use duologue_exchange::envelope::{Correspondent, Fault, Query, Received, Response};
+/// use duologue_exchange::{Exchange, Hops};
+///
+/// struct Hall;
+///
+/// impl Correspondent for Hall {
+///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+///         // Asks back until there have been enough.
+///         let asking = async move { query.peer.query("What is that?").await };
+///         let answer = tokio::spawn(Hops::current().scope(asking)).await;
+///         Ok(answer.map_err(|error| Fault::internal(error.to_string()))??)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (hall, _) = Exchange::new().correspondent(Hall).in_memory(Exchange::new().correspondent(Hall));
+/// let error = hall.query("What is that?").await.unwrap_err();
+/// assert!(error.to_string().contains("Exchange::max_hops"));
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hops(u32);
+
+impl Hops {
+    /// Returns the hops of a call that is made here: in the handler of a call those of that call and one more, elsewhere
+    /// none.
+    #[must_use]
+    pub fn current() -> Self {
+        CURRENT.try_with(|hops| *hops).unwrap_or_default()
+    }
+
+    /// Runs a future whose calls have this number of hops: a task that a handler has started, for instance.
+    pub async fn scope<F: Future>(self, future: F) -> F::Output {
+        CURRENT.scope(self, future).await
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The hops of the calls that the handler of a call with these hops makes.
+    pub(crate) fn next(self) -> Self {
+        Hops(self.0.saturating_add(1))
+    }
+
+    /// Reads the hops of a call that has come; what is no number counts as none.
+    pub(crate) fn of(meta: Option<&Meta>) -> Self {
+        let own = meta.and_then(|meta| meta.get::<Map<String, Value>>(DuologueCapabilities::KEY));
+        let hops = own.and_then(|own| own.get(KEY)?.as_u64()).unwrap_or_default();
+        Hops(u32::try_from(hops).unwrap_or(u32::MAX))
+    }
+
+    /// Writes the hops beside a call of ours and leaves alone what else is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyHops`].
+    pub(crate) fn write_to(self, meta: &mut Option<Meta>, limit: u32) -> Result<()> {
+        let Hops(hops) = self;
+        if hops > limit {
+            return Err(Error::TooManyHops { hops, limit });
+        }
+        if hops > 0 {
+            let meta = meta.get_or_insert_default();
+            let mut own = meta.get::<Map<String, Value>>(DuologueCapabilities::KEY).unwrap_or_default();
+            own.insert(KEY.to_owned(), hops.into());
+            meta.insert(DuologueCapabilities::KEY, Value::Object(own));
+        }
+        Ok(())
+    }
+
+    /// Refuses a call that has come through too many handlers.
+    pub(crate) fn check(self, limit: u32) -> Result<(), Fault> {
+        let Hops(hops) = self;
+        if hops <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "this call has {hops} hops, more than Exchange::max_hops = {limit}: agents may be asking each other in a \
+             circle"
+        );
+        Err(Fault::of(FaultCode::TooManyHops, message))
+    }
+}
+
+/// For a number that came another way, beside a prompt for instance.
+impl From<u32> for Hops {
+    fn from(hops: u32) -> Self {
+        Hops(hops)
+    }
+}
+
+/// Returns true for the kinds of envelopes whose hops count.
+pub(crate) fn are_counted(kind: &Kind) -> bool {
+    matches!(kind, Kind::Query | Kind::Delegate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(json: &str) -> Option<Meta> {
+        Some(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn what_is_no_number_counts_as_none() {
+        let of = |json| Hops::of(meta(json).as_ref()).get();
+        assert_eq!(of(r#"{"duologue":{"hops":3,"later":[]}}"#), 3);
+        assert_eq!(of(r#"{"duologue":{"hops":99999999999999}}"#), u32::MAX);
+        for json in [
+            "{}",
+            r#"{"hops":3}"#,
+            r#"{"duologue":3}"#,
+            r#"{"duologue":{"hops":-1}}"#,
+            r#"{"duologue":{"hops":"3"}}"#,
+        ] {
+            assert_eq!(of(json), 0, "{json}");
+        }
+        assert_eq!(Hops::of(None), Hops::default());
+    }
+
+    #[test]
+    fn writing_keeps_the_rest() {
+        let mut written = meta(r#"{"a":1,"duologue":{"later":[]}}"#);
+        Hops(2).write_to(&mut written, 2).unwrap();
+        assert_eq!(serde_json::to_string(&written).unwrap(), r#"{"a":1,"duologue":{"hops":2,"later":[]}}"#);
+        let mut none = None;
+        Hops(0).write_to(&mut none, 0).unwrap();
+        assert_eq!(none, None);
+        let error = Hops(3).write_to(&mut none, 2).unwrap_err();
+        assert!(matches!(error, Error::TooManyHops { hops: 3, limit: 2 }), "{error}");
+        assert!(Hops(2).check(2).is_ok() && Hops(3).check(2).is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! The user's code that runs while a message is sent or taken, and uses its own dialogue there.
+
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::{Duration, SystemTime};
+
+use duologue_exchange::dialogue::{
+    Dialogue, Dialogues, Error, Heard, Interlocutor, Key, KeyStore, Keys, Parameters,
+};
+use duologue_exchange::{Exchange, ExchangeService, PeerAgent, Wiring};
+use duologue_rpc::{Connection, Direction, Incoming, Responder, Service, Tap, TappedFrame, Transport};
+use duologue_schema::dialogue::{AgentUri, Content, MessageType};
+use futures::FutureExt;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+const US: &str = "agent://us";
+const THEM: &str = "agent://them";
+
+/// Answers every query.
+struct Clock;
+
+impl Interlocutor for Clock {
+    async fn message(&self, dialogue: &Dialogue, _: &Heard) -> Result<(), Error> {
+        dialogue.respond("It is noon.").await.map(drop)
+    }
+}
+
+/// Runs a test in a thread of its own: what blocks for ever fails.
+fn finishes(test: impl Future<Output = ()> + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test);
+        let _ = done.send(());
+    });
+    finished.recv_timeout(Duration::from_secs(30)).expect("a callback panicked, or waits for itself");
+}
+
+/// Looks at the dialogue, tries to send and to receive, and keeps the names of the callbacks in the errors.
+fn use_it(dialogue: &Dialogue, refused: &Mutex<Vec<&'static str>>) {
+    assert!(!dialogue.has_ended());
+    let _ = (dialogue.messages(), dialogue.beliefs());
+    let sent = dialogue.inform("I look for my key.").into_future().now_or_never();
+    let received = dialogue.next().now_or_never();
+    for outcome in [sent.map(|sent| sent.map(drop)), received.map(|heard| heard.map(drop))] {
+        match outcome {
+            Some(Err(Error::InCallback { callback })) => refused.lock().unwrap().push(callback),
+            other => panic!("it may wait for ever: {other:?}"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Curious {
+    keys: Keys,
+    dialogue: OnceLock<Dialogue>,
+    refused: Mutex<Vec<&'static str>>,
+}
+
+impl Curious {
+    fn look(&self) {
+        if let Some(dialogue) = self.dialogue.get() {
+            use_it(dialogue, &self.refused);
+        }
+    }
+}
+
+impl KeyStore for Curious {
+    fn key(&self, id: &str) -> Option<Arc<Key>> {
+        self.look();
+        self.keys.key(id)
+    }
+
+    fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
+        self.look();
+        self.keys.signing_key(owner, recipient, now)
+    }
+
+    fn knows(&self, owner: &AgentUri) -> bool {
+        self.keys.knows(owner)
+    }
+}
+
+fn keys(keys: &Keys) {
+    keys.insert(Key::new("ours", US, [1; 32]).unwrap()).unwrap();
+    keys.insert(Key::new("theirs", THEM, [2; 32]).unwrap()).unwrap();
+}
+
+#[test]
+fn a_key_store_may_look_at_the_dialogue_and_not_speak_in_it() {
+    finishes(async {
+        let (curious, plain) = (Arc::new(Curious::default()), Arc::new(Keys::new()));
+        keys(&curious.keys);
+        keys(&plain);
+        let here = Exchange::new().dialogue(Dialogues::new(US).unwrap().keys(curious.clone()));
+        let there = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().keys(plain).handler(Clock));
+        let (peer, _) = here.in_memory(there);
+        let dialogue = peer.dialogue(THEM).unwrap();
+        assert!(curious.dialogue.set(dialogue.clone()).is_ok());
+        dialogue.query("What time is it?").await.unwrap();
+        let refused = curious.refused.lock().unwrap();
+        // Each of them once to send and once to receive.
+        let expected = ["KeyStore::signing_key", "KeyStore::signing_key", "KeyStore::key", "KeyStore::key"];
+        assert_eq!(*refused, expected);
+    });
+}
+
+static DIALOGUE: OnceLock<Dialogue> = OnceLock::new();
+static REFUSED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+/// A form that uses the dialogue while it is read.
+struct Nosy;
+
+impl<'de> Deserialize<'de> for Nosy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use_it(DIALOGUE.get().unwrap(), &REFUSED);
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Nosy)
+    }
+}
+
+#[test]
+fn a_form_of_parameters_may_look_at_the_dialogue_and_not_speak_in_it() {
+    finishes(async {
+        let forms = Parameters::new().of::<Nosy>("time", "tell", &[]);
+        let here = Exchange::new().dialogue(Dialogues::new(US).unwrap().parameters(forms));
+        let there = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Clock));
+        let (peer, _) = here.in_memory(there);
+        let dialogue = peer.dialogue(THEM).unwrap();
+        assert!(DIALOGUE.set(dialogue.clone()).is_ok());
+        let question = Content::new().domain("time").task("tell").parameter("zone", json!("UTC"));
+        dialogue.query(question).await.unwrap();
+        // For the query and for its answer, each once to send and once to receive.
+        assert_eq!(*REFUSED.lock().unwrap(), ["a form of Parameters"; 4]);
+    });
+}
+
+/// Drops what it holds, and tries to send, when a receipt leaves.
+#[derive(Default)]
+struct Dropper {
+    held: Mutex<Option<(Dialogue, Answer)>>,
+    refused: Mutex<Vec<&'static str>>,
+}
+
+type Answer = futures::future::BoxFuture<'static, Result<Heard, Error>>;
+
+impl Tap for Dropper {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        let line = String::from_utf8_lossy(frame.bytes);
+        if frame.direction == Direction::Outgoing
+            && line.contains("receipt")
+            && let Some((dialogue, answer)) = self.held.lock().unwrap().take()
+        {
+            match dialogue.inform("I am a tap.").into_future().now_or_never() {
+                Some(Err(Error::InCallback { callback })) => self.refused.lock().unwrap().push(callback),
+                other => panic!("it may wait for ever: {other:?}"),
+            }
+            drop((answer, dialogue));
+        }
+    }
+}
+
+/// Says something before it answers.
+struct Talker;
+
+impl Interlocutor for Talker {
+    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+        if message.message_type == MessageType::Query {
+            dialogue.update("Wait.").await?;
+            dialogue.respond("It is noon.").await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes whatever comes, and says what it was.
+struct Listener(tokio::sync::mpsc::UnboundedSender<MessageType>);
+
+impl Interlocutor for Listener {
+    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+        let _ = self.0.send(message.message_type.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
+    finishes(async {
+        let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let dropper = Arc::new(Dropper::default());
+        let us = Exchange::new().dialogue(Dialogues::new(US).unwrap().handler(Listener(heard)));
+        let them = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Talker));
+        let (ours, theirs) = Transport::memory();
+        let peer = end(Connection::new(ours).tap(dropper.clone()), us);
+        let _them = end(Connection::new(theirs), them);
+        let dialogue = peer.dialogue(THEM).unwrap();
+        let asking = dialogue.clone();
+        let mut answer: Answer = Box::pin(async move { asking.query("What time is it?").await });
+        // It is sent, and its answer has not come.
+        assert!((&mut answer).now_or_never().is_none());
+        *dropper.held.lock().unwrap() = Some((dialogue, answer));
+        assert_eq!(hears.recv().await, Some(MessageType::Update));
+        assert_eq!(hears.recv().await, Some(MessageType::Response));
+        assert_eq!(*dropper.refused.lock().unwrap(), ["a Tap"]);
+    });
+}
+
+/// One end of a connection that takes dialogues.
+fn end(connection: Connection, exchange: Exchange) -> PeerAgent {
+    let wiring = Wiring::new(Some(exchange));
+    // The other side offers the same.
+    let mut meta = None;
+    wiring.advertise(&mut meta);
+    let mut agent = None;
+    connection.start(|peer| {
+        let service = wiring.start(peer, |_| true);
+        service.introduced(meta.as_ref());
+        agent = Some(service.peer_agent().in_session("memory"));
+        End(service)
+    });
+    agent.unwrap()
+}
+
+struct End(ExchangeService);
+
+impl Service for End {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        if let Err(responder) = self.0.request(request, responder) {
+            responder.method_not_found(request.method);
+        }
+    }
+
+    fn notification(&self, notification: Incoming<'_>) {
+        self.0.notification(notification);
+    }
+}

@@ -1,0 +1,172 @@
+//! Agents that ask each other in a circle stop.
+
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use duologue_exchange::envelope::{
+    Assignment, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Query, Received,
+    Response,
+};
+use duologue_exchange::limits::HOPS;
+use duologue_exchange::work::{Context, Input, Output, Task, Worker};
+use duologue_exchange::{Error, Exchange, Hops, PeerAgent};
+use duologue_schema::Members;
+
+/// An agent that passes on to the other one whatever it is asked.
+#[derive(Clone, Default)]
+struct Circle {
+    /// How often a handler was called.
+    calls: Arc<AtomicU32>,
+    /// How the innermost call has failed.
+    last: Arc<OnceLock<Error>>,
+    /// The other agent, for work orders.
+    other: Arc<OnceLock<PeerAgent>>,
+    way: Way,
+}
+
+/// How a handler makes its call.
+#[derive(Clone, Copy, Default)]
+enum Way {
+    #[default]
+    HandlersTask,
+    TaskOfTheCall,
+    ScopedTask,
+}
+
+impl Circle {
+    fn is_reached(&self, hops: Hops) {
+        assert_eq!(Hops::from(hops.get() + 1), Hops::current());
+        assert_eq!(self.calls.fetch_add(1, Relaxed), hops.get());
+        // Without a limit there would be no end of it.
+        assert!(self.calls.load(Relaxed) < 100, "nothing stops them");
+    }
+
+    fn failed(&self, error: Error) -> Fault {
+        let fault = error.clone().into();
+        let _ = self.last.set(error);
+        fault
+    }
+
+    fn exchange(&self) -> Exchange {
+        Exchange::new().correspondent(self.clone()).work(self.clone())
+    }
+}
+
+impl Correspondent for Circle {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("circle").max_concurrent_tasks(u32::MAX)
+    }
+
+    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+        self.is_reached(query.hops());
+        let call = query.peer.query("And you?");
+        let answer = match self.way {
+            Way::HandlersTask => call.await,
+            Way::TaskOfTheCall => tokio::spawn(call.into_future()).await.unwrap(),
+            Way::ScopedTask => {
+                let peer = query.peer.clone();
+                let later = async move { peer.query("And you?").await };
+                tokio::spawn(Hops::current().scope(later)).await.unwrap()
+            }
+        };
+        answer.map_err(|error| self.failed(error))
+    }
+
+    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+        self.is_reached(task.hops());
+        let delegation = match self.way {
+            Way::TaskOfTheCall => tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap(),
+            _ => task.peer.delegate("You do it.").await,
+        };
+        let delegation = delegation.map_err(|error| self.failed(error))?;
+        delegation.result().await.map_err(|error| self.failed(error))?;
+        Ok(Outcome::new(OutcomeStatus::Completed))
+    }
+}
+
+impl Worker for Circle {
+    async fn work(&self, input: Input) -> Result<Output, Fault> {
+        self.is_reached(Hops::from(Hops::current().get() - 1));
+        self.other.get().unwrap().work(input).await.map_err(|error| self.failed(error))
+    }
+}
+
+fn order() -> Input {
+    let task = Task::new("build", Members::new());
+    Input::new(Context::new("login", "feature", 1), [("feature_root", ".")], task)
+}
+
+/// Two agents of this kind, and the first one's handle on the second.
+fn two(circle: &Circle, max_hops: u32) -> PeerAgent {
+    let second = Circle { other: Arc::default(), ..circle.clone() };
+    let (peer, other) = circle.exchange().max_hops(max_hops).in_memory(second.exchange().max_hops(max_hops));
+    assert!(circle.other.set(peer.clone()).is_ok() && second.other.set(other).is_ok());
+    peer
+}
+
+fn check(circle: &Circle, outermost: &Error, limit: u32) {
+    assert_eq!(circle.calls.load(Relaxed), limit + 1);
+    let last = circle.last.get().unwrap();
+    assert!(
+        matches!(last, Error::TooManyHops { hops, limit: most } if *hops == limit + 1 && *most == limit),
+        "{last}"
+    );
+    assert_eq!(last.code(), FaultCode::TooManyHops);
+    assert!(!last.is_retryable() && outermost.to_string().contains("Exchange::max_hops"), "{outermost}");
+}
+
+#[tokio::test]
+async fn agents_that_query_each_other_stop() {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall, Way::ScopedTask] {
+        let circle = Circle { way, ..Circle::default() };
+        let error = two(&circle, HOPS).query("Who knows?").await.unwrap_err();
+        check(&circle, &error, HOPS);
+    }
+}
+
+#[tokio::test]
+async fn agents_that_delegate_to_each_other_stop() {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall] {
+        let circle = Circle { way, ..Circle::default() };
+        let task = two(&circle, HOPS).delegate("Do it.").await.unwrap();
+        check(&circle, &task.result().await.unwrap_err(), HOPS);
+    }
+}
+
+#[tokio::test]
+async fn agents_that_give_each_other_work_orders_stop() {
+    let circle = Circle::default();
+    let error = two(&circle, HOPS).work(order()).await.unwrap_err();
+    check(&circle, &error, HOPS);
+}
+
+#[tokio::test]
+async fn the_limit_is_a_setting() {
+    for limit in [0, 1, 40] {
+        let circle = Circle::default();
+        let error = two(&circle, limit).query("Who knows?").await.unwrap_err();
+        check(&circle, &error, limit);
+    }
+}
+
+/// A side that allows more, or does not count, is refused by the one that receives.
+#[tokio::test]
+async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
+    let circle = Circle::default();
+    let patient = || Exchange::new().max_hops(u32::MAX);
+    let strict = circle.exchange().max_hops(3);
+    let (peer, _) = patient().in_memory(strict);
+    let hops = Hops::from(4);
+    let query = hops.scope(peer.query("Who knows?").into_future()).await.unwrap_err();
+    let task = hops.scope(peer.delegate("Do it.").into_future()).await.map(drop).unwrap_err();
+    let work = hops.scope(peer.work(order())).await.unwrap_err();
+    for error in [query, task, work] {
+        let Error::Fault(fault) = &error else { panic!("{error}") };
+        assert_eq!(fault.code, FaultCode::TooManyHops);
+        assert!(fault.message.contains("4 hops, more than Exchange::max_hops = 3"), "{fault}");
+    }
+    assert_eq!(circle.calls.load(Relaxed), 0, "no handler was asked");
+    // What is not counted is answered: a ping, a cancellation.
+    hops.scope(peer.ping()).await.unwrap();
+}
