@@ -126,21 +126,30 @@ impl Responder {
     /// Answers as soon as [`Limits::output_bytes`](crate::Limits::output_bytes) leaves room.
     ///
     /// Answers that wait leave in the order of their calls. Only the first of them is encoded. A peer that reads
-    /// slowly thus delays answers and never loses its connection over them.
+    /// slowly thus delays answers and never loses its connection over them. When the connection ends they wait no longer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future while it waits answers `-32603`.
     pub async fn respond_when_ready<R: Serialize>(self, answer: Result<R, Error>) {
         let shared = self.shared.clone();
-        let _turn = match shared.answer_turn.try_lock() {
-            Ok(turn) => turn,
-            Err(_) => shared.answer_turn.lock().await,
+        let ready = async {
+            let turn = match shared.answer_turn.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => shared.answer_turn.lock().await,
+            };
+            if !shared.outbox.has_room() {
+                // At the end of the connection `respond` frees the request all the same.
+                let _ = shared.outbox.room().await;
+            }
+            turn
         };
-        if !shared.outbox.has_room() {
-            // At the end of the connection `respond` frees the request all the same.
-            let _ = shared.outbox.room().await;
-        }
+        // Once the connection ends, what was answered leaves without waiting: there is little time.
+        let _turn = tokio::select! {
+            biased;
+            turn = ready => Some(turn),
+            () = shared.closing.cancelled() => None,
+        };
         self.respond(answer);
     }
 

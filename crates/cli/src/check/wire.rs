@@ -2,14 +2,15 @@
 //! down: a client library would be too polite to see what is wrong.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use duologue_client::schema::{
-    Error as WireError, ReadTextFileRequest, Request as _, RequestPermissionRequest, WriteTextFileRequest,
+    Error as WireError, ReadTextFileRequest, Request as _, RequestPermissionRequest, SessionId,
+    WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Malformed, Message, Outcome as Said};
@@ -164,6 +165,7 @@ pub(crate) struct Wire {
     open: bool,
     /// Lends it the files of the sessions' folder.
     host: LocalHost,
+    folder: PathBuf,
     /// Sessions that it has made and that are not closed.
     sessions: Vec<String>,
     /// Sessions whose turn was cancelled: they get no permission any more.
@@ -198,6 +200,7 @@ impl Wire {
             next_id: 1,
             open: true,
             host: LocalHost::new(folder).without_terminals().max_read(FILE_BYTES),
+            folder: folder.to_owned(),
             sessions: Vec::new(),
             cancelled: HashSet::new(),
             patience,
@@ -455,17 +458,28 @@ impl Wire {
                 let outcome = if cancelled { json!({"outcome": "cancelled"}) } else { chosen(&asked.params) };
                 Ok(json!({"outcome": outcome}))
             }
-            ReadTextFileRequest::METHOD => match params(asked) {
-                Ok(request) => self.host.read_text_file(request).await.map(|read| json!(read)),
+            ReadTextFileRequest::METHOD => match params::<ReadTextFileRequest>(asked) {
+                Ok(request) => {
+                    self.lend_folder(&request.session_id);
+                    self.host.read_text_file(request).await.map(|read| json!(read))
+                }
                 Err(error) => Err(error),
             },
-            WriteTextFileRequest::METHOD => match params(asked) {
-                Ok(request) => self.host.write_text_file(request).await.map(|written| json!(written)),
+            WriteTextFileRequest::METHOD => match params::<WriteTextFileRequest>(asked) {
+                Ok(request) => {
+                    self.lend_folder(&request.session_id);
+                    self.host.write_text_file(request).await.map(|written| json!(written))
+                }
                 Err(error) => Err(error),
             },
             other => Err(WireError::method_not_found(other)),
         };
         self.respond(&asked.id, answer).await
+    }
+
+    /// Lends the folder to a session, however it came to be: some checks open sessions in unusual ways.
+    fn lend_folder(&self, session: &SessionId) {
+        self.host.session_started(session, std::slice::from_ref(&self.folder));
     }
 
     pub(crate) async fn respond(
