@@ -10,7 +10,7 @@ use duologue_client::schema::{
 use duologue_client::{Client, Host, HostResult, LocalHost, Permissions};
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, INTERNAL, INVALID, UNKNOWN, outcome};
+use crate::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, UNKNOWN, outcome};
 use crate::support::Wire;
 use crate::support::in_time;
 use crate::support::played::client_of;
@@ -168,6 +168,48 @@ async fn a_host_serves_one_connection_after_the_other() {
             one_more.expect_err("refused").says(INTERNAL, "terminal limit reached (1 open, max_terminals)");
             agent.connection.close().await;
         }
+    })
+    .await;
+}
+
+/// Two agents that call their sessions the same, as many do.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals() {
+    in_time(async {
+        let desk = Desk::new();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let permissions = Permissions::new().ask({
+            let asked = asked.clone();
+            move |question| {
+                asked.fetch_add(1, SeqCst);
+                std::future::ready(question.outcome(true))
+            }
+        });
+        let host = Arc::new(desk.host().permissions(permissions));
+        let mut first = Agent::of(host.clone(), desk.at("dir")).await;
+        let mut second = Agent::of(host.clone(), desk.root()).await;
+        let (outer, inner) = (desk.at("file.txt"), desk.at("dir/inner.txt"));
+        first.read(&outer).await.expect_err("refused").says(INVALID, "outside");
+        assert_eq!(second.read(&outer).await.as_deref(), Ok("inside"));
+        let always = json!({
+            "toolCall": {"toolCallId": "c", "kind": "read", "locations": [{"path": inner}]},
+            "options": [{"optionId": "a", "name": "Always", "kind": "allow_always"}],
+        });
+        for agent in [&mut first, &mut second] {
+            for _ in 0..2 {
+                agent.ask("session/request_permission", always.clone()).await.expect("an answer");
+            }
+        }
+        assert_eq!(asked.load(SeqCst), 2);
+        let terminal = second.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
+        first.ask("terminal/kill", terminal.clone()).await.expect_err("refused").says(NOT_FOUND, "no such");
+        // The end of one leaves the other as it is.
+        first.connection.close().await;
+        assert_eq!(second.read(&outer).await.as_deref(), Ok("inside"));
+        let output = second.ask("terminal/output", terminal).await.expect("output");
+        assert!(output["exitStatus"].is_null(), "{output}");
+        second.ask("session/request_permission", always).await.expect("an answer");
+        assert_eq!(asked.load(SeqCst), 2);
     })
     .await;
 }

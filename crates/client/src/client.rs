@@ -16,7 +16,7 @@ use crate::command::Command;
 use crate::connection::{Connection, Inner};
 use crate::error::{Error, Result};
 use crate::fair::FairSemaphore;
-use crate::host::{Host, HostResult};
+use crate::host::{ConnectionId, Host, HostResult};
 use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, Process};
 use crate::router::Router;
@@ -168,7 +168,8 @@ impl<H: Host> Client<H> {
     ///
     /// A request that can be answered with a file or a program's output counts as
     /// [`Limits::frame_bytes`], until its answer is on its way; a write or a question as its own length. Requests over
-    /// the limit wait. Sessions are served in turn, and one session takes at most half.
+    /// the limit wait. Sessions are served in turn. One session
+    /// takes at most half, or one request of any size.
     pub fn host_bytes(mut self, bytes: usize) -> Self {
         self.host_bytes = bytes;
         self
@@ -242,13 +243,14 @@ impl<H: Host> Client<H> {
         hello.client_capabilities = capabilities.clone();
         hello.client_info = self.info;
 
+        let id = ConnectionId::new();
         let host = Arc::new(self.host);
         // Handles on the connection do not keep the host: it ends with the conversation.
         let weak = Arc::downgrade(&host);
         let started = Box::new(move |session: &SessionId, folders: &[PathBuf]| {
             let Some(host) = weak.upgrade() else { return };
             // On the reader, in the middle of an answer: its panic must not cost the session.
-            let told = AssertUnwindSafe(|| host.session_started(session, folders));
+            let told = AssertUnwindSafe(|| id.call(|| host.session_started(session, folders)));
             if std::panic::catch_unwind(told).is_err() {
                 tracing::error!("the host panicked over a session that started");
             }
@@ -278,6 +280,7 @@ impl<H: Host> Client<H> {
                 router: router.clone(),
                 host_bytes: FairSemaphore::new(self.host_bytes),
                 peer: peer.clone(),
+                connection: id,
             }
         });
         let exchange = started.expect("the service is made before the connection starts");

@@ -38,6 +38,19 @@ pub(crate) struct Permit<K: Key> {
     state: Arc<Mutex<State<K>>>,
     key: K,
     units: usize,
+    is_replaced: bool,
+}
+
+impl<K: Key> Permit<K> {
+    /// Gives the others as many units as this permit holds, which its key still counts as held. For work that
+    /// does not end: it costs its own key, and nobody else.
+    pub(crate) fn replace(&mut self) {
+        if !std::mem::replace(&mut self.is_replaced, true) {
+            let mut state = lock(&self.state);
+            state.free += self.units;
+            state.grant(&self.state);
+        }
+    }
 }
 
 impl<K: Key> Clone for FairSemaphore<K> {
@@ -47,7 +60,9 @@ impl<K: Key> Clone for FairSemaphore<K> {
 }
 
 impl<K: Key> FairSemaphore<K> {
+    /// Creates a semaphore of `capacity` units, and of one if that is 0.
     pub(crate) fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
         let state =
             State { capacity, free: capacity, last_ticket: 0, users: HashMap::new(), turn: VecDeque::new() };
         FairSemaphore(Arc::new(Mutex::new(state)))
@@ -61,12 +76,12 @@ impl<K: Key> FairSemaphore<K> {
     pub(crate) async fn acquire(&self, key: K, units: usize) -> Permit<K> {
         let (sender, receiver) = oneshot::channel();
         let ticket = lock(&self.0).enqueue(&key, units, sender);
-        let place = Place { state: &self.0, key: &key, ticket };
+        let queued = QueuedRequest { state: &self.0, key: &key, ticket };
         lock(&self.0).grant(&self.0);
         let granted = receiver.await;
-        drop(place);
-        // Only dropping the place drops the sender.
-        granted.unwrap_or(Permit { state: self.0.clone(), key, units: 0 })
+        drop(queued);
+        // Only dropping the queued request drops the sender.
+        granted.unwrap_or(Permit { state: self.0.clone(), key, units: 0, is_replaced: false })
     }
 }
 
@@ -117,7 +132,7 @@ impl<K: Key> State<K> {
             if !user.waiting.is_empty() {
                 self.turn.push_back(key.clone());
             }
-            let permit = Permit { state: shared.clone(), key, units };
+            let permit = Permit { state: shared.clone(), key, units, is_replaced: false };
             match sender.send(permit) {
                 Ok(()) => {
                     user.held += units;
@@ -142,7 +157,9 @@ impl<K: Key> Drop for Permit<K> {
             return;
         }
         let mut state = lock(&self.state);
-        state.free += self.units;
+        if !self.is_replaced {
+            state.free += self.units;
+        }
         if let Some(user) = state.users.get_mut(&self.key) {
             user.held -= self.units;
         }
@@ -151,19 +168,20 @@ impl<K: Key> Drop for Permit<K> {
     }
 }
 
-/// A place in the queue, given up when it is dropped.
-struct Place<'a, K: Key> {
+/// A request in its queue, taken out when it is dropped.
+struct QueuedRequest<'a, K: Key> {
     state: &'a Arc<Mutex<State<K>>>,
     key: &'a K,
     ticket: u64,
 }
 
-impl<K: Key> Drop for Place<'_, K> {
+impl<K: Key> Drop for QueuedRequest<'_, K> {
     fn drop(&mut self) {
         let mut state = lock(self.state);
         let Some(user) = state.users.get_mut(self.key) else { return };
         if user.waiting.remove(&self.ticket).is_none() {
-            return;
+            // It was granted, or would have been to a future that is gone.
+            return state.forget_if_idle(self.key);
         }
         if user.waiting.is_empty() {
             state.turn.retain(|key| key != self.key);
@@ -269,5 +287,28 @@ mod tests {
         assert_eq!(lock(&semaphore.0).free, 0);
         drop(waiting);
         assert_eq!(lock(&semaphore.0).free, 1);
+    }
+
+    #[test]
+    fn a_replaced_permit_costs_its_own_key_alone() {
+        let semaphore = FairSemaphore::new(4);
+        let mut stuck = [held(&semaphore, 'a', 1), held(&semaphore, 'a', 1)];
+        let others = [held(&semaphore, 'b', 1), held(&semaphore, 'b', 1)];
+        let waiting = acquire(&semaphore, "a", 1);
+        let free = acquire(&semaphore, "c", 1);
+        stuck.iter_mut().for_each(Permit::replace);
+        assert_eq!(lock(&semaphore.0).free, 1, "c has one of the two");
+        drop((free, waiting, others, stuck));
+        let state = lock(&semaphore.0);
+        assert_eq!((state.free, state.users.len()), (4, 0));
+    }
+
+    #[test]
+    fn a_semaphore_of_nothing_serves_one_at_a_time() {
+        let semaphore = FairSemaphore::new(0);
+        let first = held(&semaphore, 'a', 100);
+        drop(acquire(&semaphore, "b", 1));
+        drop(first);
+        assert_eq!(lock(&semaphore.0).users.len(), 0);
     }
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use duologue_schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
@@ -12,6 +13,37 @@ use duologue_schema::{
     TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
     WriteTextFileRequest, WriteTextFileResponse,
 };
+
+tokio::task_local! {
+    static CONNECTION: ConnectionId;
+}
+
+/// Names a connection of this program, so that a host can tell apart the sessions of two agents that use one id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// Returns a name that no other connection has.
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        ConnectionId(NUMBER.fetch_add(1, Relaxed))
+    }
+
+    /// Returns the connection whose call to a host this is; `None` outside of the tasks of such calls.
+    pub(crate) fn current() -> Option<Self> {
+        CONNECTION.try_with(|connection| *connection).ok()
+    }
+
+    /// Calls a host for this connection.
+    pub(crate) fn call<T>(self, host: impl FnOnce() -> T) -> T {
+        CONNECTION.sync_scope(self, host)
+    }
+
+    /// Runs a call to a host for this connection.
+    pub(crate) fn scope<F: Future>(self, call: F) -> impl Future<Output = F::Output> {
+        CONNECTION.scope(self, call)
+    }
+}
 
 /// What the methods of a [`Host`] return: an error is the answer the agent gets.
 pub type HostResult<T> = Result<T, WireError>;
@@ -146,6 +178,9 @@ pub trait Host: Send + Sync + 'static {
 
     /// The connection has ended, and what was begun for it can end too. Handlers of the connection may still run for a
     /// moment. It must not block.
+    ///
+    /// A host that wraps another one has to forward it, or the other one keeps terminals of the connection running until
+    /// it is dropped.
     fn closed(&self) {}
 }
 

@@ -44,9 +44,9 @@ pub const OPEN_CALL_BYTES_TOGETHER: usize = 16 * MIB;
 pub const HOST_BYTES: usize = 128 * MIB;
 /// How much of a file is sent at once, see [`LocalHost::max_read`](crate::LocalHost::max_read).
 pub const READ_BYTES: u64 = 8 * MIB as u64;
-/// How far into a file a read may look for its lines, see [`LocalHost::max_scan`](crate::LocalHost::max_scan).
+/// Bytes of a file that a read may pass over on its way to its first line, see [`LocalHost::max_scan`](crate::LocalHost::max_scan).
 pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
-/// How many threads all hosts of a program use together for files; half of them for one host.
+/// Threads that all hosts of a program use together for files; half of them for one host.
 pub const FILE_THREADS: usize = 4;
 /// How many terminals there may be at once, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
 pub const TERMINALS: usize = 64;

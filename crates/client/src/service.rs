@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::fair::{FairSemaphore, Permit};
-use crate::host::{Host, HostResult};
+use crate::host::{ConnectionId, Host, HostResult};
 use crate::router::{Cancel, Route, Router};
 
 type Closure = Arc<dyn Fn(Option<&RawValue>, Answer) + Send + Sync>;
@@ -85,6 +85,7 @@ pub(crate) struct ClientService<H> {
     /// Bytes that the host's answers, and the requests that it works on, may take.
     pub(crate) host_bytes: FairSemaphore<SessionId>,
     pub(crate) peer: Peer,
+    pub(crate) connection: ConnectionId,
 }
 
 impl<H: Host> ClientService<H> {
@@ -196,10 +197,15 @@ impl<H: Host> ClientService<H> {
             AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), |responder| {
                 responder.respond(Ok(CreateElicitationResponse::cancel()));
             }),
-            _ => return Answer { responder, admission, question: None },
+            _ => return Answer { responder, admission, connection: self.connection, question: None },
         };
         let route = session.and_then(|id| self.router.route(id));
-        Answer { responder, admission, question: route.map(|route| (route, cancel)) }
+        Answer {
+            responder,
+            admission,
+            connection: self.connection,
+            question: route.map(|route| (route, cancel)),
+        }
     }
 
     /// Reserves bytes for a request before the host sees it: a whole frame for an answer that holds a file or a
@@ -255,9 +261,10 @@ impl<H: Host> Service for ClientService<H> {
             }
             Some(Err(error)) => refuse(responder, error),
             None => match self.closures.0.get(incoming.method) {
-                Some(closure) => {
-                    closure(incoming.params, Answer { responder, admission: None, question: None })
-                }
+                Some(closure) => closure(
+                    incoming.params,
+                    Answer { responder, admission: None, connection: self.connection, question: None },
+                ),
                 None => {
                     if let Err(responder) = self.extension(incoming, responder) {
                         responder.method_not_found(incoming.method);
@@ -273,7 +280,7 @@ impl<H: Host> Service for ClientService<H> {
                 self.router.update(update.session_id.as_str(), update.update, notification.wire_bytes);
             }
             Some(Ok(AgentNotification::CompleteElicitation(complete))) => {
-                self.host.elicitation_complete(complete)
+                self.connection.call(|| self.host.elicitation_complete(complete))
             }
             Some(Err(error)) => {
                 // It costs this update, not the turn.
@@ -301,7 +308,7 @@ impl<H: Host> Service for ClientService<H> {
 
     fn closed(&self, reason: &Closed) {
         self.exchange.closed(reason);
-        self.host.closed();
+        self.connection.call(|| self.host.closed());
     }
 }
 
@@ -319,6 +326,7 @@ struct Told<'a> {
 struct Answer {
     responder: Responder,
     admission: Option<Admission>,
+    connection: ConnectionId,
     question: Option<(Arc<Route>, Cancel)>,
 }
 
@@ -349,9 +357,9 @@ impl Answer {
         self,
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
-        let Answer { responder, admission, question } = self;
+        let Answer { responder, admission, connection, question } = self;
         // What is moved into a task is copied once for each layer around it.
-        let work = Box::pin(work);
+        let work = Box::pin(connection.scope(work));
         let Some((route, cancel)) = question else {
             return responder.spawn_with(move |responder| async move {
                 let _permit = match admission {

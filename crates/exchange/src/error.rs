@@ -122,9 +122,14 @@ impl Error {
 }
 
 /// So that a handler which turns to others may use `?`: who asked it learns that the answer failed, and on what.
-/// To pass on the other agent's own fault, answer with [`Error::fault`].
+/// [`FaultCode::TooManyHops`] is passed on as it is. To pass on another fault of the other agent, answer with
+/// [`Error::fault`].
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
+        // What stops a circle of agents has to reach the one that began it.
+        if error.code() == FaultCode::TooManyHops {
+            return error.fault();
+        }
         let retryable = error.is_retryable();
         Fault::internal(format!("what this depends on failed: {error}")).retryable(retryable)
     }

@@ -1,4 +1,4 @@
-//! How many handlers a call has come through, so that agents that ask each other in a circle stop.
+//! The number of handlers that a call has come through, so that agents that ask each other in a circle stop.
 //!
 //! The number travels as `_meta.duologue.hops` beside a query, a delegation and a work order. A side that does not know
 //! it ignores it, and its own calls begin at 0 again.
@@ -20,7 +20,7 @@ tokio::task_local! {
 ///
 /// A query, a delegation or a work order that is made within the handler of another one has one hop more than that.
 /// Nothing has to be done for it: the calls of a handler are counted as long as they are made in its own task. A task
-/// that a handler starts is told with [`scope`](Self::scope). Over [`Exchange::max_hops`](crate::Exchange::max_hops)
+/// that a handler starts takes the number along with [`scope`](Self::scope). Over [`Exchange::max_hops`](crate::Exchange::max_hops)
 /// a call is refused, on both sides.
 ///
 /// ```

@@ -170,12 +170,17 @@ impl InFlight {
         bytes: usize,
         limits: &Limits,
     ) -> Result<(), WireError> {
-        let full = self.requests.len() >= limits.in_flight;
-        let large = bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes;
-        if full || large {
-            let (count, mib) = (limits.in_flight, limits.in_flight_bytes >> 20);
+        if self.requests.len() >= limits.in_flight {
+            let limit = limits.in_flight;
             return Err(WireError::internal(format!(
-                "too many requests in flight: at most {count}, {mib} MiB"
+                "too many requests in flight: {limit} wait for an answer (Limits::in_flight); retry later"
+            )));
+        }
+        if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
+            let (held, limit) = (self.bytes, limits.in_flight_bytes);
+            return Err(WireError::internal(format!(
+                "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
+                 retry later"
             )));
         }
         if self.requests.contains_key(id) {

@@ -31,11 +31,12 @@ pub struct Limits {
     pub in_flight: usize,
     /// Wire bytes of those requests together; above it the next one is refused, unless it is alone.
     pub in_flight_bytes: usize,
-    /// Unwritten output at which senders of notifications and answers of handlers wait. A cancellation queues behind it, so keep it small: a
+    /// Unwritten output at which senders of notifications wait. A cancellation queues behind it, so keep it small: a
     /// pipe holds 64 KiB.
     pub output_bytes: usize,
     /// Unwritten output at which the connection ends when nothing leaves for `stall_timeout`: the peer asks but does
-    /// not read. While so much of it is answers the reader pauses, so a peer that reads is served at its own speed. At
+    /// not read. Answers of handlers wait at half of it, and while so much of it is answers the reader pauses, so a
+    /// peer that reads is served at its own speed. At
     /// four times as much, which only requests and notifications of this side can reach, the connection ends at once.
     pub output_bytes_hard: usize,
     /// Answers to unreadable lines in a row before we fall silent.

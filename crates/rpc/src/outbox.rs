@@ -135,6 +135,16 @@ impl Outbox {
         }
     }
 
+    /// Returns true while less than half of the hard limit is unwritten.
+    pub(crate) fn has_answer_room(&self) -> bool {
+        self.unwritten.load(Relaxed) <= self.hard / 2
+    }
+
+    /// Waits until there is room for another answer.
+    pub(crate) async fn answer_room(&self) -> Result<(), Closed> {
+        self.wait(|outbox, _| outbox.has_answer_room()).await
+    }
+
     /// Waits until there is room for another notification.
     pub(crate) async fn room(&self) -> Result<(), Closed> {
         self.wait(|outbox, _| outbox.unwritten.load(Relaxed) < outbox.soft).await
@@ -155,17 +165,17 @@ impl Outbox {
     ///
     /// [`Closed::OutputStalled`] when nothing is written for `stall_timeout`, and the reason of an end meanwhile.
     pub(crate) async fn relieved(&self) -> Result<(), Closed> {
-        loop {
+        let is_relieved = || self.unwritten.load(Relaxed) <= self.hard;
+        while !is_relieved() {
             let written = self.state.lock_unpoisoned().written;
-            let progress = self.wait(|_, state| state.written != written);
+            // The bytes may have been counted, and even announced, between the two looks.
+            let progress = self.wait(|_, state| is_relieved() || state.written != written);
             match tokio::time::timeout(self.patience, progress).await {
                 Ok(progress) => progress?,
                 Err(_) => return Err(Closed::OutputStalled { limit: self.hard }),
             }
-            if self.unwritten.load(Relaxed) <= self.hard {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Waits until everything pushed before this call is written.

@@ -123,7 +123,7 @@ impl Responder {
         self.answer(answer, Error::internal, notifications.frames);
     }
 
-    /// Answers as soon as [`Limits::output_bytes`](crate::Limits::output_bytes) leaves room.
+    /// Answers as soon as at most half of [`Limits::output_bytes_hard`](crate::Limits::output_bytes_hard) is unwritten.
     ///
     /// Answers that wait leave in the order of their calls. Only the first of them is encoded. A peer that reads
     /// slowly thus delays answers and never loses its connection over them. When the connection ends they wait no longer.
@@ -138,9 +138,9 @@ impl Responder {
                 Ok(turn) => turn,
                 Err(_) => shared.answer_turn.lock().await,
             };
-            if !shared.outbox.has_room() {
+            if !shared.outbox.has_answer_room() {
                 // At the end of the connection `respond` frees the request all the same.
-                let _ = shared.outbox.room().await;
+                let _ = shared.outbox.answer_room().await;
             }
             turn
         };
@@ -244,7 +244,7 @@ impl Responder {
         if bytes <= limit {
             Ok(frame)
         } else {
-            Err(format!("the answer has {bytes} bytes, more than {limit}"))
+            Err(format!("the answer has {bytes} bytes, at most {limit} are sent (Limits::frame_bytes)"))
         }
     }
 }

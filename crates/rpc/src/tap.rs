@@ -80,7 +80,7 @@ pub trait Tap: Send + Sync + 'static {
     }
 }
 
-/// What becomes of a frame that is sent from within an outgoing frame of the same connection.
+/// The fate of a frame that is sent from within an outgoing frame of the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FromTap {
     /// It is refused: whoever sends it can send it later.
@@ -105,15 +105,16 @@ pub(crate) struct Tapped {
     /// The thread that shows an outgoing frame, see [`this_thread`]; odd if the frame was deferred, 0 if none does.
     /// Only one does at a time: it holds the lock of the outbox.
     showing: AtomicUsize,
-    /// What is done behind it, and by which thread.
+    /// The things to do behind it, and the thread that does each.
     deferred: Mutex<VecDeque<(usize, Deferred)>>,
-    /// How many there are. A thread always sees its own.
+    /// Their number. A thread always sees its own.
     deferrals: AtomicUsize,
 }
 
 /// Something that the tap did from within an outgoing frame.
 enum Deferred {
-    Send(Frame),
+    /// Frames that leave as one.
+    Send(Vec<Frame>),
     Finish,
 }
 
@@ -161,7 +162,7 @@ impl Tapped {
         match (self.shown(), from_tap) {
             (None, _) => {}
             (Some(TapDepth::First), FromTap::DeferOnce) | (Some(_), FromTap::Defer) => {
-                frames.iter_mut().for_each(|frame| self.defer(Deferred::Send(frame.take())));
+                self.defer(Deferred::Send(frames.iter_mut().map(Frame::take).collect()));
                 return Ok(true);
             }
             (Some(_), _) => return Err(Error::InsideTap),
@@ -170,7 +171,7 @@ impl Tapped {
         while let Some(behind) = self.next_deferred() {
             match behind {
                 // Fails at the end of the connection, when nothing is sent any more.
-                Deferred::Send(frame) => drop(append(&mut [frame], TapDepth::Deferred)),
+                Deferred::Send(mut frames) => drop(append(&mut frames, TapDepth::Deferred)),
                 Deferred::Finish => finish(),
             }
         }

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read as _};
 use crate::error::{Error, Result};
 use crate::transcript::Transcript;
 
-/// How many bytes of a line that is too long are passed over in search of its end.
+/// The most bytes of a line that is too long that are passed over in search of its end.
 const SKIPPED: u64 = 8 * Transcript::LINE_BYTES;
 
 /// Reads line by line, and keeps no more than one.
@@ -19,14 +19,14 @@ pub(crate) struct LineReader<R> {
     next: Next,
 }
 
-/// Where the input of a reader goes on.
+/// The state of the input between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// With a line.
+    /// At the start of a line.
     Line,
     /// Within a line that is too long.
     RestOfLine,
-    /// Nowhere: the end of a line that is too long was not found.
+    /// Given up: the end of a line that is too long was not found.
     Nothing,
 }
 
@@ -55,8 +55,9 @@ impl<R: BufRead> LineReader<R> {
             self.bytes.clear();
             self.bytes.shrink_to(64 * 1024);
             if self.next == Next::RestOfLine {
-                let skipped = (&mut self.input).take(SKIPPED).skip_until(b'\n')?;
-                self.next = if skipped as u64 == SKIPPED { Next::Nothing } else { Next::Line };
+                // One byte more, so that a line that ends with the last of them is told from one that goes on.
+                let skipped = (&mut self.input).take(SKIPPED + 1).skip_until(b'\n')?;
+                self.next = if skipped as u64 > SKIPPED { Next::Nothing } else { Next::Line };
             }
             if self.next == Next::Nothing {
                 return Ok(None);

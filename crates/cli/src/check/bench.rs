@@ -4,7 +4,7 @@
 //! survives unchanged share one process, each with a session of its own where it matters. A process
 //! in which something failed is not used again: one fault must not show up under ten names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -49,6 +49,8 @@ pub(crate) struct Bench {
     ending: JoinSet<()>,
     /// What the checks that have run found, by name.
     findings: HashMap<&'static str, Finding>,
+    /// The checks that are reported. Only these can explain another one's failure.
+    pub(crate) chosen: HashSet<&'static str>,
 }
 
 #[derive(Default)]
@@ -125,6 +127,7 @@ impl Bench {
             ignores_close: false,
             ending: JoinSet::new(),
             findings: HashMap::new(),
+            chosen: HashSet::new(),
         }
     }
 

@@ -74,6 +74,7 @@ impl Chosen {
     /// Runs the checks, one after the other, and says what the command ends with.
     pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<Exit> {
         let (mut report, mut summary) = (Report::new(json), Summary::default());
+        bench.chosen = self.0.iter().map(|(_, check)| check.name).collect();
         for (group, check) in &self.0 {
             let finding = judge(&mut bench, check).await;
             if let Some(error) = bench.unstartable.take() {
@@ -117,7 +118,7 @@ fn judge<'a>(bench: &'a mut Bench, check: &'static Check) -> Pin<Box<dyn Future<
         // Kept before its causes are looked at, so that two checks that name each other both end.
         bench.keep(check.name, finding.clone());
         if matches!(finding.verdict, Verdict::Fail | Verdict::Warn)
-            && let Some(why) = explained(bench, check.name, &finding.causes).await
+            && let Some(why) = explained(bench, check.name, finding.verdict, &finding.causes).await
         {
             finding = skip_dependent(why);
             bench.keep(check.name, finding.clone());
@@ -126,15 +127,24 @@ fn judge<'a>(bench: &'a mut Bench, check: &'static Check) -> Pin<Box<dyn Future<
     })
 }
 
-/// Returns why a failure of `name` is not its own, if a check of its causes fails. Checks that were not chosen
-/// run now, without a row in the report.
-async fn explained(bench: &mut Bench, name: &str, causes: &[&'static str]) -> Option<String> {
+/// Returns why a finding of `name` is not its own, if a chosen check of its causes fails. A warning explains only
+/// another warning.
+async fn explained(
+    bench: &mut Bench,
+    name: &str,
+    verdict: Verdict,
+    causes: &[&'static str],
+) -> Option<String> {
     // Two checks that name each other: the one that runs first is the failure.
     let itself = bench.finding(name).and_then(|finding| finding.explains(name));
     for cause in causes.iter().filter(|cause| **cause != name) {
         let check = GROUPS.iter().flat_map(|(_, checks)| *checks).find(|check| check.name == *cause);
-        let Some(check) = check else { continue };
-        if let Some(why) = judge(bench, check).await.explains(check.name)
+        let Some(check) = check.filter(|check| bench.chosen.contains(check.name)) else { continue };
+        let found = judge(bench, check).await;
+        if found.verdict == Verdict::Warn && verdict != Verdict::Warn {
+            continue;
+        }
+        if let Some(why) = found.explains(check.name)
             && !itself.as_ref().is_some_and(|itself| why.starts_with(itself))
         {
             return Some(why);

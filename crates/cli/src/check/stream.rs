@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::bench::{Bench, Client};
 use super::finding::{
-    Check, Finding, Outcome, check, check_of_answers, fail, page, pass, skip, skip_dependent, warn,
+    Check, Finding, Outcome, Verdict, check, check_of_answers, fail, page, pass, skip, skip_dependent, warn,
 };
 use super::wire::{id_name, nearly_same_id};
 use crate::validate::misfit;
@@ -116,7 +116,7 @@ async fn look(bench: &mut Bench, look: fn(&[Entry<'_>]) -> Vec<Fault>) -> Outcom
             look(&entries)
         };
         for fault in faults {
-            match super::explained(bench, "", &fault.causes).await {
+            match super::explained(bench, "", Verdict::Fail, &fault.causes).await {
                 None => return Ok(shown(fault, &records)),
                 why => reported = reported.or(why),
             }
@@ -260,7 +260,7 @@ async fn frames_valid(bench: &mut Bench) -> Outcome {
         })
     })
     .await?;
-    if finding.verdict != super::finding::Verdict::Pass {
+    if finding.verdict != Verdict::Pass {
         return Ok(finding);
     }
     // A kind of update that is not in the schema may be newer than we are.

@@ -26,7 +26,7 @@ const KINDS: [&str; 10] =
 /// Every file that the agent writes and every program that it starts through this command is a line on the
 /// screen, refused ones included, and so is every answer to a question.
 ///
-/// With --json each line is an object with `sessionId` and one of: `update`, a session update as the protocol
+/// With --json nobody is asked: --yes or --allow allows what the agent asks for. Each line is an object with `sessionId` and one of: `update`, a session update as the protocol
 /// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
 /// failed, or the session did not come about (then `sessionId` may be null); `write`, with the `path` and the
 /// `bytes` of a file; `terminal`, with the `command`, `args`, `env` and `cwd` of a program; `answer`, with the

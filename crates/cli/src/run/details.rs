@@ -51,30 +51,32 @@ impl Details {
         let kind = format!("{:.30}  ", call.kind.as_str());
         let title = title(&call.title);
         details.push(vec![Span::line(MARK, &kind)], BOLD, &title);
-        if let Some(name) = call.name.as_ref().filter(|name| **name != call.title) {
-            details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, name);
+        let name = call.name.as_ref().filter(|name| **name != call.title);
+        if let Some(name) = name {
+            details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, &self::title(name));
         }
         let described = details.lines.len();
-        let diffs: Vec<&Diff> = call.content.iter().filter_map(diff).collect();
+        let diffs: Vec<ShownDiff<'_>> = call.content.iter().filter_map(ShownDiff::of).collect();
         if let Some(input) = &call.raw_input {
             details.input(input, &diffs);
         }
         for location in &call.locations {
-            if diffs.iter().any(|diff| diff.path == location.path) && location.line.is_none() {
+            if diffs.iter().any(|shown| shown.diff.path == location.path) && location.line.is_none() {
                 continue;
             }
             let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
             let place = format!("{}{line}", location.path.display());
             details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &place);
         }
+        let mut next_diff = diffs.iter();
         for content in &call.content {
             match content {
                 ToolCallContent::Diff(diff) => {
                     let new_file = if diff.old_text.is_none() { " (new)" } else { "" };
                     let path = format!("{}{new_file}", diff.path.display());
                     details.push(vec![Span::new(DIM, "change: ")], BOLD, &path);
-                    for (style, line) in blocks::diff_lines(diff) {
-                        details.push(Vec::new(), style, &line);
+                    for (style, line) in next_diff.next().into_iter().flat_map(|shown| &shown.lines) {
+                        details.push(Vec::new(), *style, line);
                     }
                 }
                 ToolCallContent::Content(content) => {
@@ -89,6 +91,9 @@ impl Details {
         }
         if title != call.title {
             details.push(vec![Span::new(DIM, "the whole title: ")], blocks::NORMAL, &call.title);
+        }
+        if let Some(name) = name.filter(|name| self::title(name) != **name) {
+            details.push(vec![Span::new(DIM, "the whole tool: ")], blocks::NORMAL, name);
         }
         details
     }
@@ -123,7 +128,7 @@ impl Details {
     }
 
     /// Adds the input of the tool: the command first, then the paths, then everything else in its order.
-    fn input(&mut self, input: &Json, diffs: &[&Diff]) {
+    fn input(&mut self, input: &Json, diffs: &[ShownDiff<'_>]) {
         let Ok(Members(mut members)) = input.parse::<Members>() else {
             return match input.get().trim() {
                 "null" | "\"\"" | "[]" => {}
@@ -150,7 +155,7 @@ impl Details {
     }
 
     /// Adds a member of the input: a string of several lines as these, everything else as JSON.
-    fn member(&mut self, name: &str, json: &str, diffs: &[&Diff]) {
+    fn member(&mut self, name: &str, json: &str, diffs: &[ShownDiff<'_>]) {
         let is_long = name.len() > LONGEST_NAME;
         if is_long {
             self.push(Vec::new(), DIM, name);
@@ -164,10 +169,11 @@ impl Details {
             self.push(label(""), blocks::NORMAL, lines.next().unwrap_or_default());
             return lines.for_each(|line| self.push(vec![Span::plain("  ")], blocks::NORMAL, line));
         };
-        if diffs.iter().any(|diff| diff.new_text == text) {
+        if diffs.iter().any(|shown| shown.diff.new_text == text && shown.has_all_of(&text, '+')) {
             return self.push(label("the new text of the change below"), DIM, "");
         }
-        if diffs.iter().any(|diff| diff.old_text.as_ref() == Some(&text)) {
+        let is_old = |shown: &ShownDiff<'_>| shown.diff.old_text.as_ref() == Some(&text);
+        if diffs.iter().any(|shown| is_old(shown) && shown.has_all_of(&text, '-')) {
             return self.push(label("the old text of the change below"), DIM, "");
         }
         self.push(label(""), DIM, &format!("text of {} lines", text.lines().count()));
@@ -211,10 +217,25 @@ fn cut(text: &str, chars: usize) -> String {
     }
 }
 
-fn diff(content: &ToolCallContent) -> Option<&Diff> {
-    match content {
-        ToolCallContent::Diff(diff) => Some(diff),
-        _ => None,
+/// A diff with the lines that are shown of it.
+struct ShownDiff<'a> {
+    diff: &'a Diff,
+    lines: Vec<(anstyle::Style, String)>,
+}
+
+impl<'a> ShownDiff<'a> {
+    fn of(content: &'a ToolCallContent) -> Option<Self> {
+        match content {
+            ToolCallContent::Diff(diff) => Some(ShownDiff { diff, lines: blocks::diff_lines(diff) }),
+            _ => None,
+        }
+    }
+
+    /// Returns true if every line of `text` is shown. It is the text whose own lines have this sign; lines that are far
+    /// from a change are not shown.
+    fn has_all_of(&self, text: &str, sign: char) -> bool {
+        let shown = self.lines.iter().filter(|(_, line)| line.starts_with([sign, ' '])).count();
+        shown == text.lines().count()
     }
 }
 

@@ -98,7 +98,7 @@ impl QuestionText {
             choices.extend(choice);
         }
         if cut_choices > 0 {
-            let text = format!("  … {}; press v to view all", plural(cut_choices, "more answer"));
+            let text = format!("  … {}; enter v to view all", plural(cut_choices, "more answer"));
             choices.extend(layout.wrapped(&[Span::new(BAD, &text)]));
         }
         if let Some(complaint) = &self.complaint {
@@ -115,7 +115,7 @@ impl QuestionText {
         rows.extend(lines);
         if is_cut {
             let text = format!(
-                "… {}; press v to view all",
+                "… {}; enter v to view all",
                 plural(total - shown + self.details.left_out, "more line")
             );
             rows.extend(layout.one_row(&[Span::new(BAD, &text)]));

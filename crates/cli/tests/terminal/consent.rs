@@ -112,7 +112,7 @@ fn a_long_change_can_be_paged_through_before_it_is_allowed() {
     │ -old line 9
     │ -old line 10
     │ -old line 11
-    … 389 more lines; press v to view all
+    … 389 more lines; enter v to view all
       1  allow once     Yes
       2  allow always   Always
       3  reject once    No
@@ -172,7 +172,7 @@ fn the_question_fits_a_window_that_changes() {
     terminal.type_line("9");
     terminal.wait_for("there is no answer 9");
     let screen = terminal.screen();
-    assert!(screen.contains("? May it do this?") && screen.contains("more lines; press v"), "{screen}");
+    assert!(screen.contains("? May it do this?") && screen.contains("more lines; enter v"), "{screen}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_terminal_without_a_moving_cursor_pages_too() {
     let lines = [ask("1", edit(20)), end_turn()];
     let mut terminal = start(24, folder.path(), &lines, &[("TERM", "dumb")]);
     terminal.wait_for("[1-3, y, n, v]");
-    assert!(terminal.screen().contains("more lines; press v to view all"), "{}", terminal.screen());
+    assert!(terminal.screen().contains("more lines; enter v to view all"), "{}", terminal.screen());
     terminal.type_line("v");
     terminal.wait_for("lines 1-21 of 49");
     terminal.type_line("");

@@ -4,20 +4,29 @@
 //! (`openat2` on Linux). A check of names would not do: between the check and the use anything can be
 //! exchanged for a link. Names only choose the root.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use duologue_schema::{Error as WireError, SessionId};
 
+use crate::host::ConnectionId;
+
 /// The roots of a host, and which folders of them each session may use.
 #[derive(Debug, Default)]
 pub(super) struct Folders {
     roots: Vec<Root>,
-    sessions: Mutex<HashMap<SessionId, Vec<PathBuf>>>,
+    sessions: Mutex<BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>>,
+}
+
+/// A session, and the connection of the call that names it.
+#[derive(Clone, Copy)]
+pub(super) struct Session<'a> {
+    pub(super) id: &'a SessionId,
+    pub(super) connection: Option<ConnectionId>,
 }
 
 /// A folder that bounds every session.
@@ -86,23 +95,40 @@ impl Folders {
         self.roots.push(root);
     }
 
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.insert(session.clone(), folders.to_owned());
+        self.sessions().insert((session.clone(), ConnectionId::current()), folders.to_owned());
     }
 
-    /// Forgets all sessions.
-    pub(super) fn clear(&self) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Forgets the sessions of a connection, or of all.
+    pub(super) fn forget(&self, connection: Option<ConnectionId>) {
+        self.sessions().retain(|(_, of), _| connection.is_some() && *of != connection);
     }
 
-    /// Returns what the session may use: where its folders and the roots meet. A session that this host was not
-    /// told about may use nothing: another session's folders could be meant, or none.
-    fn areas(&self, session: &SessionId) -> Result<Vec<Area>, WireError> {
-        let folders = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned();
+    /// Returns the folders of a session that has started. A call that is made for no connection, by the editor say,
+    /// means the latest session of that id.
+    pub(super) fn of(&self, session: &SessionId, connection: Option<ConnectionId>) -> Option<Vec<PathBuf>> {
+        let sessions = self.sessions();
+        match connection {
+            Some(_) => sessions.get(&(session.clone(), connection)).cloned(),
+            None => {
+                let all = sessions.range((session.clone(), None)..);
+                let latest = all.take_while(|((of, _), _)| of == session).last();
+                latest.map(|(_, folders)| folders.clone())
+            }
+        }
+    }
+
+    /// Returns what the session may use: where its folders and the roots meet. A session that has not started
+    /// for this host may use nothing: its folders are unknown.
+    fn areas(&self, of: Session<'_>) -> Result<Vec<Area>, WireError> {
+        let folders = self.of(of.id, of.connection);
         let folders = folders.ok_or_else(|| {
             WireError::invalid_params(
-                "this session has not started: its session/new is not answered yet, or the host was not told of it",
+                "this session has not started: its session/new has no answer yet, or session_started did not reach the host",
             )
         })?;
         let mut areas = Vec::new();
@@ -118,7 +144,7 @@ impl Folders {
     }
 
     /// The folder a session works in, if nothing else is said.
-    pub(super) fn home(&self, session: &SessionId) -> Result<PathBuf, WireError> {
+    pub(super) fn home(&self, session: Session<'_>) -> Result<PathBuf, WireError> {
         let area = self.areas(session)?.into_iter().next();
         Ok(area.and_then(|area| area.names.into_iter().next()).unwrap_or_default())
     }
@@ -127,7 +153,7 @@ impl Folders {
     /// sees to it.
     pub(super) fn open<T>(
         &self,
-        session: &SessionId,
+        session: Session<'_>,
         path: &Path,
         open: impl Fn(&Dir, &Path) -> Result<T, Fault>,
     ) -> Result<T, WireError> {

@@ -12,7 +12,8 @@ mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use duologue_schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, Error as WireError,
@@ -21,11 +22,12 @@ use duologue_schema::{
     RequestPermissionRequest, SessionId, TerminalOutputRequest, TerminalOutputResponse,
     WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
+use tokio::time::Instant;
 
-use crate::fair::FairSemaphore;
-use crate::host::{Host, HostResult};
+use crate::fair::{FairSemaphore, Permit};
+use crate::host::{ConnectionId, Host, HostResult};
 use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES, TERMINALS};
-use folders::{Fault, Folders};
+use folders::{Fault, Folders, Session};
 pub use permissions::Permissions;
 use read::{Extent, Reading, Slice};
 use terminals::Terminals;
@@ -46,8 +48,8 @@ use terminals::Terminals;
 /// # }
 /// ```
 ///
-/// It serves one connection after the other: the end of one ends its terminals and forgets its sessions and the
-/// answers that were to hold *always*. Agents that run side by side get a host each. An editor replaces single methods with [`Client::on`](crate::Client::on)
+/// It serves one connection after the other, and several at once: the end of one ends its terminals and forgets its
+/// sessions and the answers that were to hold *always*. An editor replaces single methods with [`Client::on`](crate::Client::on)
 /// and keeps the rest. Here it answers with unsaved text where it has some:
 ///
 /// ```no_run
@@ -204,11 +206,12 @@ impl Host for LocalHost {
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        let folders = self.folders.clone();
+        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
         let (max_read, max_scan) = (self.max_read, self.max_scan);
         let opened = self.threads.run(move || {
             let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
-            folders.open(&session_id, &path, |dir, way| {
+            let session = Session { id: &session_id, connection };
+            folders.open(session, &path, |dir, way| {
                 let extent = Extent { line: line.unwrap_or(1), limit, max_read, max_scan };
                 let reading = Reading::new(read::open(dir, way, &path)?, &path, extent)?;
                 Box::new(reading).slice()
@@ -228,10 +231,11 @@ impl Host for LocalHost {
         if !self.writes {
             return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
         }
-        let folders = self.folders.clone();
+        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
         let write = move || {
             let WriteTextFileRequest { session_id, path, content, .. } = request;
-            folders.open(&session_id, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
+            let session = Session { id: &session_id, connection };
+            folders.open(session, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
         };
         self.threads.run(write).await?;
         Ok(WriteTextFileResponse::new())
@@ -239,14 +243,24 @@ impl Host for LocalHost {
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
-        // Before the session is looked up, which the end of the connection forgets.
-        let connection = terminals.connection();
-        let (folders, session, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
-        let cwd = self.threads.run(move || match cwd {
-            None => folders.home(&session),
-            Some(cwd) => folder(&folders, &session, &cwd).map(|()| cwd),
+        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
+        let (id, cwd) = (request.session_id.clone(), request.cwd.clone());
+        let cwd = self.threads.run(move || {
+            let session = Session { id: &id, connection };
+            match cwd {
+                None => folders.home(session),
+                Some(cwd) => folder(&folders, session, &cwd).map(|()| cwd),
+            }
         });
-        Ok(CreateTerminalResponse::new(terminals.create(connection, request, &cwd.await?)?))
+        let cwd = cwd.await?;
+        let session = request.session_id.clone();
+        let terminal = terminals.create(request, &cwd)?;
+        // The end of the connection, which forgets the session first, may have come before the terminal.
+        if self.folders.of(&session, connection).is_none() {
+            terminals.take(&session, &terminal)?.kill().await;
+            return Err(WireError::internal("the connection has ended"));
+        }
+        Ok(CreateTerminalResponse::new(terminal))
     }
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
@@ -275,16 +289,17 @@ impl Host for LocalHost {
     }
 
     fn closed(&self) {
-        self.folders.clear();
-        self.permissions.forget_answers();
+        let connection = ConnectionId::current();
+        self.folders.forget(connection);
+        self.permissions.forget(connection);
         if let Some(terminals) = &self.terminals {
-            terminals.close();
+            terminals.close(connection);
         }
     }
 }
 
 /// Whether the session may work in this folder.
-fn folder(folders: &Folders, session: &SessionId, path: &Path) -> HostResult<()> {
+fn folder(folders: &Folders, session: Session<'_>, path: &Path) -> HostResult<()> {
     folders.open(session, path, |dir, way| {
         if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(Fault::about(path, "is no folder")) }
     })
@@ -313,13 +328,54 @@ impl Threads {
         work: impl FnOnce() -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
         static SEMAPHORE: LazyLock<FairSemaphore<u64>> = LazyLock::new(|| FairSemaphore::new(FILE_THREADS));
-        let permit = SEMAPHORE.acquire(self.host, 1).await;
+        let permit = Arc::new(Mutex::new(SEMAPHORE.acquire(self.host, 1).await));
+        let watch = Watch { permit: Arc::downgrade(&permit), begun: Instant::now() };
         let work = move || {
             let result = work();
             drop(permit);
             result
         };
         let failed = |_| WireError::internal("the host failed");
-        tokio::task::spawn_blocking(work).await.map_err(failed).and_then(|result| result)
+        let mut task = tokio::task::spawn_blocking(work);
+        let result = tokio::select! {
+            biased;
+            result = &mut task => result,
+            () = watch.stuck() => task.await,
+        };
+        result.map_err(failed).and_then(|result| result)
+    }
+}
+
+/// Work on a thread. If it takes too long, the other hosts get another thread for it.
+struct Watch {
+    permit: Weak<Mutex<Permit<u64>>>,
+    begun: Instant,
+}
+
+/// The time after which a disk is taken for one that does not answer.
+const STUCK: Duration = Duration::from_secs(5);
+
+impl Watch {
+    /// Waits until the work counts as stuck, and replaces its thread.
+    async fn stuck(&self) {
+        Watch::replace_at(self.permit.clone(), self.begun + STUCK).await;
+    }
+
+    async fn replace_at(permit: Weak<Mutex<Permit<u64>>>, time: Instant) {
+        tokio::time::sleep_until(time).await;
+        if let Some(permit) = permit.upgrade() {
+            permit.lock().unwrap_or_else(PoisonError::into_inner).replace();
+        }
+    }
+}
+
+impl Drop for Watch {
+    /// Goes on watching work whose request was cancelled.
+    fn drop(&mut self) {
+        if self.permit.strong_count() > 0
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(Watch::replace_at(self.permit.clone(), self.begun + STUCK));
+        }
     }
 }

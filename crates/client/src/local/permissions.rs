@@ -12,6 +12,7 @@ use duologue_schema::{
 };
 
 use super::Threads;
+use crate::host::ConnectionId;
 
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
 type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
@@ -81,6 +82,7 @@ struct Rule {
 /// What an *always* is about.
 #[derive(PartialEq, Eq, Hash)]
 struct Subject {
+    connection: Option<ConnectionId>,
     session: SessionId,
     kind: ToolKind,
     name: Option<String>,
@@ -142,9 +144,10 @@ impl Permissions {
         self
     }
 
-    /// Forgets what was to be answered the same way again.
-    pub(super) fn forget_answers(&self) {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Forgets what was to be answered the same way again on a connection, or on all.
+    pub(super) fn forget(&self, connection: Option<ConnectionId>) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.retain(|subject, _| connection.is_some() && subject.connection != connection);
     }
 
     pub(super) async fn answer(
@@ -225,7 +228,8 @@ impl Subject {
         let files_say_it = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
         let call_says = (!files_say_it).then(|| (call.title.clone(), input));
         let (session, name) = (request.session_id.clone(), call.name.clone());
-        Some(Subject { session, kind, name, files, call: call_says })
+        let connection = ConnectionId::current();
+        Some(Subject { connection, session, kind, name, files, call: call_says })
     }
 }
 

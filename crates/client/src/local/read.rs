@@ -170,7 +170,9 @@ impl Reading {
         let (line, max) = (self.extent.line, self.extent.max_scan);
         Fault::about(
             &self.path,
-            format_args!("has line {line} further than {max} bytes from its start (max_scan)"),
+            format_args!(
+                "has line {line} further than {max} bytes from its start (max_scan); read earlier lines, or use a program"
+            ),
         )
     }
 }

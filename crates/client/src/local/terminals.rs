@@ -19,7 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::system;
 use super::tail::Tail;
 use crate::child::Group;
-use crate::host::HostResult;
+use crate::host::{ConnectionId, HostResult};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 
 /// How long the output of an ended program may be silent before it counts as ended too.
@@ -30,23 +30,16 @@ const LAST_OUTPUTS: Duration = Duration::from_millis(600);
 /// All terminals of a host. Dropping it kills their programs.
 #[derive(Debug)]
 pub(super) struct Terminals {
-    open: Mutex<Open>,
+    open: Mutex<HashMap<TerminalId, Arc<Terminal>>>,
     room: Arc<Semaphore>,
     most: usize,
-}
-
-/// The terminals of the connection that a host serves.
-#[derive(Debug, Default)]
-struct Open {
-    /// The number of connections that have ended.
-    connection: u64,
-    terminals: HashMap<TerminalId, Arc<Terminal>>,
 }
 
 /// A program, running or ended, and what it printed.
 #[derive(Debug)]
 pub(super) struct Terminal {
     session: SessionId,
+    connection: Option<ConnectionId>,
     output: Mutex<Tail>,
     /// `Some` once the program has ended and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
@@ -60,22 +53,12 @@ impl Terminals {
         Terminals { open: Mutex::default(), room, most }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the connection, which [`create`](Self::create) has to be told.
-    pub(super) fn connection(&self) -> u64 {
-        self.open().connection
-    }
-
-    /// Starts a program in the folder `cwd`, for a request of this connection.
-    pub(super) fn create(
-        &self,
-        connection: u64,
-        request: CreateTerminalRequest,
-        cwd: &Path,
-    ) -> HostResult<TerminalId> {
+    /// Starts a program in the folder `cwd`, for a request of the current connection.
+    pub(super) fn create(&self, request: CreateTerminalRequest, cwd: &Path) -> HostResult<TerminalId> {
         // Told apart in the whole program: an editor may show terminals of several agents.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let room = self.room.clone().try_acquire_owned();
@@ -89,6 +72,7 @@ impl Terminals {
         let (child, output) = spawn(&request, cwd)?;
         let terminal = Arc::new(Terminal {
             session: request.session_id,
+            connection: ConnectionId::current(),
             output: Mutex::new(Tail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
@@ -97,44 +81,41 @@ impl Terminals {
         let group = Group::of(&child);
         tokio::spawn(terminal.clone().run(child, group, output));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
-        let mut open = self.open();
-        if open.connection != connection {
-            terminal.kill.notify_one();
-            return Err(WireError::internal("the connection has ended"));
-        }
-        open.terminals.insert(id.clone(), terminal);
+        self.open().insert(id.clone(), terminal);
         Ok(id)
     }
 
-    /// Kills all programs, at the end of the connection.
-    pub(super) fn close(&self) {
-        let mut open = self.open();
-        open.connection += 1;
-        for (_, terminal) in open.terminals.drain() {
-            terminal.kill.notify_one();
-        }
+    /// Kills the programs of a connection, or of all.
+    pub(super) fn close(&self, connection: Option<ConnectionId>) {
+        self.open().retain(|_, terminal| {
+            let stays = connection.is_some() && terminal.connection != connection;
+            if !stays {
+                terminal.kill.notify_one();
+            }
+            stays
+        });
     }
 
     /// A terminal of this session.
     pub(super) fn get(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let open = self.open();
-        let terminal = open.terminals.get(id).filter(|terminal| terminal.session == *session);
+        let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Takes a terminal of this session from the table.
     pub(super) fn take(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let mut open = self.open();
-        if open.terminals.get(id).is_none_or(|terminal| terminal.session != *session) {
+        if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
             return Err(unknown());
         }
-        open.terminals.remove(id).ok_or_else(unknown)
+        open.remove(id).ok_or_else(unknown)
     }
 }
 
 impl Drop for Terminals {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
 }
 
@@ -143,6 +124,12 @@ fn unknown() -> WireError {
 }
 
 impl Terminal {
+    /// Returns true for a terminal of this session. A call that is made for no connection may name any.
+    fn is_of(&self, session: &SessionId) -> bool {
+        let connection = ConnectionId::current();
+        self.session == *session && (connection.is_none() || connection == self.connection)
+    }
+
     fn output(&self) -> MutexGuard<'_, Tail> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -101,11 +101,11 @@ fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io
     Ok(true)
 }
 
-/// Who may read a new file.
+/// The permissions of a new file.
 enum Mode {
-    /// Its owner alone.
+    /// Only its owner may read it.
     Private,
-    /// Whoever may read other new files.
+    /// The usual ones of new files.
     Default,
 }
 
