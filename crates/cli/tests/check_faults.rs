@@ -1,6 +1,6 @@
 //! Every check of `duologue check` can fail: for each there is an agent with one fault that it finds,
-//! and that no other check takes for its own. The verdict has to be the one of the check's severity. And an agent without a fault passes all of them, however
-//! unusual it is.
+//! and that no other check takes for its own. The verdict has to be the one of the check's severity. And an
+//! agent without a fault passes all of them, however unusual it is.
 //!
 //! This program is also that agent, as `--agent FAULT`, which is why it does without the usual
 //! harness. Other arguments choose faults by a part of their name.
@@ -218,6 +218,14 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
     let saw = rows().find(|row| row["check"] == finder).map(|row| text(row, "saw")).unwrap_or_default();
     if !saw.contains(names(fault)) {
         return Err(format!("{finder} does not name the fault: {saw}"));
+    }
+    if fault == "end-turn-on-cancel" {
+        // A check that is chosen alone has nobody else to report its failure.
+        let alone = ["check", "--json", "--only", "permission-cancelled", "--", this, "--agent", fault];
+        let row = duologue(&alone).into_iter().find(|row| row["check"] == "permission-cancelled");
+        if !row.as_ref().is_some_and(|row| row["verdict"] == "fail") {
+            return Err(format!("permission-cancelled alone does not fail: {row:?}"));
+        }
     }
     Ok(())
 }

@@ -113,6 +113,8 @@ fn check(circle: &Circle, outermost: &Error, limit: u32) {
         "{last}"
     );
     assert_eq!(last.code(), FaultCode::TooManyHops);
+    // `?` passes it on as it is, through every handler of the circle.
+    assert_eq!(outermost.code(), FaultCode::TooManyHops, "{outermost}");
     assert!(!last.is_retryable() && outermost.to_string().contains("Exchange::max_hops"), "{outermost}");
 }
 

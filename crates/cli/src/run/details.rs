@@ -396,10 +396,26 @@ mod tests {
         "#);
     }
 
+    /// A diff shows the lines around a change alone, and none if nothing changes.
     #[test]
-    fn a_long_title_does_not_hide_the_command() {
+    fn a_diff_does_not_hide_a_text_of_the_input() {
+        let unchanged: String = (0..20).map(|line| format!("line {line}\n")).collect();
+        let code = format!("import os\nos.system('rm -rf ~')\n{unchanged}");
+        for new in [code.clone(), format!("{code}the last line\n")] {
+            let mut call = call(&serde_json::json!({ "code": code, "new": new }).to_string());
+            let diff = Diff::new("/p/a.py", new).old_text(code.clone());
+            call.content.push(duologue_schema::ToolCallContent::Diff(Box::new(diff)));
+            assert!(text(&call).contains("rm -rf ~"), "{}", text(&call));
+        }
+    }
+
+    #[test]
+    fn a_long_title_or_name_does_not_hide_the_command() {
         let mut call = call(r#"{"command":"rm -rf /"}"#);
         call.title = "x".repeat(LINE_CHARS);
+        call.name = Some("y".repeat(50 * LINE_CHARS));
+        assert!(text(&call).lines().nth(2).is_some_and(|line| line == "$ rm -rf /"), "{}", text(&call));
+        call.name = None;
         let text = text(&call);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], format!("execute  {}… (800 more characters)", "x".repeat(200)));
