@@ -201,7 +201,8 @@ async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals
             }
         }
         assert_eq!(asked.load(SeqCst), 2);
-        let terminal = second.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
+        let terminal =
+            second.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
         first.ask("terminal/kill", terminal.clone()).await.expect_err("refused").says(NOT_FOUND, "no such");
         // The end of one leaves the other as it is.
         first.connection.close().await;
