@@ -75,8 +75,8 @@ async fn what_cannot_be_read_says_why() {
         desk.put("latin.txt", b"first\nsecond caf\xe9\nthird\n");
         desk.put("large.txt", "0123456789\n".repeat(10));
         for (way, code, part) in [
-            ("missing.txt", NOT_FOUND, "there is no /"),
-            ("missing/deep.txt", NOT_FOUND, "there is no /"),
+            ("missing.txt", NOT_FOUND, "txt does not exist"),
+            ("missing/deep.txt", NOT_FOUND, "txt does not exist"),
             ("file.txt/deep.txt", NOT_FOUND, "is no folder"),
             ("dir", INVALID, "is a folder"),
             ("fifo", INVALID, "a pipe, a socket or a device"),

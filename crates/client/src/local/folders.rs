@@ -70,7 +70,7 @@ impl Fault {
         match self {
             Fault::Told(error) => error,
             Fault::Io(error) => match error.kind() {
-                io::ErrorKind::NotFound => WireError::resource_not_found(format!("there is no {path}")),
+                io::ErrorKind::NotFound => WireError::resource_not_found(format!("{path} does not exist")),
                 io::ErrorKind::NotADirectory => {
                     WireError::resource_not_found(format!("a part of {path} is no folder"))
                 }
