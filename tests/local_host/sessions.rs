@@ -137,28 +137,39 @@ async fn a_host_that_forwards_no_session_allows_nothing() {
     .await;
 }
 
+/// Permissions of a user who allows everything, and the number of questions that reach the user.
+fn counted_permissions() -> (Permissions, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let permissions = Permissions::new().ask({
+        let asked = asked.clone();
+        move |question| {
+            asked.fetch_add(1, SeqCst);
+            std::future::ready(question.outcome(true))
+        }
+    });
+    (permissions, asked)
+}
+
+/// A question about reading a file, whose only option is to allow it always.
+fn always(path: &std::path::Path) -> serde_json::Value {
+    json!({
+        "toolCall": {"toolCallId": "c", "kind": "read", "locations": [{"path": path}]},
+        "options": [{"optionId": "a", "name": "Always", "kind": "allow_always"}],
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_serves_one_connection_after_the_other() {
     in_time(async {
         let desk = Desk::new();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let permissions = Permissions::new().ask({
-            let asked = asked.clone();
-            move |question| {
-                asked.fetch_add(1, SeqCst);
-                std::future::ready(question.outcome(true))
-            }
-        });
+        let (permissions, asked) = counted_permissions();
         let host = Arc::new(desk.host().max_terminals(1).permissions(permissions));
         for number in 1..=3 {
             let mut agent = Agent::of(host.clone(), desk.at("dir")).await;
             assert_eq!(agent.read(desk.at("dir/inner.txt")).await.as_deref(), Ok("inner"));
             // The folders of the session before do not hold any more.
             agent.read(desk.at("file.txt")).await.expect_err("refused").says(INVALID, "outside");
-            let always = json!({
-                "toolCall": {"toolCallId": "c", "kind": "read", "locations": [{"path": desk.at("dir/inner.txt")}]},
-                "options": [{"optionId": "a", "name": "Always", "kind": "allow_always"}],
-            });
+            let always = always(&desk.at("dir/inner.txt"));
             for _ in 0..2 {
                 agent.ask("session/request_permission", always.clone()).await.expect("an answer");
             }
@@ -177,24 +188,14 @@ async fn a_host_serves_one_connection_after_the_other() {
 async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals() {
     in_time(async {
         let desk = Desk::new();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let permissions = Permissions::new().ask({
-            let asked = asked.clone();
-            move |question| {
-                asked.fetch_add(1, SeqCst);
-                std::future::ready(question.outcome(true))
-            }
-        });
+        let (permissions, asked) = counted_permissions();
         let host = Arc::new(desk.host().permissions(permissions));
         let mut first = Agent::of(host.clone(), desk.at("dir")).await;
         let mut second = Agent::of(host.clone(), desk.root()).await;
         let (outer, inner) = (desk.at("file.txt"), desk.at("dir/inner.txt"));
         first.read(&outer).await.expect_err("refused").says(INVALID, "outside");
         assert_eq!(second.read(&outer).await.as_deref(), Ok("inside"));
-        let always = json!({
-            "toolCall": {"toolCallId": "c", "kind": "read", "locations": [{"path": inner}]},
-            "options": [{"optionId": "a", "name": "Always", "kind": "allow_always"}],
-        });
+        let always = always(&inner);
         for agent in [&mut first, &mut second] {
             for _ in 0..2 {
                 agent.ask("session/request_permission", always.clone()).await.expect("an answer");

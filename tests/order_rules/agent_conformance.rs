@@ -1,4 +1,4 @@
-//! What the SDK does for every agent: it obeys the client's capabilities, and keeps sessions and terminals in order.
+//! Duties that the SDK has for every agent: it obeys the client's capabilities, and keeps sessions and terminals in order.
 //! The time is paused: a message that never comes fails its test at once.
 
 use std::time::Duration;

@@ -333,7 +333,7 @@ impl<A: Agent> Shared<A> {
     {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
         let mut place = session.place_in_line();
-        // What is moved into a task is copied once for each layer around it.
+        // A future that is moved into a task is copied once for each layer around it.
         let work = Box::pin(work(self.clone(), session.clone()));
         responder.spawn_with(move |responder| async move {
             let work = async {
@@ -341,7 +341,7 @@ impl<A: Agent> Shared<A> {
                 work.await.map_err(Error::into_wire)
             };
             responder.answer_with(work).await;
-            // What comes next in the session begins behind this answer.
+            // The next request of the session begins behind this answer.
             drop(place);
         });
     }

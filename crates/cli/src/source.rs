@@ -10,7 +10,7 @@ use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Re
 use crate::error::{Error, Result};
 use crate::ui;
 
-/// How much of a file is read at once.
+/// Bytes of a file that are read at once.
 const CHUNK: usize = 256 * 1024;
 
 /// Where to read from.

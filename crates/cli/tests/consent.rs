@@ -1,4 +1,4 @@
-//! What `duologue run` refuses, and what it tells a script about that.
+//! Refusals of `duologue run`, and their objects for scripts.
 
 #[allow(dead_code, reason = "shared with the tests in a terminal")]
 #[path = "terminal/scripted.rs"]
@@ -64,7 +64,7 @@ fn writes_and_programs_are_objects() {
     "#);
 }
 
-/// What is rejected before any of it is looked at is told as well.
+/// Requests that are rejected unread are objects too.
 #[test]
 fn what_is_not_lent_is_told() {
     let lines = [

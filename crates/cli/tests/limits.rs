@@ -62,7 +62,7 @@ fn no_limit_of_open_files_makes_a_command_panic() {
     assert!(said.contains("more open files are needed") && said.contains("raise `ulimit -n`"), "{said}");
 }
 
-/// What the client says: this many lines.
+/// Sends this many lines as the client.
 fn lines(count: usize) -> String {
     (0..count).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"_x/say\"}}\n")).collect()
 }

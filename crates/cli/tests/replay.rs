@@ -233,7 +233,7 @@ fn what_is_ignored_may_differ_in_the_conversations_too() {
     let ignored = ["--ignore", "update.used", "--ignore", "result.usage.totalTokens"];
     let output = run(folder, &[&["replay", "a.jsonl"], &ignored[..], &agent].concat(), "");
     assert_eq!(shown(&output), "---\nexit Some(0)");
-    // What is not ignored is still compared.
+    // The rest is still compared.
     let output = run(folder, &[&["replay", "a.jsonl"], &ignored[2..], &agent].concat(), "");
     assert!(shown(&output).contains("701") && output.status.code() == Some(1), "{}", shown(&output));
 

@@ -358,7 +358,7 @@ impl Answer {
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
         let Answer { responder, admission, connection, question } = self;
-        // What is moved into a task is copied once for each layer around it.
+        // A future that is moved into a task is copied once for each layer around it.
         let work = Box::pin(connection.scope(work));
         let Some((route, cancel)) = question else {
             return responder.spawn_with(move |responder| async move {

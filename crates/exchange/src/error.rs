@@ -126,7 +126,7 @@ impl Error {
 /// [`Error::fault`].
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        // What stops a circle of agents has to reach the one that began it.
+        // The fault that stops a circle of agents has to reach the one that began it.
         if error.code() == FaultCode::TooManyHops {
             return error.fault();
         }

@@ -16,16 +16,16 @@ use duologue_schema::Members;
 /// An agent that passes on to the other one whatever it is asked.
 #[derive(Clone, Default)]
 struct Circle {
-    /// How often a handler was called.
+    /// The number of calls to a handler.
     calls: Arc<AtomicU32>,
-    /// How the innermost call has failed.
+    /// The error of the innermost call.
     last: Arc<OnceLock<Error>>,
     /// The other agent, for work orders.
     other: Arc<OnceLock<PeerAgent>>,
     way: Way,
 }
 
-/// How a handler makes its call.
+/// The way in which a handler makes its call.
 #[derive(Clone, Copy, Default)]
 enum Way {
     #[default]
@@ -169,6 +169,6 @@ async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
         assert!(fault.message.contains("4 hops, more than Exchange::max_hops = 3"), "{fault}");
     }
     assert_eq!(circle.calls.load(Relaxed), 0, "no handler was asked");
-    // What is not counted is answered: a ping, a cancellation.
+    // Pings and cancellations are not counted, and answered.
     hops.scope(peer.ping()).await.unwrap();
 }

@@ -374,4 +374,25 @@ mod tests {
         };
         assert_eq!(tokio::join!(written(&outbox), retry).0, "a\nlater\n");
     }
+
+    /// The writer may be through between the look and the wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_backlog_that_is_gone_is_not_waited_for() {
+        let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
+        let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
+        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        assert!(outbox.has_answer_backlog());
+        outbox.finish();
+        written(&outbox).await;
+        outbox.relieved().await.expect("everything is written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backlog_of_which_nothing_leaves_ends_the_connection() {
+        let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
+        let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
+        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        let reason = outbox.relieved().await.expect_err("nothing is written");
+        assert!(matches!(reason, Closed::OutputStalled { limit: 20 }), "{reason}");
+    }
 }

@@ -169,7 +169,7 @@ impl Responder {
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R, Error>> + Send + 'static,
     {
-        // What is moved into a task is copied once for each layer around it.
+        // A future that is moved into a task is copied once for each layer around it.
         let handler = Box::pin(handler);
         self.spawn_with(move |responder| responder.answer_with(handler));
     }

@@ -263,7 +263,7 @@ mod tests {
         const METHOD: &'static str = "_note";
     }
 
-    /// What the tap has to use when it is shown `_use`.
+    /// The handles that the tap uses when it is shown `_use`.
     #[derive(Default)]
     struct Handles {
         peer: Option<Peer>,
@@ -277,7 +277,7 @@ mod tests {
     struct Busy {
         handles: Mutex<Handles>,
         outgoing: Mutex<Vec<Value>>,
-        /// How each attempt to send from within an outgoing frame has ended.
+        /// The outcome of each attempt to send from within an outgoing frame.
         attempts: Mutex<Vec<(&'static str, Result<(), Error>)>>,
     }
 

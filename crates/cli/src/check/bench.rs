@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// It has left a `session/close` unanswered once, and is not asked again.
     ignores_close: bool,
     ending: JoinSet<()>,
-    /// What the checks that have run found, by name.
+    /// The findings of the checks that have run, by name.
     findings: HashMap<&'static str, Finding>,
     /// The checks that are reported. Only these can explain another one's failure.
     pub(crate) chosen: HashSet<&'static str>,

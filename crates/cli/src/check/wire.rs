@@ -36,7 +36,7 @@ const FLOOD: &str = "the agent floods: more than 64 MiB or 250,000 lines in one 
 const WAITING_LINES: usize = 4096;
 /// How much of a file is lent at once.
 const FILE_BYTES: u64 = 1024 * 1024;
-/// How long the real answer to a request may follow an answer without an id.
+/// The time in which the real answer to a request may follow an answer without an id.
 const GRACE: Duration = Duration::from_secs(1);
 /// How many lines of stderr are kept.
 const STDERR_LINES: usize = 100;
@@ -157,7 +157,7 @@ pub(crate) struct Wire {
     answers: HashMap<String, Answer>,
     /// The methods of the requests that were sent, by id.
     methods: HashMap<String, String>,
-    /// How many lines were sent that an agent may answer without an id.
+    /// The number of lines sent that an agent may answer without an id.
     anonymous_allowed: usize,
     /// The id of an answer beyond these, as it is written, until an answer with an id comes.
     anonymous: Option<String>,

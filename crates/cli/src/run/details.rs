@@ -32,7 +32,7 @@ const CONTINUED: &str = "┊ ";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DetailLine {
     pub(super) spans: Vec<Span>,
-    /// What its first row begins with, and what every further row does.
+    /// The margins of its first row and of every further row.
     pub(super) margins: [&'static str; 2],
 }
 

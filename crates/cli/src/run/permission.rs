@@ -17,7 +17,7 @@ pub(super) enum Otherwise {
     Refuse,
 }
 
-/// How far a question has come that no rule and no earlier answer covers.
+/// The state of a question that no rule and no earlier answer covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     NotAsked,

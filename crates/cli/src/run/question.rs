@@ -19,7 +19,7 @@ pub(super) struct QuestionText {
     choices: Vec<DetailLine>,
     /// The reason why the last answer was not accepted.
     complaint: Option<String>,
-    /// Where the pages begin that the user turned to: a line, and a row of it.
+    /// The starts of the pages that the user turned to: a line, and a row of it.
     pages: Vec<(usize, usize)>,
 }
 

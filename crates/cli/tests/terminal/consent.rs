@@ -168,7 +168,7 @@ fn the_question_fits_a_window_that_changes() {
     let mut terminal = start(24, folder.path(), &[ask("1", edit(200)), end_turn()], &[]);
     terminal.wait_for("[1-3, y, n, v]");
     terminal.resize(12, 60);
-    // What the terminal showed before stays above; one answer that does not count draws the question again.
+    // The terminal's earlier contents stay above; one answer that does not count draws the question again.
     terminal.type_line("9");
     terminal.wait_for("there is no answer 9");
     let screen = terminal.screen();
