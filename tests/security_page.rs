@@ -61,6 +61,7 @@ fn held() -> BTreeMap<String, String> {
         limits::HOST_BYTES,
         limits::FILE_THREADS,
         limits::SCAN_BYTES,
+        limits::QUESTION_PATHS,
         limits::READ_BYTES,
         limits::TERMINALS,
         limits::TERMINAL_OUTPUT,

@@ -161,7 +161,7 @@ async fn an_answer_that_is_too_large_is_refused_in_an_envelope() {
         (code(&answer), &answer["error"]["data"]["envelope"]["ref"]),
         (&json!("internal"), &json!("q"))
     );
-    assert!(answer["error"]["message"].as_str().unwrap().contains("more than"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("Limits::frame_bytes"), "{answer}");
 }
 
 /// Whoever does not read gets no more work done: its results would have to be kept.

@@ -113,6 +113,75 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
     .await;
 }
 
+/// The client adds what the agent has said of a call to each question about it, so short questions cost as much as long
+/// ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
+    if sent_away("attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory").await {
+        return;
+    }
+    in_time(async {
+        let desk = Desk::new();
+        let permissions = Permissions::new().ask(async |_| std::future::pending().await);
+        let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
+        let call = json!({
+            "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": "x".repeat(MIB - 2000),
+        });
+        agent.script.tell("session/update", json!({"sessionId": "s0", "update": call})).await;
+        std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
+        for _ in 0..1000 {
+            let params = json!({"sessionId": "s0", "toolCall": {"toolCallId": "c"}, "options": []});
+            agent.script.ask("session/request_permission", params).await;
+        }
+        // Those over the limit are refused at once.
+        for _ in 0..900 {
+            let refused = agent.script.hear().await;
+            let message = refused["error"]["message"].as_str().expect("a refusal");
+            assert!(message.contains("Limits::in_flight_bytes"), "{message}");
+        }
+        let peak = memory("VmHWM");
+        assert!(peak <= 600 * MIB, "{} MiB", peak / MIB);
+        measured(format_args!(
+            "1,000 questions about a call of 1 MiB: peak of the process {} MiB",
+            peak / MIB
+        ));
+    })
+    .await;
+}
+
+/// Paths are looked up a few at a time, so that a question about many keeps nobody waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_about_many_paths_keep_nobody_waiting() {
+    in_time(async {
+        let (desk, other_desk) = (Desk::new(), Desk::new());
+        for number in 0..39 {
+            desk.link(&format!("link{number}"), format!("link{}", number + 1));
+        }
+        let permissions = || Permissions::new().deny_in("/etc");
+        let mut hostile = Agent::of(desk.host().permissions(permissions()), desk.root()).await;
+        let mut other = Agent::of(other_desk.host(), other_desk.root()).await;
+        let locations: Vec<_> =
+            (0..20_000).map(|number| json!({"path": desk.at("link0").join(number.to_string())})).collect();
+        let call = json!({"toolCallId": "c", "kind": "read", "locations": locations});
+        let params = json!({"sessionId": "s0", "toolCall": call, "options": []});
+        for _ in 0..4 {
+            hostile.script.ask("session/request_permission", params.clone()).await;
+        }
+        assert_eq!(other.read(other_desk.at("file.txt")).await.as_deref(), Ok("inside"));
+        let read = hostile
+            .script
+            .ask("fs/read_text_file", json!({"sessionId": "s0", "path": desk.at("file.txt")}))
+            .await;
+        let mut answered = 0;
+        // The read is not behind all questions.
+        while hostile.script.hear().await["id"] != read {
+            answered += 1;
+        }
+        assert!(answered <= 4);
+    })
+    .await;
+}
+
 /// While one agent lets its host look for lines in a file of 1 TB, other agents and the program itself are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_that_find_nothing_keep_nobody_waiting() {

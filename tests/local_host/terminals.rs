@@ -177,7 +177,7 @@ async fn what_cannot_be_run_says_why() {
                 INVALID,
                 "outside of the session's folders",
             ),
-            (json!({"command": "pwd", "cwd": desk.at("missing")}), NOT_FOUND, "there is no"),
+            (json!({"command": "pwd", "cwd": desk.at("missing")}), NOT_FOUND, "does not exist"),
             (json!({"command": "pwd", "cwd": desk.at("file.txt")}), INVALID, "is no folder"),
         ] {
             agent.ask("terminal/create", params.clone()).await.expect_err("refused").says(code, part);

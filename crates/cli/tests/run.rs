@@ -169,7 +169,7 @@ fn lends_files_and_programs() {
     "call-2" completed
     "call-3" "two\n"
     "call-3" completed
-    "call-4" "there is no [cwd]/no such file (-32002)"
+    "call-4" "[cwd]/no such file does not exist (-32002)"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--read-only"]), @r#"
@@ -177,11 +177,11 @@ fn lends_files_and_programs() {
     "call-1" null
     "call-1" "the client did not advertise fs.writeTextFile; check it with client().capabilities()"
     "call-1" failed
-    "call-2" "there is no [cwd]/duologue-mock.txt (-32002)"
+    "call-2" "[cwd]/duologue-mock.txt does not exist (-32002)"
     "call-2" failed
-    "call-3" "there is no [cwd]/duologue-mock.txt (-32002)"
+    "call-3" "[cwd]/duologue-mock.txt does not exist (-32002)"
     "call-3" failed
-    "call-4" "there is no [cwd]/no such file (-32002)"
+    "call-4" "[cwd]/no such file does not exist (-32002)"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--no-tools"]), @r#"

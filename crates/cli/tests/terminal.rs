@@ -171,7 +171,8 @@ fn fills_in_forms_and_shows_links() {
     let mut terminal = start(30, 70, &["elicitation"], "0");
     terminal.wait_for("declines] ");
     insta::assert_snapshot!(terminal.screen(), @"
-    ? Tell me about your project.
+    ? The agent asks you:
+    │ Tell me about your project.
       Budget: a number
     [Enter for none or the default, ! declines]
     ");

@@ -48,6 +48,8 @@ pub const READ_BYTES: u64 = 8 * MIB as u64;
 pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
 /// Threads that all hosts of a program use together for files; half of them for one host.
 pub const FILE_THREADS: usize = 4;
+/// Paths of a tool call that [`Permissions`](crate::Permissions) look up.
+pub const QUESTION_PATHS: usize = 256;
 /// How many terminals there may be at once, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
 pub const TERMINALS: usize = 64;
 /// How much output of a terminal is kept when the agent names no limit.

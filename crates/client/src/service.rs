@@ -253,7 +253,13 @@ impl<H: Host> Service for ClientService<H> {
                     return refuse(responder, fault);
                 }
                 let completed = self.complete(&mut request);
-                let reply = self.answer(&request, incoming.wire_bytes, responder);
+                // A short question about a long call holds as much as a long one.
+                let bytes =
+                    completed.as_ref().map_or(0, |params| params.get().len()).max(incoming.wire_bytes);
+                if let Err(error) = responder.count_more(bytes - incoming.wire_bytes) {
+                    return refuse(responder, error);
+                }
+                let reply = self.answer(&request, bytes, responder);
                 match self.closures.0.get(incoming.method) {
                     Some(closure) => closure(completed.as_deref().or(incoming.params), reply),
                     None => self.dispatch(request, reply),

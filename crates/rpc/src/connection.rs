@@ -177,11 +177,7 @@ impl InFlight {
             )));
         }
         if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
-            let (held, limit) = (self.bytes, limits.in_flight_bytes);
-            return Err(WireError::internal(format!(
-                "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
-                 retry later"
-            )));
+            return Err(too_many_bytes(self.bytes, limits));
         }
         if self.requests.contains_key(id) {
             return Err(WireError::invalid_request("a request with this id is still in flight"));
@@ -189,6 +185,17 @@ impl InFlight {
         // Small ones are bounded by their number; a cancellation must not be refused for a prompt.
         let bytes = if bytes > SMALL { bytes } else { 0 };
         self.requests.insert(id.clone(), (cancellation.clone(), bytes));
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Counts more bytes for a request, or says why not.
+    pub(crate) fn add(&mut self, id: &RequestId, bytes: usize, limits: &Limits) -> Result<(), WireError> {
+        let Some((_, counted)) = self.requests.get_mut(id) else { return Ok(()) };
+        if self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
+            return Err(too_many_bytes(self.bytes, limits));
+        }
+        *counted += bytes;
         self.bytes += bytes;
         Ok(())
     }
@@ -202,6 +209,14 @@ impl InFlight {
     pub(crate) fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
         self.requests.get(id).map(|(cancellation, _)| cancellation.clone())
     }
+}
+
+fn too_many_bytes(held: usize, limits: &Limits) -> WireError {
+    let limit = limits.in_flight_bytes;
+    WireError::internal(format!(
+        "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
+         retry later"
+    ))
 }
 
 /// Tells everybody who asks, once, that the connection is over.

@@ -98,6 +98,16 @@ impl Responder {
         &self.cancellation
     }
 
+    /// Counts bytes that the service adds to the request, from what the peer sent before, until it is answered.
+    ///
+    /// # Errors
+    ///
+    /// The error to answer with when the requests in flight would exceed
+    /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes) by it, unless the request is alone.
+    pub fn count_more(&self, bytes: usize) -> Result<(), Error> {
+        self.shared.in_flight.lock_unpoisoned().add(&self.id, bytes, &self.shared.limits)
+    }
+
     /// Answers.
     pub fn respond<R: Serialize>(self, answer: Result<R, Error>) {
         self.respond_or(answer, Error::internal);

@@ -1,5 +1,7 @@
 //! How the parts of a conversation look: each as text in styles.
 
+use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anstyle::Style;
@@ -120,15 +122,20 @@ pub(super) fn tool_call_head(call: &ToolCall) -> Vec<Span> {
     ]
 }
 
+fn changed_path(content: &ToolCallContent) -> Option<&Path> {
+    match content {
+        ToolCallContent::Diff(diff) => Some(&diff.path),
+        _ => None,
+    }
+}
+
 fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
     let mut spans = tool_call_head(call);
     if again == Again::Yes && call.status != ToolCallStatus::Failed {
         return spans;
     }
-    let in_diff = |path| {
-        call.content.iter().any(|content| matches!(content, ToolCallContent::Diff(diff) if diff.path == path))
-    };
-    for location in call.locations.iter().filter(|location| !in_diff(location.path.clone())) {
+    let changed: HashSet<_> = call.content.iter().filter_map(changed_path).collect();
+    for location in call.locations.iter().filter(|location| !changed.contains(location.path.as_path())) {
         let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
         let place = format!("{}{line}", location.path.display());
         spans.extend([Span::plain("\n  "), Span::line(DIM, &place)]);
@@ -181,8 +188,13 @@ fn diff(diff: &Diff) -> Vec<Span> {
 
 /// Returns all lines that differ, with three around them.
 pub(super) fn diff_lines(diff: &Diff) -> Vec<(Style, String)> {
+    diff_lines_within(diff, DIFF_TIME)
+}
+
+/// Like [`diff_lines`], with so much time to look for the shortest difference.
+pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> Vec<(Style, String)> {
     let old = diff.old_text.as_deref().unwrap_or_default();
-    let text = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, diff.new_text.as_str());
+    let text = TextDiff::configure().timeout(time).diff_lines(old, diff.new_text.as_str());
     let mut lines = Vec::new();
     for hunk in text.unified_diff().context_radius(3).iter_hunks() {
         lines.push((MARK, hunk.header().to_string().trim_end().to_owned()));
@@ -279,7 +291,9 @@ fn notice(notice: &Notice) -> Vec<Span> {
         NoticeSeverity::Warning => (BOLD, "!"),
         _ => (MARK, "·"),
     };
-    let mut spans = vec![Span::new(style, glyph), Span::plain(" "), Span::line(NORMAL, &notice.title)];
+    // A title may read like a line of our own.
+    let mut spans =
+        vec![Span::new(style, glyph), Span::new(DIM, " notice: "), Span::line(NORMAL, &notice.title)];
     if let Some(description) = &notice.description {
         spans.push(Span::line(DIM, &format!("  {description}")));
     }

@@ -1,8 +1,11 @@
 //! The complete description of a tool call, for the user who decides about it.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use duologue_schema::{Diff, Json, PermissionOption, ToolCall, ToolCallContent};
+use duologue_schema::{Json, PermissionOption, ToolCall, ToolCallContent};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -24,7 +27,7 @@ const COMMANDS: [&str; 2] = ["command", "cmd"];
 const PATHS: [&str; 6] = ["cwd", "path", "file_path", "filePath", "abs_path", "notebook_path"];
 
 /// The left margin of the agent's lines, so that none of them can pass for a question of this program.
-const MARGIN: &str = "│ ";
+pub(super) const MARGIN: &str = "│ ";
 /// The margin of a row that goes on with the text above.
 const CONTINUED: &str = "┊ ";
 
@@ -56,26 +59,26 @@ impl Details {
             details.push(vec![Span::new(DIM, "tool: ")], blocks::NORMAL, &self::title(name));
         }
         let described = details.lines.len();
-        let diffs: Vec<ShownDiff<'_>> = call.content.iter().filter_map(ShownDiff::of).collect();
+        let diffs = Diffs::of(&call.content);
         if let Some(input) = &call.raw_input {
             details.input(input, &diffs);
         }
         for location in &call.locations {
-            if diffs.iter().any(|shown| shown.diff.path == location.path) && location.line.is_none() {
+            if location.line.is_none() && diffs.paths.contains(location.path.as_path()) {
                 continue;
             }
             let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
             let place = format!("{}{line}", location.path.display());
             details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &place);
         }
-        let mut next_diff = diffs.iter();
+        let mut next_diff = diffs.lines.iter();
         for content in &call.content {
             match content {
                 ToolCallContent::Diff(diff) => {
                     let new_file = if diff.old_text.is_none() { " (new)" } else { "" };
                     let path = format!("{}{new_file}", diff.path.display());
                     details.push(vec![Span::new(DIM, "change: ")], BOLD, &path);
-                    for (style, line) in next_diff.next().into_iter().flat_map(|shown| &shown.lines) {
+                    for (style, line) in next_diff.next().into_iter().flatten() {
                         details.push(Vec::new(), *style, line);
                     }
                 }
@@ -128,7 +131,7 @@ impl Details {
     }
 
     /// Adds the input of the tool: the command first, then the paths, then everything else in its order.
-    fn input(&mut self, input: &Json, diffs: &[ShownDiff<'_>]) {
+    fn input(&mut self, input: &Json, diffs: &Diffs<'_>) {
         let Ok(Members(mut members)) = input.parse::<Members>() else {
             return match input.get().trim() {
                 "null" | "\"\"" | "[]" => {}
@@ -155,7 +158,7 @@ impl Details {
     }
 
     /// Adds a member of the input: a string of several lines as these, everything else as JSON.
-    fn member(&mut self, name: &str, json: &str, diffs: &[ShownDiff<'_>]) {
+    fn member(&mut self, name: &str, json: &str, diffs: &Diffs<'_>) {
         let is_long = name.len() > LONGEST_NAME;
         if is_long {
             self.push(Vec::new(), DIM, name);
@@ -169,11 +172,10 @@ impl Details {
             self.push(label(""), blocks::NORMAL, lines.next().unwrap_or_default());
             return lines.for_each(|line| self.push(vec![Span::plain("  ")], blocks::NORMAL, line));
         };
-        if diffs.iter().any(|shown| shown.diff.new_text == text && shown.has_all_of(&text, '+')) {
+        if diffs.shown_new.contains(text.as_str()) {
             return self.push(label("the new text of the change below"), DIM, "");
         }
-        let is_old = |shown: &ShownDiff<'_>| shown.diff.old_text.as_ref() == Some(&text);
-        if diffs.iter().any(|shown| is_old(shown) && shown.has_all_of(&text, '-')) {
+        if diffs.shown_old.contains(text.as_str()) {
             return self.push(label("the old text of the change below"), DIM, "");
         }
         self.push(label(""), DIM, &format!("text of {} lines", text.lines().count()));
@@ -217,25 +219,39 @@ fn cut(text: &str, chars: usize) -> String {
     }
 }
 
-/// A diff with the lines that are shown of it.
-struct ShownDiff<'a> {
-    diff: &'a Diff,
-    lines: Vec<(anstyle::Style, String)>,
+/// The diffs of a call, and the texts that their lines show whole.
+#[derive(Default)]
+struct Diffs<'a> {
+    paths: HashSet<&'a Path>,
+    lines: Vec<Vec<(anstyle::Style, String)>>,
+    shown_old: HashSet<&'a str>,
+    shown_new: HashSet<&'a str>,
 }
 
-impl<'a> ShownDiff<'a> {
-    fn of(content: &'a ToolCallContent) -> Option<Self> {
-        match content {
-            ToolCallContent::Diff(diff) => Some(ShownDiff { diff, lines: blocks::diff_lines(diff) }),
-            _ => None,
-        }
-    }
+/// The time for the diffs of one question. What is left of them then is shown as removed and added.
+const DIFFS_TIME: Duration = Duration::from_millis(300);
 
-    /// Returns true if every line of `text` is shown. It is the text whose own lines have this sign; lines that are far
-    /// from a change are not shown.
-    fn has_all_of(&self, text: &str, sign: char) -> bool {
-        let shown = self.lines.iter().filter(|(_, line)| line.starts_with([sign, ' '])).count();
-        shown == text.lines().count()
+impl<'a> Diffs<'a> {
+    fn of(content: &'a [ToolCallContent]) -> Self {
+        let mut diffs = Diffs::default();
+        let begun = Instant::now();
+        for content in content {
+            let ToolCallContent::Diff(diff) = content else { continue };
+            let lines = blocks::diff_lines_within(diff, DIFFS_TIME.saturating_sub(begun.elapsed()));
+            // Lines that are far from a change are not shown.
+            let shows_all_of = |text: &str, sign: char| {
+                lines.iter().filter(|(_, line)| line.starts_with([sign, ' '])).count() == text.lines().count()
+            };
+            diffs.paths.insert(&diff.path);
+            if shows_all_of(&diff.new_text, '+') {
+                diffs.shown_new.insert(&diff.new_text);
+            }
+            if let Some(old) = diff.old_text.as_deref().filter(|old| shows_all_of(old, '-')) {
+                diffs.shown_old.insert(old);
+            }
+            diffs.lines.push(lines);
+        }
+        diffs
     }
 }
 

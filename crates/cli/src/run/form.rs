@@ -10,12 +10,17 @@ use duologue_schema::{
 };
 
 use super::desk::Desk;
+use super::details::MARGIN;
 use super::rows::Span;
 use crate::ui::{BAD, BOLD, DIM, MARK};
 
 /// Asks the user. What cannot be asked is declined.
 pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> CreateElicitationResponse {
-    let head = vec![Span::new(MARK, "? "), Span::new(BOLD, &request.message), Span::plain("\n")];
+    let mut head = vec![Span::new(MARK, "? "), Span::new(BOLD, "The agent asks you:"), Span::plain("\n")];
+    for line in request.message.lines() {
+        // Behind a margin, so that it cannot pass for a question of this program.
+        head.extend([Span::plain(MARGIN), Span::line(BOLD, line), Span::plain("\n")]);
+    }
     match request.mode {
         ElicitationMode::Form(form) => fill_in(&form.requested_schema, head, desk).await,
         ElicitationMode::Url(link) => {

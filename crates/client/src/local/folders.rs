@@ -19,8 +19,11 @@ use crate::host::ConnectionId;
 #[derive(Debug, Default)]
 pub(super) struct Folders {
     roots: Vec<Root>,
-    sessions: Mutex<BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>>,
+    sessions: Mutex<FoldersOfSessions>,
 }
+
+/// The folders of each session, by its id and connection.
+type FoldersOfSessions = BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>;
 
 /// A session, and the connection of the call that names it.
 #[derive(Clone, Copy)]
@@ -95,7 +98,7 @@ impl Folders {
         self.roots.push(root);
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>> {
+    fn sessions(&self) -> MutexGuard<'_, FoldersOfSessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

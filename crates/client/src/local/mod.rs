@@ -244,17 +244,19 @@ impl Host for LocalHost {
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
         let (folders, connection) = (self.folders.clone(), ConnectionId::current());
-        let (id, cwd) = (request.session_id.clone(), request.cwd.clone());
-        let cwd = self.threads.run(move || {
-            let session = Session { id: &id, connection };
-            match cwd {
-                None => folders.home(session),
-                Some(cwd) => folder(&folders, session, &cwd).map(|()| cwd),
-            }
+        let room = terminals.reserve()?;
+        let started = self.threads.run(move || {
+            let session = Session { id: &request.session_id, connection };
+            let cwd = match &request.cwd {
+                None => folders.home(session)?,
+                Some(cwd) => folder(&folders, session, cwd).map(|()| cwd.clone())?,
+            };
+            let program = terminals::start(&request, &cwd)?;
+            Ok((request, program))
         });
-        let cwd = cwd.await?;
+        let (request, program) = started.await?;
         let session = request.session_id.clone();
-        let terminal = terminals.create(request, &cwd)?;
+        let terminal = terminals.open(request, room, program);
         // The end of the connection, which forgets the session first, may have come before the terminal.
         if self.folders.of(&session, connection).is_none() {
             terminals.take(&session, &terminal)?.kill().await;

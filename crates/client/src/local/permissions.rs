@@ -12,7 +12,8 @@ use duologue_schema::{
 };
 
 use super::Threads;
-use crate::host::ConnectionId;
+use crate::host::{ConnectionId, HostResult};
+use crate::limits::QUESTION_PATHS;
 
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
 type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
@@ -43,7 +44,8 @@ const LINKS: u32 = 40;
 ///
 /// Folders are absolute paths. A file is in one by its name and by where its links lead now: both have to
 /// be for it to be allowed, one is enough for it to be denied. Of a relative path nobody knows where it
-/// is, so it is in no folder that is allowed and in every one that is denied.
+/// is, so it is in no folder that is allowed and in every one that is denied. The same holds for the paths of a call
+/// that names more than [`QUESTION_PATHS`](crate::limits::QUESTION_PATHS), from there on.
 ///
 /// ```
 /// use duologue_client::Permissions;
@@ -155,15 +157,9 @@ impl Permissions {
         request: RequestPermissionRequest,
         threads: &Threads,
     ) -> RequestPermissionOutcome {
-        let (rules, kind, paths) =
-            (self.rules.clone(), request.tool_call.kind.clone(), paths(&request.tool_call));
-        let looked_up = threads.run(move || {
-            let mut files: Vec<_> = paths.iter().map(|path| File::of(path)).collect();
-            files.sort();
-            files.dedup();
-            Ok((ruled(&rules, kind.as_ref(), &files), files))
-        });
-        let Ok((ruled, files)) = looked_up.await else { return request.outcome(false) };
+        let Ok((ruled, files)) = self.look_up(&request.tool_call, threads).await else {
+            return request.outcome(false);
+        };
         if let Some(allow) = ruled {
             return request.outcome(allow);
         }
@@ -189,6 +185,36 @@ impl Permissions {
             remembered().insert(subject, allow);
         }
         outcome
+    }
+}
+
+/// Paths of a question that are looked up in one go, so that others have their turn between them.
+const PATHS_AT_ONCE: usize = 16;
+
+impl Permissions {
+    /// Looks up the files of a tool call, and returns what the rules say of them.
+    async fn look_up(
+        &self,
+        call: &ToolCallUpdate,
+        threads: &Threads,
+    ) -> HostResult<(Option<bool>, Vec<File>)> {
+        let mut paths = paths(call);
+        paths.sort();
+        paths.dedup();
+        let unknown = paths.split_off(paths.len().min(QUESTION_PATHS));
+        let mut files: Vec<_> = unknown.into_iter().map(File::Somewhere).collect();
+        for paths in paths.chunks(PATHS_AT_ONCE) {
+            let paths = paths.to_vec();
+            let look_up = move || Ok(paths.iter().map(|path| File::of(path)).collect::<Vec<_>>());
+            files.extend(threads.run(look_up).await?);
+        }
+        files.sort();
+        files.dedup();
+        if self.rules.is_empty() {
+            return Ok((None, files));
+        }
+        let (rules, kind) = (self.rules.clone(), call.kind.clone());
+        threads.run(move || Ok((ruled(&rules, kind.as_ref(), &files), files))).await
     }
 }
 

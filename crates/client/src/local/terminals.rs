@@ -53,23 +53,30 @@ impl Terminals {
         Terminals { open: Mutex::default(), room, most }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program in the folder `cwd`, for a request of the current connection.
-    pub(super) fn create(&self, request: CreateTerminalRequest, cwd: &Path) -> HostResult<TerminalId> {
-        // Told apart in the whole program: an editor may show terminals of several agents.
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let room = self.room.clone().try_acquire_owned();
-        let room = room.map_err(|_| {
+    /// Takes the room of one more terminal.
+    pub(super) fn reserve(&self) -> HostResult<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_owned().map_err(|_| {
             let most = self.most;
             WireError::internal(format!("terminal limit reached ({most} open, max_terminals); release some"))
-        })?;
+        })
+    }
+
+    /// Opens the terminal of a program, for a request of the current connection.
+    pub(super) fn open(
+        &self,
+        request: CreateTerminalRequest,
+        room: OwnedSemaphorePermit,
+        program: Program,
+    ) -> TerminalId {
+        // Told apart in the whole program: an editor may show terminals of several agents.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
         let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
         });
-        let (child, output) = spawn(&request, cwd)?;
         let terminal = Arc::new(Terminal {
             session: request.session_id,
             connection: ConnectionId::current(),
@@ -78,16 +85,15 @@ impl Terminals {
             kill: Notify::new(),
             _room: room,
         });
-        let group = Group::of(&child);
-        tokio::spawn(terminal.clone().run(child, group, output));
+        tokio::spawn(terminal.clone().run(program));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
-        self.open().insert(id.clone(), terminal);
-        Ok(id)
+        self.table().insert(id.clone(), terminal);
+        id
     }
 
     /// Kills the programs of a connection, or of all.
     pub(super) fn close(&self, connection: Option<ConnectionId>) {
-        self.open().retain(|_, terminal| {
+        self.table().retain(|_, terminal| {
             let stays = connection.is_some() && terminal.connection != connection;
             if !stays {
                 terminal.kill.notify_one();
@@ -98,14 +104,14 @@ impl Terminals {
 
     /// A terminal of this session.
     pub(super) fn get(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
-        let open = self.open();
+        let open = self.table();
         let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Takes a terminal of this session from the table.
     pub(super) fn take(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
-        let mut open = self.open();
+        let mut open = self.table();
         if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
             return Err(unknown());
         }
@@ -157,7 +163,8 @@ impl Terminal {
         let _ = tokio::time::timeout(REAP, self.exited()).await;
     }
 
-    async fn run(self: Arc<Self>, mut child: Child, mut group: Group, mut output: impl AsyncRead + Unpin) {
+    async fn run(self: Arc<Self>, program: Program) {
+        let Program { mut child, mut group, mut output } = program;
         let mut chunk = vec![0; 16 * 1024];
         let mut more = true;
         let status = loop {
@@ -193,12 +200,16 @@ impl Terminal {
     }
 }
 
+/// A program that runs. Dropping it kills its process group.
+pub(super) struct Program {
+    child: Child,
+    group: Group,
+    output: Box<dyn AsyncRead + Unpin + Send>,
+}
+
 /// Starts the program: in a process group of its own, without input, both its outputs in one pipe, so
-/// that they come in the order they were written.
-fn spawn(
-    request: &CreateTerminalRequest,
-    cwd: &Path,
-) -> HostResult<(Child, impl AsyncRead + Unpin + Send + use<>)> {
+/// that they come in the order they were written. It may wait for a disk.
+pub(super) fn start(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<Program> {
     if let Some(bad) = request.env.iter().find(|set| set.name.is_empty() || set.name.contains('=')) {
         return Err(WireError::invalid_params(format!("{:?} is no name for a variable", bad.name)));
     }
@@ -221,7 +232,7 @@ fn spawn(
     #[cfg(unix)]
     command.process_group(0);
     let child = command.spawn().map_err(failed)?;
-    Ok((child, output))
+    Ok(Program { group: Group::of(&child), child, output: Box::new(output) })
 }
 
 /// Whether `command` is a whole command line. The protocol has the arguments in `args`, but many agents
