@@ -161,10 +161,10 @@ async fn questions_about_many_paths_keep_nobody_waiting() {
         let mut hostile = Agent::of(desk.host().permissions(permissions()), desk.root()).await;
         let mut other = Agent::of(other_desk.host(), other_desk.root()).await;
         let locations: Vec<_> =
-            (0..20_000).map(|number| json!({"path": desk.at("link0").join(number.to_string())})).collect();
+            (0..2_000).map(|number| json!({"path": desk.at("link0").join(number.to_string())})).collect();
         let call = json!({"toolCallId": "c", "kind": "read", "locations": locations});
         let params = json!({"sessionId": "s0", "toolCall": call, "options": []});
-        for _ in 0..4 {
+        for _ in 0..40 {
             hostile.script.ask("session/request_permission", params.clone()).await;
         }
         assert_eq!(other.read(other_desk.at("file.txt")).await.as_deref(), Ok("inside"));
@@ -177,7 +177,7 @@ async fn questions_about_many_paths_keep_nobody_waiting() {
         while hostile.script.hear().await["id"] != read {
             answered += 1;
         }
-        assert!(answered <= 4);
+        assert!(answered < 40, "the read came last");
     })
     .await;
 }

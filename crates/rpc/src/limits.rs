@@ -37,7 +37,8 @@ pub struct Limits {
     /// Unwritten output at which the connection ends when nothing leaves for `stall_timeout`: the peer asks but does
     /// not read. Answers of handlers wait at half of it, and while so much of it is answers the reader pauses, so a
     /// peer that reads is served at its own speed. At
-    /// four times as much, which only requests and notifications of this side can reach, the connection ends at once.
+    /// four times as much, which only requests and notifications of this side can reach before the end, the connection ends at
+    /// once.
     pub output_bytes_hard: usize,
     /// Answers to unreadable lines in a row before we fall silent.
     pub parse_errors_in_a_row: u32,

@@ -105,6 +105,9 @@ impl Responder {
     /// The error to answer with when the requests in flight would exceed
     /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes) by it, unless the request is alone.
     pub fn count_more(&self, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.shared.in_flight.lock_unpoisoned().add(&self.id, bytes, &self.shared.limits)
     }
 

@@ -43,10 +43,10 @@ pub struct TappedFrame<'a> {
 /// frame, nothing else can be sent on the connection, so that frames keep their order. From there
 ///
 /// - a request, [`Peer::notify`](crate::Peer::notify), [`Peer::try_notify`](crate::Peer::try_notify) and
-///   [`Peer::flush`](crate::Peer::flush) fail with [`Error::InsideTap`](crate::Error::InsideTap): spawn a task for them.
+///   [`Peer::flush`](crate::Peer::flush) fail with [`Error::InsideTap`]: spawn a task for them.
 /// - the answer to a request, and the cancellation of one that is dropped or cancelled, leave behind the frame.
 /// - so does [`Peer::notify_now`](crate::Peer::notify_now). What the tap sends so for a frame that it has sent so itself
-///   fails with [`Error::InsideTap`](crate::Error::InsideTap): there would be no end of it.
+///   fails with [`Error::InsideTap`]: there would be no end of it.
 /// - closing the connection is done at once, finishing it behind what was sent from there.
 ///
 /// Whoever sends the frame may hold a lock of its own meanwhile. So do not call what is built upon this crate, such as

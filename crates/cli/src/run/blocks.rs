@@ -188,26 +188,38 @@ fn diff(diff: &Diff) -> Vec<Span> {
 
 /// Returns all lines that differ, with three around them.
 pub(super) fn diff_lines(diff: &Diff) -> Vec<(Style, String)> {
-    diff_lines_within(diff, DIFF_TIME)
+    diff_lines_within(diff, DIFF_TIME).lines
+}
+
+/// The lines that are shown of a diff.
+#[derive(Default)]
+pub(super) struct DiffLines {
+    pub(super) lines: Vec<(Style, String)>,
+    /// The bytes of the old and of the new text that they show.
+    pub(super) old_bytes: usize,
+    pub(super) new_bytes: usize,
 }
 
 /// Like [`diff_lines`], with so much time to look for the shortest difference.
-pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> Vec<(Style, String)> {
+pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> DiffLines {
     let old = diff.old_text.as_deref().unwrap_or_default();
     let text = TextDiff::configure().timeout(time).diff_lines(old, diff.new_text.as_str());
-    let mut lines = Vec::new();
+    let mut shown = DiffLines::default();
     for hunk in text.unified_diff().context_radius(3).iter_hunks() {
-        lines.push((MARK, hunk.header().to_string().trim_end().to_owned()));
+        shown.lines.push((MARK, hunk.header().to_string().trim_end().to_owned()));
         for change in hunk.iter_changes() {
             let (style, sign) = match change.tag() {
                 ChangeTag::Insert => (GOOD, '+'),
                 ChangeTag::Delete => (BAD, '-'),
                 ChangeTag::Equal => (NORMAL, ' '),
             };
-            lines.push((style, format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
+            let bytes = change.value().len();
+            shown.old_bytes += if sign == '+' { 0 } else { bytes };
+            shown.new_bytes += if sign == '-' { 0 } else { bytes };
+            shown.lines.push((style, format!("{sign}{}", change.value().trim_end_matches(['\r', '\n']))));
         }
     }
-    lines
+    shown
 }
 
 fn compaction(compaction: &Compaction) -> Vec<Span> {

@@ -237,19 +237,16 @@ impl<'a> Diffs<'a> {
         let begun = Instant::now();
         for content in content {
             let ToolCallContent::Diff(diff) = content else { continue };
-            let lines = blocks::diff_lines_within(diff, DIFFS_TIME.saturating_sub(begun.elapsed()));
-            // Lines that are far from a change are not shown.
-            let shows_all_of = |text: &str, sign: char| {
-                lines.iter().filter(|(_, line)| line.starts_with([sign, ' '])).count() == text.lines().count()
-            };
+            let shown = blocks::diff_lines_within(diff, DIFFS_TIME.saturating_sub(begun.elapsed()));
             diffs.paths.insert(&diff.path);
-            if shows_all_of(&diff.new_text, '+') {
+            // Lines that are far from a change are not shown.
+            if shown.new_bytes == diff.new_text.len() {
                 diffs.shown_new.insert(&diff.new_text);
             }
-            if let Some(old) = diff.old_text.as_deref().filter(|old| shows_all_of(old, '-')) {
+            if let Some(old) = diff.old_text.as_deref().filter(|old| shown.old_bytes == old.len()) {
                 diffs.shown_old.insert(old);
             }
-            diffs.lines.push(lines);
+            diffs.lines.push(shown.lines);
         }
         diffs
     }
@@ -417,7 +414,13 @@ mod tests {
     fn a_diff_does_not_hide_a_text_of_the_input() {
         let unchanged: String = (0..20).map(|line| format!("line {line}\n")).collect();
         let code = format!("import os\nos.system('rm -rf ~')\n{unchanged}");
-        for new in [code.clone(), format!("{code}the last line\n")] {
+        // A lone carriage return ends a line of a diff, and of no text.
+        let returns = "import os\nos.system('rm -rf ~')\nx\na\rb\rc\rd\re\n".to_owned();
+        for (code, new) in [
+            (code.clone(), code.clone()),
+            (code.clone(), format!("{code}the last line\n")),
+            (returns.clone(), returns.replace("\re", "\rf")),
+        ] {
             let mut call = call(&serde_json::json!({ "code": code, "new": new }).to_string());
             let diff = Diff::new("/p/a.py", new).old_text(code.clone());
             call.content.push(duologue_schema::ToolCallContent::Diff(Box::new(diff)));

@@ -111,24 +111,32 @@ impl Folders {
         self.sessions().retain(|(_, of), _| connection.is_some() && *of != connection);
     }
 
-    /// Returns the folders of a session that has started. A call that is made for no connection, by the editor say,
-    /// means the latest session of that id.
-    pub(super) fn of(&self, session: &SessionId, connection: Option<ConnectionId>) -> Option<Vec<PathBuf>> {
-        let sessions = self.sessions();
-        match connection {
-            Some(_) => sessions.get(&(session.clone(), connection)).cloned(),
-            None => {
-                let all = sessions.range((session.clone(), None)..);
-                let latest = all.take_while(|((of, _), _)| of == session).last();
-                latest.map(|(_, folders)| folders.clone())
-            }
+    /// Returns the connection that a call for this session belongs to: that of its task, else the one that has such a
+    /// session.
+    pub(super) fn connection_of(&self, session: &SessionId) -> Result<Option<ConnectionId>, WireError> {
+        if let Some(connection) = ConnectionId::current() {
+            return Ok(Some(connection));
         }
+        let sessions = self.sessions();
+        let mut found = sessions.range((session.clone(), None)..).take_while(|((id, _), _)| id == session);
+        match (found.next(), found.next()) {
+            (None, _) => Ok(None),
+            (Some(((_, connection), _)), None) => Ok(*connection),
+            _ => Err(WireError::internal(
+                "several connections have a session of this id; call the host in the task of the request",
+            )),
+        }
+    }
+
+    /// Returns the folders of a session that has started.
+    pub(super) fn of(&self, session: Session<'_>) -> Option<Vec<PathBuf>> {
+        self.sessions().get(&(session.id.clone(), session.connection)).cloned()
     }
 
     /// Returns what the session may use: where its folders and the roots meet. A session that has not started
     /// for this host may use nothing: its folders are unknown.
     fn areas(&self, of: Session<'_>) -> Result<Vec<Area>, WireError> {
-        let folders = self.of(of.id, of.connection);
+        let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
             WireError::invalid_params(
                 "this session has not started: its session/new has no answer yet, or session_started did not reach the host",

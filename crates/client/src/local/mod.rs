@@ -4,6 +4,7 @@ mod folders;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod permissions;
+mod program;
 mod read;
 mod system;
 mod tail;
@@ -49,7 +50,8 @@ use terminals::Terminals;
 /// ```
 ///
 /// It serves one connection after the other, and several at once: the end of one ends its terminals and forgets its
-/// sessions and the answers that were to hold *always*. An editor replaces single methods with [`Client::on`](crate::Client::on)
+/// sessions and the answers that were to hold *always*. A call that the editor makes outside of the task of a request,
+/// for a session id that several connections have, is refused. An editor replaces single methods with [`Client::on`](crate::Client::on)
 /// and keeps the rest. Here it answers with unsaved text where it has some:
 ///
 /// ```no_run
@@ -183,6 +185,10 @@ impl LocalHost {
         self
     }
 
+    fn session<'a>(&self, id: &'a SessionId) -> HostResult<Session<'a>> {
+        Ok(Session { id, connection: self.folders.connection_of(id)? })
+    }
+
     fn terminals<R: Request>(&self) -> HostResult<&Terminals> {
         self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
     }
@@ -202,11 +208,13 @@ impl Host for LocalHost {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        Ok(self.permissions.answer(request, &self.threads).await)
+        let connection = self.folders.connection_of(&request.session_id).ok();
+        Ok(self.permissions.answer(request, connection, &self.threads).await)
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
+        let connection = self.folders.connection_of(&request.session_id)?;
+        let folders = self.folders.clone();
         let (max_read, max_scan) = (self.max_read, self.max_scan);
         let opened = self.threads.run(move || {
             let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
@@ -231,7 +239,8 @@ impl Host for LocalHost {
         if !self.writes {
             return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
         }
-        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
+        let connection = self.folders.connection_of(&request.session_id)?;
+        let folders = self.folders.clone();
         let write = move || {
             let WriteTextFileRequest { session_id, path, content, .. } = request;
             let session = Session { id: &session_id, connection };
@@ -243,23 +252,23 @@ impl Host for LocalHost {
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
-        let (folders, connection) = (self.folders.clone(), ConnectionId::current());
+        let connection = self.folders.connection_of(&request.session_id)?;
+        let (folders, id, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
         let room = terminals.reserve()?;
-        let started = self.threads.run(move || {
-            let session = Session { id: &request.session_id, connection };
-            let cwd = match &request.cwd {
-                None => folders.home(session)?,
-                Some(cwd) => folder(&folders, session, cwd).map(|()| cwd.clone())?,
-            };
-            let program = terminals::start(&request, &cwd)?;
-            Ok((request, program))
+        let cwd = self.threads.run(move || {
+            let session = Session { id: &id, connection };
+            match cwd {
+                None => folders.home(session),
+                Some(cwd) => folder(&folders, session, &cwd).map(|()| cwd),
+            }
         });
-        let (request, program) = started.await?;
-        let session = request.session_id.clone();
-        let terminal = terminals.open(request, room, program);
+        let (request, program) = program::start(request, cwd.await?, room.clone()).await?;
+        let id = request.session_id.clone();
+        let session = Session { id: &id, connection };
+        let terminal = terminals.open(connection, request, room, program);
         // The end of the connection, which forgets the session first, may have come before the terminal.
-        if self.folders.of(&session, connection).is_none() {
-            terminals.take(&session, &terminal)?.kill().await;
+        if self.folders.of(session).is_none() {
+            terminals.take(session, &terminal)?.kill().await;
             return Err(WireError::internal("the connection has ended"));
         }
         Ok(CreateTerminalResponse::new(terminal))
@@ -267,7 +276,7 @@ impl Host for LocalHost {
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
         let terminals = self.terminals::<TerminalOutputRequest>()?;
-        Ok(terminals.get(&request.session_id, &request.terminal_id)?.so_far())
+        Ok(terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.so_far())
     }
 
     async fn wait_for_terminal_exit(
@@ -275,18 +284,18 @@ impl Host for LocalHost {
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
         let terminals = self.terminals::<WaitForTerminalExitRequest>()?;
-        Ok(terminals.get(&request.session_id, &request.terminal_id)?.exited().await.into())
+        Ok(terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.exited().await.into())
     }
 
     async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
         let terminals = self.terminals::<KillTerminalRequest>()?;
-        terminals.get(&request.session_id, &request.terminal_id)?.kill().await;
+        terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.kill().await;
         Ok(KillTerminalResponse::new())
     }
 
     async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
         let terminals = self.terminals::<ReleaseTerminalRequest>()?;
-        terminals.take(&request.session_id, &request.terminal_id)?.kill().await;
+        terminals.take(self.session(&request.session_id)?, &request.terminal_id)?.kill().await;
         Ok(ReleaseTerminalResponse::new())
     }
 
@@ -307,6 +316,9 @@ fn folder(folders: &Folders, session: Session<'_>, path: &Path) -> HostResult<()
     })
 }
 
+/// The host and the connection that use a thread.
+type ThreadKey = (u64, Option<ConnectionId>);
+
 /// A host's share of the threads that all hosts of the program use for files.
 #[derive(Debug)]
 struct Threads {
@@ -320,7 +332,7 @@ impl Threads {
         Threads { host: NUMBER.fetch_add(1, Relaxed) }
     }
 
-    /// Runs `work` on a thread that may wait for disks, when it is this host's turn.
+    /// Runs `work` on a thread that may wait for disks, when it is the turn of this host and connection.
     ///
     /// # Cancel safety
     ///
@@ -329,8 +341,10 @@ impl Threads {
         &self,
         work: impl FnOnce() -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
-        static SEMAPHORE: LazyLock<FairSemaphore<u64>> = LazyLock::new(|| FairSemaphore::new(FILE_THREADS));
-        let permit = Arc::new(Mutex::new(SEMAPHORE.acquire(self.host, 1).await));
+        static SEMAPHORE: LazyLock<FairSemaphore<ThreadKey>> =
+            LazyLock::new(|| FairSemaphore::new(FILE_THREADS));
+        let key = (self.host, ConnectionId::current());
+        let permit = Arc::new(Mutex::new(SEMAPHORE.acquire(key, 1).await));
         let watch = Watch { permit: Arc::downgrade(&permit), begun: Instant::now() };
         let work = move || {
             let result = work();
@@ -348,9 +362,9 @@ impl Threads {
     }
 }
 
-/// Work on a thread. If it takes too long, the other hosts get another thread for it.
+/// Work on a thread. If it takes too long, the others get another thread for it.
 struct Watch {
-    permit: Weak<Mutex<Permit<u64>>>,
+    permit: Weak<Mutex<Permit<ThreadKey>>>,
     begun: Instant,
 }
 
@@ -363,7 +377,7 @@ impl Watch {
         Watch::replace_at(self.permit.clone(), self.begun + STUCK).await;
     }
 
-    async fn replace_at(permit: Weak<Mutex<Permit<u64>>>, time: Instant) {
+    async fn replace_at(permit: Weak<Mutex<Permit<ThreadKey>>>, time: Instant) {
         tokio::time::sleep_until(time).await;
         if let Some(permit) = permit.upgrade() {
             permit.lock().unwrap_or_else(PoisonError::into_inner).replace();

@@ -1,6 +1,6 @@
 //! Who answers an agent that asks for permission.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -45,7 +45,7 @@ const LINKS: u32 = 40;
 /// Folders are absolute paths. A file is in one by its name and by where its links lead now: both have to
 /// be for it to be allowed, one is enough for it to be denied. Of a relative path nobody knows where it
 /// is, so it is in no folder that is allowed and in every one that is denied. The same holds for the paths of a call
-/// that names more than [`QUESTION_PATHS`](crate::limits::QUESTION_PATHS), from there on.
+/// that names more than [`QUESTION_PATHS`], from there on.
 ///
 /// ```
 /// use duologue_client::Permissions;
@@ -155,6 +155,7 @@ impl Permissions {
     pub(super) async fn answer(
         &self,
         request: RequestPermissionRequest,
+        connection: Option<Option<ConnectionId>>,
         threads: &Threads,
     ) -> RequestPermissionOutcome {
         let Ok((ruled, files)) = self.look_up(&request.tool_call, threads).await else {
@@ -163,7 +164,7 @@ impl Permissions {
         if let Some(allow) = ruled {
             return request.outcome(allow);
         }
-        let subject = Subject::of(&request, files);
+        let subject = connection.and_then(|connection| Subject::of(&request, connection, files));
         let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
             return request.outcome(allow);
@@ -192,29 +193,40 @@ impl Permissions {
 const PATHS_AT_ONCE: usize = 16;
 
 impl Permissions {
-    /// Looks up the files of a tool call, and returns what the rules say of them.
+    /// Looks up the files of a tool call, and returns what the rules say of them. The files are `None` if they are too many
+    /// to know the same call again.
     async fn look_up(
         &self,
         call: &ToolCallUpdate,
         threads: &Threads,
-    ) -> HostResult<(Option<bool>, Vec<File>)> {
-        let mut paths = paths(call);
-        paths.sort();
-        paths.dedup();
-        let unknown = paths.split_off(paths.len().min(QUESTION_PATHS));
-        let mut files: Vec<_> = unknown.into_iter().map(File::Somewhere).collect();
-        for paths in paths.chunks(PATHS_AT_ONCE) {
+    ) -> HostResult<(Option<bool>, Option<Vec<File>>)> {
+        let mut known = HashSet::new();
+        let mut unknown = None;
+        for path in paths(call) {
+            if known.len() < QUESTION_PATHS || known.contains(path) {
+                known.insert(path);
+            } else {
+                unknown = Some(File::Somewhere(path.to_owned()));
+                break;
+            }
+        }
+        let known: Vec<PathBuf> = known.into_iter().map(Path::to_owned).collect();
+        let mut files = Vec::new();
+        for paths in known.chunks(PATHS_AT_ONCE) {
             let paths = paths.to_vec();
             let look_up = move || Ok(paths.iter().map(|path| File::of(path)).collect::<Vec<_>>());
             files.extend(threads.run(look_up).await?);
         }
         files.sort();
         files.dedup();
-        if self.rules.is_empty() {
-            return Ok((None, files));
-        }
+        let is_complete = unknown.is_none();
+        files.extend(unknown);
         let (rules, kind) = (self.rules.clone(), call.kind.clone());
-        threads.run(move || Ok((ruled(&rules, kind.as_ref(), &files), files))).await
+        let (ruled, files) = match rules.is_empty() {
+            true => (None, files),
+            false => threads.run(move || Ok((ruled(&rules, kind.as_ref(), &files), files))).await?,
+        };
+        Ok((ruled, is_complete.then_some(files)))
     }
 }
 
@@ -242,7 +254,12 @@ impl std::fmt::Debug for Permissions {
 
 impl Subject {
     /// `None` if the request says too little to know the same thing again.
-    fn of(request: &RequestPermissionRequest, files: Vec<File>) -> Option<Self> {
+    fn of(
+        request: &RequestPermissionRequest,
+        connection: Option<ConnectionId>,
+        files: Option<Vec<File>>,
+    ) -> Option<Self> {
+        let files = files?;
         let call = &request.tool_call;
         let kind = call.kind.clone()?;
         let input = call.raw_input.as_ref().map(|input| input.get().to_owned());
@@ -254,27 +271,29 @@ impl Subject {
         let files_say_it = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
         let call_says = (!files_say_it).then(|| (call.title.clone(), input));
         let (session, name) = (request.session_id.clone(), call.name.clone());
-        let connection = ConnectionId::current();
         Some(Subject { connection, session, kind, name, files, call: call_says })
     }
 }
 
 /// The paths a tool call names.
-fn paths(call: &ToolCallUpdate) -> Vec<PathBuf> {
-    let locations = call.locations.iter().flatten().map(|location| location.path.clone());
+fn paths(call: &ToolCallUpdate) -> impl Iterator<Item = &Path> {
+    let locations = call.locations.iter().flatten().map(|location| location.path.as_path());
     let changes = call.content.iter().flatten().filter_map(|content| match content {
-        ToolCallContent::Diff(diff) => Some(diff.path.clone()),
+        ToolCallContent::Diff(diff) => Some(diff.path.as_path()),
         _ => None,
     });
-    locations.chain(changes).collect()
+    locations.chain(changes)
 }
 
 impl File {
     fn of(path: &Path) -> Self {
+        if path_fault(path).is_some() {
+            return File::Somewhere(path.to_owned());
+        }
         let plain = plain(path);
         // `..` behind a link leads elsewhere for the system than by name.
-        match (path_fault(path), real(path, LINKS), real(&plain, LINKS)) {
-            (None, Some(real), Some(plainly_real)) => {
+        match (real(path, LINKS), real(&plain, LINKS)) {
+            (Some(real), Some(plainly_real)) => {
                 let mut names = vec![plain, real, plainly_real];
                 names.sort();
                 names.dedup();

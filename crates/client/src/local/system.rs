@@ -60,6 +60,49 @@ pub(super) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
+/// Starts the program in a process group of its own.
+#[cfg(unix)]
+pub(super) fn own_group(command: &mut std::process::Command) -> &mut std::process::Command {
+    use std::os::unix::process::CommandExt;
+
+    command.process_group(0)
+}
+
+#[cfg(not(unix))]
+pub(super) fn own_group(command: &mut std::process::Command) -> &mut std::process::Command {
+    command
+}
+
+/// Kills the process group of a program that is not collected yet.
+#[cfg(unix)]
+pub(super) fn kill_group(leader: u32) {
+    if let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) {
+        // All of them may be gone.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+// Elsewhere only the program itself is killed.
+#[cfg(not(unix))]
+pub(super) fn kill_group(_: u32) {}
+
+/// Waits until a child has ended, and leaves it to be collected.
+#[cfg(unix)]
+pub(super) fn wait_for_end(child: u32, _: impl Fn() -> io::Result<Option<ExitStatus>>) {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+    let Some(child) = Pid::from_raw(child.cast_signed()) else { return };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(child), options) {}
+}
+
+#[cfg(not(unix))]
+pub(super) fn wait_for_end(_: u32, try_wait: impl Fn() -> io::Result<Option<ExitStatus>>) {
+    while let Ok(None) = try_wait() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 /// The shell, told to run a line.
 pub(super) fn shell(line: &str) -> std::process::Command {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("/bin/sh", "-c") };

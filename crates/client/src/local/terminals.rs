@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,13 +10,13 @@ use duologue_schema::{
     CreateTerminalRequest, Error as WireError, SessionId, TerminalExitStatus, TerminalId,
     TerminalOutputResponse,
 };
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Child;
+use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
+use super::folders::Session;
+use super::program::Program;
 use super::system;
 use super::tail::Tail;
-use crate::child::Group;
 use crate::host::{ConnectionId, HostResult};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 
@@ -44,7 +42,7 @@ pub(super) struct Terminal {
     /// `Some` once the program has ended and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
     kill: Notify,
-    _room: OwnedSemaphorePermit,
+    _room: Arc<OwnedSemaphorePermit>,
 }
 
 impl Terminals {
@@ -58,18 +56,19 @@ impl Terminals {
     }
 
     /// Takes the room of one more terminal.
-    pub(super) fn reserve(&self) -> HostResult<OwnedSemaphorePermit> {
-        self.room.clone().try_acquire_owned().map_err(|_| {
+    pub(super) fn reserve(&self) -> HostResult<Arc<OwnedSemaphorePermit>> {
+        self.room.clone().try_acquire_owned().map(Arc::new).map_err(|_| {
             let most = self.most;
             WireError::internal(format!("terminal limit reached ({most} open, max_terminals); release some"))
         })
     }
 
-    /// Opens the terminal of a program, for a request of the current connection.
+    /// Opens the terminal of a program.
     pub(super) fn open(
         &self,
+        connection: Option<ConnectionId>,
         request: CreateTerminalRequest,
-        room: OwnedSemaphorePermit,
+        room: Arc<OwnedSemaphorePermit>,
         program: Program,
     ) -> TerminalId {
         // Told apart in the whole program: an editor may show terminals of several agents.
@@ -79,7 +78,7 @@ impl Terminals {
         });
         let terminal = Arc::new(Terminal {
             session: request.session_id,
-            connection: ConnectionId::current(),
+            connection,
             output: Mutex::new(Tail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
@@ -103,14 +102,14 @@ impl Terminals {
     }
 
     /// A terminal of this session.
-    pub(super) fn get(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+    pub(super) fn get(&self, session: Session<'_>, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let open = self.table();
         let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Takes a terminal of this session from the table.
-    pub(super) fn take(&self, session: &SessionId, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+    pub(super) fn take(&self, session: Session<'_>, id: &TerminalId) -> HostResult<Arc<Terminal>> {
         let mut open = self.table();
         if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
             return Err(unknown());
@@ -130,10 +129,8 @@ fn unknown() -> WireError {
 }
 
 impl Terminal {
-    /// Returns true for a terminal of this session. A call that is made for no connection may name any.
-    fn is_of(&self, session: &SessionId) -> bool {
-        let connection = ConnectionId::current();
-        self.session == *session && (connection.is_none() || connection == self.connection)
+    fn is_of(&self, session: Session<'_>) -> bool {
+        self.session == *session.id && self.connection == session.connection
     }
 
     fn output(&self) -> MutexGuard<'_, Tail> {
@@ -164,22 +161,16 @@ impl Terminal {
     }
 
     async fn run(self: Arc<Self>, program: Program) {
-        let Program { mut child, mut group, mut output } = program;
+        let Program { process, mut exit, mut output } = program;
         let mut chunk = vec![0; 16 * 1024];
         let mut more = true;
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status.ok(),
-                () = self.kill.notified() => {
-                    group.kill();
-                    let _ = child.start_kill();
-                }
+                status = &mut exit => break status.ok().flatten(),
+                () = self.kill.notified() => process.kill(),
                 read = output.read(&mut chunk), if more => more = self.take(read, &chunk),
             }
         };
-        // Whatever the program left behind goes with it, as it would with a terminal on a screen.
-        group.kill();
-        group.forget();
         // Who left the group can hold the pipe open for ever, or even go on writing.
         let rest = async {
             while more && let Ok(read) = tokio::time::timeout(LAST_OUTPUT, output.read(&mut chunk)).await {
@@ -198,46 +189,4 @@ impl Terminal {
         self.output().push(chunk.get(..count).unwrap_or_default());
         true
     }
-}
-
-/// A program that runs. Dropping it kills its process group.
-pub(super) struct Program {
-    child: Child,
-    group: Group,
-    output: Box<dyn AsyncRead + Unpin + Send>,
-}
-
-/// Starts the program: in a process group of its own, without input, both its outputs in one pipe, so
-/// that they come in the order they were written. It may wait for a disk.
-pub(super) fn start(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<Program> {
-    if let Some(bad) = request.env.iter().find(|set| set.name.is_empty() || set.name.contains('=')) {
-        return Err(WireError::invalid_params(format!("{:?} is no name for a variable", bad.name)));
-    }
-    let mut command = match is_line(request, cwd) {
-        true => system::shell(&request.command),
-        false => std::process::Command::new(&request.command),
-    };
-    command.args(&request.args).envs(request.env.iter().map(|set| (&set.name, &set.value))).current_dir(cwd);
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            WireError::resource_not_found(format!("there is no program {}", request.command))
-        }
-        io::ErrorKind::InvalidInput => WireError::invalid_params("the command must not hold a NUL byte"),
-        _ => WireError::internal(format!("cannot start {}: {error}", request.command)),
-    };
-    let (output, input) = io::pipe().map_err(failed)?;
-    let output = system::reader(output).map_err(failed)?;
-    command.stdin(Stdio::null()).stdout(input.try_clone().map_err(failed)?).stderr(input);
-    let mut command = tokio::process::Command::from(command);
-    #[cfg(unix)]
-    command.process_group(0);
-    let child = command.spawn().map_err(failed)?;
-    Ok(Program { group: Group::of(&child), child, output: Box::new(output) })
-}
-
-/// Whether `command` is a whole command line. The protocol has the arguments in `args`, but many agents
-/// leave the splitting to a shell, as the first editors used one.
-fn is_line(request: &CreateTerminalRequest, cwd: &Path) -> bool {
-    let line = |character: char| character.is_whitespace() || "|&;<>()$`\"'*?~#=%!{}[]".contains(character);
-    request.args.is_empty() && request.command.contains(line) && !cwd.join(&request.command).is_file()
 }

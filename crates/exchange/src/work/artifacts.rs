@@ -256,7 +256,7 @@ pub enum ArtifactFault {
         /// The folder or file.
         name: String,
     },
-    /// To be updated or deleted, but a set-user-id, set-group-id or sticky bit is set.
+    /// To be updated, but a set-user-id, set-group-id or sticky bit is set.
     #[error("has the mode {mode:o}, with a set-user-id, set-group-id or sticky bit; remove that bit first")]
     SpecialBits {
         /// The file's mode.

@@ -100,13 +100,19 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order.
-    pub async fn work(&self, input: Input) -> Result<Output> {
+    pub fn work(&self, input: Input) -> impl Future<Output = Result<Output>> + Send {
+        // Taken now, because the future may run in a task that was not given the number.
+        let hops = Hops::current();
+        self.work_with(input, hops)
+    }
+
+    async fn work_with(&self, input: Input, hops: Hops) -> Result<Output> {
         if !self.offers().work {
             return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
         }
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
-        Hops::current().write_to(&mut params.meta, self.link.max_hops)?;
+        hops.write_to(&mut params.meta, self.link.max_hops)?;
         match self.rpc().request(&params).await {
             Ok(WorkResult { output, .. }) => Ok(output),
             Err(RpcError::Response(error)) => Err(Error::Fault(from_wire(&error))),
