@@ -196,7 +196,7 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the transport cannot be used at all, and when the live side says 64 MiB more than
+    /// [`Error::Io`](crate::Error::Io) when the transport cannot be used at all, and when the live side says 64 MiB more than
     /// four times what was recorded and goes on.
     ///
     /// # Panics
