@@ -51,17 +51,22 @@ pub(super) async fn start(
     let (sender, started) = oneshot::channel();
     let program = request.command.clone();
     let thread = move || {
-        let _room = room;
         let (child, output) = match spawn(&request, &cwd) {
             Ok(spawned) => spawned,
-            Err(error) => return drop(sender.send(Err(error))),
+            Err(error) => {
+                drop(room);
+                return drop(sender.send(Err(error)));
+            }
         };
         let process = Process { id: child.id(), state: Mutex::new(State { child, is_collected: false }) };
         let process = Arc::new(process);
         let (ended, exit) = oneshot::channel();
         // If the request is gone, the guard is dropped with it.
         drop(sender.send(Ok((request, ProcessGuard(process.clone()), exit, output))));
-        let _ = ended.send(process.wait());
+        let status = process.wait();
+        // Before anybody can see the end, and start another program in its place.
+        drop(room);
+        let _ = ended.send(status);
     };
     let failed = |error: io::Error| WireError::internal(format!("cannot start {program}: {error}"));
     let thread = std::thread::Builder::new().name("terminal".into()).stack_size(STACK_BYTES).spawn(thread);

@@ -101,7 +101,7 @@ impl PeerAgent {
     ///
     /// Dropping the future withdraws the order.
     pub fn work(&self, input: Input) -> impl Future<Output = Result<Output>> + Send {
-        // Taken now, because the future may run in a task that was not given the number.
+        // Taken now too, because the future may run in a task that was not given the number.
         let hops = Hops::current();
         self.work_with(input, hops)
     }
@@ -112,7 +112,7 @@ impl PeerAgent {
         }
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
-        hops.write_to(&mut params.meta, self.link.max_hops)?;
+        hops.max(Hops::current()).write_to(&mut params.meta, self.link.max_hops)?;
         match self.rpc().request(&params).await {
             Ok(WorkResult { output, .. }) => Ok(output),
             Err(RpcError::Response(error)) => Err(Error::Fault(from_wire(&error))),
