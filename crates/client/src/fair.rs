@@ -74,7 +74,15 @@ impl<K: Key> FairSemaphore<K> {
     ///
     /// Dropping the future gives the place in the queue back.
     pub(crate) async fn acquire(&self, key: K, units: usize) -> Permit<K> {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, receiver) = {
+            let mut state = lock(&self.0);
+            let units = units.clamp(1, state.capacity);
+            if state.turn.is_empty() && state.fits(&key, units) {
+                state.take(&key, units);
+                return Permit { state: self.0.clone(), key, units, is_replaced: false };
+            }
+            oneshot::channel()
+        };
         let ticket = lock(&self.0).enqueue(&key, units, sender);
         let queued = QueuedRequest { state: &self.0, key: &key, ticket };
         lock(&self.0).grant(&self.0);
@@ -96,6 +104,17 @@ impl<K: Key> Default for User<K> {
 }
 
 impl<K: Key> State<K> {
+    /// Returns true if these units are free, and the key may have them.
+    fn fits(&self, key: &K, units: usize) -> bool {
+        let held = self.users.get(key).map_or(0, |user| user.held);
+        units <= self.free && (held == 0 || held + units <= self.capacity / 2)
+    }
+
+    fn take(&mut self, key: &K, units: usize) {
+        self.free -= units;
+        self.users.entry(key.clone()).or_default().held += units;
+    }
+
     fn enqueue(&mut self, key: &K, units: usize, sender: oneshot::Sender<Permit<K>>) -> u64 {
         self.last_ticket += 1;
         let units = units.clamp(1, self.capacity);
