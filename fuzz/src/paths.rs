@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Once};
 
 use duologue_client::{Host, LocalHost};
-use duologue_schema::{ReadTextFileRequest, WriteTextFileRequest};
+use duologue_schema::{ReadTextFileRequest, SessionId, WriteTextFileRequest};
 
 /// What every file inside says, and no other file anywhere.
 const INSIDE: &str = "a file inside of the root";
@@ -47,7 +47,8 @@ fn prepared() -> std::io::Result<Ground> {
     link("d/../../outside".as_ref(), "around")?;
     link("../../up".as_ref(), "d/e/up")?;
     let host = LocalHost::new(&root);
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    host.session_started(&SessionId::from("s"), std::slice::from_ref(&root));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     Ok(Ground { base, root, host, runtime })
 }
 
@@ -77,7 +78,12 @@ fn path(input: &[u8]) -> PathBuf {
 /// A path, behind the root unless the first byte is odd.
 pub fn check(input: &[u8]) {
     static REPORT: Once = Once::new();
-    REPORT.call_once(|| assert!(GROUND.root.is_dir()));
+    REPORT.call_once(|| {
+        // A host that refuses everything would pass everything below.
+        let request = ReadTextFileRequest::new("s", GROUND.root.join("a"));
+        let read = GROUND.runtime.block_on(GROUND.host.read_text_file(request));
+        assert_eq!(read.map(|read| read.content), Ok(INSIDE.to_owned()));
+    });
     let Some((first, rest)) = input.split_first() else { return };
     let rest = path(rest);
     let path =

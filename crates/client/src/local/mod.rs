@@ -395,3 +395,37 @@ impl Drop for Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Two hosts whose disks do not answer hold all threads, until these count as stuck.
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_does_not_answer_costs_only_its_own_host() {
+        let (mut stuck, mut disks) = (Vec::new(), Vec::new());
+        for threads in [Arc::new(Threads::new()), Arc::new(Threads::new())] {
+            // The third would be over the host's share.
+            for _ in 0..3 {
+                let (disk, answer) = mpsc::channel::<()>();
+                disks.push(disk);
+                let threads = threads.clone();
+                stuck.push(tokio::spawn(async move { threads.run(move || Ok(drop(answer.recv()))).await }));
+            }
+        }
+        tokio::task::yield_now().await;
+        let mut healthy = tokio::spawn(async { Threads::new().run(|| Ok(())).await });
+        tokio::task::yield_now().await;
+        tokio::time::advance(STUCK - Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+        assert!(!healthy.is_finished(), "there was a thread for it");
+        tokio::time::advance(Duration::from_millis(2)).await;
+        assert_eq!((&mut healthy).await.expect("no panic"), Ok(()));
+        drop(disks);
+        for task in stuck {
+            assert_eq!(task.await.expect("no panic"), Ok(()));
+        }
+    }
+}
