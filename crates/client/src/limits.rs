@@ -46,7 +46,7 @@ pub const HOST_BYTES: usize = 128 * MIB;
 pub const READ_BYTES: u64 = 8 * MIB as u64;
 /// Bytes of a file that a read may pass over on its way to its first line, see [`LocalHost::max_scan`](crate::LocalHost::max_scan).
 pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
-/// Threads that all hosts of a program use together for files; half of them for one host.
+/// Threads that all hosts of a program use together for files; half of them for one connection.
 pub const FILE_THREADS: usize = 4;
 /// Paths of a tool call that [`Permissions`](crate::Permissions) look up.
 pub const QUESTION_PATHS: usize = 256;
