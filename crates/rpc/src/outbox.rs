@@ -92,7 +92,7 @@ impl Outbox {
                 state.answers += frame.bytes().len();
             }
             if state.bytes.is_empty() && frame.bytes().len() > state.bytes.capacity() {
-                // What is large is not copied.
+                // A large frame is not copied.
                 frame.swap(&mut state.bytes);
             } else {
                 state.bytes.extend_from_slice(frame.bytes());

@@ -189,7 +189,7 @@ impl Responder {
 
     /// Runs a handler and [answers](Self::respond_when_ready) with its output.
     ///
-    /// When the request is cancelled the handler may still answer, for as long as
+    /// The handler of a cancelled request may still answer, for as long as
     /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) allows; then it is dropped and
     /// `-32800` is the answer. A handler that panics is answered for with `-32603`.
     ///

@@ -15,7 +15,7 @@ pub(crate) struct LineReader<R> {
     bytes: Vec<u8>,
     line: u64,
     cut: bool,
-    /// Where the input goes on.
+    /// The state of the input.
     next: Next,
 }
 
