@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use duologue_client::limits::QUESTION_PATHS;
 use duologue_client::schema::{
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
 };
@@ -442,4 +443,20 @@ async fn asked_in_vain(wrong: Wrong) -> bool {
         }
     }
     true
+}
+
+/// Paths over the limit are not looked up, so nobody knows that they are in the folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_names_too_many_paths_is_allowed_by_no_folder() {
+    in_time(async {
+        let permissions = Permissions::new().allow_in(ToolKind::Read, "/p");
+        let mut agent = agent(permissions).await;
+        for (paths, expect) in [(QUESTION_PATHS, "allow_once"), (QUESTION_PATHS + 1, "reject_once")] {
+            let locations: Vec<_> =
+                (0..paths).map(|number| json!({"path": format!("/p/{number}")})).collect();
+            let call = json!({"kind": "read", "locations": locations});
+            assert_eq!(answer(&mut agent, "s0", &call, options(&ALL)).await, expect, "{paths} paths");
+        }
+    })
+    .await;
 }
