@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use duologue_schema::{
-    CompactionStatus, CompactionSummaryChunk, CompactionUpdate, ContentBlock, Conversation, Entry,
-    MessageClear, MessageId, MessageKind, Plan, SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallStatus,
-    ToolCallUpdate, UsageUpdate,
+    CompactionStatus, CompactionSummaryChunk, CompactionUpdate, ContentBlock, Conversation,
+    ConversationEntry, MessageClear, MessageId, MessageKind, Plan, SessionInfoUpdate, SessionUpdate,
+    ToolCall, ToolCallStatus, ToolCallUpdate, UsageUpdate,
 };
 use serde_json::json;
 
@@ -59,17 +59,19 @@ pub fn check(input: &[u8]) {
 }
 
 /// What an entry is called, for as long as it is there.
-fn name(entry: &Entry) -> (u8, Option<&str>) {
+fn name(entry: &ConversationEntry) -> (u8, Option<&str>) {
     match entry {
-        Entry::Message(message) => (message.kind as u8, message.id.as_ref().map(MessageId::as_str)),
-        Entry::ToolCall(call) => (10, Some(call.tool_call_id.as_str())),
-        Entry::Compaction(compaction) => (11, Some(compaction.id.as_str())),
+        ConversationEntry::Message(message) => {
+            (message.kind as u8, message.id.as_ref().map(MessageId::as_str))
+        }
+        ConversationEntry::ToolCall(call) => (10, Some(call.tool_call_id.as_str())),
+        ConversationEntry::Compaction(compaction) => (11, Some(compaction.id.as_str())),
         _ => (12, None),
     }
 }
 
 /// All entries are where they were; the names of new ones are added.
-fn keep(names: &mut Vec<(u8, Option<String>)>, entries: &[Entry]) {
+fn keep(names: &mut Vec<(u8, Option<String>)>, entries: &[ConversationEntry]) {
     let same =
         names.iter().map(|(kind, id)| (*kind, id.as_deref())).eq(entries.iter().take(names.len()).map(name));
     assert!(same, "entries moved");
@@ -83,12 +85,12 @@ fn found_by_their_ids(conversation: &Conversation) {
         let name = name(entry);
         assert!(name.1.is_none() || names.insert(name), "two entries of one name");
         match entry {
-            Entry::Message(message) => {
+            ConversationEntry::Message(message) => {
                 if let Some(id) = &message.id {
                     assert_eq!(conversation.message(message.kind, id.clone()), Some(message));
                 }
             }
-            Entry::ToolCall(call) => {
+            ConversationEntry::ToolCall(call) => {
                 assert_eq!(conversation.tool_call(call.tool_call_id.clone()), Some(&**call));
             }
             _ => {}

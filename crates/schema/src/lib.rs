@@ -31,7 +31,9 @@ mod v1;
 mod wire;
 pub mod work;
 
-pub use conversation::{Compaction, Conversation, ConversationStats, Entry, Message, MessageKind};
+pub use conversation::{
+    Compaction, Conversation, ConversationEntry, ConversationMessage, ConversationStats, MessageKind,
+};
 pub use error::{Error, ErrorCode};
 pub use ids::{
     AuthMethodId, CompactionId, ElicitationId, MessageId, PermissionOptionId, SessionConfigGroupId,

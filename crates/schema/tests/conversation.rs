@@ -56,7 +56,7 @@ fn show(conversation: &Conversation) -> String {
     let mut out = String::new();
     for entry in conversation.entries() {
         match entry {
-            Entry::Message(message) => {
+            ConversationEntry::Message(message) => {
                 let id = message.id.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
                 write!(out, "{:?}{id}: {}", message.kind, blocks(&message.content)).unwrap();
                 if let Some(meta) = &message.meta {
@@ -64,12 +64,12 @@ fn show(conversation: &Conversation) -> String {
                 }
                 out.push('\n');
             }
-            Entry::ToolCall(call) => {
+            ConversationEntry::ToolCall(call) => {
                 let ToolCall { tool_call_id, title, status, content, .. } = &**call;
                 writeln!(out, "ToolCall {tool_call_id}: {title}, {status:?}, {} blocks", content.len())
                     .unwrap();
             }
-            Entry::Compaction(compaction) => {
+            ConversationEntry::Compaction(compaction) => {
                 let Compaction { id, status, summary, error, .. } = compaction;
                 writeln!(out, "Compaction {id}: {status:?}, {}, {error:?}", blocks(summary)).unwrap();
             }

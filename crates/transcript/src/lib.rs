@@ -36,11 +36,11 @@ pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
-pub use render::{FoldedSession, Render, Script};
+pub use render::{FoldedSession, RenderOptions, Script};
 pub use replay::{Difference, Replay, Report, Timing};
 pub use transcript::Transcript;
 
 /// What a [`Script`] is made of, for those who take it apart.
 pub mod script {
-    pub use crate::render::{About, Answered, Section, Step, What};
+    pub use crate::render::{ResponseTo, ScriptStep, Section, StepKind, Subject};
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, Render, Side, Transcript};
+use duologue_transcript::{Event, Header, Line, Record, RenderOptions, Side, Transcript};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -416,7 +416,7 @@ proptest! {
     #[test]
     fn one_line_an_event_and_none_forged(conversation in conversation(), chance in vec(any::<u8>(), 0..600)) {
         let transcript = record(&conversation, chance);
-        let script = Render::new().single_chunks(true).script(&transcript);
+        let script = RenderOptions::new().single_chunks(true).script(&transcript);
         let text = script.to_string();
         let events = text.lines().filter(|line| line.starts_with(['→', '←', '|']) ).count();
         prop_assert_eq!(events, transcript.records().len());

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use duologue_transcript::{Event, Exit, Header, Line, Record, Render, Side, Transcript, assert_transcript};
+use duologue_transcript::{
+    Event, Exit, Header, Line, Record, RenderOptions, Side, Transcript, assert_transcript,
+};
 
 /// A transcript of lines that begin with `>` (the client), `<` (the agent) or `!` (stderr).
 fn transcript(text: &str) -> Transcript {
@@ -212,7 +214,7 @@ fn chunks_are_joined_when_nothing_but_their_text_differs() {
     ← agent_message 2 "hi" {"_meta":{"x":1}}
     ← agent_message 2 image image/png AAAA
     "#);
-    let single = Render::new().single_chunks(true).times(true).script(&updates(&chunks[..2]));
+    let single = RenderOptions::new().single_chunks(true).times(true).script(&updates(&chunks[..2]));
     insta::assert_snapshot!(single, @r#"
     ## session s
 

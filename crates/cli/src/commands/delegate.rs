@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use duologue_schema::Members;
 
-use crate::commands::{ErrandArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::run::errand::{self, duration};
+use crate::run::envelope_command::{self, parse_duration};
 
 /// Give an agent a task, as another agent would
 ///
@@ -31,22 +31,22 @@ pub(crate) struct Args {
     #[arg(long)]
     urgent: bool,
     /// How long the agent may work on it, such as 10m; else there is no limit
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Do not wait for the result
     #[arg(long)]
     no_report: bool,
     /// Cancel the task when it has taken so long
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "no_report")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "no_report")]
     cancel_after: Option<Duration>,
     #[command(flatten)]
-    errand: ErrandArgs,
+    envelope: EnvelopeArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
     let context = args.context.as_deref().map(context).transpose()?;
-    block_on(errand::run(&args.errand, async |errand| {
-        let mut task = errand.in_session().await?.delegate(&args.task).report_back(!args.no_report);
+    block_on(envelope_command::run(&args.envelope, async |command| {
+        let mut task = command.in_session().await?.delegate(&args.task).report_back(!args.no_report);
         if let Some(context) = context {
             task = task.context(context);
         }
@@ -56,10 +56,10 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         if let Some(deadline) = args.deadline {
             task = task.deadline(deadline);
         }
-        let task = errand.delegated(task).await?;
+        let task = command.delegated(task).await?;
         match args.no_report {
             true => Ok(Exit::Ok),
-            false => errand.result(&task, args.cancel_after).await,
+            false => command.result(&task, args.cancel_after).await,
         }
     }))
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duologue_transcript::{Render, Side, Transcript};
+use duologue_transcript::{RenderOptions, Side, Transcript};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff, TextDiffConfig};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         let transcript = transcript.without(&ignored).redacted();
         match args.fold {
             true => transcript.fold(),
-            false => Render::new().process(!args.wire).script(&transcript).to_string(),
+            false => RenderOptions::new().process(!args.wire).script(&transcript).to_string(),
         }
     };
     let (a, b) = (text(a), text(b));

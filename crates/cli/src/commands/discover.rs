@@ -2,10 +2,10 @@
 
 use duologue_schema::envelope::Kind;
 
-use crate::commands::{ErrandArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::run::errand::{self, word};
+use crate::run::envelope_command::{self, one_line};
 
 /// Ask an agent what it can do for other agents
 ///
@@ -14,17 +14,17 @@ use crate::run::errand::{self, word};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    errand: ErrandArgs,
+    envelope: EnvelopeArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, async |errand| {
-        let peer = errand.peer();
-        let told = errand.quick_answer(Kind::Discover, peer.discover()).await?;
-        let names = |names: &[String]| names.iter().map(|name| word(name)).collect::<Vec<_>>().join(", ");
+    block_on(envelope_command::run(&args.envelope, async |command| {
+        let peer = command.peer();
+        let told = command.answer_in_time(Kind::Discover, peer.discover()).await?;
+        let names = |names: &[String]| names.iter().map(|name| one_line(name)).collect::<Vec<_>>().join(", ");
         let rows = [
-            ("name", word(&told.agent_name)),
-            ("model", told.model.as_deref().map(word).unwrap_or_default()),
+            ("name", one_line(&told.agent_name)),
+            ("model", told.model.as_deref().map(one_line).unwrap_or_default()),
             ("domains", names(&told.domains)),
             ("channels", names(&told.channels)),
             ("tools", names(&told.tools)),
@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
         ];
         let rows = rows.iter().filter(|(_, value)| !value.is_empty());
         let lines: Vec<_> = rows.map(|(name, value)| format!("{name:10}{value}")).collect();
-        errand.say(&told, &lines)?;
+        command.print(&told, &lines)?;
         Ok(Exit::Ok)
     }))
 }

@@ -114,7 +114,7 @@ impl IgnoreArgs {
 
 /// A conversation with an agent: which one, where, how it begins and what is kept of it.
 #[derive(Args)]
-pub(crate) struct TalkArgs {
+pub(crate) struct AgentSessionArgs {
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     /// The folder of the session, if not this one
@@ -139,15 +139,15 @@ pub(crate) struct TalkArgs {
 
 /// A conversation of one question and its answer, or one task and its result.
 #[derive(Args)]
-pub(crate) struct ErrandArgs {
+pub(crate) struct EnvelopeArgs {
     /// Print each message of the agent as JSON, one a line: its kind and its payload
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) talk: TalkArgs,
+    pub(crate) session: AgentSessionArgs,
 }
 
-impl TalkArgs {
+impl AgentSessionArgs {
     /// The agent's program, for the user.
     pub(crate) fn program(&self) -> String {
         self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use duologue_schema::envelope::Kind;
 
-use crate::commands::{ErrandArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::run::errand::{self, time, word};
+use crate::run::envelope_command::{self, format_duration, one_line};
 use crate::ui::plural;
 
 /// Ask an agent whether it is there, and how busy it is
@@ -17,25 +17,25 @@ use crate::ui::plural;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    errand: ErrandArgs,
+    envelope: EnvelopeArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, async |errand| {
+    block_on(envelope_command::run(&args.envelope, async |command| {
         let start = Instant::now();
-        let peer = errand.peer();
-        let pong = errand.quick_answer(Kind::Ping, peer.ping()).await?;
+        let peer = command.peer();
+        let pong = command.answer_in_time(Kind::Ping, peer.ping()).await?;
         let took = start.elapsed();
         let name = if pong.agent_name.is_empty() { "the agent" } else { &pong.agent_name };
         let line = format!(
             "{}: {}, {}, up {} s, answered in {}",
-            word(name),
-            word(pong.status.as_str()),
+            one_line(name),
+            one_line(pong.status.as_str()),
             plural(usize::try_from(pong.active_tasks).unwrap_or(usize::MAX), "task"),
             pong.uptime_secs,
-            time(took),
+            format_duration(took),
         );
-        errand.say(&pong, &[line])?;
+        command.print(&pong, &[line])?;
         Ok(Exit::Ok)
     }))
 }

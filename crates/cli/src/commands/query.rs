@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::commands::{ErrandArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::run::errand::{self, data, duration, words};
+use crate::run::envelope_command::{self, data, multi_line, parse_duration};
 
 /// Ask an agent a question, as another agent would
 ///
@@ -24,27 +24,27 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
     /// How long to wait for the answer, such as 2m
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     deadline: Duration,
     #[command(flatten)]
-    errand: ErrandArgs,
+    envelope: EnvelopeArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    block_on(errand::run(&args.errand, async |errand| {
-        let mut query = errand.in_session().await?.query(&args.question).deadline(args.deadline);
+    block_on(envelope_command::run(&args.envelope, async |command| {
+        let mut query = command.in_session().await?.query(&args.question).deadline(args.deadline);
         if let Some(domain) = &args.domain {
             query = query.domain(domain);
         }
         if let Some(max_tokens) = args.max_tokens {
             query = query.max_tokens(max_tokens);
         }
-        let answer = errand.answer(query.into_future()).await?;
+        let answer = command.answer(query.into_future()).await?;
         let lines: Vec<_> =
-            [words(&answer.summary)].into_iter().chain(answer.data.as_ref().map(data)).collect();
-        errand.say(&answer, &lines)?;
+            [multi_line(&answer.summary)].into_iter().chain(answer.data.as_ref().map(data)).collect();
+        command.print(&answer, &lines)?;
         if answer.truncated {
-            errand.note("the agent left something out")?;
+            command.note("the agent left something out")?;
         }
         Ok(Exit::Ok)
     }))

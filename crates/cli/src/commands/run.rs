@@ -1,6 +1,6 @@
 //! `duologue run`.
 
-use crate::commands::{TalkArgs, block_on};
+use crate::commands::{AgentSessionArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::run;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = option)]
     pub(crate) option: Vec<(String, String)>,
     #[command(flatten)]
-    pub(crate) talk: TalkArgs,
+    pub(crate) session: AgentSessionArgs,
 }
 
 fn option(text: &str) -> std::result::Result<(String, String), String> {

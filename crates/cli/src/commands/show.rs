@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
-use duologue_transcript::{Redaction, Render};
+use duologue_transcript::{Redaction, RenderOptions};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -83,7 +83,7 @@ fn print(args: &Args, source: &crate::source::Source, out: &mut impl Write) -> R
     if args.fold {
         return Ok(out.write_all(printable(&transcript.fold()).as_bytes())?);
     }
-    let render = Render::new().single_chunks(args.chunks).times(args.times).process(!args.wire);
+    let render = RenderOptions::new().single_chunks(args.chunks).times(args.times).process(!args.wire);
     let script = render.script(transcript);
     if args.json {
         return Ok(ui::json_line(out, &script)?);

@@ -14,9 +14,9 @@ use tokio::sync::mpsc::OwnedPermit;
 use tokio::sync::oneshot;
 
 use super::blocks::NORMAL;
-use super::desk::Event;
 use super::details::{self, shell_words, short};
 use super::rows::Span;
+use super::ui_queue::UiEvent;
 use crate::ui::{BAD, GOOD, MARK, plural};
 
 /// Something that the agent asked for, and what became of it.
@@ -278,11 +278,11 @@ impl Decider {
 /// An entry that is written when its action has ended, however it ends. Its room is reserved before the
 /// action begins, so that no action is left without its entry.
 #[must_use = "the entry is written when this is dropped"]
-pub(super) struct OpenEntry(Option<(OwnedPermit<Event>, AuditEntry)>);
+pub(super) struct OpenEntry(Option<(OwnedPermit<UiEvent>, AuditEntry)>);
 
 impl OpenEntry {
     /// Begins an entry. Without a permit nobody reads it any more.
-    pub(super) fn new(permit: Option<OwnedPermit<Event>>, entry: AuditEntry) -> Self {
+    pub(super) fn new(permit: Option<OwnedPermit<UiEvent>>, entry: AuditEntry) -> Self {
         OpenEntry(permit.map(|permit| (permit, entry)))
     }
 
@@ -291,7 +291,7 @@ impl OpenEntry {
         if let Some((permit, mut entry)) = self.0.take() {
             entry.outcome = outcome;
             let (shown, is_shown) = oneshot::channel();
-            permit.send(Event::Audit { entry: Box::new(entry), shown: Some(shown) });
+            permit.send(UiEvent::Audit { entry: Box::new(entry), shown: Some(shown) });
             // Without a reader it is dropped, and there is nothing to wait for.
             let _ = is_shown.await;
         }
@@ -345,7 +345,7 @@ impl OpenEntry {
 impl Drop for OpenEntry {
     fn drop(&mut self) {
         if let Some((permit, entry)) = self.0.take() {
-            permit.send(Event::Audit { entry: Box::new(entry), shown: None });
+            permit.send(UiEvent::Audit { entry: Box::new(entry), shown: None });
         }
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anstyle::Style;
 use duologue_schema::{
-    Compaction, CompactionStatus, ContentBlock, Conversation, Diff, EmbeddedResourceResource, Entry, Message,
-    MessageKind, Notice, NoticeSeverity, Plan, PlanEntryPriority, PlanEntryStatus, SessionConfigKind,
-    SessionConfigOption, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
+    Compaction, CompactionStatus, ContentBlock, Conversation, ConversationEntry, ConversationMessage, Diff,
+    EmbeddedResourceResource, MessageKind, Notice, NoticeSeverity, Plan, PlanEntryPriority, PlanEntryStatus,
+    SessionConfigKind, SessionConfigOption, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
 };
 use similar::{ChangeTag, TextDiff};
 
@@ -26,25 +26,25 @@ pub(super) const NORMAL: Style = Style::new();
 
 /// Whether a block is shown for the first time, or again because what is above cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
-    No,
-    Yes,
+pub(super) enum Repeat {
+    First,
+    Again,
 }
 
 /// A message, a tool call or a compaction.
-pub(super) fn entry(entry: &Entry, again: Again) -> Vec<Span> {
+pub(super) fn entry(entry: &ConversationEntry, again: Repeat) -> Vec<Span> {
     match entry {
-        Entry::Message(message) => self::message(message, again),
-        Entry::ToolCall(call) => tool_call(call, again),
-        Entry::Compaction(compaction) => self::compaction(compaction),
+        ConversationEntry::Message(message) => self::message(message, again),
+        ConversationEntry::ToolCall(call) => tool_call(call, again),
+        ConversationEntry::Compaction(compaction) => self::compaction(compaction),
         _ => Vec::new(),
     }
 }
 
 /// The text that ends the last span of a message, if it is nothing but text.
-pub(super) fn only_text(entry: &Entry) -> Option<&str> {
+pub(super) fn only_text(entry: &ConversationEntry) -> Option<&str> {
     match entry {
-        Entry::Message(Message { content, .. }) => match content.as_slice() {
+        ConversationEntry::Message(ConversationMessage { content, .. }) => match content.as_slice() {
             [ContentBlock::Text(text)] => Some(text.text.trim_end_matches(['\r', '\n'])),
             _ => None,
         },
@@ -52,14 +52,14 @@ pub(super) fn only_text(entry: &Entry) -> Option<&str> {
     }
 }
 
-fn message(message: &Message, again: Again) -> Vec<Span> {
+fn message(message: &ConversationMessage, again: Repeat) -> Vec<Span> {
     let (style, mark) = match message.kind {
         MessageKind::User => (MARK, "> "),
         MessageKind::Thought => (DIM, "thinking: "),
         _ => (NORMAL, ""),
     };
     let mut spans = Vec::new();
-    if again == Again::Yes {
+    if again == Repeat::Again {
         spans.push(Span::new(DIM, "↑ what was said above is taken back\n"));
     }
     let last = message.content.len().saturating_sub(1);
@@ -129,9 +129,9 @@ fn changed_path(content: &ToolCallContent) -> Option<&Path> {
     }
 }
 
-fn tool_call(call: &ToolCall, again: Again) -> Vec<Span> {
+fn tool_call(call: &ToolCall, again: Repeat) -> Vec<Span> {
     let mut spans = tool_call_head(call);
-    if again == Again::Yes && call.status != ToolCallStatus::Failed {
+    if again == Repeat::Again && call.status != ToolCallStatus::Failed {
         return spans;
     }
     let changed: HashSet<_> = call.content.iter().filter_map(changed_path).collect();

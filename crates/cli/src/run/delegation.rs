@@ -11,8 +11,10 @@ use duologue_client::exchange::envelope::{
 use duologue_schema::envelope::{Ack, Kind, OutcomeStatus};
 use tokio::time::Instant;
 
-use super::errand::{Errand, data, fault, time, to_error, word, words};
-use super::talk::{Step, Stop};
+use super::agent_session::{SessionEnd, WaitResult};
+use super::envelope_command::{
+    EnvelopeCommand, data, fault, format_duration, multi_line, one_line, to_error,
+};
 use crate::exit::Exit;
 use crate::signals::Signal;
 
@@ -20,11 +22,11 @@ use crate::signals::Signal;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// News, or that some were lost.
-type Told = Result<Arc<Received<Notify>>, Lagged>;
+type TaskNotification = Result<Arc<Received<Notify>>, Lagged>;
 
 /// What comes of waiting for the end of a task.
-enum Next {
-    News(Told),
+enum TaskEvent {
+    Notification(TaskNotification),
     /// It has taken as long as it may.
     Late,
     /// The answer to our cancellation.
@@ -36,15 +38,15 @@ enum Next {
 
 type Cancelling<'a> = Pin<Box<dyn Future<Output = exchange::Result<Ack>> + Send + 'a>>;
 
-impl Errand<'_> {
+impl EnvelopeCommand<'_> {
     /// Hands a task over.
-    pub(crate) async fn delegated(&mut self, task: AskDelegate) -> Result<Delegation, Stop> {
+    pub(crate) async fn delegated(&mut self, task: AskDelegate) -> Result<Delegation, SessionEnd> {
         let patience = self.patience();
         let task = self.answer(task.ack_timeout(patience).into_future()).await?;
         let mut ack = Ack::new(true);
         ack.estimated_ms = task.estimated().map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        self.tell(&ack, || match task.estimated() {
-            Some(estimated) => format!("accepted, takes about {}", time(estimated)),
+        self.print_progress(&ack, || match task.estimated() {
+            Some(estimated) => format!("accepted, takes about {}", format_duration(estimated)),
             None => "accepted".to_owned(),
         })?;
         Ok(task)
@@ -56,19 +58,19 @@ impl Errand<'_> {
         &mut self,
         task: &Delegation,
         cancel_after: Option<Duration>,
-    ) -> Result<Exit, Stop> {
+    ) -> Result<Exit, SessionEnd> {
         let mut late = cancel_after.and_then(|after| Instant::now().checked_add(after));
         let mut cancelling: Option<Cancelling<'_>> = None;
         let mut until: Option<Instant> = None;
         let mut interrupted = false;
         let outcome = loop {
-            let next = next(task, &mut self.news, late, &mut cancelling, until);
-            let reason = match self.talk.attend(next, false).await? {
-                Step::Done(Next::News(news)) => {
-                    self.news(news)?;
+            let next = next(task, &mut self.notifications, late, &mut cancelling, until);
+            let reason = match self.agent_session.wait_for(next, false).await? {
+                WaitResult::Done(TaskEvent::Notification(notification)) => {
+                    self.show_notification(notification)?;
                     continue;
                 }
-                Step::Done(Next::Ack(ack)) => {
+                WaitResult::Done(TaskEvent::Ack(ack)) => {
                     cancelling = None;
                     match ack {
                         Ok(ack) => {
@@ -84,25 +86,25 @@ impl Errand<'_> {
                     }
                     continue;
                 }
-                Step::Done(Next::End(outcome)) => break outcome,
-                Step::Done(Next::Ignored) => {
+                WaitResult::Done(TaskEvent::End(outcome)) => break outcome,
+                WaitResult::Done(TaskEvent::Ignored) => {
                     self.note("the agent does not end what it was asked to cancel")?;
                     if interrupted {
-                        return Err(Stop::Left(Signal::Interrupt));
+                        return Err(SessionEnd::Left(Signal::Interrupt));
                     }
                     break Err(exchange::Error::Timeout { kind: Kind::Result, after: PATIENCE });
                 }
-                Step::Done(Next::Late) => {
+                WaitResult::Done(TaskEvent::Late) => {
                     late = None;
                     "it takes too long"
                 }
-                Step::Interrupt if interrupted => return Err(Stop::Left(Signal::Interrupt)),
-                Step::Interrupt => {
+                WaitResult::Interrupt if interrupted => return Err(SessionEnd::Left(Signal::Interrupt)),
+                WaitResult::Interrupt => {
                     interrupted = true;
                     late = None;
                     "the user cancelled"
                 }
-                Step::Line(_) => continue,
+                WaitResult::Line(_) => continue,
             };
             self.note(if interrupted { "cancelling; Ctrl-C again leaves" } else { "cancelling" })?;
             until = Some(Instant::now() + PATIENCE);
@@ -112,8 +114,8 @@ impl Errand<'_> {
         };
         match self.outcome(outcome) {
             // How the agent takes it is news. What counts is that the user wanted it.
-            Err(Stop::Failed(error)) if interrupted => {
-                self.tell(&fault(&error), || error.to_string())?;
+            Err(SessionEnd::Failed(error)) if interrupted => {
+                self.print_progress(&fault(&error), || error.to_string())?;
                 Ok(Exit::Signal(Signal::Interrupt))
             }
             Ok(_) if interrupted => Ok(Exit::Signal(Signal::Interrupt)),
@@ -124,20 +126,20 @@ impl Errand<'_> {
     /// The agent says whether it will cancel. In words that is worth a line only if it will not.
     fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
         if ack.accepted {
-            return self.say(ack, &[]);
+            return self.print(ack, &[]);
         }
         let fault = ack.error.as_ref().map(ToString::to_string);
         let why = ack.reason.clone().or(fault).unwrap_or_else(|| "it does not say why".into());
-        self.tell(ack, || format!("the agent does not cancel: {why}"))
+        self.print_progress(ack, || format!("the agent does not cancel: {why}"))
     }
 
-    fn news(&mut self, news: Told) -> crate::error::Result<()> {
-        match news {
-            Ok(news) => {
-                let said = news.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
+    fn show_notification(&mut self, notification: TaskNotification) -> crate::error::Result<()> {
+        match notification {
+            Ok(received) => {
+                let said = received.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
                 let said: String = said.unwrap_or_default();
-                let payload = &news.envelope.payload;
-                self.tell(payload, || match news.topic.as_str() {
+                let payload = &received.envelope.payload;
+                self.print_progress(payload, || match received.topic.as_str() {
                     PROGRESS => said,
                     topic => format!("{topic}: {said}"),
                 })
@@ -146,16 +148,16 @@ impl Errand<'_> {
         }
     }
 
-    fn outcome(&mut self, outcome: exchange::Result<Outcome>) -> Result<Exit, Stop> {
+    fn outcome(&mut self, outcome: exchange::Result<Outcome>) -> Result<Exit, SessionEnd> {
         let outcome = outcome.map_err(to_error)?;
-        let said = Some(words(&outcome.outcome)).filter(|said| !said.is_empty());
+        let said = Some(multi_line(&outcome.outcome)).filter(|said| !said.is_empty());
         let lines: Vec<_> = said.into_iter().chain(outcome.data.as_ref().map(data)).collect();
-        self.say(&outcome, &lines)?;
+        self.print(&outcome, &lines)?;
         if outcome.status == OutcomeStatus::Completed {
             return Ok(Exit::Ok);
         }
         let why = outcome.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
-        self.note(&format!("{}{why}", word(outcome.status.as_str())))?;
+        self.note(&format!("{}{why}", one_line(outcome.status.as_str())))?;
         Ok(Exit::Found)
     }
 }
@@ -163,18 +165,18 @@ impl Errand<'_> {
 /// Waits for whatever comes first. News come before the end that they led to.
 async fn next(
     task: &Delegation,
-    news: &mut Subscription,
+    notifications: &mut Subscription,
     late: Option<Instant>,
     cancelling: &mut Option<Cancelling<'_>>,
     until: Option<Instant>,
-) -> Next {
+) -> TaskEvent {
     tokio::select! {
         biased;
-        Some(told) = news.next() => Next::News(told),
-        outcome = task.result() => Next::End(outcome),
-        ack = answered(cancelling) => Next::Ack(ack),
-        () = at(late) => Next::Late,
-        () = at(until) => Next::Ignored,
+        Some(notification) = notifications.next() => TaskEvent::Notification(notification),
+        outcome = task.result() => TaskEvent::End(outcome),
+        ack = answered(cancelling) => TaskEvent::Ack(ack),
+        () = at(late) => TaskEvent::Late,
+        () = at(until) => TaskEvent::Ignored,
     }
 }
 

@@ -9,20 +9,20 @@ use duologue_schema::{
     MultiSelectPropertySchema, StringPropertySchema,
 };
 
-use super::desk::Desk;
 use super::details::MARGIN;
 use super::rows::Span;
+use super::ui_queue::UiQueue;
 use crate::ui::{BAD, BOLD, DIM, MARK};
 
 /// Asks the user. What cannot be asked is declined.
-pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> CreateElicitationResponse {
+pub(super) async fn elicit(request: CreateElicitationRequest, ui: &UiQueue) -> CreateElicitationResponse {
     let mut head = vec![Span::new(MARK, "? "), Span::new(BOLD, "The agent asks you:"), Span::plain("\n")];
     for line in request.message.lines() {
         // Behind a margin, so that it cannot pass for a question of this program.
         head.extend([Span::plain(MARGIN), Span::line(BOLD, line), Span::plain("\n")]);
     }
     match request.mode {
-        ElicitationMode::Form(form) => fill_in(&form.requested_schema, head, desk).await,
+        ElicitationMode::Form(form) => fill_in(&form.requested_schema, head, ui).await,
         ElicitationMode::Url(link) => {
             let mut text = head;
             text.extend([
@@ -32,7 +32,7 @@ pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> Cr
                 Span::new(DIM, "[y when you have opened it, n] "),
             ]);
             loop {
-                match desk.ask(text.clone()).await.as_deref().map(str::trim) {
+                match ui.ask(text.clone()).await.as_deref().map(str::trim) {
                     None => return CreateElicitationResponse::cancel(),
                     Some("y" | "yes") => {
                         return CreateElicitationResponse::new(ElicitationAcceptAction::new());
@@ -46,7 +46,7 @@ pub(super) async fn elicit(request: CreateElicitationRequest, desk: &Desk) -> Cr
     }
 }
 
-async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, desk: &Desk) -> CreateElicitationResponse {
+async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, ui: &UiQueue) -> CreateElicitationResponse {
     let mut content = BTreeMap::new();
     for (name, field) in &form.properties {
         let required = form.required.iter().flatten().any(|required| required == name);
@@ -58,7 +58,7 @@ async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, desk: &Desk) -> Crea
                 text.extend([Span::line(BAD, &format!("  {complaint}")), Span::plain("\n")]);
             }
             text.push(Span::new(DIM, "[Enter for none or the default, ! declines] "));
-            let Some(line) = desk.ask(text).await else { return CreateElicitationResponse::cancel() };
+            let Some(line) = ui.ask(text).await else { return CreateElicitationResponse::cancel() };
             match line.trim() {
                 "!" => return CreateElicitationResponse::decline(),
                 "" => match default(field) {

@@ -14,15 +14,15 @@ use duologue_schema::{
 };
 
 use super::audit::AuditEntry;
-use super::desk::Desk;
 use super::form;
 use super::permission::Rules;
+use super::ui_queue::UiQueue;
 
 /// A [`LocalHost`] with a user. Every write, terminal and answer is entered into the audit trail.
 pub(super) struct RunHost {
     pub(super) local: LocalHost,
     pub(super) rules: Rules,
-    pub(super) desk: Desk,
+    pub(super) ui: UiQueue,
     /// Whether files may be read at all.
     pub(super) tools: bool,
     /// Whether there is somebody to ask.
@@ -57,7 +57,7 @@ impl Host for RunHost {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        self.rules.answer(&self.local, request, &self.desk).await
+        self.rules.answer(&self.local, request, &self.ui).await
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
@@ -68,14 +68,14 @@ impl Host for RunHost {
     }
 
     async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
-        let entry = self.desk.begin(AuditEntry::of_write(&request)).await;
+        let entry = self.ui.begin(AuditEntry::of_write(&request)).await;
         let result = self.local.write_text_file(request).await;
         entry.done(&result).await;
         result
     }
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
-        let entry = self.desk.begin(AuditEntry::of_terminal(&request)).await;
+        let entry = self.ui.begin(AuditEntry::of_terminal(&request)).await;
         let result = self.local.create_terminal(request).await;
         entry.done(&result).await;
         result
@@ -107,8 +107,8 @@ impl Host for RunHost {
         if !self.asks {
             return Ok(CreateElicitationResponse::cancel());
         }
-        let entry = self.desk.begin(AuditEntry::of_form(&request)).await;
-        let response = form::elicit(request, &self.desk).await;
+        let entry = self.ui.begin(AuditEntry::of_form(&request)).await;
+        let response = form::elicit(request, &self.ui).await;
         entry.filled_in(&response.action).await;
         Ok(response)
     }

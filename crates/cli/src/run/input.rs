@@ -12,13 +12,13 @@ const PASTE: Duration = Duration::from_millis(30);
 const LONGEST_LINE: u64 = 16 * 1024 * 1024;
 
 /// A line, and whether the terminal showed it while it was typed.
-pub(super) struct Line {
+pub(super) struct InputLine {
     pub(super) text: String,
     pub(super) shown: bool,
 }
 
 /// The lines of stdin.
-pub(super) struct Input {
+pub(super) struct UserInput {
     lines: mpsc::Receiver<io::Result<String>>,
     /// Typed while nobody asked for it.
     ahead: VecDeque<io::Result<String>>,
@@ -47,7 +47,7 @@ pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && system::is_foreground()
 }
 
-impl Input {
+impl UserInput {
     /// Starts reading, in a thread that ends with the process: a line that was begun cannot be withdrawn.
     pub(super) fn start() -> Self {
         let (sender, lines) = mpsc::channel(16);
@@ -65,7 +65,7 @@ impl Input {
             }
         });
         let terminal = is_interactive().then(system::Terminal::new);
-        Input { lines, ahead: VecDeque::new(), terminal, listening: false }
+        UserInput { lines, ahead: VecDeque::new(), terminal, listening: false }
     }
 
     /// What leaves the terminal as it was found, for when this cannot be dropped.
@@ -108,12 +108,12 @@ impl Input {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn line(&mut self, is_answer: bool) -> io::Result<Option<Line>> {
+    pub(super) async fn line(&mut self, is_answer: bool) -> io::Result<Option<InputLine>> {
         if !is_answer && let Some(text) = self.ahead.pop_front() {
-            return Ok(Some(Line { text: text?, shown: false }));
+            return Ok(Some(InputLine { text: text?, shown: false }));
         }
         let Some(text) = self.lines.recv().await else { return Ok(None) };
-        Ok(Some(Line { text: text?, shown: self.terminal.is_some() }))
+        Ok(Some(InputLine { text: text?, shown: self.terminal.is_some() }))
     }
 
     /// The lines that were pasted with the one that was just taken.

@@ -25,15 +25,15 @@ use crate::ui::json_line;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct OutputLine<'a> {
     session_id: Option<&'a SessionId>,
     #[serde(flatten)]
-    what: What<'a>,
+    body: LineBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum What<'a> {
+enum LineBody<'a> {
     Update(&'a SessionUpdate),
     Outcome(&'a PromptResponse),
     Error(serde_json::Value),
@@ -41,7 +41,7 @@ enum What<'a> {
 
 /// Writes an update.
 pub(super) fn update(out: &mut impl Write, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
-    write(out, Some(session), What::Update(update))
+    write(out, Some(session), LineBody::Update(update))
 }
 
 /// Writes what the agent did or asked for.
@@ -63,11 +63,11 @@ pub(super) fn outcome(
     session: &SessionId,
     outcome: &Result<PromptResponse, Error>,
 ) -> io::Result<()> {
-    let what = match outcome {
-        Ok(response) => What::Outcome(response),
-        Err(error) => What::Error(value(error)?),
+    let body = match outcome {
+        Ok(response) => LineBody::Outcome(response),
+        Err(error) => LineBody::Error(value(error)?),
     };
-    write(out, Some(session), what)
+    write(out, Some(session), body)
 }
 
 /// Writes why there is nothing more to come.
@@ -80,7 +80,7 @@ pub(super) fn failure(
         error::Error::Agent(error) => value(error)?,
         error => serde_json::json!({ "message": error.to_string() }),
     };
-    write(out, session, What::Error(value))
+    write(out, session, LineBody::Error(value))
 }
 
 fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
@@ -90,6 +90,6 @@ fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
     }
 }
 
-fn write(out: &mut impl Write, session_id: Option<&SessionId>, what: What<'_>) -> io::Result<()> {
-    json_line(out, &Line { session_id, what })
+fn write(out: &mut impl Write, session_id: Option<&SessionId>, body: LineBody<'_>) -> io::Result<()> {
+    json_line(out, &OutputLine { session_id, body })
 }

@@ -1,18 +1,19 @@
-//! Talking to an agent from a terminal or a script.
+//! The commands that connect to an agent: `run` for a user or a script, and those that send envelopes.
 //!
-//! A [`talk`] is what every such command needs: it starts the agent, looks after the user meanwhile, and
-//! ends what it began. [`session`] runs turns, [`errand`] does one thing with an agent that speaks
-//! envelopes, a [`delegation`] among them. What is shown is up to [`output`]: a [`screen`] for a terminal, final text for a pipe, JSON for a script.
-//! What the agent asks for is answered by [`host`], which puts questions to the user through a
-//! [`desk`](desk::Desk). A [`question`] shows the [`details`] of the tool call it is about. Writes, terminals
-//! and answers are entered into the [`audit`] trail.
+//! [`agent_session`] starts the agent, waits for it and for the user, and ends both. [`session`] runs turns;
+//! [`envelope_command`] sends one envelope, and [`delegation`] follows a delegated task.
+//!
+//! [`output`] shows the session: on a [`screen`] for a terminal, as final text for a pipe, as JSON for a script.
+//! [`host`] serves the agent's requests and sends questions to the user through the [`ui_queue`]. A
+//! [`question`] shows the [`details`] of its tool call. Writes, terminals and answers are logged in the
+//! [`audit`] trail.
 
+mod agent_session;
 mod audit;
 mod blocks;
 mod delegation;
-mod desk;
 mod details;
-pub(crate) mod errand;
+pub(crate) mod envelope_command;
 mod form;
 mod host;
 mod input;
@@ -23,6 +24,6 @@ mod question;
 mod rows;
 mod screen;
 mod session;
-mod talk;
+mod ui_queue;
 
 pub(crate) use session::run;

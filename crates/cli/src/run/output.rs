@@ -14,16 +14,16 @@ use super::audit::AuditEntry;
 use super::json;
 use super::question::QuestionText;
 use super::rows::{Span, flat};
-use super::screen::{self, Screen, Size};
+use super::screen::{self, Screen, WindowSize};
 use crate::ui::{BAD, DIM, MARK, stderr};
 
 /// How often a terminal is drawn at most.
 const FRAME: Duration = Duration::from_millis(16);
 
 /// Where a session is shown.
-pub(super) enum Output {
+pub(super) enum SessionOutput {
     /// On a terminal, as it happens.
-    Live(Box<Live>),
+    Live(Box<LiveOutput>),
     /// The agent's words, once they are final; on a terminal, questions too.
     Text(Box<Conversation>),
     /// Every update, as JSON.
@@ -31,7 +31,7 @@ pub(super) enum Output {
 }
 
 /// A terminal.
-pub(super) struct Live {
+pub(super) struct LiveOutput {
     screen: Screen,
     /// When it was drawn.
     drawn: Instant,
@@ -39,50 +39,50 @@ pub(super) struct Live {
     stale: bool,
 }
 
-impl Output {
+impl SessionOutput {
     /// What stdout asks for.
     pub(super) fn new(json: bool) -> Self {
         let stdout = io::stdout();
         if json {
-            return Output::Json;
+            return SessionOutput::Json;
         }
         // A terminal that calls itself dumb cannot draw over what it has drawn.
         if !stdout.is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
-            return Output::words();
+            return SessionOutput::words();
         }
         let colours = anstream::AutoStream::choice(&stdout) != ColorChoice::Never;
         let screen = Screen::new(size(), colours);
-        Output::Live(Box::new(Live { screen, drawn: Instant::now(), stale: false }))
+        SessionOutput::Live(Box::new(LiveOutput { screen, drawn: Instant::now(), stale: false }))
     }
 
     /// Words that are final, whatever stdout is.
     pub(super) fn words() -> Self {
-        Output::Text(Box::default())
+        SessionOutput::Text(Box::default())
     }
 
     pub(super) fn is_live(&self) -> bool {
-        matches!(self, Output::Live(_))
+        matches!(self, SessionOutput::Live(_))
     }
 
     /// Whether questions are seen where this is shown.
     pub(super) fn can_ask(&self) -> bool {
         match self {
-            Output::Live(_) => true,
-            Output::Text(_) => io::stdout().is_terminal(),
-            Output::Json => false,
+            SessionOutput::Live(_) => true,
+            SessionOutput::Text(_) => io::stdout().is_terminal(),
+            SessionOutput::Json => false,
         }
     }
 
     /// The user types prompts, and may use the agent's commands.
     pub(super) fn tell_commands(&mut self) {
-        if let Output::Live(live) = self {
+        if let SessionOutput::Live(live) = self {
             live.screen.tells_commands = true;
         }
     }
 
     /// The user said something; what follows is the agent's answer.
     pub(super) fn begin_turn(&mut self, prompt: &str) {
-        if let Output::Text(conversation) = self {
+        if let SessionOutput::Text(conversation) = self {
             conversation.prompt(&[prompt.into()]);
         }
     }
@@ -90,28 +90,28 @@ impl Output {
     /// Something happened.
     pub(super) fn update(&mut self, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.update(update);
                 live.changed()
             }
-            Output::Text(conversation) => {
+            SessionOutput::Text(conversation) => {
                 conversation.apply(update);
                 Ok(())
             }
-            Output::Json => json::update(&mut io::stdout().lock(), session, update),
+            SessionOutput::Json => json::update(&mut io::stdout().lock(), session, update),
         }
     }
 
     /// What a session begins with need not be shown when it is told again.
     pub(super) fn know(&mut self, update: &SessionUpdate) {
-        if let Output::Live(live) = self {
+        if let SessionOutput::Live(live) = self {
             live.screen.know(update);
         }
     }
 
     /// Takes in how a tool call is when the agent asks about it. The question draws it.
     pub(super) fn asked_about(&mut self, call: ToolCallUpdate) {
-        if let Output::Live(live) = self {
+        if let SessionOutput::Live(live) = self {
             live.screen.update(&SessionUpdate::from(call));
         }
     }
@@ -119,16 +119,16 @@ impl Output {
     /// Returns what is known of a tool call, with the changes that a question about it makes.
     pub(super) fn described(&self, call: ToolCallUpdate) -> ToolCall {
         match self {
-            Output::Live(live) => live.screen.described(call),
-            Output::Text(conversation) => screen::described(conversation, call),
-            Output::Json => call.into(),
+            SessionOutput::Live(live) => live.screen.described(call),
+            SessionOutput::Text(conversation) => screen::described(conversation, call),
+            SessionOutput::Json => call.into(),
         }
     }
 
     /// Shows what the agent did or asked for.
     pub(super) fn audit(&mut self, entry: &AuditEntry) -> io::Result<()> {
         match self {
-            Output::Json => json::audit(&mut io::stdout().lock(), entry),
+            SessionOutput::Json => json::audit(&mut io::stdout().lock(), entry),
             _ => self.note(entry.line()),
         }
     }
@@ -136,7 +136,7 @@ impl Output {
     /// Says something of our own.
     pub(super) fn note(&mut self, note: Vec<Span>) -> io::Result<()> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.note(note);
                 live.changed()
             }
@@ -160,14 +160,14 @@ impl Output {
             Ok(response) => Some(vec![Span::line(BAD, &format!("· stopped: {}", response.stop_reason))]),
         };
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 let usage = live.screen.end_turn();
                 for note in usage.into_iter().chain(stopped) {
                     live.screen.note(note);
                 }
                 live.leave()
             }
-            Output::Text(conversation) => {
+            SessionOutput::Text(conversation) => {
                 let text = conversation.agent_text();
                 conversation.end_turn();
                 if !text.is_empty() {
@@ -177,7 +177,7 @@ impl Output {
                 }
                 stopped.map_or(Ok(()), |note| self.note(note))
             }
-            Output::Json => json::outcome(&mut io::stdout().lock(), session, outcome),
+            SessionOutput::Json => json::outcome(&mut io::stdout().lock(), session, outcome),
         }
     }
 
@@ -188,7 +188,7 @@ impl Output {
         error: &crate::error::Error,
     ) -> io::Result<()> {
         match self {
-            Output::Json => json::failure(&mut io::stdout().lock(), session, error),
+            SessionOutput::Json => json::failure(&mut io::stdout().lock(), session, error),
             _ => Ok(()),
         }
     }
@@ -196,11 +196,11 @@ impl Output {
     /// Asks for a line. The question describes `call`.
     pub(super) fn ask(&mut self, question: &QuestionText, call: Option<ToolCallId>) -> io::Result<()> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.ask(question.clone(), call);
                 live.paint()
             }
-            Output::Text(_) if self.can_ask() => write(&question.flat(size())),
+            SessionOutput::Text(_) if self.can_ask() => write(&question.flat(size())),
             _ => Ok(()),
         }
     }
@@ -208,12 +208,12 @@ impl Output {
     /// Turns a page of the question, if the user typed that.
     pub(super) fn turn_page(&mut self, question: &mut QuestionText, typed: &str) -> io::Result<bool> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 let turned = live.screen.turn_page(typed);
                 live.paint()?;
                 Ok(turned)
             }
-            Output::Text(_) if question.turn_page(typed, size()) => {
+            SessionOutput::Text(_) if question.turn_page(typed, size()) => {
                 write(&question.flat(size()))?;
                 Ok(true)
             }
@@ -229,7 +229,7 @@ impl Output {
     /// Nobody asks any more.
     pub(super) fn withdraw(&mut self) -> io::Result<()> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.withdraw();
                 live.paint()
             }
@@ -240,7 +240,7 @@ impl Output {
     /// The answer was typed.
     pub(super) fn answered(&mut self, line: &str) -> io::Result<()> {
         match self {
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.answered(line);
                 live.paint()
             }
@@ -251,11 +251,11 @@ impl Output {
     /// A prompt was typed, and maybe shown by the terminal. It stays to be read.
     pub(super) fn prompted(&mut self, prompt: &str, shown: bool) -> io::Result<()> {
         match self {
-            Output::Live(live) if shown => {
+            SessionOutput::Live(live) if shown => {
                 live.screen.typed();
                 Ok(())
             }
-            Output::Live(live) => {
+            SessionOutput::Live(live) => {
                 live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)].into(), None);
                 live.leave()
             }
@@ -266,7 +266,7 @@ impl Output {
     /// Leaves what is drawn, the cursor below it.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         match self {
-            Output::Live(live) => live.leave(),
+            SessionOutput::Live(live) => live.leave(),
             _ => Ok(()),
         }
     }
@@ -274,7 +274,7 @@ impl Output {
     /// When there is something to draw, if there is.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
-            Output::Live(live) if live.stale => Some(live.drawn + FRAME),
+            SessionOutput::Live(live) if live.stale => Some(live.drawn + FRAME),
             _ => None,
         }
     }
@@ -282,13 +282,13 @@ impl Output {
     /// Draws what is due.
     pub(super) fn paint(&mut self) -> io::Result<()> {
         match self {
-            Output::Live(live) => live.paint(),
+            SessionOutput::Live(live) => live.paint(),
             _ => Ok(()),
         }
     }
 }
 
-impl Live {
+impl LiveOutput {
     /// Draws, unless it has just been done: then it will be done soon.
     fn changed(&mut self) -> io::Result<()> {
         self.stale = true;
@@ -315,13 +315,13 @@ fn write(bytes: &str) -> io::Result<()> {
 }
 
 /// The size of the window.
-fn size() -> Size {
+fn size() -> WindowSize {
     #[cfg(unix)]
     if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
         && size.ws_col > 0
         && size.ws_row > 0
     {
-        return Size { width: size.ws_col.into(), height: size.ws_row.into() };
+        return WindowSize { width: size.ws_col.into(), height: size.ws_row.into() };
     }
-    Size { width: 80, height: 24 }
+    WindowSize { width: 80, height: 24 }
 }

@@ -6,12 +6,12 @@ use duologue_client::{Host as _, HostResult, LocalHost, Permissions};
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, ToolKind};
 
 use super::audit::{AuditEntry, Decider};
-use super::desk::Desk;
 use super::question::QuestionText;
+use super::ui_queue::UiQueue;
 
 /// Who decides what no rule covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Otherwise {
+pub(super) enum DefaultAnswer {
     Allow,
     Ask,
     Refuse,
@@ -34,28 +34,28 @@ tokio::task_local! {
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     allowed: Vec<ToolKind>,
-    otherwise: Otherwise,
+    otherwise: DefaultAnswer,
 }
 
 impl Rules {
-    pub(super) fn new(allowed: &[String], otherwise: Otherwise) -> Self {
+    pub(super) fn new(allowed: &[String], otherwise: DefaultAnswer) -> Self {
         Rules { allowed: allowed.iter().map(|kind| ToolKind::from(kind.as_str())).collect(), otherwise }
     }
 
     /// Returns the rules as a host has them.
-    pub(super) fn permissions(&self, desk: Desk) -> Permissions {
+    pub(super) fn permissions(&self, ui: UiQueue) -> Permissions {
         let otherwise = self.otherwise;
         self.allowed.iter().cloned().fold(Permissions::new(), Permissions::allow).ask(move |request| {
-            let desk = desk.clone();
+            let ui = ui.clone();
             async move {
                 let reached = |progress| {
                     let _ = PROGRESS.try_with(|reached| reached.set(progress));
                 };
                 reached(Progress::Asked);
                 let outcome = match otherwise {
-                    Otherwise::Allow => Some(request.outcome(true)),
-                    Otherwise::Ask => ask(request, &desk).await,
-                    Otherwise::Refuse => Some(request.outcome(false)),
+                    DefaultAnswer::Allow => Some(request.outcome(true)),
+                    DefaultAnswer::Ask => ask(request, &ui).await,
+                    DefaultAnswer::Refuse => Some(request.outcome(false)),
                 };
                 if outcome.is_some() {
                     reached(Progress::Answered);
@@ -70,9 +70,9 @@ impl Rules {
         &self,
         local: &LocalHost,
         request: RequestPermissionRequest,
-        desk: &Desk,
+        ui: &UiQueue,
     ) -> HostResult<RequestPermissionOutcome> {
-        let entry = desk.begin(AuditEntry::of_permission(&request)).await;
+        let entry = ui.begin(AuditEntry::of_permission(&request)).await;
         let answered = async {
             let outcome = local.request_permission(request.clone()).await?;
             Ok((outcome, PROGRESS.with(Cell::get)))
@@ -81,9 +81,9 @@ impl Rules {
         let by = match (progress, self.otherwise) {
             // The turn ended before the user answered.
             (Progress::Asked, _) => return Ok(outcome),
-            (Progress::Answered, Otherwise::Ask) => Decider::User,
-            (Progress::Answered, Otherwise::Allow) => Decider::Rule("--yes".into()),
-            (Progress::Answered, Otherwise::Refuse) => Decider::NoUser,
+            (Progress::Answered, DefaultAnswer::Ask) => Decider::User,
+            (Progress::Answered, DefaultAnswer::Allow) => Decider::Rule("--yes".into()),
+            (Progress::Answered, DefaultAnswer::Refuse) => Decider::NoUser,
             (Progress::NotAsked, _) => {
                 match request.tool_call.kind.as_ref().filter(|kind| self.allowed.contains(kind)) {
                     Some(kind) => Decider::Rule(format!("--allow {}", kind.as_str())),
@@ -97,12 +97,12 @@ impl Rules {
 }
 
 /// Asks the user. `None` without an answer.
-async fn ask(request: RequestPermissionRequest, desk: &Desk) -> Option<RequestPermissionOutcome> {
+async fn ask(request: RequestPermissionRequest, ui: &UiQueue) -> Option<RequestPermissionOutcome> {
     let mut complaint = None;
     loop {
         let is_new = complaint.is_none();
         let text = QuestionText::choose("May it do this?", &request.options, complaint.take());
-        let line = desk.ask_about(request.tool_call.clone(), is_new, text).await?;
+        let line = ui.ask_about(request.tool_call.clone(), is_new, text).await?;
         if let Some(outcome) = chosen(&request, line.trim()) {
             return Some(outcome);
         }

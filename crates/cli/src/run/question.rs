@@ -5,8 +5,8 @@ use std::iter;
 use duologue_schema::{PermissionOption, ToolCall};
 
 use super::details::{self, DetailLine, Details};
-use super::rows::{Row, Span, flat, wrap};
-use super::screen::Size;
+use super::rows::{Span, WrappedRow, flat, wrap};
+use super::screen::WindowSize;
 use crate::ui::{BAD, DIM, MARK, plural};
 
 /// A question that the user answers with a line.
@@ -46,7 +46,7 @@ impl QuestionText {
     }
 
     /// The text for a terminal without a cursor that moves.
-    pub(super) fn flat(&self, size: Size) -> String {
+    pub(super) fn flat(&self, size: WindowSize) -> String {
         match self.choices.is_empty() {
             true => flat(&self.head),
             false => self.rows(size, false).join("\n"),
@@ -54,7 +54,7 @@ impl QuestionText {
     }
 
     /// The rows to draw, at most as many as the window has if there is a choice.
-    pub(super) fn rows(&self, size: Size, colours: bool) -> Vec<String> {
+    pub(super) fn rows(&self, size: WindowSize, colours: bool) -> Vec<String> {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours };
         if self.choices.is_empty() {
             return layout.wrapped(&self.head);
@@ -66,7 +66,7 @@ impl QuestionText {
     }
 
     /// Turns the page if the line asks for that. `v` opens the first page and closes any.
-    pub(super) fn turn_page(&mut self, line: &str, size: Size) -> bool {
+    pub(super) fn turn_page(&mut self, line: &str, size: WindowSize) -> bool {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours: false };
         match (line.trim(), self.pages.last()) {
             ("v", None) if !self.choices.is_empty() => self.pages.push((0, 0)),
@@ -186,7 +186,7 @@ impl QuestionText {
 }
 
 struct Layout {
-    size: Size,
+    size: WindowSize,
     width: usize,
     colours: bool,
 }
@@ -211,7 +211,7 @@ impl Layout {
         let margin = first.chars().count().max(further.chars().count());
         let mut rows = wrap(&line.spans, 0, self.width.saturating_sub(margin).max(1), self.colours);
         if rows.is_empty() {
-            rows.push(Row { text: String::new(), end: 0 });
+            rows.push(WrappedRow { text: String::new(), end: 0 });
         }
         let margins = iter::once(first).chain(iter::repeat(further));
         margins.zip(rows).map(|(margin, row)| format!("{margin}{}", row.text)).collect()

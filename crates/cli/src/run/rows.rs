@@ -59,7 +59,7 @@ pub(super) fn between(spans: &[Span], from: usize, to: usize) -> String {
 
 /// One row: what to write, and where in the text the next one begins.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct WrappedRow {
     pub(super) text: String,
     pub(super) end: usize,
 }
@@ -75,7 +75,7 @@ struct Cell {
 
 /// Breaks text into rows of at most `width` columns, between words where that is possible, beginning
 /// at the byte `from`, where a row began before.
-pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<Row> {
+pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<WrappedRow> {
     let (mut rows, mut line) = (Vec::new(), Vec::new());
     let (mut at, mut before) = (0, '\n');
     // What was shown before is not looked at again, but for its last character.
@@ -114,7 +114,7 @@ pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> 
     rows
 }
 
-fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut Vec<Row>) {
+fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut Vec<WrappedRow>) {
     let mut rest = line;
     loop {
         let (mut used, mut count, mut after_space) = (0, 0, None);
@@ -140,13 +140,13 @@ fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut
         let (row, next) = rest.split_at(taken);
         let mut shown = row.get(..shown).unwrap_or_default();
         if next.is_empty() {
-            rows.push(Row { text: paint(shown, colours), end });
+            rows.push(WrappedRow { text: paint(shown, colours), end });
             return;
         }
         while let [rest @ .., Cell { char: ' ', .. }] = shown {
             shown = rest;
         }
-        rows.push(Row { text: paint(shown, colours), end: row.last().map_or(end, |cell| cell.end) });
+        rows.push(WrappedRow { text: paint(shown, colours), end: row.last().map_or(end, |cell| cell.end) });
         rest = next;
     }
 }

@@ -12,20 +12,20 @@ use std::fmt::Write as _;
 
 use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate};
 
-use super::blocks::{self, Again};
+use super::blocks::{self, Repeat};
 use super::question::QuestionText;
-use super::rows::{Row, Span, between, flat, wrap};
+use super::rows::{Span, WrappedRow, between, flat, wrap};
 
 /// The size of a terminal in columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct WindowSize {
     pub(super) width: usize,
     pub(super) height: usize,
 }
 
 /// The lower end of a terminal.
 pub(super) struct Screen {
-    size: Size,
+    size: WindowSize,
     colours: bool,
     conversation: Conversation,
     blocks: Vec<Block>,
@@ -36,7 +36,7 @@ pub(super) struct Screen {
     used: bool,
     next: usize,
     /// The rows that can be reached, the cursor behind the last of them.
-    drawn: Vec<Drawn>,
+    drawn: Vec<DrawnRow>,
     /// What is asked, below everything else, with the cursor behind it.
     question: QuestionText,
     /// The tool call that the question describes.
@@ -44,7 +44,7 @@ pub(super) struct Screen {
 }
 
 /// A row on the screen.
-struct Drawn {
+struct DrawnRow {
     text: String,
     /// The block it shows, and where in its text the next row begins.
     place: Option<(usize, usize)>,
@@ -53,8 +53,8 @@ struct Drawn {
 /// One thing to show.
 struct Block {
     id: usize,
-    what: What,
-    again: Again,
+    source: BlockSource,
+    again: Repeat,
     /// Whether an empty row comes before it.
     apart: bool,
     spans: Vec<Span>,
@@ -71,7 +71,7 @@ impl Block {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum BlockSource {
     /// An entry of the conversation.
     Entry(usize),
     /// The plan.
@@ -81,7 +81,7 @@ enum What {
 }
 
 impl Screen {
-    pub(super) fn new(size: Size, colours: bool) -> Self {
+    pub(super) fn new(size: WindowSize, colours: bool) -> Self {
         Screen {
             size,
             colours,
@@ -103,11 +103,11 @@ impl Screen {
         let notes = if told { blocks::notes(&self.conversation, update) } else { Vec::new() };
         let entry = self.conversation.apply(update);
         if let Some(entry) = entry {
-            self.touch(What::Entry(entry));
+            self.touch(BlockSource::Entry(entry));
         }
         self.used |= matches!(update, SessionUpdate::UsageUpdate(_));
         if matches!(update, SessionUpdate::Plan(_)) {
-            self.touch(What::Plan);
+            self.touch(BlockSource::Plan);
         }
         for note in notes {
             self.note(note);
@@ -121,7 +121,7 @@ impl Screen {
 
     /// Shows something once.
     pub(super) fn note(&mut self, note: Vec<Span>) {
-        self.touch(What::Note(note));
+        self.touch(BlockSource::Note(note));
     }
 
     /// The turn is over. What it used is still to be told.
@@ -156,16 +156,17 @@ impl Screen {
     }
 
     fn touch_call(&mut self, call: Option<&ToolCallId>) {
-        let is_it =
-            |what: &What| call.is_some() && self.call_of(what).map(|known| &known.tool_call_id) == call;
+        let is_it = |source: &BlockSource| {
+            call.is_some() && self.call_of(source).map(|known| &known.tool_call_id) == call
+        };
         let changed: Vec<_> =
-            self.blocks.iter().filter(|block| is_it(&block.what)).map(|block| block.id).collect();
+            self.blocks.iter().filter(|block| is_it(&block.source)).map(|block| block.id).collect();
         self.changed.extend(changed);
     }
 
-    fn call_of(&self, what: &What) -> Option<&ToolCall> {
-        match what {
-            What::Entry(index) => self.conversation.entries().get(*index)?.as_tool_call(),
+    fn call_of(&self, source: &BlockSource) -> Option<&ToolCall> {
+        match source {
+            BlockSource::Entry(index) => self.conversation.entries().get(*index)?.as_tool_call(),
             _ => None,
         }
     }
@@ -194,7 +195,7 @@ impl Screen {
     fn echoed(&mut self, last: usize, typed: &str) {
         let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
         if known && last + typed.len() + 1 < self.size.width {
-            self.drawn.push(Drawn { text: String::new(), place: None });
+            self.drawn.push(DrawnRow { text: String::new(), place: None });
             self.scroll();
         } else {
             self.let_go();
@@ -209,7 +210,7 @@ impl Screen {
 
     /// The window has another size. How the terminal has moved its text is not known, so what is drawn
     /// stays as it is and everything else goes below it.
-    pub(super) fn resize(&mut self, size: Size) -> String {
+    pub(super) fn resize(&mut self, size: WindowSize) -> String {
         if size == self.size {
             return String::new();
         }
@@ -244,7 +245,7 @@ impl Screen {
         out
     }
 
-    fn draw(&self, rows: &[Drawn], from: usize) -> String {
+    fn draw(&self, rows: &[DrawnRow], from: usize) -> String {
         // A row the terminal thinks is wider than we do must not become two.
         let mut out = String::from("\u{1b}[?7l");
         match self.drawn.len().checked_sub(from + 1) {
@@ -268,17 +269,17 @@ impl Screen {
     }
 
     /// Everything within reach, in rows.
-    fn rows(&self) -> Vec<Drawn> {
+    fn rows(&self) -> Vec<DrawnRow> {
         // The last column stays free: writing there leaves some terminals in doubt about the cursor.
         let width = self.size.width.saturating_sub(1).max(1);
         let wrap = |spans: &[Span], from| wrap(spans, from, width, self.colours);
         let mut rows = Vec::new();
         for block in self.blocks.iter().filter(|block| !block.is_gone()) {
-            let place = |row: Row| Drawn { text: row.text, place: Some((block.id, row.end)) };
+            let place = |row: WrappedRow| DrawnRow { text: row.text, place: Some((block.id, row.end)) };
             rows.extend(wrap(&block.spans, block.gone.len()).into_iter().map(place));
         }
         let question = self.question.rows(self.size, self.colours);
-        rows.extend(question.into_iter().map(|text| Drawn { text, place: None }));
+        rows.extend(question.into_iter().map(|text| DrawnRow { text, place: None }));
         rows
     }
 
@@ -291,7 +292,7 @@ impl Screen {
                 block.spans = self.spans(&block);
                 if !flat(&block.spans).starts_with(&block.gone) {
                     block.gone.clear();
-                    (block.again, block.apart) = (Again::Yes, true);
+                    (block.again, block.apart) = (Repeat::Again, true);
                     block.spans = self.spans(&block);
                     moved.push(block);
                     continue;
@@ -305,7 +306,7 @@ impl Screen {
 
     /// Adds what a message has grown by, which spares looking at all of a long one again.
     fn grow(&self, block: &mut Block) -> bool {
-        let What::Entry(index) = block.what else { return false };
+        let BlockSource::Entry(index) = block.source else { return false };
         let text = self.conversation.entries().get(index).and_then(blocks::only_text).unwrap_or_default();
         let grown = text.strip_prefix(block.said.as_str()).filter(|_| !block.said.is_empty());
         if let (Some(grown), Some(span)) = (grown, block.spans.last_mut()) {
@@ -319,17 +320,17 @@ impl Screen {
 
     fn spans(&self, block: &Block) -> Vec<Span> {
         let asked =
-            self.call_of(&block.what).filter(|call| self.asked_call.as_ref() == Some(&call.tool_call_id));
+            self.call_of(&block.source).filter(|call| self.asked_call.as_ref() == Some(&call.tool_call_id));
         let head = asked
             .map(blocks::tool_call_head)
             .filter(|head| block.gone.len() <= flat(head).len() + usize::from(block.apart));
-        let mut spans = match &block.what {
-            What::Entry(_) if head.is_some() => head,
-            What::Entry(index) => {
+        let mut spans = match &block.source {
+            BlockSource::Entry(_) if head.is_some() => head,
+            BlockSource::Entry(index) => {
                 self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.again))
             }
-            What::Plan => self.conversation.plan().map(blocks::plan),
-            What::Note(spans) => Some(spans.clone()),
+            BlockSource::Plan => self.conversation.plan().map(blocks::plan),
+            BlockSource::Note(spans) => Some(spans.clone()),
         }
         .unwrap_or_default();
         if block.apart && spans.iter().any(|span| !span.as_str().is_empty()) {
@@ -339,18 +340,18 @@ impl Screen {
     }
 
     /// Marks the block of `what` as changed, and adds it if there is none.
-    fn touch(&mut self, what: What) {
-        if !matches!(what, What::Note(_))
-            && let Some(block) = self.blocks.iter().rfind(|block| block.what == what)
+    fn touch(&mut self, source: BlockSource) {
+        if !matches!(source, BlockSource::Note(_))
+            && let Some(block) = self.blocks.iter().rfind(|block| block.source == source)
         {
             self.changed.insert(block.id);
             return;
         }
         let id = self.next;
         self.next += 1;
-        let apart = match (self.blocks.last(), &what) {
-            (None, _) | (Some(Block { what: What::Note(_), .. }), What::Note(_)) => false,
-            (Some(Block { what: What::Entry(last), .. }), What::Entry(new)) => {
+        let apart = match (self.blocks.last(), &source) {
+            (None, _) | (Some(Block { source: BlockSource::Note(_), .. }), BlockSource::Note(_)) => false,
+            (Some(Block { source: BlockSource::Entry(last), .. }), BlockSource::Entry(new)) => {
                 let is_call = |index: &usize| {
                     self.conversation
                         .entries()
@@ -362,7 +363,7 @@ impl Screen {
             _ => true,
         };
         let (spans, said, gone) = (Vec::new(), String::new(), String::new());
-        self.blocks.push(Block { id, what, again: Again::No, apart, spans, said, gone });
+        self.blocks.push(Block { id, source, again: Repeat::First, apart, spans, said, gone });
         self.changed.insert(id);
     }
 
@@ -379,7 +380,7 @@ impl Screen {
         self.out_of_reach(drawn);
     }
 
-    fn out_of_reach(&mut self, rows: Vec<Drawn>) {
+    fn out_of_reach(&mut self, rows: Vec<DrawnRow>) {
         let ends: HashMap<usize, usize> = rows.into_iter().filter_map(|row| row.place).collect();
         let last = self.blocks.last().map(|block| block.id);
         self.blocks.retain_mut(|block| {
@@ -387,7 +388,7 @@ impl Screen {
             let gone = block.gone.len();
             block.gone.push_str(&between(&block.spans, gone, end));
             // What comes next looks at the last one, and nothing at the others.
-            !matches!(block.what, What::Note(_)) || !block.is_gone() || Some(block.id) == last
+            !matches!(block.source, BlockSource::Note(_)) || !block.is_gone() || Some(block.id) == last
         });
     }
 }

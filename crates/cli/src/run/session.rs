@@ -8,14 +8,14 @@ use duologue_schema::{
     StopReason,
 };
 
+use super::agent_session::{AgentSession, SessionEnd, WaitResult, explain};
 use super::audit::AuditEntry;
-use super::desk::Desk;
 use super::host::RunHost;
-use super::input::{self, Line};
-use super::output::Output;
-use super::permission::{Otherwise, Rules};
+use super::input::{self, InputLine};
+use super::output::SessionOutput;
+use super::permission::{DefaultAnswer, Rules};
 use super::rows::Span;
-use super::talk::{Step, Stop, Talk, explain};
+use super::ui_queue::UiQueue;
 use crate::commands::run::Args;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -28,45 +28,48 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
         Some("-") => Some(input::all()?),
         prompt => prompt.map(str::to_owned),
     };
-    let output = Output::new(args.json);
+    let output = SessionOutput::new(args.json);
     let asks = output.can_ask() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list);
-    let client = |desk: Desk| {
-        let rejected = desk.clone();
-        let client = Client::new(host(&args, desk, asks)?);
+    let client = |ui: UiQueue| {
+        let rejected = ui.clone();
+        let client = Client::new(host(&args, ui, asks)?);
         Ok(client.on_rejected(move |request, error| {
             AuditEntry::of_rejected(request, error).into_iter().for_each(|entry| rejected.add(entry));
         }))
     };
-    let converse = async |talk: &mut Talk, agent: &Connection| talk.converse(&args, prompt, agent).await;
-    Talk::hold(&args.talk, output, reads, client, converse).await
+    let use_agent = async |agent_session: &mut AgentSession, agent: &Connection| {
+        agent_session.use_agent(&args, prompt, agent).await
+    };
+    AgentSession::run(&args.session, output, reads, client, use_agent).await
 }
 
 /// What the agent may ask for.
-fn host(args: &Args, desk: Desk, asks: bool) -> Result<RunHost> {
+fn host(args: &Args, ui: UiQueue, asks: bool) -> Result<RunHost> {
     let otherwise = match (args.yes, asks) {
-        (true, _) => Otherwise::Allow,
-        (false, true) => Otherwise::Ask,
-        (false, false) => Otherwise::Refuse,
+        (true, _) => DefaultAnswer::Allow,
+        (false, true) => DefaultAnswer::Ask,
+        (false, false) => DefaultAnswer::Refuse,
     };
     let rules = Rules::new(&args.allow, otherwise);
-    let mut local = LocalHost::new(args.talk.folder()?).permissions(rules.permissions(desk.clone()));
+    let mut local = LocalHost::new(args.session.folder()?).permissions(rules.permissions(ui.clone()));
     if args.read_only || args.no_tools {
         local = local.read_only();
     }
-    Ok(RunHost { local, rules, desk, tools: !args.no_tools, asks })
+    Ok(RunHost { local, rules, ui, tools: !args.no_tools, asks })
 }
 
-impl Talk {
-    async fn converse(
+impl AgentSession {
+    async fn use_agent(
         &mut self,
         args: &Args,
         prompt: Option<String>,
         agent: &Connection,
-    ) -> Result<Exit, Stop> {
+    ) -> Result<Exit, SessionEnd> {
         if args.list {
             let listing = agent.list_sessions(None)?;
-            let sessions = self.through(listing.all()).await?.map_err(|error| explain(error, &args.talk))?;
+            let sessions =
+                self.uninterrupted(listing.all()).await?.map_err(|error| explain(error, &args.session))?;
             for session in sessions {
                 let title = session.title.unwrap_or_default();
                 let updated = session.updated_at.unwrap_or_default();
@@ -83,29 +86,34 @@ impl Talk {
                 self.take_waiting(&session, &mut updates).await?;
                 let exit = self.turn(&session, prompt, args).await?;
                 self.take_waiting(&session, &mut updates).await?;
-                exit.map_err(Stop::from)
+                exit.map_err(SessionEnd::from)
             }
             None => self.interact(&session, args, agent).await,
         }
     }
 
     /// Makes or restores the session, and sets what the command line says.
-    async fn begin(&mut self, args: &Args, agent: &Connection) -> Result<Session, Stop> {
-        let folder = args.talk.folder()?;
+    async fn begin(&mut self, args: &Args, agent: &Connection) -> Result<Session, SessionEnd> {
+        let folder = args.session.folder()?;
         let session = if let Some(id) = &args.load {
             let mut replay = agent.load_session(id.as_str(), folder)?;
-            while let Some(update) = self.through(replay.next()).await? {
+            while let Some(update) = self.uninterrupted(replay.next()).await? {
                 self.output.update(&id.as_str().into(), &update?)?;
             }
             self.output.leave()?;
-            self.through(replay.outcome()).await?
+            self.uninterrupted(replay.outcome()).await?
         } else if let Some(id) = &args.resume {
-            self.in_time(&args.talk, agent, "session/resume", agent.resume_session(id.as_str(), folder))
-                .await?
+            self.with_timeout(
+                &args.session,
+                agent,
+                "session/resume",
+                agent.resume_session(id.as_str(), folder),
+            )
+            .await?
         } else {
-            Ok(self.open(&args.talk, agent).await?)
+            Ok(self.open(&args.session, agent).await?)
         };
-        let session = session.map_err(|error| explain(error, &args.talk))?;
+        let session = session.map_err(|error| explain(error, &args.session))?;
         self.session = Some(session.id().clone());
         let state = session.state();
         if let Some(modes) = state.modes {
@@ -113,7 +121,7 @@ impl Talk {
         }
         let options = state.config_options;
         if let Some(mode) = &args.mode {
-            self.through(session.set_mode(mode.as_str())).await??;
+            self.uninterrupted(session.set_mode(mode.as_str())).await??;
         }
         for (id, value) in &args.option {
             let known = options.iter().find(|known| known.id == **id);
@@ -125,14 +133,19 @@ impl Talk {
                 },
                 _ => SessionConfigOptionValue::from(value.as_str()),
             };
-            self.through(session.set_config_option(id.as_str(), value)).await??;
+            self.uninterrupted(session.set_config_option(id.as_str(), value)).await??;
         }
         self.output.know(&ConfigOptionUpdate::new(session.state().config_options).into());
         Ok(session)
     }
 
     /// Prompts until the user leaves.
-    async fn interact(&mut self, session: &Session, args: &Args, agent: &Connection) -> Result<Exit, Stop> {
+    async fn interact(
+        &mut self,
+        session: &Session,
+        args: &Args,
+        agent: &Connection,
+    ) -> Result<Exit, SessionEnd> {
         self.output.tell_commands();
         if self.output.is_live() {
             let name =
@@ -171,16 +184,16 @@ impl Talk {
         &mut self,
         session: &Session,
         updates: &mut Updates,
-    ) -> Result<Option<String>, Stop> {
+    ) -> Result<Option<String>, SessionEnd> {
         if let Some(input) = &mut self.input {
             input.begin_prompt();
         }
         self.output.ask_prompt()?;
         loop {
-            match self.attend(updates.next(), true).await? {
-                Step::Done(Some(update)) => self.output.update(session.id(), &update?)?,
-                Step::Done(None) => return Err(session.connection().closed().await.into()),
-                Step::Line(Some(Line { mut text, shown })) => {
+            match self.wait_for(updates.next(), true).await? {
+                WaitResult::Done(Some(update)) => self.output.update(session.id(), &update?)?,
+                WaitResult::Done(None) => return Err(session.connection().closed().await.into()),
+                WaitResult::Line(Some(InputLine { mut text, shown })) => {
                     self.output.prompted(&text, shown)?;
                     if let Some(input) = self.input.as_mut().filter(|_| shown) {
                         for pasted in input.pasted().await {
@@ -190,8 +203,8 @@ impl Talk {
                     }
                     return Ok(Some(text));
                 }
-                Step::Line(None) => return Ok(None),
-                Step::Interrupt => return Err(Stop::Left(Signal::Interrupt)),
+                WaitResult::Line(None) => return Ok(None),
+                WaitResult::Interrupt => return Err(SessionEnd::Left(Signal::Interrupt)),
             }
         }
     }
@@ -205,35 +218,43 @@ impl Talk {
     }
 
     /// Runs one turn. What the agent answers it with is in the inner result.
-    async fn turn(&mut self, session: &Session, prompt: String, args: &Args) -> Result<Result<Exit>, Stop> {
+    async fn turn(
+        &mut self,
+        session: &Session,
+        prompt: String,
+        args: &Args,
+    ) -> Result<Result<Exit>, SessionEnd> {
         self.output.begin_turn(&prompt);
         let mut cancelled = false;
-        let outcome: Result<PromptResponse, ClientError> = match self.through(session.prompt(prompt)).await? {
+        let outcome: Result<PromptResponse, ClientError> = match self
+            .uninterrupted(session.prompt(prompt))
+            .await?
+        {
             Err(error) => Err(error),
             Ok(mut turn) => loop {
-                match self.attend(turn.next(), false).await? {
-                    Step::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
-                    Step::Done(Some(Err(error))) => break Err(error),
-                    Step::Done(None) => break turn.outcome().await,
-                    Step::Interrupt if cancelled => return Err(Stop::Left(Signal::Interrupt)),
-                    Step::Interrupt => {
+                match self.wait_for(turn.next(), false).await? {
+                    WaitResult::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
+                    WaitResult::Done(Some(Err(error))) => break Err(error),
+                    WaitResult::Done(None) => break turn.outcome().await,
+                    WaitResult::Interrupt if cancelled => return Err(SessionEnd::Left(Signal::Interrupt)),
+                    WaitResult::Interrupt => {
                         cancelled = true;
                         turn.cancel();
                         self.output.note(vec![Span::new(DIM, "· cancelling; Ctrl-C again leaves")])?;
                     }
-                    Step::Line(_) => {}
+                    WaitResult::Line(_) => {}
                 }
             },
         };
         // Questions end with their turn.
-        self.asked = None;
+        self.open_question = None;
         self.waiting.clear();
         self.output.withdraw()?;
-        self.catch_up()?;
+        self.show_queued()?;
         self.output.end_turn(session.id(), &outcome)?;
-        self.told = outcome.is_err();
+        self.error_shown = outcome.is_err();
         Ok(match outcome {
-            Err(error) => Err(explain(error, &args.talk)),
+            Err(error) => Err(explain(error, &args.session)),
             Ok(_) if cancelled => Ok(Exit::Signal(Signal::Interrupt)),
             Ok(PromptResponse { stop_reason: StopReason::EndTurn, .. }) => Ok(Exit::Ok),
             Ok(_) => Ok(Exit::Found),

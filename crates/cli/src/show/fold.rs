@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use duologue_rpc::Outcome;
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientRequest, ContentBlock, Conversation, EmbeddedResourceResource,
-    Entry as Folded, MessageKind, PromptResponse, RequestPermissionOutcome, RequestPermissionResponse,
-    SessionId, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
+    AgentNotification, AgentRequest, ClientRequest, ContentBlock, Conversation, ConversationEntry,
+    EmbeddedResourceResource, MessageKind, PromptResponse, RequestPermissionOutcome,
+    RequestPermissionResponse, SessionId, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
 };
 use duologue_transcript::{Entry, Event, Exit, Record, Said, Transcript};
 use serde_json::value::RawValue;
 use similar::{ChangeTag, TextDiff};
 
-use super::data::{Draft, Frame, Item, Kind, Page, Part, Session, Shown};
+use super::data::{ClearedText, ItemKind, ItemPart, Page, PageFrame, PageItem, PageSession, PrintableText};
 
 /// The longest summary of JSON, in characters.
 const SUMMARY: usize = 240;
@@ -59,25 +59,25 @@ impl Fold {
         let place = self.entries;
         self.entries += 1;
         let text = match entry.line.text() {
-            Some(text) => Shown::from(text),
-            None => Shown::from(entry.line.bytes().escape_ascii().to_string()),
+            Some(text) => PrintableText::from(text),
+            None => PrintableText::from(entry.line.bytes().escape_ascii().to_string()),
         };
         let at = micros(entry.at);
-        self.page.frames.push(Frame { at, from: entry.from(), text: text.clone() });
+        self.page.frames.push(PageFrame { at, from: entry.from(), text: text.clone() });
         let session = entry.session.as_ref().map(|id| self.session(id));
-        let mut item = Item {
+        let mut item = PageItem {
             at,
             until: at,
             from: Some(entry.from()),
             session,
             frames: vec![place],
             name: entry.method().unwrap_or_default().into(),
-            ..Item::default()
+            ..PageItem::default()
         };
         match &entry.said {
             Said::Blank => {}
             Said::Noise(malformed) => {
-                item.kind = Kind::Process;
+                item.kind = ItemKind::Process;
                 item.name = "noise".into();
                 item.outcome = Some(malformed.to_string().into());
                 item.text = text;
@@ -99,7 +99,7 @@ impl Fold {
         }
         let place = self.page.sessions.len();
         self.sessions.insert(id.clone(), place);
-        self.page.sessions.push(Session { id: id.as_str().into(), title: None });
+        self.page.sessions.push(PageSession { id: id.as_str().into(), title: None });
         self.conversations.push(Told::default());
         place
     }
@@ -108,9 +108,9 @@ impl Fold {
         self.conversations.get_mut(session?)
     }
 
-    fn request(&mut self, mut item: Item, method: &str, params: Option<&RawValue>) {
+    fn request(&mut self, mut item: PageItem, method: &str, params: Option<&RawValue>) {
         if let Some(Ok(ClientRequest::Prompt(prompt))) = ClientRequest::decode(method, params) {
-            item.kind = Kind::User;
+            item.kind = ItemKind::User;
             item.text = content(&prompt.prompt);
             if let Some(told) = self.told(item.session) {
                 told.conversation.prompt(&prompt.prompt);
@@ -125,12 +125,12 @@ impl Fold {
             *told = Told::default();
         }
         if let Some(Ok(AgentRequest::RequestPermission(asked))) = AgentRequest::decode(method, params) {
-            item.kind = Kind::Permission;
+            item.kind = ItemKind::Permission;
             item.text = asked.tool_call.title.clone().unwrap_or_default().into();
             item.parts = asked
                 .options
                 .iter()
-                .map(|option| Part::Option { name: option.name.as_str().into(), chosen: false })
+                .map(|option| ItemPart::Option { name: option.name.as_str().into(), chosen: false })
                 .collect();
             let update = SessionUpdate::ToolCallUpdate(Box::new(asked.tool_call));
             self.page.items.push(item.again());
@@ -141,22 +141,22 @@ impl Fold {
         self.page.items.push(item);
     }
 
-    fn notification(&mut self, mut item: Item, method: &str, params: Option<&RawValue>) {
+    fn notification(&mut self, mut item: PageItem, method: &str, params: Option<&RawValue>) {
         match AgentNotification::decode(method, params) {
             Some(Ok(AgentNotification::SessionUpdate(told))) => self.update(item, &told.update),
             _ => {
-                item.kind = Kind::Update;
+                item.kind = ItemKind::Update;
                 item.text = summary(params);
                 self.page.items.push(item);
             }
         }
     }
 
-    fn response(&mut self, mut item: Item, request: Option<usize>, outcome: &Outcome<'_>) {
+    fn response(&mut self, mut item: PageItem, request: Option<usize>, outcome: &Outcome<'_>) {
         let asked = request.and_then(|request| self.asked.get(&request)).copied();
         let asked = asked.and_then(|place| self.page.items.get_mut(place));
         let took = asked.as_ref().map(|asked| Duration::from_micros(item.at.saturating_sub(asked.at)));
-        item.kind = Kind::Answer;
+        item.kind = ItemKind::Answer;
         item.outcome =
             took.filter(|_| self.page.timed).map(|took| format!("after {}", duration(took)).into());
         match outcome {
@@ -175,7 +175,7 @@ impl Fold {
             }
         }
         if let (Some(asked), Outcome::Result(result)) = (asked, outcome)
-            && asked.kind == Kind::Permission
+            && asked.kind == ItemKind::Permission
             && let Ok(response) = serde_json::from_str::<RequestPermissionResponse>(result.get())
         {
             asked.choose(&response.outcome, &self.page.frames);
@@ -192,13 +192,13 @@ impl Fold {
     }
 
     /// Takes in an update, and shows it in the item of what it is about, which it may begin.
-    fn update(&mut self, mut item: Item, update: &SessionUpdate) {
+    fn update(&mut self, mut item: PageItem, update: &SessionUpdate) {
         let fresh = self.page.items.len();
         let Some(told) = item.session.and_then(|session| self.conversations.get_mut(session)) else { return };
         let entries = told.conversation.entries().len();
         let changed = told.conversation.apply(update);
         let Some(place) = changed else {
-            item.kind = Kind::Update;
+            item.kind = ItemKind::Update;
             self.state(&mut item, update);
             self.page.items.push(item);
             return;
@@ -207,7 +207,7 @@ impl Fold {
         let Some(entry) = told.conversation.entries().get(place) else { return };
         if *known == fresh || place >= entries {
             *known = fresh;
-            item.name = Shown::default();
+            item.name = PrintableText::default();
             item.parts.clear();
             self.page.items.push(item.again());
         }
@@ -217,17 +217,17 @@ impl Fold {
             shown.frames.append(&mut item.frames);
         }
         match entry {
-            Folded::Message(message) => {
+            ConversationEntry::Message(message) => {
                 shown.kind = match message.kind {
-                    MessageKind::User => Kind::User,
-                    MessageKind::Thought => Kind::Thought,
-                    _ => Kind::Agent,
+                    MessageKind::User => ItemKind::User,
+                    MessageKind::Thought => ItemKind::Thought,
+                    _ => ItemKind::Agent,
                 };
                 shown.message(item.at, update, || content(&message.content));
             }
-            Folded::ToolCall(call) => shown.tool_call(call),
-            Folded::Compaction(compaction) => {
-                shown.kind = Kind::Update;
+            ConversationEntry::ToolCall(call) => shown.tool_call(call),
+            ConversationEntry::Compaction(compaction) => {
+                shown.kind = ItemKind::Update;
                 shown.name = "compaction".into();
                 shown.outcome = Some(compaction.status.as_str().into());
                 shown.text = content(&compaction.summary);
@@ -237,17 +237,17 @@ impl Fold {
     }
 
     /// An update about the session as a whole.
-    fn state(&mut self, item: &mut Item, update: &SessionUpdate) {
+    fn state(&mut self, item: &mut PageItem, update: &SessionUpdate) {
         let raw = item.frames.first().and_then(|frame| self.page.frames.get(*frame));
         let name = raw.and_then(|frame| tag(frame.text.as_str()));
         item.name = name.unwrap_or_else(|| item.name.clone());
         match update {
             SessionUpdate::Plan(plan) => {
-                item.kind = Kind::Plan;
+                item.kind = ItemKind::Plan;
                 item.parts = plan
                     .entries
                     .iter()
-                    .map(|step| Part::Step {
+                    .map(|step| ItemPart::Step {
                         text: step.content.as_str().into(),
                         status: step.status.as_str().into(),
                     })
@@ -314,22 +314,22 @@ impl Fold {
             last.until = at;
             return;
         }
-        self.page.items.push(Item {
-            kind: Kind::Process,
+        self.page.items.push(PageItem {
+            kind: ItemKind::Process,
             at,
             until: at,
             name: name.into(),
             text: text.into(),
             failed,
-            ..Item::default()
+            ..PageItem::default()
         });
     }
 }
 
-impl Item {
+impl PageItem {
     /// Another item of the same frame, session and time.
-    fn again(&mut self) -> Item {
-        Item {
+    fn again(&mut self) -> PageItem {
+        PageItem {
             frames: self.frames.clone(),
             name: self.name.clone(),
             parts: std::mem::take(&mut self.parts),
@@ -339,12 +339,12 @@ impl Item {
             until: self.until,
             from: self.from,
             session: self.session,
-            ..Item::default()
+            ..PageItem::default()
         }
     }
 
     /// Takes a chunk or a clear into a message. Copies no more of it than what is new.
-    fn message(&mut self, at: u64, update: &SessionUpdate, whole: impl FnOnce() -> Shown) {
+    fn message(&mut self, at: u64, update: &SessionUpdate, whole: impl FnOnce() -> PrintableText) {
         match update {
             SessionUpdate::AgentMessageClear(_) | SessionUpdate::AgentThoughtClear(_) => {
                 self.clear(at);
@@ -368,17 +368,17 @@ impl Item {
     fn clear(&mut self, at: u64) {
         let text = std::mem::take(&mut self.text);
         if !text.is_empty() {
-            self.drafts.push(Draft { at, text });
+            self.drafts.push(ClearedText { at, text });
         }
     }
 
     fn tool_call(&mut self, call: &ToolCall) {
-        self.kind = Kind::Tool;
+        self.kind = ItemKind::Tool;
         self.name = call.kind.as_str().into();
         self.text = call.title.as_str().into();
         self.outcome = Some(call.status.as_str().into());
         self.failed = call.status == ToolCallStatus::Failed;
-        let field = |name, text: String| Part::Field { name, text: text.into() };
+        let field = |name, text: String| ItemPart::Field { name, text: text.into() };
         let places: Vec<_> = call
             .locations
             .iter()
@@ -390,19 +390,19 @@ impl Item {
         self.parts = (!places.is_empty()).then(|| field("where", places.join("\n"))).into_iter().collect();
         self.parts.extend(call.raw_input.as_ref().map(|json| field("input", json.get().into())));
         self.parts.extend(call.content.iter().map(|part| match part {
-            ToolCallContent::Content(part) => Part::Text(block(&part.content).into()),
-            ToolCallContent::Diff(diff) => Part::Diff {
+            ToolCallContent::Content(part) => ItemPart::Text(block(&part.content).into()),
+            ToolCallContent::Diff(diff) => ItemPart::Diff {
                 path: diff.path.to_string_lossy().into(),
                 lines: lines(diff.old_text.as_deref().unwrap_or_default(), &diff.new_text),
             },
             ToolCallContent::Terminal(terminal) => field("terminal", terminal.terminal_id.to_string()),
-            unknown => Part::Text(serde_json::to_string(unknown).unwrap_or_default().into()),
+            unknown => ItemPart::Text(serde_json::to_string(unknown).unwrap_or_default().into()),
         }));
         self.parts.extend(call.raw_output.as_ref().map(|json| field("output", json.get().into())));
     }
 
     /// Marks the option that was chosen; the request's own frame says which id it has.
-    fn choose(&mut self, outcome: &RequestPermissionOutcome, frames: &[Frame]) {
+    fn choose(&mut self, outcome: &RequestPermissionOutcome, frames: &[PageFrame]) {
         #[derive(serde::Deserialize)]
         struct Asked {
             params: duologue_schema::RequestPermissionRequest,
@@ -416,7 +416,7 @@ impl Item {
         let asked = asked.and_then(|frame| serde_json::from_str::<Asked>(frame.text.as_str()).ok());
         let Some(Asked { params }) = asked else { return };
         for (option, part) in params.options.iter().zip(&mut self.parts) {
-            if let Part::Option { name, chosen } = part
+            if let ItemPart::Option { name, chosen } = part
                 && option.option_id == selected.option_id
             {
                 *chosen = true;
@@ -428,8 +428,8 @@ impl Item {
 }
 
 /// Blocks as text.
-fn content(blocks: &[ContentBlock]) -> Shown {
-    let mut text = Shown::default();
+fn content(blocks: &[ContentBlock]) -> PrintableText {
+    let mut text = PrintableText::default();
     for piece in blocks {
         text.push(&block(piece));
     }
@@ -461,12 +461,12 @@ fn block(block: &ContentBlock) -> String {
 }
 
 /// The lines of a change, with what did not change left out.
-fn lines(old: &str, new: &str) -> Vec<(char, Shown)> {
+fn lines(old: &str, new: &str) -> Vec<(char, PrintableText)> {
     let diff = TextDiff::from_lines(old, new);
     let mut lines = Vec::new();
     for (place, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
         if place > 0 {
-            lines.push(('@', Shown::from("⋯")));
+            lines.push(('@', PrintableText::from("⋯")));
         }
         for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
             let mark = match change.tag() {
@@ -496,13 +496,13 @@ const WORDS: [&str; 11] = [
 ];
 
 /// The beginning of some JSON, or what it says in words, without the session it is in, which stands beside it.
-fn summary(json: Option<&RawValue>) -> Shown {
-    let Some(json) = json else { return Shown::default() };
+fn summary(json: Option<&RawValue>) -> PrintableText {
+    let Some(json) = json else { return PrintableText::default() };
     let text = match serde_json::from_str(json.get()) {
         Ok(serde_json::Value::Object(mut members)) => {
             members.remove("sessionId");
             if members.is_empty() {
-                return Shown::default();
+                return PrintableText::default();
             }
             let json = serde_json::Value::Object(members);
             match WORDS.iter().find_map(|place| json.pointer(place)?.as_str()) {
@@ -519,9 +519,9 @@ fn summary(json: Option<&RawValue>) -> Shown {
 }
 
 /// What an update calls itself.
-fn tag(frame: &str) -> Option<Shown> {
+fn tag(frame: &str) -> Option<PrintableText> {
     let frame: serde_json::Value = serde_json::from_str(frame).ok()?;
-    frame.pointer("/params/update/sessionUpdate")?.as_str().map(Shown::from)
+    frame.pointer("/params/update/sessionUpdate")?.as_str().map(PrintableText::from)
 }
 
 fn micros(time: Duration) -> u64 {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use duologue_transcript::{Redacted, Transcript};
 use sha2::{Digest as _, Sha256};
 
-use super::data::Shown;
+use super::data::PrintableText;
 use super::fold::{duration, fold};
 use crate::ui::{plural, printable_json};
 
@@ -37,10 +37,10 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
         match header.redacted {
             Redacted::Nothing => "nothing; it may hold secrets".into(),
             Redacted::Secrets => "secrets".into(),
-            _ => Shown::from("secrets, ids and paths"),
+            _ => PrintableText::from("secrets, ids and paths"),
         },
     ));
-    page.faults = faults.iter().map(Shown::from).collect();
+    page.faults = faults.iter().map(PrintableText::from).collect();
 
     let title = escape(page.title.as_str());
     let data = serde_json::to_string(&page)?;

@@ -5,21 +5,21 @@ use crate::{CompactionId, CompactionStatus, ContentBlock, MessageId, Meta, Patch
 /// One thing in a conversation, at the place where it began.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Entry {
+pub enum ConversationEntry {
     /// Something said or thought.
-    Message(Message),
+    Message(ConversationMessage),
     /// Something done.
     ToolCall(Box<ToolCall>),
     /// The context was made shorter.
     Compaction(Compaction),
 }
 
-impl Entry {
+impl ConversationEntry {
     /// The message, if the entry is one.
     #[must_use]
-    pub fn as_message(&self) -> Option<&Message> {
+    pub fn as_message(&self) -> Option<&ConversationMessage> {
         match self {
-            Entry::Message(message) => Some(message),
+            ConversationEntry::Message(message) => Some(message),
             _ => None,
         }
     }
@@ -28,7 +28,7 @@ impl Entry {
     #[must_use]
     pub fn as_tool_call(&self) -> Option<&ToolCall> {
         match self {
-            Entry::ToolCall(call) => Some(call),
+            ConversationEntry::ToolCall(call) => Some(call),
             _ => None,
         }
     }
@@ -37,7 +37,7 @@ impl Entry {
     #[must_use]
     pub fn as_compaction(&self) -> Option<&Compaction> {
         match self {
-            Entry::Compaction(compaction) => Some(compaction),
+            ConversationEntry::Compaction(compaction) => Some(compaction),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl MessageKind {
 /// Something said or thought, as far as it has been heard.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Message {
+pub struct ConversationMessage {
     /// Who speaks.
     pub kind: MessageKind,
     /// What the agent calls the message.
@@ -73,9 +73,9 @@ pub struct Message {
     pub meta: Option<Meta>,
 }
 
-impl Message {
+impl ConversationMessage {
     pub(super) fn new(kind: MessageKind, id: Option<MessageId>) -> Self {
-        Message { kind, id, content: Vec::new(), meta: None }
+        ConversationMessage { kind, id, content: Vec::new(), meta: None }
     }
 
     /// The text of the message; what is not text is left out.

@@ -3,7 +3,10 @@
 use duologue_schema_derive::wire;
 
 use super::entry::{append, joined, patch};
-use super::{Compaction, Conversation, Current, Entry, Key, Message, MessageKind, Open};
+use super::{
+    Compaction, Conversation, ConversationEntry, ConversationMessage, Current, EntryKey, MessageKind,
+    OpenMessages,
+};
 use crate::{
     CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, Meta, Patch,
     SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Unknown,
@@ -86,15 +89,15 @@ impl Conversation {
     /// Takes in what the person asked: a turn begins.
     pub fn prompt(&mut self, prompt: &[ContentBlock]) {
         self.end_turn();
-        let mut message = Message::new(MessageKind::User, None);
+        let mut message = ConversationMessage::new(MessageKind::User, None);
         message.content = joined(prompt);
-        self.add(None, Entry::Message(message));
+        self.add(None, ConversationEntry::Message(message));
     }
 
     /// The turn is over: what was said in it is final, and only a clear that names a message
     /// reaches it.
     pub fn end_turn(&mut self) {
-        self.open = Open { from: self.entries.len(), ..Open::default() };
+        self.open = OpenMessages { from: self.entries.len(), ..OpenMessages::default() };
     }
 
     fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) -> usize {
@@ -111,14 +114,16 @@ impl Conversation {
         &mut self,
         kind: MessageKind,
         id: Option<&MessageId>,
-        change: impl FnOnce(&mut Message),
+        change: impl FnOnce(&mut ConversationMessage),
     ) -> usize {
-        let key = id.map(|id| Key::Message(kind, id.clone()));
+        let key = id.map(|id| EntryKey::Message(kind, id.clone()));
         let known = match &key {
             Some(key) => self.places.get(key).copied(),
             None => self.continued(kind),
         };
-        let place = known.unwrap_or_else(|| self.add(key, Entry::Message(Message::new(kind, id.cloned()))));
+        let place = known.unwrap_or_else(|| {
+            self.add(key, ConversationEntry::Message(ConversationMessage::new(kind, id.cloned())))
+        });
         if kind == MessageKind::User {
             self.end_turn();
         }
@@ -146,7 +151,7 @@ impl Conversation {
     fn clear(&mut self, kind: MessageKind, clear: &MessageClear) -> Option<usize> {
         let place = match &clear.message_id {
             Some(id) => {
-                let place = self.places.get(&Key::Message(kind, id.clone())).copied();
+                let place = self.places.get(&EntryKey::Message(kind, id.clone())).copied();
                 self.stats.unknown_clears += u64::from(place.is_none());
                 place
             }
@@ -161,8 +166,8 @@ impl Conversation {
         place
     }
 
-    fn change_message(&mut self, place: usize, change: impl FnOnce(&mut Message)) {
-        if let Some(Entry::Message(message)) = self.entries.get_mut(place) {
+    fn change_message(&mut self, place: usize, change: impl FnOnce(&mut ConversationMessage)) {
+        if let Some(ConversationEntry::Message(message)) = self.entries.get_mut(place) {
             change(message);
         }
     }
@@ -186,13 +191,13 @@ impl Conversation {
     /// Content takes the place of what the message said; none empties it; left out, it stays.
     fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) -> Option<usize> {
         let WholeMessage { message_id: id, content, meta } = whole;
-        let known = self.places.get(&Key::Message(kind, id.clone())).copied();
+        let known = self.places.get(&EntryKey::Message(kind, id.clone())).copied();
         let says = content.value().is_some_and(|content| !content.is_empty());
         if known.is_none() && !says && content != Patch::Keep {
             self.stats.unknown_clears += 1;
             return None;
         }
-        let change = |message: &mut Message| {
+        let change = |message: &mut ConversationMessage| {
             patch(&mut message.content, &content);
             meta.apply(&mut message.meta);
         };
@@ -221,11 +226,11 @@ impl Conversation {
         change: impl FnOnce(&mut ToolCall),
         begin: impl FnOnce() -> ToolCall,
     ) -> usize {
-        let key = Key::ToolCall(id.clone());
+        let key = EntryKey::ToolCall(id.clone());
         let Some(place) = self.places.get(&key).copied() else {
-            return self.add(Some(key), Entry::ToolCall(Box::new(begin())));
+            return self.add(Some(key), ConversationEntry::ToolCall(Box::new(begin())));
         };
-        if let Some(Entry::ToolCall(call)) = self.entries.get_mut(place) {
+        if let Some(ConversationEntry::ToolCall(call)) = self.entries.get_mut(place) {
             change(call);
         }
         place
@@ -241,12 +246,12 @@ impl Conversation {
     }
 
     fn change_compaction(&mut self, id: &CompactionId, change: impl FnOnce(&mut Compaction)) -> usize {
-        let key = Key::Compaction(id.clone());
+        let key = EntryKey::Compaction(id.clone());
         let place = match self.places.get(&key) {
             Some(place) => *place,
-            None => self.add(Some(key), Entry::Compaction(Compaction::new(id.clone()))),
+            None => self.add(Some(key), ConversationEntry::Compaction(Compaction::new(id.clone()))),
         };
-        if let Some(Entry::Compaction(compaction)) = self.entries.get_mut(place) {
+        if let Some(ConversationEntry::Compaction(compaction)) = self.entries.get_mut(place) {
             change(compaction);
         }
         place
@@ -259,7 +264,7 @@ impl Conversation {
     }
 
     /// Adds an entry, and says where. A chunk without an id does not reach back past it.
-    fn add(&mut self, key: Option<Key>, entry: Entry) -> usize {
+    fn add(&mut self, key: Option<EntryKey>, entry: ConversationEntry) -> usize {
         let place = self.entries.len();
         self.entries.push(entry);
         if let Some(key) = key {

@@ -5,7 +5,7 @@ mod fold;
 
 use std::collections::HashMap;
 
-pub use self::entry::{Compaction, Entry, Message, MessageKind};
+pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind};
 use crate::{
     AvailableCommand, CompactionId, MessageId, Meta, Plan, SessionConfigOption, SessionModeId, ToolCall,
     ToolCallId, UsageUpdate,
@@ -43,9 +43,9 @@ use crate::{
 /// then fills it again, wherever it comes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    entries: Vec<Entry>,
-    places: HashMap<Key, usize>,
-    open: Open,
+    entries: Vec<ConversationEntry>,
+    places: HashMap<EntryKey, usize>,
+    open: OpenMessages,
     plan: Option<Plan>,
     commands: Vec<AvailableCommand>,
     current_mode: Option<SessionModeId>,
@@ -69,7 +69,7 @@ pub struct ConversationStats {
 
 /// What an entry is found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum EntryKey {
     Message(MessageKind, MessageId),
     ToolCall(ToolCallId),
     Compaction(CompactionId),
@@ -77,7 +77,7 @@ enum Key {
 
 /// What updates without an id are about.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Open {
+struct OpenMessages {
     /// Entries before this one are final.
     from: usize,
     /// The message the last chunk went to, unless something has begun since.
@@ -97,36 +97,36 @@ struct Current {
 impl Conversation {
     /// Everything said, thought and done, in the order in which it began.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[ConversationEntry] {
         &self.entries
     }
 
     /// The messages and thoughts among the entries.
-    pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Message> {
-        self.entries.iter().filter_map(Entry::as_message)
+    pub fn messages(&self) -> impl DoubleEndedIterator<Item = &ConversationMessage> {
+        self.entries.iter().filter_map(ConversationEntry::as_message)
     }
 
     /// The message of a kind with an id.
     #[must_use]
-    pub fn message(&self, kind: MessageKind, id: impl Into<MessageId>) -> Option<&Message> {
-        self.entry(&Key::Message(kind, id.into()))?.as_message()
+    pub fn message(&self, kind: MessageKind, id: impl Into<MessageId>) -> Option<&ConversationMessage> {
+        self.entry(&EntryKey::Message(kind, id.into()))?.as_message()
     }
 
     /// The tool call with an id.
     #[must_use]
     pub fn tool_call(&self, id: impl Into<ToolCallId>) -> Option<&ToolCall> {
-        self.entry(&Key::ToolCall(id.into()))?.as_tool_call()
+        self.entry(&EntryKey::ToolCall(id.into()))?.as_tool_call()
     }
 
     /// The newest message of the agent, in the order in which they began.
     #[must_use]
-    pub fn last_agent_message(&self) -> Option<&Message> {
+    pub fn last_agent_message(&self) -> Option<&ConversationMessage> {
         self.messages().rfind(|message| message.kind == MessageKind::Agent)
     }
 
     /// The newest thought of the agent, in the order in which they began.
     #[must_use]
-    pub fn last_agent_thought(&self) -> Option<&Message> {
+    pub fn last_agent_thought(&self) -> Option<&ConversationMessage> {
         self.messages().rfind(|message| message.kind == MessageKind::Thought)
     }
 
@@ -139,7 +139,7 @@ impl Conversation {
             .rev()
             .take_while(|message| message.kind != MessageKind::User)
             .filter(|message| message.kind == MessageKind::Agent)
-            .map(Message::text)
+            .map(ConversationMessage::text)
             .filter(|text| !text.is_empty())
             .collect();
         texts.reverse();
@@ -200,7 +200,7 @@ impl Conversation {
         self.stats
     }
 
-    fn entry(&self, key: &Key) -> Option<&Entry> {
+    fn entry(&self, key: &EntryKey) -> Option<&ConversationEntry> {
         self.entries.get(*self.places.get(key)?)
     }
 }

@@ -4,16 +4,21 @@ use serde_json::Value;
 
 use super::content::{item, list, raw};
 use super::fields::Fields;
-use super::line::Line;
+use super::line::ScriptLine;
 
 /// What the names of these methods begin with.
 const METHODS: &str = "_session/";
 
 /// The params of `_session/<kind>`. False for any other method.
-pub(super) fn request(line: &mut Line, method: &str, params: &mut Fields, below: &mut Vec<Line>) -> bool {
+pub(super) fn request(
+    line: &mut ScriptLine,
+    method: &str,
+    params: &mut Fields,
+    below: &mut Vec<ScriptLine>,
+) -> bool {
     let Some(kind) = method.strip_prefix(METHODS) else { return false };
     if let Some(envelope) = params.object("envelope") {
-        self::envelope(line, envelope, kind, Place::Params, below);
+        self::envelope(line, envelope, kind, Carrier::Params, below);
     }
     if let Some(said) = params.object("message").filter(|_| kind == "dialogue") {
         message(line, said, below);
@@ -25,7 +30,12 @@ pub(super) fn request(line: &mut Line, method: &str, params: &mut Fields, below:
 }
 
 /// The result of `_session/<kind>`. False for any other method.
-pub(super) fn response(line: &mut Line, method: &str, result: &mut Fields, below: &mut Vec<Line>) -> bool {
+pub(super) fn response(
+    line: &mut ScriptLine,
+    method: &str,
+    result: &mut Fields,
+    below: &mut Vec<ScriptLine>,
+) -> bool {
     let Some(kind) = method.strip_prefix(METHODS) else { return false };
     if let Some(envelope) = result.object("envelope") {
         let answer = match kind {
@@ -35,7 +45,7 @@ pub(super) fn response(line: &mut Line, method: &str, result: &mut Fields, below
             "discover" => "capabilities",
             kind => kind,
         };
-        self::envelope(line, envelope, answer, Place::Result, below);
+        self::envelope(line, envelope, answer, Carrier::Result, below);
     }
     if kind == "dialogue" {
         if let Some(mut receipt) = result.object("receipt") {
@@ -54,10 +64,10 @@ pub(super) fn response(line: &mut Line, method: &str, result: &mut Fields, below
 }
 
 /// The data of an error: the envelope that is one, if it holds one.
-pub(super) fn error(line: &mut Line, error: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn error(line: &mut ScriptLine, error: &mut Fields, below: &mut Vec<ScriptLine>) {
     let Some(mut data) = error.object("data") else { return };
     if let Some(envelope) = data.object("envelope") {
-        self::envelope(line, envelope, "error", Place::Result, below);
+        self::envelope(line, envelope, "error", Carrier::Result, below);
     }
     let left = data.into_map();
     if !left.is_empty() {
@@ -67,14 +77,20 @@ pub(super) fn error(line: &mut Line, error: &mut Fields, below: &mut Vec<Line>) 
 
 /// What carries an envelope.
 #[derive(PartialEq)]
-enum Place {
+enum Carrier {
     Params,
     Result,
 }
 
 /// An envelope. Who says it to whom shows in the arrow, and which request it answers, as it does for the
 /// JSON-RPC messages around it; so ids stand only where something else refers to them later.
-fn envelope(line: &mut Line, mut envelope: Fields, expected: &str, place: Place, below: &mut Vec<Line>) {
+fn envelope(
+    line: &mut ScriptLine,
+    mut envelope: Fields,
+    expected: &str,
+    place: Carrier,
+    below: &mut Vec<ScriptLine>,
+) {
     let kind = envelope.string("kind").unwrap_or_default();
     if kind != expected {
         line.add("of the kind").word(&kind);
@@ -89,7 +105,7 @@ fn envelope(line: &mut Line, mut envelope: Fields, expected: &str, place: Place,
         line.word(&id);
     }
     match envelope.string("ref") {
-        Some(about) if place == Place::Params => _ = line.add("re").word(&about),
+        Some(about) if place == Carrier::Params => _ = line.add("re").word(&about),
         _ => envelope.forget("ref", &Value::Null),
     }
     match envelope.object("payload") {
@@ -102,7 +118,7 @@ fn envelope(line: &mut Line, mut envelope: Fields, expected: &str, place: Place,
     line.rest(envelope);
 }
 
-fn payload(line: &mut Line, kind: &str, content: &mut Fields, below: &mut Vec<Line>) {
+fn payload(line: &mut ScriptLine, kind: &str, content: &mut Fields, below: &mut Vec<ScriptLine>) {
     match kind {
         "pong" => {
             item(line, content, &["status"], &["agent_name"]);
@@ -175,7 +191,7 @@ fn payload(line: &mut Line, kind: &str, content: &mut Fields, below: &mut Vec<Li
 }
 
 /// What went wrong: an object, or only words.
-fn fault_in(line: &mut Line, content: &mut Fields) {
+fn fault_in(line: &mut ScriptLine, content: &mut Fields) {
     content.forget("error", &Value::Null);
     if let Some(mut error) = content.object("error") {
         fault(line.add("error"), &mut error);
@@ -185,13 +201,13 @@ fn fault_in(line: &mut Line, content: &mut Fields) {
     }
 }
 
-fn fault(line: &mut Line, fault: &mut Fields) {
+fn fault(line: &mut ScriptLine, fault: &mut Fields) {
     item(line, fault, &["code"], &["message"]);
     flag(line, fault, "retryable", "retryable");
 }
 
 /// A message of a dialogue: what it is, then who speaks, then what is said.
-fn message(line: &mut Line, mut message: Fields, below: &mut Vec<Line>) {
+fn message(line: &mut ScriptLine, mut message: Fields, below: &mut Vec<ScriptLine>) {
     if let Some(step) = message.number("interaction_step") {
         line.add(format_args!("step {step}"));
     }
@@ -227,7 +243,7 @@ fn message(line: &mut Line, mut message: Fields, below: &mut Vec<Line>) {
     line.rest(message);
 }
 
-fn said(line: &mut Line, mut content: Fields, below: &mut Vec<Line>) {
+fn said(line: &mut ScriptLine, mut content: Fields, below: &mut Vec<ScriptLine>) {
     let mut task = line.another();
     item(&mut task, &mut content, &["domain", "task", "error_code"], &["error_message"]);
     for key in ["parameters", "details"] {
@@ -276,7 +292,7 @@ fn said(line: &mut Line, mut content: Fields, below: &mut Vec<Line>) {
 }
 
 /// A work order: what is to be done, for what, the how-manyth time; then where things are.
-fn input(line: &mut Line, mut input: Fields, below: &mut Vec<Line>) {
+fn input(line: &mut ScriptLine, mut input: Fields, below: &mut Vec<ScriptLine>) {
     if let Some(mut task) = input.object("task") {
         item(line, &mut task, &["action"], &[]);
         if let Some(params) = task.object("params") {
@@ -305,7 +321,7 @@ fn input(line: &mut Line, mut input: Fields, below: &mut Vec<Line>) {
 }
 
 /// What came of an order: whether it is done, how to go on, the files by path and size.
-fn output(line: &mut Line, mut output: Fields, below: &mut Vec<Line>) {
+fn output(line: &mut ScriptLine, mut output: Fields, below: &mut Vec<ScriptLine>) {
     if output.take_if("success", |success| *success == Value::Bool(true)).is_some() {
         line.add("success");
     }
@@ -326,7 +342,7 @@ fn output(line: &mut Line, mut output: Fields, below: &mut Vec<Line>) {
 }
 
 /// Remarks, which are texts or any JSON, on a line each.
-fn notes(line: &Line, fields: &mut Fields, below: &mut Vec<Line>, key: &str, mark: &str) {
+fn notes(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str, mark: &str) {
     for note in fields.take_if(key, Value::is_array).into_iter().flat_map(items) {
         let mut remark = line.another();
         remark.add(mark);
@@ -346,7 +362,7 @@ fn items(list: Value) -> Vec<Value> {
 }
 
 /// Words, each behind one of ours.
-fn words<const N: usize>(line: &mut Line, fields: &mut Fields, words: [(&str, &str); N]) {
+fn words<const N: usize>(line: &mut ScriptLine, fields: &mut Fields, words: [(&str, &str); N]) {
     for (before, key) in words {
         let Some(word) = fields.string(key) else { continue };
         if !before.is_empty() {
@@ -356,27 +372,27 @@ fn words<const N: usize>(line: &mut Line, fields: &mut Fields, words: [(&str, &s
     }
 }
 
-fn text(line: &mut Line, fields: &mut Fields, key: &str) {
+fn text(line: &mut ScriptLine, fields: &mut Fields, key: &str) {
     if let Some(text) = fields.string(key) {
         line.text(&text);
     }
 }
 
 /// A number with what it counts; 0 is not worth a word.
-fn number(line: &mut Line, fields: &mut Fields, key: &str, unit: &str) {
+fn number(line: &mut ScriptLine, fields: &mut Fields, key: &str, unit: &str) {
     if let Some(number) = fields.number(key).filter(|number| number.as_u64() != Some(0)) {
         line.add(format_args!("{number} {unit}"));
     }
 }
 
-fn within(line: &mut Line, fields: &mut Fields) {
+fn within(line: &mut ScriptLine, fields: &mut Fields) {
     if let Some(deadline) = fields.number("deadline_ms") {
         line.add(format_args!("within {deadline} ms"));
     }
 }
 
 /// Something that is so or, without a word, is not.
-fn flag(line: &mut Line, fields: &mut Fields, key: &str, word: &str) {
+fn flag(line: &mut ScriptLine, fields: &mut Fields, key: &str, word: &str) {
     if fields.take_if(key, |value| *value == Value::Bool(true)).is_some() {
         line.add(word);
     }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::Render;
+use super::RenderOptions;
 use super::fields::{Fields, sorted};
-use super::script::{About, Answered, Script, Section, Step, What};
+use super::script::{ResponseTo, Script, ScriptStep, Section, StepKind, Subject};
 use crate::Transcript;
 use crate::format::{Event, Record, Side};
 use crate::reading::{Entry, Said};
 
-pub(super) fn build(transcript: &Transcript, options: Render) -> Script {
-    let mut build = Build { options, ..Build::default() };
-    build.section(About::Connection);
+pub(super) fn build(transcript: &Transcript, options: RenderOptions) -> Script {
+    let mut build = ScriptBuilder { options, ..ScriptBuilder::default() };
+    build.section(Subject::Connection);
     let entries = transcript.entries();
     let mut next = entries.iter().enumerate().peekable();
     for (place, record) in transcript.records().iter().enumerate() {
@@ -25,13 +25,13 @@ pub(super) fn build(transcript: &Transcript, options: Render) -> Script {
         }
     }
     if transcript.is_cut() {
-        build.add(About::End, Duration::ZERO, None, What::Cut);
+        build.add(Subject::End, Duration::ZERO, None, StepKind::Cut);
     }
     build.finish()
 }
 
 /// Where a request was asked, and as what it is known there.
-struct Asked {
+struct OpenRequest {
     section: usize,
     from: Side,
     method: String,
@@ -40,13 +40,13 @@ struct Asked {
 
 /// Hands out the lowest number that is not in use.
 #[derive(Default)]
-struct Numbers {
+struct RequestNumbers {
     /// All up to here were in use once.
     highest: u32,
     free: BTreeSet<u32>,
 }
 
-impl Numbers {
+impl RequestNumbers {
     fn take(&mut self) -> u32 {
         self.free.pop_first().unwrap_or_else(|| {
             self.highest += 1;
@@ -56,32 +56,32 @@ impl Numbers {
 }
 
 #[derive(Default)]
-struct Build {
-    options: Render,
+struct ScriptBuilder {
+    options: RenderOptions,
     sections: Vec<Section>,
-    places: HashMap<About, usize>,
+    places: HashMap<Subject, usize>,
     /// Open requests, by their entries.
-    open: HashMap<usize, Asked>,
+    open: HashMap<usize, OpenRequest>,
     /// The numbers of open requests of one method.
-    numbers: HashMap<(usize, Side, String), Numbers>,
+    numbers: HashMap<(usize, Side, String), RequestNumbers>,
 }
 
-impl Build {
-    fn section(&mut self, about: About) -> usize {
-        if let Some(place) = self.places.get(&about) {
+impl ScriptBuilder {
+    fn section(&mut self, subject: Subject) -> usize {
+        if let Some(place) = self.places.get(&subject) {
             return *place;
         }
         let place = self.sections.len();
-        self.places.insert(about.clone(), place);
-        self.sections.push(Section { about, steps: Vec::new() });
+        self.places.insert(subject.clone(), place);
+        self.sections.push(Section { subject, steps: Vec::new() });
         place
     }
 
-    fn add(&mut self, about: About, at: Duration, from: Option<Side>, what: What) {
-        let place = self.section(about);
+    fn add(&mut self, subject: Subject, at: Duration, from: Option<Side>, kind: StepKind) {
+        let place = self.section(subject);
         let at = self.options.times.then_some(at);
         if let Some(section) = self.sections.get_mut(place) {
-            section.steps.push(Step { at, from, what });
+            section.steps.push(ScriptStep { at, from, kind });
         }
     }
 
@@ -89,19 +89,20 @@ impl Build {
         // Sessions stand in the order in which they were met, and sorting keeps it.
         let process = self.options.process;
         self.sections.retain(|section| {
-            !section.steps.is_empty() && (process || !matches!(section.about, About::Stderr | About::End))
+            !section.steps.is_empty()
+                && (process || !matches!(section.subject, Subject::Stderr | Subject::End))
         });
-        self.sections.sort_by_key(|section| match section.about {
-            About::Connection => 0,
-            About::Session(_) => 1,
-            About::Stderr => 2,
-            About::End => 3,
+        self.sections.sort_by_key(|section| match section.subject {
+            Subject::Connection => 0,
+            Subject::Session(_) => 1,
+            Subject::Stderr => 2,
+            Subject::End => 3,
         });
         // Whether the process or its output ended first is chance.
-        for section in self.sections.iter_mut().filter(|section| section.about == About::End) {
-            section.steps.sort_by_key(|step| match step.what {
-                What::Eof => 0,
-                What::Exit(_) => 1,
+        for section in self.sections.iter_mut().filter(|section| section.subject == Subject::End) {
+            section.steps.sort_by_key(|step| match step.kind {
+                StepKind::Eof => 0,
+                StepKind::Exit(_) => 1,
                 _ => 2,
             });
         }
@@ -110,64 +111,64 @@ impl Build {
 
     /// What is no line.
     fn event(&mut self, record: &Record) {
-        let (about, from, what) = match &record.event {
+        let (subject, from, kind) = match &record.event {
             Event::Line(_) => return,
-            Event::Stderr(text) => (About::Stderr, None, What::Stderr { text: text.clone() }),
-            Event::Eof(side) => (About::End, Some(*side), What::Eof),
-            Event::Exit(exit) => (About::End, None, What::Exit(*exit)),
+            Event::Stderr(text) => (Subject::Stderr, None, StepKind::Stderr { text: text.clone() }),
+            Event::Eof(side) => (Subject::End, Some(*side), StepKind::Eof),
+            Event::Exit(exit) => (Subject::End, None, StepKind::Exit(*exit)),
             Event::Dropped { lines, bytes } => {
-                (About::Connection, None, What::Dropped { lines: *lines, bytes: *bytes })
+                (Subject::Connection, None, StepKind::Dropped { lines: *lines, bytes: *bytes })
             }
             Event::Unknown(json) => {
                 let mut record = json.parse().unwrap_or(Value::Null);
                 if let Value::Object(map) = &mut record {
                     map.remove("at");
                 }
-                (About::Connection, None, What::Unknown { record: sorted(record) })
+                (Subject::Connection, None, StepKind::Unknown { record: sorted(record) })
             }
         };
-        self.add(about, record.at, from, what);
+        self.add(subject, record.at, from, kind);
     }
 
     fn entry(&mut self, place: usize, entry: &Entry<'_>) {
         let Some(mut line) = object(entry.line.readable()) else { return self.noise(entry) };
-        let about = entry.session.clone().map_or(About::Connection, About::Session);
-        let section = self.section(about.clone());
+        let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
+        let section = self.section(subject.clone());
         let mut body = |key: &str| line.take(key).map(|value| self.body(value, entry));
         let (params, result, error) = (body("params"), body("result"), body("error"));
-        let what = match &entry.said {
+        let kind = match &entry.said {
             Said::Noise(_) => return self.noise(entry),
             Said::Blank => return,
             Said::Request { method, answer, .. } => {
                 let method = method.clone().into_owned();
                 let number = self.ask(place, section, entry.from(), &method);
-                What::Request { method, number, params, answered: answer.is_some(), more: rest(line) }
+                StepKind::Request { method, number, params, answered: answer.is_some(), more: rest(line) }
             }
             Said::Notification { method, .. } => {
                 let method = method.clone().into_owned();
-                What::Notification { method, params, more: rest(line) }
+                StepKind::Notification { method, params, more: rest(line) }
             }
             Said::Response { request, method, .. } => {
                 let number = request.and_then(|request| self.answered(request)).unwrap_or(1);
                 let to = match method.clone() {
-                    Some(method) => Answered::Request { method, number },
-                    None => Answered::Nothing { id: line.take("id").unwrap_or_default() },
+                    Some(method) => ResponseTo::Request { method, number },
+                    None => ResponseTo::Nothing { id: line.take("id").unwrap_or_default() },
                 };
-                What::Response { to, result, error, more: rest(line) }
+                StepKind::Response { to, result, error, more: rest(line) }
             }
         };
-        if self.options.single_chunks || !self.join(section, entry.from(), &what) {
-            self.add(about, entry.at, Some(entry.from()), what);
+        if self.options.single_chunks || !self.join(section, entry.from(), &kind) {
+            self.add(subject, entry.at, Some(entry.from()), kind);
         }
     }
 
     fn noise(&mut self, entry: &Entry<'_>) {
-        let (about, reason) = match &entry.said {
-            Said::Noise(malformed) => (About::Connection, malformed.to_string()),
+        let (subject, reason) = match &entry.said {
+            Said::Noise(malformed) => (Subject::Connection, malformed.to_string()),
             // Such as a number that is too large for anybody.
             _ => {
-                let about = entry.session.clone().map_or(About::Connection, About::Session);
-                (about, "a message whose JSON cannot be shown".into())
+                let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
+                (subject, "a message whose JSON cannot be shown".into())
             }
         };
         match entry.said {
@@ -179,7 +180,7 @@ impl Build {
             Some(text) => text.to_owned(),
             None => entry.line.bytes().escape_ascii().to_string(),
         };
-        self.add(about, entry.at, Some(entry.from()), What::Noise { text, reason });
+        self.add(subject, entry.at, Some(entry.from()), StepKind::Noise { text, reason });
     }
 
     /// What a message says, without what its section says for it, and with its requests by name.
@@ -201,7 +202,7 @@ impl Build {
     fn ask(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
         let numbers = self.numbers.entry((section, from, method.to_owned())).or_default();
         let number = numbers.take();
-        let asked = Asked { section, from, method: method.to_owned(), number };
+        let asked = OpenRequest { section, from, method: method.to_owned(), number };
         self.open.insert(entry, asked);
         number
     }
@@ -216,16 +217,16 @@ impl Build {
     }
 
     /// Joins a chunk to the step before it, if they differ in nothing but their text.
-    fn join(&mut self, section: usize, from: Side, what: &What) -> bool {
-        let Some(chunk) = Chunk::of(what) else { return false };
+    fn join(&mut self, section: usize, from: Side, kind: &StepKind) -> bool {
+        let Some(chunk) = TextChunk::of(kind) else { return false };
         let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
         let Some(last) = last.filter(|step| step.from == Some(from)) else { return false };
-        let Some(mut text) = text_of(&mut last.what).map(std::mem::take) else { return false };
-        let joins = chunk.frame == last.what;
+        let Some(mut text) = text_of(&mut last.kind).map(std::mem::take) else { return false };
+        let joins = chunk.frame == last.kind;
         if joins {
             text.push_str(&chunk.text);
         }
-        if let Some(place) = text_of(&mut last.what) {
+        if let Some(place) = text_of(&mut last.kind) {
             *place = text;
         }
         joins
@@ -242,25 +243,25 @@ const CHUNKS: [&str; 4] =
     ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "compaction_summary_chunk"];
 
 /// A chunk of text, and everything else its message says.
-struct Chunk {
+struct TextChunk {
     text: String,
-    frame: What,
+    frame: StepKind,
 }
 
-impl Chunk {
-    fn of(what: &What) -> Option<Self> {
-        let mut frame = match what {
-            What::Notification { .. } => what.clone(),
+impl TextChunk {
+    fn of(kind: &StepKind) -> Option<Self> {
+        let mut frame = match kind {
+            StepKind::Notification { .. } => kind.clone(),
             _ => return None,
         };
         let text = std::mem::take(text_of(&mut frame)?);
-        Some(Chunk { text, frame })
+        Some(TextChunk { text, frame })
     }
 }
 
 /// The text of a chunk.
-fn text_of(what: &mut What) -> Option<&mut String> {
-    let What::Notification { method, params: Some(params), .. } = what else { return None };
+fn text_of(kind: &mut StepKind) -> Option<&mut String> {
+    let StepKind::Notification { method, params: Some(params), .. } = kind else { return None };
     let update = params.get_mut("update").filter(|_| method == "session/update")?;
     if !CHUNKS.contains(&update.get("sessionUpdate")?.as_str()?) {
         return None;

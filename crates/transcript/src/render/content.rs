@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::line::Line;
+use super::line::ScriptLine;
 
 /// Adds the fields of an object that are one word each, then those that are text for people.
-pub(super) fn item(line: &mut Line, fields: &mut Fields, words: &[&str], texts: &[&str]) {
+pub(super) fn item(line: &mut ScriptLine, fields: &mut Fields, words: &[&str], texts: &[&str]) {
     for key in words {
         if let Some(word) = fields.string(key) {
             line.word(&word);
@@ -21,11 +21,11 @@ pub(super) fn item(line: &mut Line, fields: &mut Fields, words: &[&str], texts: 
 
 /// Puts each object of a list on a line below.
 pub(super) fn list(
-    line: &Line,
+    line: &ScriptLine,
     fields: &mut Fields,
-    below: &mut Vec<Line>,
+    below: &mut Vec<ScriptLine>,
     key: &str,
-    mut write: impl FnMut(&mut Line, &mut Fields),
+    mut write: impl FnMut(&mut ScriptLine, &mut Fields),
 ) {
     for mut object in fields.objects(key).unwrap_or_default() {
         let mut item = line.another();
@@ -36,7 +36,7 @@ pub(super) fn list(
 }
 
 /// Puts JSON of any kind on a line below.
-pub(super) fn raw(line: &Line, fields: &mut Fields, below: &mut Vec<Line>, key: &str) {
+pub(super) fn raw(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
     let Some(value) = fields.take(key) else { return };
     let mut item = line.another();
     item.add(key);
@@ -48,7 +48,7 @@ pub(super) fn raw(line: &Line, fields: &mut Fields, below: &mut Vec<Line>, key: 
 }
 
 /// A list of content blocks: one block of text on the line itself, others below it.
-pub(super) fn blocks(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>, key: &str) {
+pub(super) fn blocks(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
     let Some(mut blocks) = fields.objects(key) else { return };
     if let [only] = blocks.as_mut_slice() {
         return block(line, std::mem::take(only));
@@ -61,7 +61,7 @@ pub(super) fn blocks(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>
 }
 
 /// A content block.
-pub(super) fn block(line: &mut Line, mut block: Fields) {
+pub(super) fn block(line: &mut ScriptLine, mut block: Fields) {
     let kind = block.string("type");
     match kind.as_deref() {
         Some("text") => {
@@ -103,7 +103,7 @@ pub(super) fn block(line: &mut Line, mut block: Fields) {
 }
 
 /// A tool call, or what an update says of one.
-pub(super) fn tool_call(line: &mut Line, call: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn tool_call(line: &mut ScriptLine, call: &mut Fields, below: &mut Vec<ScriptLine>) {
     item(line, call, &["toolCallId", "kind", "status"], &["title"]);
     list(line, call, below, "locations", |line, place| {
         let path = place.string("path").unwrap_or_default();
@@ -118,7 +118,7 @@ pub(super) fn tool_call(line: &mut Line, call: &mut Fields, below: &mut Vec<Line
     raw(line, call, below, "rawOutput");
 }
 
-fn tool_content(line: &mut Line, content: &mut Fields) {
+fn tool_content(line: &mut ScriptLine, content: &mut Fields) {
     match content.peek("type") {
         Some("content") => {
             content.take("type");
@@ -141,7 +141,7 @@ fn tool_content(line: &mut Line, content: &mut Fields) {
 }
 
 /// The modes of a session, the current one marked.
-pub(super) fn modes(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn modes(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     let Some(mut modes) = fields.object("modes") else { return };
     let current = modes.string("currentModeId");
     let mut head = line.another();
@@ -159,7 +159,7 @@ pub(super) fn modes(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>)
 }
 
 /// The config options of a session with their values.
-pub(super) fn config_options(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn config_options(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "configOptions", |line, option| {
         item(line.add("option"), option, &["id"], &[]);
         match option.take("currentValue") {
@@ -182,7 +182,7 @@ pub(super) fn config_options(line: &mut Line, fields: &mut Fields, below: &mut V
 }
 
 /// The slash commands.
-pub(super) fn commands(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn commands(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "availableCommands", |line, command| {
         if let Some(name) = command.string("name") {
             line.word(&format!("/{name}"));
@@ -198,7 +198,7 @@ pub(super) fn commands(line: &mut Line, fields: &mut Fields, below: &mut Vec<Lin
 }
 
 /// The steps of a plan.
-pub(super) fn plan(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>) {
+pub(super) fn plan(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "entries", |line, entry| {
         match entry.peek("status") {
             Some("pending") => line.add("[ ]"),
@@ -218,7 +218,7 @@ pub(super) fn plan(line: &mut Line, fields: &mut Fields, below: &mut Vec<Line>) 
 
 /// Capabilities, one line for each at the top, and what is within it by dotted names. What is not
 /// simply there is shown with its value.
-pub(super) fn capabilities(line: &Line, capabilities: Fields, below: &mut Vec<Line>) {
+pub(super) fn capabilities(line: &ScriptLine, capabilities: Fields, below: &mut Vec<ScriptLine>) {
     for (key, value) in capabilities.into_map() {
         let mut can = line.another();
         can.add("can").word(&key);
@@ -233,7 +233,7 @@ pub(super) fn capabilities(line: &Line, capabilities: Fields, below: &mut Vec<Li
     }
 }
 
-fn capability(line: &mut Line, name: &str, value: Value) {
+fn capability(line: &mut ScriptLine, name: &str, value: Value) {
     match value {
         Value::Bool(true) => _ = line.word(name),
         Value::Object(map) if map.is_empty() => _ = line.word(name),

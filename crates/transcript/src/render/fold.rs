@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use duologue_rpc::Outcome;
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientRequest, Conversation, Entry as Folded, MessageKind, SessionId,
+    AgentNotification, AgentRequest, ClientRequest, Conversation, ConversationEntry, MessageKind, SessionId,
     SessionUpdate,
 };
 use serde::Serialize;
 
-use super::Render;
+use super::RenderOptions;
 use super::content;
 use super::fields::Fields;
-use super::line::Line;
+use super::line::ScriptLine;
 use super::updates::usage;
 use crate::Transcript;
 use crate::format::Side;
@@ -93,7 +93,7 @@ impl Transcript {
             if place > 0 {
                 text.push('\n');
             }
-            let mut heading = Line::new(Render::default().text_bytes);
+            let mut heading = ScriptLine::new(RenderOptions::default().text_bytes);
             // Writing to a string does not fail.
             let _ = writeln!(text, "{}", heading.add("## session").word(folded.session.as_str()));
             for line in lines(&folded.conversation) {
@@ -111,8 +111,8 @@ fn begins_again(entry: &Entry<'_>, entries: &[Entry<'_>]) -> bool {
     method == "session/load" && !matches!(answer, Some(Said::Response { outcome: Outcome::Error(_), .. }))
 }
 
-fn lines(conversation: &Conversation) -> Vec<Line> {
-    let mut lines: Vec<Line> = conversation.entries().iter().map(entry).collect();
+fn lines(conversation: &Conversation) -> Vec<ScriptLine> {
+    let mut lines: Vec<ScriptLine> = conversation.entries().iter().map(entry).collect();
     if let Some(title) = conversation.title() {
         lines.push(new("title").quoted(title).take());
     }
@@ -151,9 +151,9 @@ fn lines(conversation: &Conversation) -> Vec<Line> {
     lines
 }
 
-fn entry(entry: &Folded) -> Line {
+fn entry(entry: &ConversationEntry) -> ScriptLine {
     match entry {
-        Folded::Message(message) => {
+        ConversationEntry::Message(message) => {
             let mut line = new(match message.kind {
                 MessageKind::User => "user",
                 MessageKind::Agent => "agent",
@@ -172,7 +172,7 @@ fn entry(entry: &Folded) -> Line {
             }
             with(line, fields, |line, fields, below| content::blocks(line, fields, below, "content"))
         }
-        Folded::ToolCall(call) => {
+        ConversationEntry::ToolCall(call) => {
             let mut fields =
                 Fields::try_from(serde_json::to_value(call).unwrap_or_default()).unwrap_or_default();
             // What is usual is left out on the wire.
@@ -180,7 +180,7 @@ fn entry(entry: &Folded) -> Line {
             fields.put("status", call.status.as_str().into());
             with(new("tool_call"), fields, content::tool_call)
         }
-        Folded::Compaction(compaction) => {
+        ConversationEntry::Compaction(compaction) => {
             let mut line = new("compaction");
             line.word(compaction.id.as_str()).word(compaction.status.as_str());
             if let Some(error) = &compaction.error {
@@ -194,8 +194,8 @@ fn entry(entry: &Folded) -> Line {
     }
 }
 
-fn new(word: &str) -> Line {
-    let mut line = Line::new(Render::default().text_bytes);
+fn new(word: &str) -> ScriptLine {
+    let mut line = ScriptLine::new(RenderOptions::default().text_bytes);
     line.add(word);
     line
 }
@@ -209,15 +209,15 @@ fn fields<T: Serialize>(list: &[T], name: &str) -> Fields {
     fields
 }
 
-type Write = fn(&mut Line, &mut Fields, &mut Vec<Line>);
+type Write = fn(&mut ScriptLine, &mut Fields, &mut Vec<ScriptLine>);
 
 /// A line about a value of the schema.
-fn whole<T: Serialize>(line: Line, value: &T, write: Write) -> Line {
+fn whole<T: Serialize>(line: ScriptLine, value: &T, write: Write) -> ScriptLine {
     let fields = Fields::try_from(serde_json::to_value(value).unwrap_or_default()).unwrap_or_default();
     with(line, fields, write)
 }
 
-fn with(mut line: Line, mut fields: Fields, write: Write) -> Line {
+fn with(mut line: ScriptLine, mut fields: Fields, write: Write) -> ScriptLine {
     let mut below = Vec::new();
     write(&mut line, &mut fields, &mut below);
     line.rest(fields);

@@ -10,20 +10,20 @@ use crate::printable;
 /// Words on a line, and further lines indented below it. Whatever is put in comes out as one line
 /// each, escaped for terminals, so that no text can look like another event.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct ScriptLine {
     head: String,
     below: Vec<String>,
     text_bytes: usize,
 }
 
-impl Line {
+impl ScriptLine {
     pub(super) fn new(text_bytes: usize) -> Self {
-        Line { text_bytes, ..Line::default() }
+        ScriptLine { text_bytes, ..ScriptLine::default() }
     }
 
     /// A line of the same kind, to be put below this one.
     pub(super) fn another(&self) -> Self {
-        Line::new(self.text_bytes)
+        ScriptLine::new(self.text_bytes)
     }
 
     /// The line, where it was built in one expression.
@@ -118,7 +118,7 @@ impl Line {
     }
 
     /// Puts a line below this one.
-    pub(super) fn below(&mut self, line: Line) -> &mut Self {
+    pub(super) fn below(&mut self, line: ScriptLine) -> &mut Self {
         if line.head.is_empty() {
             self.below.extend(line.below);
             return self;
@@ -166,7 +166,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ScriptLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.head)?;
         self.below.iter().try_for_each(|line| writeln!(f, "  {line}"))
@@ -223,8 +223,8 @@ fn digest(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn shown(with: impl FnOnce(&mut Line)) -> String {
-        let mut line = Line::new(40);
+    fn shown(with: impl FnOnce(&mut ScriptLine)) -> String {
+        let mut line = ScriptLine::new(40);
         with(&mut line);
         line.to_string()
     }

@@ -4,23 +4,23 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::Render;
+use super::RenderOptions;
 use super::agents;
 use super::content::{self, item};
 use super::fields::Fields;
-use super::line::Line;
-use super::script::{About, Answered, Section, Step, What};
+use super::line::ScriptLine;
+use super::script::{ResponseTo, ScriptStep, Section, StepKind, Subject};
 use super::updates;
 use crate::format::{Exit, Side};
 
 /// Writes a section with its heading.
-pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Render) -> fmt::Result {
-    let mut heading = Line::new(options.text_bytes);
-    match &section.about {
-        About::Connection => heading.add("## connection"),
-        About::Session(id) => heading.add("## session").word(id.as_str()),
-        About::Stderr => heading.add("## stderr"),
-        About::End => heading.add("## end"),
+pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: RenderOptions) -> fmt::Result {
+    let mut heading = ScriptLine::new(options.text_bytes);
+    match &section.subject {
+        Subject::Connection => heading.add("## connection"),
+        Subject::Session(id) => heading.add("## session").word(id.as_str()),
+        Subject::Stderr => heading.add("## stderr"),
+        Subject::End => heading.add("## end"),
     };
     writeln!(f, "{heading}")?;
     let mut turn_ended = false;
@@ -29,13 +29,13 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Rend
             f.write_str("\n")?;
         }
         write!(f, "{}", line(step, options))?;
-        turn_ended = matches!(&step.what, What::Response { to: Answered::Request { method, .. }, .. } if method == "session/prompt");
+        turn_ended = matches!(&step.kind, StepKind::Response { to: ResponseTo::Request { method, .. }, .. } if method == "session/prompt");
     }
     Ok(())
 }
 
-fn line(step: &Step, options: Render) -> Line {
-    let mut line = Line::new(options.text_bytes);
+fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
+    let mut line = ScriptLine::new(options.text_bytes);
     if let Some(at) = step.at {
         line.add(format_args!("{:>8}.{:03}", at.as_secs(), at.subsec_millis()));
     }
@@ -44,8 +44,8 @@ fn line(step: &Step, options: Render) -> Line {
         Some(Side::Agent) => line.add("←"),
         None => &mut line,
     };
-    match &step.what {
-        What::Request { method, number, params, answered, more } => {
+    match &step.kind {
+        StepKind::Request { method, number, params, answered, more } => {
             name(&mut line, method, *number);
             request(&mut line, method, params.clone());
             if !answered {
@@ -53,7 +53,7 @@ fn line(step: &Step, options: Render) -> Line {
             }
             extra(&mut line, more);
         }
-        What::Notification { method, params, more } => {
+        StepKind::Notification { method, params, more } => {
             match (method.as_str(), params.clone().map(Fields::try_from)) {
                 ("session/update", Some(Ok(params))) => updates::update(&mut line, params, options),
                 (_, params) => {
@@ -65,13 +65,13 @@ fn line(step: &Step, options: Render) -> Line {
             }
             extra(&mut line, more);
         }
-        What::Response { to, result, error, more } => {
+        StepKind::Response { to, result, error, more } => {
             let method = match to {
-                Answered::Request { method, number } => {
+                ResponseTo::Request { method, number } => {
                     name(&mut line, method, *number);
                     method.as_str()
                 }
-                Answered::Nothing { id } => {
+                ResponseTo::Nothing { id } => {
                     line.add("answer to nothing, id").json(id.clone());
                     ""
                 }
@@ -84,7 +84,7 @@ fn line(step: &Step, options: Render) -> Line {
             }
             extra(&mut line, more);
         }
-        What::Noise { text, reason } => {
+        StepKind::Noise { text, reason } => {
             line.add("noise");
             // JSON is easier to read as it is.
             match serde_json::from_str(text) {
@@ -93,13 +93,13 @@ fn line(step: &Step, options: Render) -> Line {
             };
             line.add(format_args!("({reason})"));
         }
-        What::Stderr { text } => {
+        StepKind::Stderr { text } => {
             line.output(text);
         }
-        What::Eof => {
+        StepKind::Eof => {
             line.add("end of output");
         }
-        What::Exit(Exit { code, signal }) => {
+        StepKind::Exit(Exit { code, signal }) => {
             line.add("the agent's process ended");
             if let Some(code) = code {
                 line.add(format_args!("with code {code}"));
@@ -108,20 +108,20 @@ fn line(step: &Step, options: Render) -> Line {
                 line.add(format_args!("by signal {signal}"));
             }
         }
-        What::Dropped { lines, bytes } => {
+        StepKind::Dropped { lines, bytes } => {
             line.add(format_args!("… {lines} lines ({bytes} bytes) were not recorded"));
         }
-        What::Unknown { record } => {
+        StepKind::Unknown { record } => {
             line.add("unknown record").json(record.clone());
         }
-        What::Cut => {
+        StepKind::Cut => {
             line.add("the recording was cut short here");
         }
     }
     line
 }
 
-fn name(line: &mut Line, method: &str, number: u32) {
+fn name(line: &mut ScriptLine, method: &str, number: u32) {
     line.word(method);
     if number > 1 {
         line.add(format_args!("#{number}"));
@@ -129,13 +129,13 @@ fn name(line: &mut Line, method: &str, number: u32) {
 }
 
 /// What the envelope holds besides.
-fn extra(line: &mut Line, more: &Value) {
+fn extra(line: &mut ScriptLine, more: &Value) {
     if !more.is_null() {
         line.add("beside it").json(more.clone());
     }
 }
 
-fn failure(line: &mut Line, error: Value) {
+fn failure(line: &mut ScriptLine, error: Value) {
     line.add("error");
     match Fields::try_from(error) {
         Ok(mut error) => {
@@ -155,7 +155,7 @@ fn failure(line: &mut Line, error: Value) {
 }
 
 /// The params of a request or notification.
-fn request(line: &mut Line, method: &str, params: Option<Value>) {
+fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
     let mut params = match params.map(Fields::try_from) {
         None => return,
         Some(Ok(params)) => params,
@@ -240,7 +240,7 @@ fn request(line: &mut Line, method: &str, params: Option<Value>) {
 }
 
 /// The result of a request.
-fn response(line: &mut Line, method: &str, result: Value) {
+fn response(line: &mut ScriptLine, method: &str, result: Value) {
     let mut result = match Fields::try_from(result) {
         Ok(result) => result,
         Err(result) => {
@@ -298,7 +298,7 @@ fn response(line: &mut Line, method: &str, result: Value) {
     below.into_iter().for_each(|it| _ = line.below(it));
 }
 
-fn initialize(line: &mut Line, body: &mut Fields, below: &mut Vec<Line>, side: &str) {
+fn initialize(line: &mut ScriptLine, body: &mut Fields, below: &mut Vec<ScriptLine>, side: &str) {
     if let Some(version) = body.number("protocolVersion") {
         line.add(format_args!("v{version}"));
     }
@@ -314,7 +314,7 @@ fn initialize(line: &mut Line, body: &mut Fields, below: &mut Vec<Line>, side: &
     });
 }
 
-fn exit_status(line: &mut Line, status: &mut Fields) {
+fn exit_status(line: &mut ScriptLine, status: &mut Fields) {
     if let Some(code) = status.number("exitCode") {
         line.add("exit").add(code);
     }

@@ -13,7 +13,7 @@ mod snapshot;
 mod updates;
 
 pub use fold::FoldedSession;
-pub use script::{About, Answered, Script, Section, Step, What};
+pub use script::{ResponseTo, Script, ScriptStep, Section, StepKind, Subject};
 #[cfg(feature = "insta")]
 pub use snapshot::Snapshot;
 
@@ -22,27 +22,27 @@ use crate::Transcript;
 /// How a transcript is rendered.
 ///
 /// ```
-/// use duologue_transcript::{Header, Render, Transcript};
+/// use duologue_transcript::{Header, RenderOptions, Transcript};
 ///
 /// let transcript = Transcript::new(Header::new("a test"), Vec::new());
-/// let script = Render::new().single_chunks(true).times(true).script(&transcript);
+/// let script = RenderOptions::new().single_chunks(true).times(true).script(&transcript);
 /// assert_eq!(script.to_string(), "");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Render {
+pub struct RenderOptions {
     single_chunks: bool,
     times: bool,
     process: bool,
     text_bytes: usize,
 }
 
-impl Default for Render {
+impl Default for RenderOptions {
     fn default() -> Self {
-        Render { single_chunks: false, times: false, process: true, text_bytes: 4096 }
+        RenderOptions { single_chunks: false, times: false, process: true, text_bytes: 4096 }
     }
 }
 
-impl Render {
+impl RenderOptions {
     /// As [`Transcript::render`] does it.
     #[must_use]
     pub fn new() -> Self {
@@ -93,7 +93,7 @@ impl Transcript {
     /// independent sessions and stderr ran into each other.
     #[must_use]
     pub fn script(&self) -> Script {
-        Render::new().script(self)
+        RenderOptions::new().script(self)
     }
 
     /// The script as text, one line an event: what a snapshot holds. Ids stand in it as they were,

@@ -7,7 +7,7 @@ use duologue_schema::SessionId;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{Render, methods};
+use super::{RenderOptions, methods};
 use crate::format::{Exit, Side};
 
 /// A transcript as it is read: sections, each with what happened in it.
@@ -22,7 +22,7 @@ pub struct Script {
     /// in which nothing happened are left out.
     pub sections: Vec<Section>,
     #[serde(skip)]
-    pub(super) options: Render,
+    pub(super) options: RenderOptions,
 }
 
 /// Steps that belong together.
@@ -31,16 +31,16 @@ pub struct Script {
 pub struct Section {
     /// To what.
     #[serde(flatten)]
-    pub about: About,
+    pub subject: Subject,
     /// What happened, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// What a section is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase", tag = "section", content = "id")]
 #[non_exhaustive]
-pub enum About {
+pub enum Subject {
     /// The connection as a whole: everything that is said of no session, and what is no message.
     Connection,
     /// A session.
@@ -54,8 +54,8 @@ pub enum About {
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Step {
-    /// When, if times were [asked for](Render::times); in microseconds. The first chunk counts.
+pub struct ScriptStep {
+    /// When, if times were [asked for](RenderOptions::times); in microseconds. The first chunk counts.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "micros")]
     pub at: Option<Duration>,
     /// Who did it.
@@ -63,7 +63,7 @@ pub struct Step {
     pub from: Option<Side>,
     /// What.
     #[serde(flatten)]
-    pub what: What,
+    pub kind: StepKind,
 }
 
 /// What can happen.
@@ -73,7 +73,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "what")]
 #[non_exhaustive]
-pub enum What {
+pub enum StepKind {
     /// A question.
     #[non_exhaustive]
     Request {
@@ -109,7 +109,7 @@ pub enum What {
     Response {
         /// The method of the request, or the id of a request that nobody made.
         #[serde(flatten)]
-        to: Answered,
+        to: ResponseTo,
         /// What it says when it worked.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<Value>,
@@ -161,7 +161,7 @@ pub enum What {
 #[serde(rename_all = "lowercase")]
 #[serde(untagged)]
 #[non_exhaustive]
-pub enum Answered {
+pub enum ResponseTo {
     /// A request.
     #[non_exhaustive]
     Request {

@@ -1,12 +1,12 @@
 //! Session updates as lines.
 
-use super::Render;
+use super::RenderOptions;
 use super::content::{self, item};
 use super::fields::Fields;
-use super::line::Line;
+use super::line::ScriptLine;
 
 /// The params of a `session/update`.
-pub(super) fn update(line: &mut Line, mut params: Fields, options: Render) {
+pub(super) fn update(line: &mut ScriptLine, mut params: Fields, options: RenderOptions) {
     let Some(mut update) = params.object("update") else {
         line.add("session/update").rest(params);
         return;
@@ -49,7 +49,7 @@ pub(super) fn update(line: &mut Line, mut params: Fields, options: Render) {
     below.into_iter().for_each(|it| _ = line.below(it));
 }
 
-fn chunk(line: &mut Line, update: &mut Fields, id: &str) {
+fn chunk(line: &mut ScriptLine, update: &mut Fields, id: &str) {
     item(line, update, &[id], &[]);
     if let Some(inner) = update.object("content") {
         content::block(line, inner);
@@ -57,7 +57,7 @@ fn chunk(line: &mut Line, update: &mut Fields, id: &str) {
 }
 
 /// The tokens used of those there are, and the money.
-pub(super) fn usage(line: &mut Line, usage: &mut Fields) {
+pub(super) fn usage(line: &mut ScriptLine, usage: &mut Fields) {
     for (key, before) in [("used", None), ("size", Some("of"))] {
         if let Some(number) = usage.number(key) {
             before.map(|word| line.add(word));

@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             ("agent_message_clear", "text", conversation.last_agent_message()),
             ("agent_thought_clear", "thought", conversation.last_agent_thought()),
         ] {
-            let text = text.map(Message::text).unwrap_or_default();
+            let text = text.map(duologue_schema::ConversationMessage::text).unwrap_or_default();
             let outcome = if expected[key] == text { Ok(()) } else { Err(format!("the text is {text:?}")) };
             self.surface.report(row, outcome, &text);
         }

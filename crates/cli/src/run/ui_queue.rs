@@ -14,7 +14,7 @@ use super::rows::Span;
 use crate::ui::{DIM, plural};
 
 /// What somebody beside the session wants the user to see.
-pub(super) enum Event {
+pub(super) enum UiEvent {
     /// A question to be answered with a line.
     Question(Box<Question>),
     /// Something to say.
@@ -57,30 +57,30 @@ const WAITING: usize = 4096;
 
 /// Takes questions. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Desk {
-    events: mpsc::Sender<Event>,
+pub(super) struct UiQueue {
+    events: mpsc::Sender<UiEvent>,
     /// The number of rejected requests that found no room.
     left_out: Arc<AtomicUsize>,
 }
 
-/// The other end of a [`Desk`].
-pub(super) struct DeskEvents {
-    pub(super) events: mpsc::Receiver<Event>,
+/// The other end of a [`UiQueue`].
+pub(super) struct UiEvents {
+    pub(super) events: mpsc::Receiver<UiEvent>,
     left_out: Arc<AtomicUsize>,
 }
 
-impl DeskEvents {
+impl UiEvents {
     /// Returns the number of rejected requests that are not among the events, and counts from zero again.
     pub(super) fn take_left_out(&self) -> usize {
         self.left_out.swap(0, Relaxed)
     }
 }
 
-impl Desk {
-    pub(super) fn new() -> (Self, DeskEvents) {
+impl UiQueue {
+    pub(super) fn new() -> (Self, UiEvents) {
         let (sender, events) = mpsc::channel(WAITING);
         let left_out = Arc::<AtomicUsize>::default();
-        (Desk { events: sender, left_out: left_out.clone() }, DeskEvents { events, left_out })
+        (UiQueue { events: sender, left_out: left_out.clone() }, UiEvents { events, left_out })
     }
 
     /// Asks the user. `None` when no answer comes: the user has left.
@@ -101,7 +101,7 @@ impl Desk {
     async fn put(&self, about: Option<ToolCallUpdate>, is_new: bool, text: QuestionText) -> Option<String> {
         let (answer, answered) = oneshot::channel();
         let question = Question { about, is_new, text, answer };
-        self.events.send(Event::Question(Box::new(question))).await.ok()?;
+        self.events.send(UiEvent::Question(Box::new(question))).await.ok()?;
         answered.await.ok()
     }
 
@@ -112,7 +112,7 @@ impl Desk {
 
     /// Adds an entry without waiting for room. One that finds none is counted.
     pub(super) fn add(&self, entry: AuditEntry) {
-        let event = Event::Audit { entry: Box::new(entry), shown: None };
+        let event = UiEvent::Audit { entry: Box::new(entry), shown: None };
         if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event) {
             self.left_out.fetch_add(1, Relaxed);
         }
@@ -122,7 +122,7 @@ impl Desk {
 /// The agent's stderr, line by line.
 pub(super) struct StderrLines {
     /// Where it is shown, if it is.
-    desk: Option<Desk>,
+    ui: Option<UiQueue>,
     /// Where it is recorded, if it is.
     recorder: Option<Recorder>,
     line: Vec<u8>,
@@ -132,8 +132,8 @@ pub(super) struct StderrLines {
     _end: oneshot::Sender<()>,
 }
 
-fn left_out(lines: usize) -> Event {
-    Event::Note(vec![Span::new(DIM, &format!("stderr: … {} left out", plural(lines, "line")))])
+fn left_out(lines: usize) -> UiEvent {
+    UiEvent::Note(vec![Span::new(DIM, &format!("stderr: … {} left out", plural(lines, "line")))])
 }
 
 /// A longer line is shown in pieces.
@@ -141,9 +141,9 @@ const LONGEST_LINE: usize = 8 * 1024;
 
 impl StderrLines {
     /// The lines, and what is ready at their end.
-    pub(super) fn new(desk: Option<Desk>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(ui: Option<UiQueue>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
         let (end, ended) = oneshot::channel();
-        (StderrLines { desk, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
+        (StderrLines { ui, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
     }
 
     fn end_line(&mut self) {
@@ -151,10 +151,10 @@ impl StderrLines {
         if let Some(recorder) = &self.recorder {
             recorder.stderr(&line);
         }
-        if let Some(desk) = &self.desk {
-            let room = self.left_out == 0 || desk.events.try_send(left_out(self.left_out)).is_ok();
-            let line = Event::Stderr(String::from_utf8_lossy(&line).into_owned());
-            match room && desk.events.try_send(line).is_ok() {
+        if let Some(ui) = &self.ui {
+            let room = self.left_out == 0 || ui.events.try_send(left_out(self.left_out)).is_ok();
+            let line = UiEvent::Stderr(String::from_utf8_lossy(&line).into_owned());
+            match room && ui.events.try_send(line).is_ok() {
                 true => self.left_out = 0,
                 false if room => self.left_out = 1,
                 false => self.left_out += 1,
@@ -186,9 +186,9 @@ impl Drop for StderrLines {
         if !self.line.is_empty() {
             self.end_line();
         }
-        if let Some(desk) = self.desk.as_ref().filter(|_| self.left_out > 0) {
+        if let Some(ui) = self.ui.as_ref().filter(|_| self.left_out > 0) {
             // This is a thread of its own, and there is room as soon as somebody looks.
-            let _ = desk.events.blocking_send(left_out(self.left_out));
+            let _ = ui.events.blocking_send(left_out(self.left_out));
         }
     }
 }

@@ -11,11 +11,11 @@ use duologue_schema::{AuthMethod, Implementation, SessionId};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 
-use super::desk::{Desk, DeskEvents, Event, Question, StderrLines};
-use super::input::{Input, Line};
-use super::output::Output;
+use super::input::{InputLine, UserInput};
+use super::output::SessionOutput;
 use super::rows::Span;
-use crate::commands::TalkArgs;
+use super::ui_queue::{Question, StderrLines, UiEvent, UiEvents, UiQueue};
+use crate::commands::AgentSessionArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::recording;
@@ -28,44 +28,44 @@ const SOON: Duration = Duration::from_secs(2);
 const LEAVING: Duration = Duration::from_millis(500);
 
 /// Why a session is not gone on with.
-pub(crate) enum Stop {
+pub(crate) enum SessionEnd {
     /// The user has left, or the system wants us to.
     Left(Signal),
     /// Something failed.
     Failed(Error),
 }
 
-impl<E: Into<Error>> From<E> for Stop {
+impl<E: Into<Error>> From<E> for SessionEnd {
     fn from(error: E) -> Self {
-        Stop::Failed(error.into())
+        SessionEnd::Failed(error.into())
     }
 }
 
 /// What came first.
-pub(crate) enum Step<T> {
+pub(crate) enum WaitResult<T> {
     /// What was waited for.
     Done(T),
     /// A line, or the end of the input.
-    Line(Option<Line>),
+    Line(Option<InputLine>),
     /// Ctrl-C.
     Interrupt,
 }
 
 /// A conversation between a user and an agent.
-pub(crate) struct Talk {
-    pub(super) output: Output,
+pub(crate) struct AgentSession {
+    pub(super) output: SessionOutput,
     recorder: Option<Recorder>,
     /// Ready when all of the agent's stderr was read.
     stderr_end: Option<oneshot::Receiver<()>>,
-    pub(super) input: Option<Input>,
-    events: DeskEvents,
+    pub(super) input: Option<UserInput>,
+    events: UiEvents,
     signals: Signals,
     /// The session, once there is one.
     pub(super) session: Option<SessionId>,
     /// Whether the end of the last turn has told what went wrong.
-    pub(super) told: bool,
+    pub(super) error_shown: bool,
     /// The question the user reads.
-    pub(super) asked: Option<Question>,
+    pub(super) open_question: Option<Question>,
     /// Questions behind it.
     pub(super) waiting: VecDeque<Question>,
     /// True if the agent was refused something.
@@ -74,26 +74,26 @@ pub(crate) struct Talk {
     pub(super) counts_refusals: bool,
 }
 
-impl Talk {
+impl AgentSession {
     /// Holds a conversation. `client` has what the agent may ask for, and may put it to the user;
-    /// `converse` does what the conversation is about, once the agent has said hello. `reads` says whether
+    /// `use_agent` does what the conversation is about, once the agent has said hello. `reads` says whether
     /// the user types anything.
-    pub(super) async fn hold<H: Host>(
-        args: &TalkArgs,
-        output: Output,
+    pub(super) async fn run<H: Host>(
+        args: &AgentSessionArgs,
+        output: SessionOutput,
         reads: bool,
-        client: impl FnOnce(Desk) -> Result<Client<H>>,
-        converse: impl AsyncFnOnce(&mut Talk, &Connection) -> Result<Exit, Stop>,
+        client: impl FnOnce(UiQueue) -> Result<Client<H>>,
+        use_agent: impl AsyncFnOnce(&mut AgentSession, &Connection) -> Result<Exit, SessionEnd>,
     ) -> Result<Exit> {
-        let (desk, events) = Desk::new();
+        let (ui, events) = UiQueue::new();
         let recorder = match &args.record {
             Some(path) => {
                 Some(recording::begin(Recorder::builder().program(args.agent.words()), path, args.force)?)
             }
             None => None,
         };
-        let (signals, input) = (Signals::listen()?, reads.then(Input::start));
-        let mut talk = Talk {
+        let (signals, input) = (Signals::listen()?, reads.then(UserInput::start));
+        let mut agent_session = AgentSession {
             output,
             recorder,
             stderr_end: None,
@@ -101,50 +101,52 @@ impl Talk {
             events,
             signals,
             session: None,
-            told: false,
-            asked: None,
+            error_shown: false,
+            open_question: None,
             waiting: VecDeque::new(),
             refused: false,
             counts_refusals: true,
         };
-        talk.last_resort(None);
-        let outcome = talk.run(args, desk, client, converse).await;
-        let shown = talk.finish(&outcome);
-        if let (Some(recorder), Some(path)) = (talk.recorder.take(), &args.record) {
+        agent_session.last_resort(None);
+        let outcome = agent_session.drive(args, ui, client, use_agent).await;
+        let shown = agent_session.finish(&outcome);
+        if let (Some(recorder), Some(path)) = (agent_session.recorder.take(), &args.record) {
             match &outcome {
-                Err(Stop::Failed(Error::Agent(ClientError::Spawn { .. }))) => {
+                Err(SessionEnd::Failed(Error::Agent(ClientError::Spawn { .. }))) => {
                     recording::take_back(recorder, path).await;
                 }
                 _ => recorder.finish().await?,
             }
         }
         match outcome {
-            Err(Stop::Left(signal)) => Ok(Exit::Signal(signal)),
-            Err(Stop::Failed(error)) => Err(error),
-            Ok(exit) if talk.refused && talk.counts_refusals => shown.map(|()| exit.or_worse(Exit::Refused)),
+            Err(SessionEnd::Left(signal)) => Ok(Exit::Signal(signal)),
+            Err(SessionEnd::Failed(error)) => Err(error),
+            Ok(exit) if agent_session.refused && agent_session.counts_refusals => {
+                shown.map(|()| exit.or_worse(Exit::Refused))
+            }
             Ok(exit) => shown.map(|()| exit),
         }
     }
 
-    async fn run<H: Host>(
+    async fn drive<H: Host>(
         &mut self,
-        args: &TalkArgs,
-        desk: Desk,
-        client: impl FnOnce(Desk) -> Result<Client<H>>,
-        converse: impl AsyncFnOnce(&mut Talk, &Connection) -> Result<Exit, Stop>,
-    ) -> Result<Exit, Stop> {
-        let agent = self.connect(args, desk, client).await?;
+        args: &AgentSessionArgs,
+        ui: UiQueue,
+        client: impl FnOnce(UiQueue) -> Result<Client<H>>,
+        use_agent: impl AsyncFnOnce(&mut AgentSession, &Connection) -> Result<Exit, SessionEnd>,
+    ) -> Result<Exit, SessionEnd> {
+        let agent = self.connect(args, ui, client).await?;
         self.last_resort(Some(agent.clone()));
-        let outcome = converse(self, &agent).await;
+        let outcome = use_agent(self, &agent).await;
         let shown = self.output.leave();
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !agent.peer().is_closed()) {
             recorder.eof(Side::Client);
         }
         let mut ended = match outcome {
-            Err(Stop::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
+            Err(SessionEnd::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
             // An agent that takes its time is waited for, unless the user has enough.
-            _ => match self.attend(agent.close(), false).await {
-                Ok(Step::Done(status)) => Some(status),
+            _ => match self.wait_for(agent.close(), false).await {
+                Ok(WaitResult::Done(status)) => Some(status),
                 _ => None,
             },
         };
@@ -165,7 +167,7 @@ impl Talk {
             }
         }
         if args.stderr {
-            self.tell_noise(&agent)?;
+            self.show_noise(&agent)?;
         }
         match outcome {
             Ok(exit) => Ok(shown.map(|()| exit)?),
@@ -175,7 +177,7 @@ impl Talk {
 
     /// What is done if we are stuck, a signal comes, and nobody takes it.
     fn last_resort(&self, agent: Option<Connection>) {
-        let restore = self.input.as_ref().map(Input::restore);
+        let restore = self.input.as_ref().map(UserInput::restore);
         self.signals.last_resort(move || {
             if let Some(agent) = agent {
                 agent.kill();
@@ -189,20 +191,22 @@ impl Talk {
     }
 
     /// Shows what is left to be shown, unless nobody is there to see it.
-    fn finish(&mut self, outcome: &Result<Exit, Stop>) -> Result<()> {
-        if let Err(Stop::Left(_)) = outcome {
+    fn finish(&mut self, outcome: &Result<Exit, SessionEnd>) -> Result<()> {
+        if let Err(SessionEnd::Left(_)) = outcome {
             return Ok(());
         }
-        self.catch_up()?;
+        self.show_queued()?;
         self.output.leave()?;
         match outcome {
-            Err(Stop::Failed(error)) if !self.told => Ok(self.output.fail(self.session.as_ref(), error)?),
+            Err(SessionEnd::Failed(error)) if !self.error_shown => {
+                Ok(self.output.fail(self.session.as_ref(), error)?)
+            }
             _ => Ok(()),
         }
     }
 
     /// Says what the agent wrote beside the protocol.
-    fn tell_noise(&mut self, agent: &Connection) -> Result<()> {
+    fn show_noise(&mut self, agent: &Connection) -> Result<()> {
         let stats = agent.peer().stats();
         let counts =
             [(stats.noise, "line", "beside the protocol"), (stats.dropped, "message", "that did not fit")];
@@ -219,75 +223,81 @@ impl Talk {
     /// Starts the agent, or the mock, and logs in.
     async fn connect<H: Host>(
         &mut self,
-        args: &TalkArgs,
-        desk: Desk,
-        client: impl FnOnce(Desk) -> Result<Client<H>>,
-    ) -> Result<Connection, Stop> {
+        args: &AgentSessionArgs,
+        ui: UiQueue,
+        client: impl FnOnce(UiQueue) -> Result<Client<H>>,
+    ) -> Result<Connection, SessionEnd> {
         let mut command = match args.agent.given() {
             Some(command) => command,
             None => Command::new(std::env::current_exe()?).arg("mock"),
         };
         let recorder = self.recorder.clone();
         if args.stderr || recorder.is_some() {
-            let (lines, end) = StderrLines::new(args.stderr.then(|| desk.clone()), recorder);
+            let (lines, end) = StderrLines::new(args.stderr.then(|| ui.clone()), recorder);
             command = command.stderr_to(lines);
             self.stderr_end = Some(end);
         }
         let info = Implementation::new("duologue", env!("CARGO_PKG_VERSION"));
-        let mut client = client(desk)?.info(info).start_timeout(args.patience());
+        let mut client = client(ui)?.info(info).start_timeout(args.patience());
         if let Some(recorder) = &self.recorder {
             client = client.tap(recorder.tap(Side::Client));
         }
-        let agent = self.patiently(args, client.spawn(command)).await??;
+        let agent = self.wait_for_agent(args, client.spawn(command)).await??;
         if let Some(method) = &args.login {
-            self.through(agent.authenticate(method.as_str())).await?.map_err(|error| explain(error, args))?;
+            self.uninterrupted(agent.authenticate(method.as_str()))
+                .await?
+                .map_err(|error| explain(error, args))?;
         }
         Ok(agent)
     }
 
     /// A new session in the folder.
-    pub(super) async fn open(&mut self, args: &TalkArgs, agent: &Connection) -> Result<Session, Stop> {
-        let opened = self.in_time(args, agent, "session/new", agent.new_session(args.folder()?)).await?;
+    pub(super) async fn open(
+        &mut self,
+        args: &AgentSessionArgs,
+        agent: &Connection,
+    ) -> Result<Session, SessionEnd> {
+        let opened = self.with_timeout(args, agent, "session/new", agent.new_session(args.folder()?)).await?;
         let session = opened.map_err(|error| explain(error, args))?;
         self.session = Some(session.id().clone());
         Ok(session)
     }
 
     /// Waits for something that is not to be interrupted but by leaving.
-    pub(super) async fn through<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
-        match self.attend(work, false).await? {
-            Step::Done(done) => Ok(done),
-            Step::Line(_) | Step::Interrupt => Err(Stop::Left(Signal::Interrupt)),
+    pub(super) async fn uninterrupted<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
+        match self.wait_for(work, false).await? {
+            WaitResult::Done(done) => Ok(done),
+            WaitResult::Line(_) | WaitResult::Interrupt => Err(SessionEnd::Left(Signal::Interrupt)),
         }
     }
 
     /// Waits for the agent, and says so if it takes long and somebody sits there.
-    pub(super) async fn patiently<T>(
+    pub(super) async fn wait_for_agent<T>(
         &mut self,
-        args: &TalkArgs,
+        args: &AgentSessionArgs,
         work: impl Future<Output = T>,
-    ) -> Result<T, Stop> {
+    ) -> Result<T, SessionEnd> {
         let mut work = pin!(work);
-        if let Ok(done) = self.through(tokio::time::timeout(SOON, &mut work)).await? {
+        if let Ok(done) = self.uninterrupted(tokio::time::timeout(SOON, &mut work)).await? {
             return Ok(done);
         }
         if self.output.is_live() || std::io::stderr().is_terminal() {
             let text = format!("· waiting for {}… (Ctrl-C leaves)", args.program());
             self.output.note(vec![Span::line(DIM, &text)])?;
         }
-        self.through(work).await
+        self.uninterrupted(work).await
     }
 
     /// Waits for an answer that a session begins with, as long as the command line allows.
-    pub(super) async fn in_time<T>(
+    pub(super) async fn with_timeout<T>(
         &mut self,
-        args: &TalkArgs,
+        args: &AgentSessionArgs,
         agent: &Connection,
         method: &str,
         work: impl Future<Output = T>,
-    ) -> Result<T, Stop> {
+    ) -> Result<T, SessionEnd> {
         let patience = args.patience();
-        if let Ok(done) = self.patiently(args, tokio::time::timeout(patience, work)).await? {
+        if let Ok(done) = self.wait_for_agent(args, tokio::time::timeout(patience, work)).await? {
             return Ok(done);
         }
         let mut text = format!("the agent did not answer {method} within {patience:?} (--timeout)");
@@ -303,14 +313,14 @@ impl Talk {
     /// it also waits for a line.
     ///
     /// What the agent does comes before what it asks, as on the wire.
-    pub(super) async fn attend<T>(
+    pub(super) async fn wait_for<T>(
         &mut self,
         work: impl Future<Output = T>,
         reading: bool,
-    ) -> Result<Step<T>, Stop> {
+    ) -> Result<WaitResult<T>, SessionEnd> {
         let mut work = pin!(work);
         loop {
-            let asking = self.asked.is_some();
+            let asking = self.open_question.is_some();
             let due = self.output.due();
             if let Some(input) = &mut self.input {
                 input.listen(asking || reading);
@@ -318,20 +328,20 @@ impl Talk {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match signal {
-                    Signal::Interrupt => return Ok(Step::Interrupt),
-                    signal => return Err(Stop::Left(signal)),
+                    Signal::Interrupt => return Ok(WaitResult::Interrupt),
+                    signal => return Err(SessionEnd::Left(signal)),
                 },
-                done = &mut work => return Ok(Step::Done(done)),
+                done = &mut work => return Ok(WaitResult::Done(done)),
                 Some(event) = self.events.events.recv() => self.event(event)?,
-                () = withdrawn(&mut self.asked), if asking => {
-                    self.asked = None;
+                () = withdrawn(&mut self.open_question), if asking => {
+                    self.open_question = None;
                     self.output.withdraw()?;
                     self.next_question()?;
                 }
-                line = line(&mut self.input, asking), if asking || reading => match (line?, self.asked.take()) {
+                line = line(&mut self.input, asking), if asking || reading => match (line?, self.open_question.take()) {
                     (Some(line), Some(mut question)) => {
                         if self.output.turn_page(&mut question.text, &line.text)? {
-                            self.asked = Some(question);
+                            self.open_question = Some(question);
                             continue;
                         }
                         self.output.answered(&line.text)?;
@@ -339,34 +349,34 @@ impl Talk {
                         self.next_question()?;
                     }
                     // Nobody is there any more to answer this or any other question.
-                    (None, Some(_)) => return Err(Stop::Left(Signal::Interrupt)),
-                    (line, None) => return Ok(Step::Line(line)),
+                    (None, Some(_)) => return Err(SessionEnd::Left(Signal::Interrupt)),
+                    (line, None) => return Ok(WaitResult::Line(line)),
                 },
                 () = sleep_until(due), if due.is_some() => self.output.paint()?,
             }
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<()> {
+    fn event(&mut self, event: UiEvent) -> Result<()> {
         match event {
-            Event::Question(question) => {
+            UiEvent::Question(question) => {
                 self.waiting.push_back(*question);
                 self.next_question()?;
             }
-            Event::Note(note) => self.output.note(note)?,
-            Event::Audit { entry, shown } => {
+            UiEvent::Note(note) => self.output.note(note)?,
+            UiEvent::Audit { entry, shown } => {
                 self.refused |= entry.is_refusal();
                 self.output.audit(&entry)?;
                 let _ = shown.map(|shown| shown.send(()));
             }
-            Event::Stderr(line) => self.output.stderr(&line)?,
+            UiEvent::Stderr(line) => self.output.stderr(&line)?,
         }
         Ok(())
     }
 
     /// Puts the next question, if none is open.
     fn next_question(&mut self) -> Result<()> {
-        if self.asked.is_some() {
+        if self.open_question.is_some() {
             return Ok(());
         }
         let Some(mut question) = self.waiting.pop_front() else { return Ok(()) };
@@ -381,14 +391,14 @@ impl Talk {
             input.begin_answer();
         }
         self.output.ask(&question.text, call)?;
-        self.asked = Some(question);
+        self.open_question = Some(question);
         Ok(())
     }
 
     /// Shows what is left to be said. Questions come too late.
-    pub(super) fn catch_up(&mut self) -> Result<()> {
+    pub(super) fn show_queued(&mut self) -> Result<()> {
         while let Ok(event) = self.events.events.try_recv() {
-            if !matches!(event, Event::Question(_)) {
+            if !matches!(event, UiEvent::Question(_)) {
                 self.event(event)?;
             }
         }
@@ -409,7 +419,7 @@ async fn withdrawn(asked: &mut Option<Question>) {
     }
 }
 
-async fn line(input: &mut Option<Input>, is_answer: bool) -> std::io::Result<Option<Line>> {
+async fn line(input: &mut Option<UserInput>, is_answer: bool) -> std::io::Result<Option<InputLine>> {
     match input {
         Some(input) => input.line(is_answer).await,
         None => Ok(None),
@@ -423,7 +433,7 @@ async fn sleep_until(due: Option<tokio::time::Instant>) {
 }
 
 /// Says what to do about a login.
-pub(super) fn explain(error: ClientError, args: &TalkArgs) -> Error {
+pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
     let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
     let mut text = format!("the agent wants a login: {message}");
     if methods.is_empty() {

@@ -19,30 +19,30 @@ use duologue_schema::Json;
 use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload};
 use serde::Serialize;
 
-use super::output::Output;
+use super::agent_session::{AgentSession, SessionEnd};
+use super::output::SessionOutput;
 use super::rows::Span;
-use super::talk::{Stop, Talk};
-use crate::commands::{ErrandArgs, TalkArgs};
+use crate::commands::{AgentSessionArgs, EnvelopeArgs};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::ui::{DIM, json_line, printable_json};
 
 /// An agent that speaks envelopes, and what is wanted of it.
-pub(crate) struct Errand<'a> {
-    pub(super) talk: &'a mut Talk,
-    args: &'a TalkArgs,
+pub(crate) struct EnvelopeCommand<'a> {
+    pub(super) agent_session: &'a mut AgentSession,
+    args: &'a AgentSessionArgs,
     agent: &'a Connection,
     /// What it was asked in, as long as the errand lasts.
     session: Option<Session>,
     /// What it tells without being asked.
-    pub(super) news: Subscription,
+    pub(super) notifications: Subscription,
     json: bool,
 }
 
 /// Who we are to the agent. Nobody is there to answer its questions.
-struct Caller;
+struct NoHandler;
 
-impl Correspondent for Caller {
+impl Correspondent for NoHandler {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue")
     }
@@ -50,20 +50,28 @@ impl Correspondent for Caller {
 
 /// Runs an errand to its end.
 pub(crate) async fn run(
-    args: &ErrandArgs,
-    errand: impl AsyncFnOnce(&mut Errand<'_>) -> Result<Exit, Stop>,
+    args: &EnvelopeArgs,
+    command: impl AsyncFnOnce(&mut EnvelopeCommand<'_>) -> Result<Exit, SessionEnd>,
 ) -> Result<Exit> {
-    let converse = async |talk: &mut Talk, agent: &Connection| {
+    let use_agent = async |agent_session: &mut AgentSession, agent: &Connection| {
         let spoken = agent.peer_agent().require_envelopes();
-        let named = |error: &str| error.replacen("the other side", &args.talk.program(), 1);
+        let named = |error: &str| error.replacen("the other side", &args.session.program(), 1);
         spoken.map_err(|error| Error::NotSpoken(named(&error.to_string())))?;
-        let news = agent.peer_agent().subscribe("*");
+        let notifications = agent.peer_agent().subscribe("*");
         let json = args.json;
-        errand(&mut Errand { talk, args: &args.talk, agent, session: None, news, json }).await
+        command(&mut EnvelopeCommand {
+            agent_session,
+            args: &args.session,
+            agent,
+            session: None,
+            notifications,
+            json,
+        })
+        .await
     };
     // It lends the agent nothing: no files, no programs, no permission.
-    let client = |_| Ok(Client::new(()).exchange(Exchange::new().correspondent(Caller)));
-    let done = Talk::hold(&args.talk, Output::words(), false, client, converse).await;
+    let client = |_| Ok(Client::new(()).exchange(Exchange::new().correspondent(NoHandler)));
+    let done = AgentSession::run(&args.session, SessionOutput::words(), false, client, use_agent).await;
     if let Err(error) = &done
         && args.json
     {
@@ -72,15 +80,15 @@ pub(crate) async fn run(
     done
 }
 
-impl Errand<'_> {
+impl EnvelopeCommand<'_> {
     /// The agent, for what needs no session.
     pub(crate) fn peer(&self) -> PeerAgent {
         self.agent.peer_agent().clone()
     }
 
     /// The agent, in a new session.
-    pub(crate) async fn in_session(&mut self) -> Result<PeerAgent, Stop> {
-        let session = self.talk.open(self.args, self.agent).await?;
+    pub(crate) async fn in_session(&mut self) -> Result<PeerAgent, SessionEnd> {
+        let session = self.agent_session.open(self.args, self.agent).await?;
         Ok(self.session.insert(session).peer_agent())
     }
 
@@ -93,16 +101,16 @@ impl Errand<'_> {
     pub(crate) async fn answer<T>(
         &mut self,
         work: impl Future<Output = exchange::Result<T>>,
-    ) -> Result<T, Stop> {
-        Ok(self.talk.patiently(self.args, work).await?.map_err(to_error)?)
+    ) -> Result<T, SessionEnd> {
+        Ok(self.agent_session.wait_for_agent(self.args, work).await?.map_err(to_error)?)
     }
 
     /// Waits for an answer as long as for any other step.
-    pub(crate) async fn quick_answer<T>(
+    pub(crate) async fn answer_in_time<T>(
         &mut self,
         kind: Kind,
         work: impl Future<Output = exchange::Result<T>>,
-    ) -> Result<T, Stop> {
+    ) -> Result<T, SessionEnd> {
         let after = self.patience();
         let work = pin!(work);
         self.answer(async {
@@ -113,7 +121,7 @@ impl Errand<'_> {
     }
 
     /// Prints a message of the agent: as JSON, or in the words given, a line each.
-    pub(crate) fn say<P: Payload>(&self, payload: &P, words: &[String]) -> Result<()> {
+    pub(crate) fn print<P: Payload>(&self, payload: &P, words: &[String]) -> Result<()> {
         if self.json {
             return print(payload);
         }
@@ -123,7 +131,11 @@ impl Errand<'_> {
     }
 
     /// Prints a message of the agent on the way to its last one: as JSON, or in words beside the answer.
-    pub(super) fn tell<P: Payload>(&mut self, payload: &P, words: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn print_progress<P: Payload>(
+        &mut self,
+        payload: &P,
+        words: impl FnOnce() -> String,
+    ) -> Result<()> {
         if self.json { print(payload) } else { self.note(&words()) }
     }
 
@@ -131,7 +143,7 @@ impl Errand<'_> {
     pub(crate) fn note(&mut self, text: &str) -> Result<()> {
         match self.json {
             true => Ok(()),
-            false => Ok(self.talk.output.note(vec![Span::line(DIM, &format!("· {text}"))])?),
+            false => Ok(self.agent_session.output.note(vec![Span::line(DIM, &format!("· {text}"))])?),
         }
     }
 }
@@ -160,20 +172,20 @@ pub(super) fn to_error(error: exchange::Error) -> Error {
 
 fn print<P: Payload>(payload: &P) -> Result<()> {
     #[derive(Serialize)]
-    struct Line<'a, P> {
+    struct PrintedPayload<'a, P> {
         kind: Kind,
         payload: &'a P,
     }
-    Ok(json_line(&mut io::stdout().lock(), &Line { kind: P::KIND, payload })?)
+    Ok(json_line(&mut io::stdout().lock(), &PrintedPayload { kind: P::KIND, payload })?)
 }
 
 /// Words of the agent's that may be of several lines.
-pub(crate) fn words(text: &str) -> String {
+pub(crate) fn multi_line(text: &str) -> String {
     Span::plain(text.trim_end()).as_str().to_owned()
 }
 
 /// Words of the agent's that stay in one line.
-pub(crate) fn word(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     Span::line(Style::new(), text).as_str().to_owned()
 }
 
@@ -183,12 +195,12 @@ pub(crate) fn data(value: &Json) -> String {
 }
 
 /// A time on the command line, such as `30s`.
-pub(crate) fn duration(text: &str) -> std::result::Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "a time is written as 500ms, 30s or 2m".into())
 }
 
 /// A time without what nobody wants to know of it.
-pub(crate) fn time(time: Duration) -> String {
+pub(crate) fn format_duration(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     // Nothing takes no time at all.
     humantime::format_duration(Duration::from_millis(millis.max(1))).to_string()
