@@ -3,9 +3,9 @@
 
 use duologue_agent::{Agent, Error, Exchange, Prompt, Result, Server, StopReason, Turn};
 
-#[path = "../exchange_dialogue/tour.rs"]
+#[path = "../it/exchange_dialogue/tour.rs"]
 mod talk;
-#[path = "../envelopes/tour.rs"]
+#[path = "../it/envelopes/tour.rs"]
 mod tour;
 
 use talk::Listener;

@@ -1,0 +1,5 @@
+//! Tests of the benchmark's programs and of its page.
+
+mod asked;
+mod page;
+mod plays;

@@ -1,0 +1,20 @@
+//! Tests of the `duologue` command, as a process.
+
+mod check;
+mod colleague;
+mod consent;
+mod diff;
+mod errand;
+mod faults;
+mod limits;
+mod mock;
+mod readme;
+mod record;
+mod replay;
+mod run;
+mod schema;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the tests in a terminal use the rest"))]
+mod scripted;
+mod show;
+mod terminal;
+mod validate;

@@ -1,0 +1,463 @@
+//! `duologue run` in a real pseudo terminal: what the user sees, by a terminal emulator.
+#![cfg(target_os = "linux")]
+
+mod consent;
+mod emulator;
+mod hostile;
+mod payloads;
+mod refusals;
+
+use emulator::Terminal;
+
+const MOCK: [&str; 4] = ["--", env!("CARGO_BIN_EXE_duologue"), "mock", "--pace"];
+
+fn start(rows: u16, columns: u16, args: &[&str], pace: &str) -> Terminal {
+    let args: Vec<&str> = ["run"].into_iter().chain(args.iter().copied()).chain(MOCK).chain([pace]).collect();
+    Terminal::start(rows, columns, &args, &[])
+}
+
+#[test]
+fn a_draft_is_seen_and_disappears() {
+    let mut terminal = start(20, 50, &["hello"], "20");
+    terminal.wait_for("This is a draft. It comes word by word, and will");
+    terminal.wait_for("Hello! I am the mock agent");
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @"
+    thinking: Somebody is there. What do they want to
+    hear?
+
+    Hello! I am the mock agent: no model, the same
+    words every time. Prompt me with `tools`, `plan`
+    or `permission`, or with `help` for all I can do.
+    ");
+}
+
+/// The draft is longer than the window: what has scrolled away stays and is said to be taken back, what is
+/// within reach disappears.
+#[test]
+fn a_draft_that_scrolled_away_is_said_to_be_taken_back() {
+    let mut terminal = start(8, 40, &["long"], "1");
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @"
+    ↑ what was said above is taken back
+    Three hundred lines were said and taken
+    back.
+    ");
+}
+
+#[test]
+fn every_way_to_clear_is_followed() {
+    let mut terminal = start(30, 60, &["clear"], "0");
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @"
+    thinking: A better thought.
+
+    The first message, after.
+
+    The second message.
+
+    No id, and right.
+
+    ✓ Something in between  other
+    ");
+}
+
+#[test]
+fn wide_characters_do_not_break_rows() {
+    for columns in [20, 23, 31] {
+        let mut terminal = start(40, columns, &["unicode"], "0");
+        assert_eq!(terminal.end(), 0);
+        let shown: String = terminal.screen().split_whitespace().collect();
+        assert!(shown.contains("終端機の幅は二つ分です"), "{shown}");
+        assert!(shown.contains("Zero:[\\u{0}]."), "{shown}");
+    }
+}
+
+#[test]
+fn tools_plans_and_the_rest_are_shown() {
+    let mut terminal = start(60, 70, &["tools"], "2");
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @"
+    ✓ Read src/main.rs  read
+      /src/main.rs:3
+      fn main() {
+          plan()
+      }
+    ✓ Search for TODO: 1 match  search
+    ✓ Edit src/main.rs  edit
+      /src/main.rs
+      @@ -1,3 +1,5 @@
+       fn main() {
+      -    plan()
+      +    run();
+       }
+      +
+      +fn run() {}
+      /NEW.md (new)
+      @@ -0,0 +1 @@
+      +# New
+    ✗ Run the tests  execute
+      1 of 2 tests failed
+    ✓ Delete old.rs  delete
+    ✓ Move a.rs to b.rs  move
+    ✓ Think it over  think
+    ✓ Fetch https://example.com  fetch
+    ✓ Switch to the mode code  switch_mode
+    ✓ Do something else  other
+    ✓ call-first-heard-of-by-an-update  other
+
+    Those were all tools.
+    ");
+    for scenario in
+        ["plan", "thoughts", "content", "unknown", "notices", "compaction", "usage", "options", "info"]
+    {
+        let mut terminal = start(40, 70, &[scenario], "1");
+        assert_eq!(terminal.end(), 0, "{scenario}");
+        insta::assert_snapshot!(scenario, terminal.screen());
+    }
+}
+
+#[test]
+fn asks_for_permission() {
+    let mut terminal = start(20, 60, &["permission"], "0");
+    terminal.wait_for("[1-4, y, n]");
+    insta::assert_snapshot!(terminal.screen(), @r#"
+    ○ Change notes.txt  edit
+    ? May it do this?
+    │ edit  Change notes.txt
+    │ path: "notes.txt"
+    │ change: /notes.txt
+    │ @@ -1 +1,2 @@
+    │  milk
+    │ +bread
+      1  allow once     Yes
+      2  allow always   Yes, always
+      3  reject once    No
+      4  reject always  No, never
+    [1-4, y, n]
+    "#);
+    terminal.type_line("9");
+    terminal.wait_for("there is no answer 9");
+    terminal.type_line("1");
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @r#"
+    ✓ Change notes.txt  edit
+      /notes.txt
+      @@ -1 +1,2 @@
+       milk
+      +bread
+
+    ✓ allowed by you (allow once, "Yes"): Change notes.txt
+
+    You allowed it. (I only pretended to change anything.)
+    "#);
+
+    let mut terminal = start(20, 60, &["permission"], "0");
+    terminal.wait_for("[1-4, y, n]");
+    terminal.type_line("n");
+    assert_eq!(terminal.end(), 6);
+    assert!(terminal.screen().contains("I left it as it was."));
+}
+
+#[test]
+fn fills_in_forms_and_shows_links() {
+    let mut terminal = start(30, 70, &["elicitation"], "0");
+    terminal.wait_for("declines] ");
+    insta::assert_snapshot!(terminal.screen(), @"
+    ? The agent asks you:
+    │ Tell me about your project.
+      Budget: a number
+    [Enter for none or the default, ! declines]
+    ");
+    for (field, answer) in [
+        ("Budget: a number", "much"),
+        ("that is no number", "12.5"),
+        ("language: text", "1"),
+        ("Licence", ""),
+        ("Mail", "me@example.com"),
+        ("Members", "100"),
+        ("it is from 1 to 99", "7"),
+        ("Name (required)", ""),
+        ("it needs a value", "Duologue"),
+        ("Public?", "n"),
+        ("Systems", "1, windows"),
+        ("https://example.com/login", "y"),
+    ] {
+        terminal.wait_for(field);
+        terminal.type_line(answer);
+    }
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @r#"
+    ✓ accepted by you: Tell me about your project.
+
+    You filled in
+    {"budget":12.5,"language":"rust","licence":"mit","mail":"me@example.c
+    om","members":7,"name":"Duologue","public":false,"systems":["linux","
+    windows"]}.
+
+    ✓ accepted by you: Log in over there.
+
+    The link is done with.
+    "#);
+}
+
+#[test]
+fn talks_until_told_to_leave() {
+    let mut terminal = start(40, 60, &[], "0");
+    terminal.wait_for("/crash\n> ");
+    terminal.type_line("thoughts");
+    terminal.wait_for("And speak again.\n> ");
+    terminal.type_line("refusal");
+    terminal.wait_for("stopped: refusal\n> ");
+    terminal.type_line("/exit");
+    assert_eq!(terminal.end(), 0);
+    let screen = terminal.screen();
+    assert!(screen.starts_with("· duologue-mock 0.1.0 · session-1 · /exit or Ctrl-D leaves\n"), "{screen}");
+    shows_both_turns(&screen);
+
+    let mut terminal = start(40, 60, &[], "0");
+    terminal.wait_for("/crash\n> ");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.end(), 0);
+}
+
+/// What is typed while the agent is at work does not get into its words, and is the next prompt.
+#[test]
+fn prompts_can_be_typed_ahead() {
+    let mut terminal = start(40, 60, &[], "30");
+    terminal.wait_for("/crash\n> ");
+    terminal.type_line("thoughts");
+    terminal.wait_for("First");
+    terminal.type_line("refusal");
+    terminal.type_line("/exit");
+    assert_eq!(terminal.end(), 0);
+    shows_both_turns(&terminal.screen());
+}
+
+fn shows_both_turns(screen: &str) {
+    let (_, turns) = screen.split_once("/crash\n").unwrap();
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(turns, @"
+        > thoughts
+
+        thinking: First I think.
+
+        Then I speak.
+
+        thinking: I think again,
+        in two lines.
+
+        And speak again.
+        > refusal
+
+        I would rather not.
+
+        · stopped: refusal
+        > /exit
+        ");
+    }
+}
+
+/// The first cancels the turn, and the second leaves.
+#[test]
+fn ctrl_c_cancels_and_then_leaves() {
+    let mut terminal = start(30, 60, &[], "0");
+    terminal.wait_for("/crash\n> ");
+    terminal.type_line("cancel");
+    terminal.wait_for("Cancel me.");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for("stopped: cancelled\n> ");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    insta::assert_snapshot!(terminal.screen(), @"
+    · duologue-mock 0.1.0 · session-1 · /exit or Ctrl-D leaves
+    · commands: /hello /clear /thoughts /plan /tools
+    /permission /files /terminal /elicitation /modes /options
+    /commands /usage /info /compaction /notices /content
+    /unknown /extension /colleague /markdown /unicode /hostile
+    /slow /long /sessions /login /cancel /refusal /max-tokens
+    /max-turn-requests /error /stderr /crash
+    > cancel
+
+    ✗ Work until cancelled  think
+      It was cancelled.
+
+    Cancel me.
+
+    · cancelling; Ctrl-C again leaves
+    · stopped: cancelled
+    > ^C
+    ");
+
+    // A single turn that was cancelled is no success.
+    let mut terminal = start(20, 60, &["cancel"], "0");
+    terminal.wait_for("Cancel me.");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    assert!(terminal.screen().contains("It was cancelled."));
+}
+
+/// An agent that ignores the cancellation does not hold the user up.
+#[test]
+fn a_second_ctrl_c_leaves_a_deaf_agent() {
+    let agent = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+        read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+        read a; echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"I am deaf."}}}}'
+        trap '' TERM; sleep 60 & while :; do wait; done"#;
+    let mut terminal = Terminal::start(20, 60, &["run", "hello", "--", "sh", "-c", agent], &[]);
+    terminal.wait_for("I am deaf.");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for("Ctrl-C again leaves");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+}
+
+/// A permission that is open when the turn is cancelled is not asked any more, and what was typed before
+/// a question is no answer to it.
+#[test]
+fn questions_end_with_their_turn_and_begin_with_themselves() {
+    let mut terminal = start(20, 60, &["permission"], "0");
+    terminal.wait_for("[1-4, y, n]");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    assert!(!terminal.screen().contains("[1-4, y, n]"), "{}", terminal.screen());
+
+    let mut terminal = start(20, 60, &["permission"], "200");
+    // Typed while the agent is starting or at work.
+    terminal.type_line("y");
+    terminal.wait_for("[1-4, y, n]");
+    terminal.type_line("n");
+    assert_eq!(terminal.end(), 6);
+    // Only the second line is an answer.
+    assert!(terminal.screen().contains("I left it as it was."), "{}", terminal.screen());
+}
+
+#[test]
+fn no_color_is_respected() {
+    let args: Vec<&str> = ["run", "tools"].into_iter().chain(MOCK).chain(["0"]).collect();
+    let mut terminal = Terminal::start(60, 70, &args, &[("NO_COLOR", "1")]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.screen().contains("+    run();"));
+    assert!(!terminal.has_styles());
+    let mut terminal = Terminal::start(60, 70, &args, &[]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.has_styles());
+}
+
+/// A terminal that cannot move its cursor gets plain text.
+#[test]
+fn dumb_terminals_get_text() {
+    let args: Vec<&str> = ["run", "hello"].into_iter().chain(MOCK).chain(["0"]).collect();
+    let mut terminal = Terminal::start(20, 60, &args, &[("TERM", "dumb")]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.screen().starts_with("Hello! I am the mock agent"), "{}", terminal.screen());
+    assert!(!terminal.bytes().contains('\u{1b}'));
+
+    // Its user can be asked all the same.
+    let args: Vec<&str> = ["run", "permission"].into_iter().chain(MOCK).chain(["0"]).collect();
+    let mut terminal = Terminal::start(20, 60, &args, &[("TERM", "dumb")]);
+    terminal.wait_for("[1-4, y, n]");
+    terminal.type_line("y");
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.screen().contains("You allowed it."), "{}", terminal.screen());
+}
+
+/// A long message is not looked at from its beginning whenever it grows, nor is what has scrolled away.
+#[test]
+fn much_is_shown_in_time() {
+    let agent = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+        read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+        read a; seq 1 20000 >&2; words=$(seq 1 600 | tr '\n' ' '); i=0
+        while [ $i -lt 1000 ]; do i=$((i+1)); echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$words"'"}}}}'; done
+        echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}'; read a"#;
+    let start = std::time::Instant::now();
+    let mut terminal = Terminal::start(20, 80, &["run", "-v", "hello", "--", "sh", "-c", agent], &[]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.bytes().contains("598 599 600"), "{}", terminal.screen());
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_slow_start_is_explained() {
+    let mut terminal = Terminal::start(20, 60, &["run", "hi", "--", "sleep", "100"], &[]);
+    terminal.wait_for("waiting for sleep…");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+}
+
+/// Nothing an agent says moves the cursor, changes the window or turns text around.
+#[test]
+fn a_hostile_agent_leaves_the_screen_alone() {
+    let mut terminal = start(60, 100, &["hostile"], "0");
+    terminal.wait_for("[1-2, y, n]");
+    insta::assert_snapshot!(terminal.screen(), @r"
+    thinking: A thought with
+    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r! in it.
+
+    Words with \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    in them.
+
+    Plan
+      ○ Plan \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    high
+
+    · title: Title
+    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    · mode:
+    mode-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+
+    ○ Tool \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    edit
+    ? May it do this?
+    │ edit  Tool
+    ┊ \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    │ change:
+    ┊ /path-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    │ @@ -1,2 +1,2 @@
+    │ -old \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
+    │ +new \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}
+    │  !
+      1  allow once     Yes
+         \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      2  reject once    No
+         \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+    [1-2, y, n]
+    ");
+    terminal.type_line("n");
+    assert_eq!(terminal.end(), 6);
+    assert!(terminal.screen().contains("That is all the harm I can do."));
+    let bytes = terminal.bytes();
+    assert!(!bytes.contains('\u{202e}') && !bytes.contains('\u{9b}') && !bytes.contains('\u{7}'));
+    for sequence in bytes.split('\u{1b}').skip(1) {
+        let end = sequence.find(|char: char| char.is_ascii_alphabetic()).unwrap();
+        let (sequence, _) = sequence.split_at(end + 1);
+        let ours = ["[K", "[J", "[?7l", "[?7h"].contains(&sequence)
+            || sequence.ends_with('A')
+            || sequence.ends_with('m');
+        assert!(ours, "{sequence:?}");
+    }
+}
+
+/// Nobody knows how a terminal has moved its text, so what is drawn stays, and everything is there in the
+/// end.
+#[test]
+fn another_size_of_the_window_loses_nothing() {
+    let mut terminal = start(20, 60, &["hello"], "20");
+    terminal.wait_for("This is a draft.");
+    terminal.resize(20, 40);
+    assert_eq!(terminal.end(), 0);
+    let shown = terminal.screen();
+    assert!(shown.contains("what was said above is taken back"), "{shown}");
+    assert!(shown.contains("for all I can do."), "{shown}");
+}
+
+/// What is typed is seen at the prompt only, and afterwards again.
+#[test]
+fn the_terminal_is_left_as_it_was() {
+    let mut terminal = start(20, 60, &["cancel"], "0");
+    terminal.wait_for("Cancel me.");
+    assert!(!terminal.echoes());
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    assert!(terminal.echoes());
+}

@@ -1,0 +1,6 @@
+//! Tests of the exchange through its public interface.
+
+mod artifacts;
+mod callbacks;
+mod hops;
+mod workflow;

@@ -1,0 +1,10 @@
+//! The tests of the examples, in one executable.
+
+#[path = "car_purchase/test.rs"]
+mod car_purchase;
+mod in_memory;
+mod recorded;
+#[path = "work_order/test.rs"]
+mod work_order;
+#[path = "workflow/test.rs"]
+mod workflow;

@@ -1,0 +1,210 @@
+//! Sessions and their requests: what changes a session keeps its order, what comes before a session is
+//! known is kept within bounds, and what a side does not do it refuses.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_agent::schema::{SessionMode, SessionModeId, SessionModeState};
+use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
+use duologue_client::Client;
+use duologue_schema::{METHODS, Side};
+use serde_json::{Value, json};
+
+use crate::support::played::client_of;
+use crate::support::{Wire, chunk, measured, memory, over_every_wire, runs, sent_away};
+
+over_every_wire!(
+    what_changes_a_session_is_done_in_order,
+    a_client_refuses_at_once_what_it_does_not_offer,
+    what_comes_before_a_session_is_known_is_bounded_by_its_number,
+    what_comes_before_a_session_is_known_is_bounded_by_its_bytes,
+    what_is_held_for_one_session_is_not_given_to_another,
+);
+
+/// Takes its time for some modes, and tells in which order it did what.
+#[derive(Clone, Default)]
+struct Slow(Arc<Mutex<Vec<String>>>);
+
+impl Slow {
+    fn did(&self, what: impl Into<String>) {
+        self.0.lock().expect("no panic").push(what.into());
+    }
+}
+
+impl Agent for Slow {
+    async fn new_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+        let modes = ["slow", "quick"].map(|mode| SessionMode::new(mode, mode)).to_vec();
+        Ok(SessionSetup::new().modes(SessionModeState::new("quick", modes)))
+    }
+
+    async fn set_mode(&self, _: &Session, mode: SessionModeId) -> duologue_agent::Result<()> {
+        let mode = mode.to_string();
+        self.did(format!("begins {mode}"));
+        if mode == "slow" {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        self.did(format!("ends {mode}"));
+        Ok(())
+    }
+
+    async fn prompt(&self, _: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        self.did(prompt.text());
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// In one write, so that all of them have arrived before the first one is done.
+async fn what_changes_a_session_is_done_in_order(wire: Wire) {
+    let (transport, mut client) = wire.played();
+    let slow = Slow::default();
+    tokio::spawn(duologue_agent::serve(slow.clone(), transport));
+    client.initialize(json!({})).await;
+    let session = client.new_session().await;
+    for _ in 0..50 {
+        let mode = |id: &str, mode: &str| {
+            let params = json!({"sessionId": session, "modeId": mode});
+            format!(
+                "{}\n",
+                json!({"jsonrpc": "2.0", "id": id, "method": "session/set_mode", "params": params})
+            )
+        };
+        let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": "asked"}]});
+        let prompt = json!({"jsonrpc": "2.0", "id": "prompt", "method": "session/prompt", "params": params});
+        let write = mode("a", "slow") + &mode("b", "quick") + &format!("{prompt}\n");
+        client.write(write).await;
+        for id in ["a", "b", "prompt"] {
+            let answer = client.hear().await;
+            assert!(answer["id"] == id && answer["error"].is_null(), "{answer}");
+        }
+        let did = std::mem::take(&mut *slow.0.lock().expect("no panic"));
+        assert_eq!(did, ["begins slow", "ends slow", "begins quick", "ends quick", "asked"]);
+    }
+}
+
+/// With a session and without one, known and unknown: an answer at once, and never none.
+async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
+    let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+    let _session = session.expect("a session");
+    let mut refused = 0;
+    for row in METHODS.iter().copied().flatten().filter(|row| row.side == Side::Client) {
+        if row.result.is_none() {
+            continue;
+        }
+        for named in [json!("s"), json!("nobody's"), Value::Null] {
+            let mut params = json!({
+                "sessionId": named, "path": "/f", "content": "c", "terminalId": "t", "command": "true",
+                "toolCall": {"toolCallId": "t"}, "options": [], "mode": "form", "message": "?",
+                "requestedSchema": {"type": "object", "properties": {}},
+            });
+            if named.is_null() {
+                params.as_object_mut().expect("an object").remove("sessionId");
+            }
+            let answer = script.asked(row.method, params).await;
+            // Whoever is asked for a permission and shows it to nobody says that it was cancelled.
+            if row.method == "session/request_permission" && named == "s" {
+                assert_eq!(answer["result"]["outcome"]["outcome"], "cancelled", "{answer}");
+                continue;
+            }
+            let code = answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{}: {answer}", row.method));
+            assert!([-32601, -32602, -32002].contains(&code), "{}: {answer}", row.method);
+            refused += 1;
+        }
+    }
+    assert!(refused >= 3 * 8 - 1, "only {refused} were refused");
+}
+
+/// The newest are kept, whoever they are for.
+async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wire) {
+    let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
+        let request = script.expect("session/new").await;
+        for number in 0..300 {
+            script.chunk("s", &number.to_string()).await;
+        }
+        script.answer(&request, json!({"sessionId": "s"})).await;
+    });
+    let mut updates = session.expect("a session").updates();
+    for number in 300 - 256..300 {
+        let update = updates.next().await.expect("an update").expect("no error");
+        assert_eq!(update.to_string(), number.to_string());
+    }
+    assert_eq!(agent.dropped_updates(), 300 - 256);
+}
+
+async fn what_comes_before_a_session_is_known_is_bounded_by_its_bytes(wire: Wire) {
+    const EACH: usize = 100 * 1024;
+    let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
+    let fit = 1024 * 1024 / (EACH + chunk("s", "00").len());
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
+        let request = script.expect("session/new").await;
+        for number in 0..30 {
+            script.chunk("s", &format!("{number:02}{}", "x".repeat(EACH))).await;
+        }
+        script.answer(&request, json!({"sessionId": "s"})).await;
+    });
+    let mut updates = session.expect("a session").updates();
+    for number in 30 - fit..30 {
+        let update = updates.next().await.expect("an update").expect("no error");
+        assert!(update.to_string().starts_with(&format!("{number:02}x")), "not number {number}");
+    }
+    assert_eq!(agent.dropped_updates(), 30 - fit as u64);
+}
+
+/// Two sessions are being made at once, and both agents' words come before either is known.
+async fn what_is_held_for_one_session_is_not_given_to_another(wire: Wire) {
+    let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
+    for _ in 0..20 {
+        let (left, right, ()) = tokio::join!(agent.new_session("/tmp"), agent.new_session("/tmp"), async {
+            let requests = [script.expect("session/new").await, script.expect("session/new").await];
+            for number in 0..20 {
+                script.chunk(["left", "right"][number % 2], &number.to_string()).await;
+            }
+            // In the other order.
+            script.answer(&requests[1], json!({"sessionId": "right"})).await;
+            script.answer(&requests[0], json!({"sessionId": "left"})).await;
+        });
+        for (session, first) in [(left, 0), (right, 1)] {
+            let mut updates = session.expect("a session").updates();
+            for number in (first..20).step_by(2) {
+                let update = updates.next().await.expect("an update").expect("no error");
+                assert_eq!(update.to_string(), number.to_string());
+            }
+        }
+    }
+    assert_eq!(agent.dropped_updates(), 0);
+}
+
+/// Before any session, and while one is being made that never comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn updates_for_nobody_leave_nothing_behind() {
+    if sent_away("order_rules::sessions::updates_for_nobody_leave_nothing_behind").await {
+        return;
+    }
+    let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
+    let mut opening = Box::pin(agent.new_session("/tmp"));
+    let floods = runs(50).max(50);
+    let flood: String =
+        (0..1000).map(|number| chunk(&format!("nobody {number}"), &"x".repeat(900))).collect();
+    script.write(&flood).await;
+    script.probe().await;
+    let before = memory("VmRSS");
+    for round in 1..floods {
+        if round == floods / 2 {
+            // Polled once: the question is out, and stays without an answer.
+            assert!(futures::poll!(&mut opening).is_pending());
+            script.expect("session/new").await;
+        }
+        script.write(&flood).await;
+    }
+    script.probe().await;
+    let grown = memory("VmRSS").saturating_sub(before) >> 20;
+    let sent = (flood.len() * usize::try_from(floods).expect("fits")) >> 20;
+    // 1 MiB is kept for the session that is being made.
+    assert!(grown <= 8, "{grown} MiB of {sent}");
+    assert!(agent.dropped_updates() >= floods * 1000 - 256);
+    measured(format_args!(
+        "{} updates for 1,000 unknown sessions, {sent} MiB: grown by {grown} MiB",
+        floods * 1000
+    ));
+}

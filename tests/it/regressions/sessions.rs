@@ -1,0 +1,70 @@
+//! What an agent keeps of its sessions has a bound.
+
+use duologue_agent::schema::{AgentCapabilities, SessionCapabilities, SessionCloseCapabilities};
+use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn, serve};
+use serde_json::{Value, json};
+
+use super::in_time;
+use crate::support::{Played, Wire};
+
+in_time!(what_sessions_hold_together_has_a_bound);
+
+struct Keeper;
+
+impl Agent for Keeper {
+    fn capabilities(&self) -> AgentCapabilities {
+        let close = SessionCapabilities::default().close(SessionCloseCapabilities::default());
+        AgentCapabilities::default().load_session(true).session_capabilities(close)
+    }
+
+    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+        Ok(SessionSetup::new())
+    }
+
+    async fn close_session(&self, _: &Session) -> duologue_agent::Result<()> {
+        Ok(())
+    }
+
+    async fn prompt(&self, _: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// A sixth of what sessions may hold.
+async fn large(client: &mut Played, method: &str, id: &str) -> Value {
+    let filler = "x".repeat(Session::BYTES_TOGETHER / 6);
+    let params = json!({"sessionId": id, "cwd": "/", "mcpServers": [], "_meta": {"filler": filler}});
+    client.asked(method, params).await
+}
+
+async fn what_sessions_hold_together_has_a_bound() {
+    let (transport, mut client) = Wire::Pipes.played();
+    let serving = tokio::spawn(serve(Keeper, transport));
+    client.initialize(json!({})).await;
+    let mut session = Value::Null;
+    for _ in 0..5 {
+        session = large(&mut client, "session/new", "").await["result"]["sessionId"].take();
+        assert!(session.is_string());
+    }
+    for method in ["session/new", "session/load"] {
+        let refused = large(&mut client, method, "another").await;
+        assert_eq!(
+            refused["error"]["message"], "the open sessions take 64 MiB together: close one first",
+            "{method}"
+        );
+    }
+    // What is small has room, and what is open works.
+    client.new_session().await;
+    let turn = client.prompt(session.as_str().expect("an id"), "go").await;
+    assert_eq!(client.hear().await["id"], turn);
+
+    for method in ["session/load", "session/new"] {
+        let closed = client.asked("session/close", json!({"sessionId": session})).await;
+        assert_eq!(closed["result"], json!({}), "{method}");
+        let made = large(&mut client, method, "another").await;
+        assert!(made["error"].is_null(), "{method}");
+        session = json!("another");
+    }
+    client.hang_up().await;
+    serving.await.expect("no panic").expect("served");
+}

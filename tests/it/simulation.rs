@@ -1,0 +1,17 @@
+//! The two SDKs joined in memory: seeded schedules of sessions, prompts, permissions, cancellations,
+//! drops and ends, on a clock that moves only when nobody can go on.
+#![allow(unreachable_pub, reason = "as in support")]
+
+mod actors;
+/// What the simulation of the core plays its schedules with, dawdles with, and its wire.
+#[path = "../../crates/rpc/src/simulation/campaign.rs"]
+mod campaign;
+mod story;
+#[path = "../../crates/rpc/src/simulation/whim.rs"]
+mod whim;
+#[path = "../../crates/rpc/src/simulation/wire.rs"]
+#[allow(dead_code, reason = "shared with the core's own simulation")]
+mod wire;
+
+use campaign::{Campaign, Tally, play};
+use duologue_rpc::Transport;
