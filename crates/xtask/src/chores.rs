@@ -1,11 +1,11 @@
 //! The chores by their names.
 
-use crate::{bench, browser, fuzz, instructions, interop, loom, reliability, schema};
+use crate::{bench, browser, fuzz, instructions, interop, loom, prose, reliability, schema};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
-    | reliability [--quick] [--ours] [--keep] [BAR..] | soak --quick | --minutes M [--seed N]";
+    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [BAR..] | soak --quick | --minutes M [--seed N]";
 
 /// Does the chore of this name.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
@@ -21,6 +21,7 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         "instructions" => instructions::run(args),
         "interop" => interop::run(args),
         "loom" => loom::run(args),
+        "prose" => prose::run(args),
         "reliability" => reliability::run(args),
         "schema" => schema::run(args),
         "soak" => reliability::soak(args),

@@ -7,6 +7,7 @@ mod fuzz;
 mod instructions;
 mod interop;
 mod loom;
+mod prose;
 mod reliability;
 mod schema;
 mod target;
