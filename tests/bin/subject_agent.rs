@@ -1,4 +1,4 @@
-//! The agent that the reliability scenes put under test, on our own SDK. Its twin on the official SDK, the
+//! The agent that the reliability scenarios put under test, on our own SDK. Its twin on the official SDK, the
 //! `subject-agent` of `crates/xtask/interop/rust`, does the same; the first word of the prompt says what.
 #![allow(clippy::print_stdout, reason = "that it does no harm is what is tested")]
 

@@ -1,4 +1,4 @@
-//! The client under test on our own SDK: `subject-client SCENE [ARG…] -- AGENT [ARG…]`.
+//! The client under test on our own SDK: `subject-client SCENARIO [ARG…] -- AGENT [ARG…]`.
 //!
 //! `cargo xtask reliability` plays it against agents that do not behave, beside a program of the
 //! same name on the official SDK. What the agent does is said in the prompts, which are TEXT here:
@@ -33,13 +33,13 @@ async fn play(asked: &mut Asked) -> Result<()> {
         let (program, args) = asked.agent.split_first().expect("an agent");
         Command::new(program).args(args)
     };
-    if asked.scene == "cycle" {
+    if asked.scenario == "cycle" {
         return cycle(asked.args[0].parse().expect("a number"), command).await;
     }
-    let clean = asked.scene == "clean";
+    let clean = asked.scenario == "clean";
     let command = if clean { command().clean_env() } else { command() };
     let mut client = Client::new(());
-    if asked.scene == "start" {
+    if asked.scenario == "start" {
         client = client.start_timeout(Duration::from_secs(asked.number() as u64));
     }
     let agent = client.spawn(command).await?;
@@ -54,12 +54,12 @@ async fn play(asked: &mut Asked) -> Result<()> {
 }
 
 async fn with(agent: &Connection, asked: &mut Asked) -> Result<()> {
-    if asked.scene == "sessions" {
+    if asked.scenario == "sessions" {
         return sessions(agent, asked.number(), &asked.text(), &asked.text()).await;
     }
     let session = agent.new_session("/").await?;
     ready();
-    match asked.scene.as_str() {
+    match asked.scenario.as_str() {
         "turn" | "clean" => turn(&session, &asked.text(), None).await,
         "turns" => {
             let (from, to, text) = (asked.number(), asked.number(), asked.text());
@@ -77,7 +77,7 @@ async fn with(agent: &Connection, asked: &mut Asked) -> Result<()> {
             two(&session, &other, asked.number(), &asked.text(), &asked.text()).await
         }
         "start" => Ok(()),
-        other => panic!("{other} is no scene"),
+        other => panic!("{other} is no scenario"),
     }
 }
 

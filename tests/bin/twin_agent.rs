@@ -3,13 +3,13 @@
 
 use duologue_agent::{Agent, Error, Exchange, Prompt, Result, Server, StopReason, Turn};
 
-#[path = "../it/exchange_dialogue/tour.rs"]
+#[path = "../it/exchange_dialogue/walkthrough.rs"]
 mod talk;
-#[path = "../it/envelopes/tour.rs"]
-mod tour;
+#[path = "../it/envelopes/walkthrough.rs"]
+mod walkthrough;
 
 use talk::Listener;
-use tour::Twin;
+use walkthrough::Twin;
 
 struct Traveller(Twin, Listener);
 
@@ -19,8 +19,8 @@ impl Agent for Traveller {
         let said = match prompt.text().as_ref() {
             "heard" => self.0.0.lock().unwrap().join("\n"),
             "listened" => self.1.heard(),
-            "talk" => talk::tour(&peer, talk::CLIENT).await.map_err(Error::other)?,
-            _ => tour::tour(&peer).await.map_err(Error::other)?,
+            "talk" => talk::walkthrough(&peer, talk::CLIENT).await.map_err(Error::other)?,
+            _ => walkthrough::walkthrough(&peer).await.map_err(Error::other)?,
         };
         turn.message().push(said).await?;
         Ok(StopReason::EndTurn)

@@ -9,4 +9,4 @@ mod load;
 mod news;
 mod pair;
 mod processes;
-mod tour;
+mod walkthrough;

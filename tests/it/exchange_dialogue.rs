@@ -7,4 +7,4 @@ mod negotiation;
 mod processes;
 mod retries;
 mod speakers;
-mod tour;
+mod walkthrough;

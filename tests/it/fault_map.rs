@@ -1,5 +1,5 @@
-//! `FAULTS.md`, kept honest: every fault and every bar stands in it once, every test it names exists and
-//! runs, what has no test has a reason, and `RELIABILITY.md` has a number for every bar that is shown.
+//! `FAULTS.md`, kept honest: every fault and every requirement stands in it once, every test it names exists and
+//! runs, what has no test has a reason, and `RELIABILITY.md` has a number for every requirement that is shown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// How many faults each section has. `H4b` is one more.
 const SECTIONS: [(char, usize); 10] =
     [('A', 13), ('B', 8), ('C', 7), ('D', 5), ('E', 14), ('F', 8), ('G', 10), ('H', 13), ('I', 4), ('J', 10)];
-const BARS: usize = 32;
+const REQUIREMENTS: usize = 32;
 
 /// A row of either table.
 struct Row {
@@ -40,8 +40,8 @@ fn rows(page: &str) -> Vec<Row> {
 fn ids() -> Vec<String> {
     let faults =
         SECTIONS.iter().flat_map(|(section, count)| (1..=*count).map(move |n| format!("{section}{n}")));
-    let bars = (1..=BARS).map(|number| format!("R{number}"));
-    faults.chain(["H4b".to_owned()]).chain(bars).collect()
+    let requirements = (1..=REQUIREMENTS).map(|number| format!("R{number}"));
+    faults.chain(["H4b".to_owned()]).chain(requirements).collect()
 }
 
 /// Says what is wrong with a name, if something is.
@@ -54,10 +54,15 @@ fn fault(name: &str, files: &mut HashMap<PathBuf, String>) -> Option<String> {
     };
     if let Some(command) = name.strip_prefix("cargo xtask ") {
         let mut words = command.split(' ');
-        let chore = format!("\"{}\" =>", words.next().unwrap_or_default());
-        let bar = words.next().map(|bar| format!("\"{bar}\"")).filter(|bar| bar.starts_with("\"R"));
-        let known = read("crates/xtask/src/chores.rs").contains(&chore)
-            && bar.is_none_or(|bar| read("crates/xtask/src/reliability/bars.rs").contains(&bar));
+        let subcommand = format!("\"{}\" =>", words.next().unwrap_or_default());
+        let requirement = words
+            .next()
+            .map(|requirement| format!("\"{requirement}\""))
+            .filter(|requirement| requirement.starts_with("\"R"));
+        let known = read("crates/xtask/src/commands.rs").contains(&subcommand)
+            && requirement.is_none_or(|requirement| {
+                read("crates/xtask/src/reliability/requirements.rs").contains(&requirement)
+            });
         return (!known).then(|| format!("`{name}` is no command"));
     }
     let Some((path, item)) = name.split_once("::") else {
@@ -94,21 +99,23 @@ fn is_test(text: &str, name: &str) -> bool {
     (marked || listed) && !ignored
 }
 
-/// Whether a row or a headline of a page names a bar.
-fn names(page: &str, bar: &str) -> bool {
-    let is_bar = |word: &str| word == bar;
+/// Whether a row or a headline of a page names a requirement.
+fn names(page: &str, requirement: &str) -> bool {
+    let is_requirement = |word: &str| word == requirement;
     let mut lines = page.lines().filter(|line| line.starts_with('|') || line.starts_with('#'));
-    lines.any(|line| line.split(|char: char| !char.is_ascii_alphanumeric()).any(is_bar))
+    lines.any(|line| line.split(|char: char| !char.is_ascii_alphanumeric()).any(is_requirement))
 }
 
 /// What is shown by something has a number too, but for this page (R32).
 #[test]
-fn every_bar_that_is_shown_has_a_number() {
+fn every_requirement_that_is_shown_has_a_number() {
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("a page");
     let numbers = read("tests/RELIABILITY.md");
-    let bars = rows(&read("tests/FAULTS.md")).into_iter();
-    let bars = bars.filter(|row| row.id.starts_with('R') && row.id != "R32" && !row.shown_by.is_empty());
-    let missing: Vec<String> = bars.map(|row| row.id).filter(|bar| !names(&numbers, bar)).collect();
+    let requirements = rows(&read("tests/FAULTS.md")).into_iter();
+    let requirements =
+        requirements.filter(|row| row.id.starts_with('R') && row.id != "R32" && !row.shown_by.is_empty());
+    let missing: Vec<String> =
+        requirements.map(|row| row.id).filter(|requirement| !names(&numbers, requirement)).collect();
     assert!(missing.is_empty(), "tests/RELIABILITY.md has no row or section for {missing:?}");
 }
 
@@ -137,8 +144,8 @@ fn every_fault_has_its_tests_or_a_reason() {
             wrong.push(format!("{} has neither a test nor a reason", row.id));
         }
     }
-    let (bars, faults): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.id.starts_with('R'));
-    for (what, rows) in [("faults", faults), ("bars", bars)] {
+    let (requirements, faults): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.id.starts_with('R'));
+    for (what, rows) in [("faults", faults), ("requirements", requirements)] {
         let shown: Vec<_> = rows.iter().filter(|row| !row.shown_by.is_empty()).collect();
         let tests: usize = shown.iter().map(|row| row.shown_by.len()).sum();
         println!("{what}: {} of {} are shown, by {tests} tests and commands", shown.len(), rows.len());

@@ -1,13 +1,13 @@
 //! Tests of two sides, of processes, and of the workspace itself, in one executable.
 
-mod arrows;
-mod dialogue_gate;
+mod dialogue_verification;
 mod envelopes;
 mod exchange_dialogue;
 mod fault_map;
 mod frames;
 mod hostile_lines;
 mod json_decisions;
+mod layering;
 mod local_host;
 mod order_rules;
 mod processes;

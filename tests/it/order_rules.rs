@@ -6,7 +6,7 @@ mod answers;
 mod cancels;
 mod clearing;
 mod closing;
-mod manners;
+mod conformance;
 mod memory;
 mod noise;
 mod process;

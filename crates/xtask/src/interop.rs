@@ -7,10 +7,10 @@ pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod exchange;
 mod extension;
-mod fence;
 pub(crate) mod install;
 mod real;
 mod recorded;
+mod schema_compat;
 #[path = "../interop/rust/src/surface.rs"]
 #[allow(
     unreachable_pub,
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows = rows(&surface);
     let pairings = pairs.iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
-    let (mut checks, mut messages) = (vec![fence::check(&paths)], 0);
+    let (mut checks, mut messages) = (vec![schema_compat::check(&paths)], 0);
     if args.is_empty() {
         checks.push(wire::check(&paths, &pairs).map(|(count, found)| {
             messages = count;

@@ -2,7 +2,7 @@
 
 mod bench;
 mod browser;
-mod chores;
+mod commands;
 mod fuzz;
 mod instructions;
 mod interop;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (name, args) = args.split_first().map_or(("", args.as_slice()), |(name, args)| (name, args));
-    chores::run(name, args).map_or_else(fail, |()| ExitCode::SUCCESS)
+    commands::run(name, args).map_or_else(fail, |()| ExitCode::SUCCESS)
 }
 
 #[expect(clippy::print_stderr, reason = "this is a program")]

@@ -1,15 +1,15 @@
-//! `cargo xtask reliability [--quick] [BAR..]`: how hard it is to break, in numbers.
+//! `cargo xtask reliability [--quick] [REQUIREMENT..]`: how hard it is to break, in numbers.
 //!
-//! A bar is a number that has to be reached. Some are tests of the workspace, run at the scale the bar asks for; the
-//! others are scenes, played with a program on our SDK and with the same program on the official Rust SDK, one after
+//! A requirement is a number that has to be reached. Some are tests of the workspace, run at the scale the requirement asks for; the
+//! others are scenarios, played with a program on our SDK and with the same program on the official Rust SDK, one after
 //! the other on the same machine. A full run replaces its rows of `tests/RELIABILITY.md`.
 
 mod agent;
-mod bars;
 mod client;
+mod harness;
 mod measure;
+mod requirements;
 mod soak;
-mod stage;
 mod table;
 
 use std::time::Instant;
@@ -17,8 +17,8 @@ use std::time::Instant;
 pub(crate) use soak::run as soak;
 
 use super::interop::Result;
-use bars::{BARS, Bar, How};
-use stage::{Failed, Measured, Outcome, Stage, Subject};
+use harness::{Failed, Harness, Measured, Outcome, Subject};
+use requirements::{How, REQUIREMENTS, Requirement};
 use table::Row;
 
 /// This program in the part of a peer without an SDK, or of one half of the soak.
@@ -32,29 +32,35 @@ pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
     })
 }
 
-/// Runs the bars `args` name, by their number or by number and part, or all of them, and writes their rows. With
-/// `--quick` it is the scenes alone, small, and the page is left as it is unless they are to be kept (`--keep`); with
+/// Runs the requirements `args` name, by their number or by number and part, or all of them, and writes their rows. With
+/// `--quick` it is the scenarios alone, small, and the page is left as it is unless they are to be kept (`--keep`); with
 /// `--ours` the official SDK is left out, and so is the page.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (options, wanted): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--"));
     let has = |name: &str| options.iter().any(|option| *option == name);
     let (quick, ours, keep) = (has("--quick"), has("--ours"), has("--keep"));
-    let named = |bar: &Bar| wanted.is_empty() || wanted.iter().any(|name| bar.is_called(name));
-    let bars: Vec<&Bar> = BARS.iter().filter(|bar| named(bar) && (!quick || bar.is_scene())).collect();
-    if bars.is_empty() {
-        let all: Vec<_> = BARS.iter().map(Bar::name).collect();
-        return Err(format!("no such bar; there are {}", all.join(", ")).into());
+    let named = |requirement: &Requirement| {
+        wanted.is_empty() || wanted.iter().any(|name| requirement.is_called(name))
+    };
+    let requirements: Vec<&Requirement> = REQUIREMENTS
+        .iter()
+        .filter(|requirement| named(requirement) && (!quick || requirement.is_scenario()))
+        .collect();
+    if requirements.is_empty() {
+        let all: Vec<_> = REQUIREMENTS.iter().map(Requirement::name).collect();
+        return Err(format!("no such requirement; there are {}", all.join(", ")).into());
     }
     let subjects = if ours { &[Subject::Duologue][..] } else { &[Subject::Duologue, Subject::Official] };
-    let stage = Stage::prepare(!quick, bars.iter().any(|bar| bar.is_scene()), subjects)?;
+    let harness =
+        Harness::prepare(!quick, requirements.iter().any(|requirement| requirement.is_scenario()), subjects)?;
     let (mut short, mut not_played) = (0, 0);
-    for bar in bars {
+    for requirement in requirements {
         let begun = Instant::now();
-        let mut row = measure(bar, &stage, subjects)?;
+        let mut row = measure(requirement, &harness, subjects)?;
         if quick && row.outcome != Outcome::Met {
             // A short run is for finding what is broken, and the machine may have been busy with something else.
-            row = measure(bar, &stage, subjects)?;
+            row = measure(requirement, &harness, subjects)?;
         }
         short += usize::from(row.outcome == Outcome::Short);
         not_played += usize::from(row.outcome == Outcome::NotPlayed || (!quick && !row.theirs_played));
@@ -65,22 +71,22 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     match (short, not_played) {
         (0, 0) => Ok(()),
-        _ => Err(format!("{short} bars were not reached, {not_played} could not be played").into()),
+        _ => Err(format!("{short} requirements were not reached, {not_played} could not be played").into()),
     }
 }
 
-fn measure(bar: &Bar, stage: &Stage, subjects: &[Subject]) -> Result<Row> {
-    let (ours, theirs) = match bar.how {
+fn measure(requirement: &Requirement, harness: &Harness, subjects: &[Subject]) -> Result<Row> {
+    let (ours, theirs) = match requirement.how {
         How::Test(test) => (test.run()?, None),
-        How::Chore(args) => (bars::chore(args)?, None),
-        How::Scene(play) => {
+        How::Command(args) => (requirements::subcommand(args)?, None),
+        How::Scenario(play) => {
             // Neither is the end of the run, which takes hours.
-            let mut played = subjects.iter().map(|subject| match Failed::of(play(stage, *subject)) {
+            let mut played = subjects.iter().map(|subject| match Failed::of(play(harness, *subject)) {
                 Ok(outcome) => outcome.unwrap_or_else(Measured::short),
                 Err(error) => Measured::not_played(error),
             });
             (played.next().ok_or("nobody is to play")?, played.next())
         }
     };
-    Ok(Row::new(bar, ours, theirs))
+    Ok(Row::new(requirement, ours, theirs))
 }

@@ -2,10 +2,10 @@
 
 use duologue_client::{Client, Exchange};
 
-use super::tour::{Twin, tour};
+use super::walkthrough::{Twin, walkthrough};
 use crate::support::in_time;
 
-/// What the tour says, on whatever side.
+/// What the walkthrough says, on whatever side.
 const TOUR: &str = "\
 idle twin
 meta.twins takes 1
@@ -25,11 +25,11 @@ async fn every_kind_in_both_directions() {
         let command = std::process::Command::new(env!("CARGO_BIN_EXE_twin-agent"));
         let agent = Client::new(()).exchange(exchange).spawn(command).await.unwrap();
         let session = agent.new_session("/tmp").await.unwrap();
-        assert_eq!(tour(&session.peer_agent()).await.unwrap(), TOUR);
+        assert_eq!(walkthrough(&session.peer_agent()).await.unwrap(), TOUR);
         let reply = session.prompt("go").await.unwrap().finish().await.unwrap();
         assert_eq!(reply.text, TOUR);
         // Both have heard the other's news, and the end of what they gave away.
-        let all = ["meta.twins.tour (high)", "the rest is done"];
+        let all = ["meta.twins.walkthrough (high)", "the rest is done"];
         let heard = |text: &str| {
             let mut heard: Vec<String> = text.lines().map(str::to_owned).collect();
             heard.sort();

@@ -2,7 +2,7 @@
 
 use duologue_client::{Client, Exchange};
 
-use super::tour::{AGENT, CLIENT, Listener, tour};
+use super::walkthrough::{AGENT, CLIENT, Listener, walkthrough};
 use crate::support::in_time;
 
 /// What the one who opens the dialogue says, on whatever side: all twelve types.
@@ -39,7 +39,7 @@ async fn every_type_in_both_directions() {
         let session = agent.new_session("/tmp").await.unwrap();
         let says = async |text: &str| session.prompt(text).await.unwrap().finish().await.unwrap().text;
 
-        assert_eq!(tour(&session.peer_agent(), AGENT).await.unwrap(), ANSWERED);
+        assert_eq!(walkthrough(&session.peer_agent(), AGENT).await.unwrap(), ANSWERED);
         // The last one has its receipt before it is handled.
         let heard = loop {
             let heard = says("listened").await;

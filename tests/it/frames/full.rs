@@ -15,7 +15,7 @@ use crate::support::{in_time, measured};
 
 const FRAMES: usize = 100;
 const BYTES: usize = 100_000;
-/// The scene of R9 asks for 5 s, of a release build; this is a debug build on a machine that is busy.
+/// The scenario of R9 asks for 5 s, of a release build; this is a debug build on a machine that is busy.
 const AT_MOST: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Default)]

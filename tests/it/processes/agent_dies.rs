@@ -14,7 +14,7 @@ use crate::support::{measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;
-/// The scene of R10 asks for one second; here four fall at once, and much else is going on.
+/// The scenario of R10 asks for one second; here four fall at once, and much else is going on.
 const IN_TIME: Duration = Duration::from_secs(3);
 
 /// How a conversation went that the agent did not survive.

@@ -12,8 +12,8 @@ use crate::support::{Played, measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;
-/// What is asked of our agent; the scene of R11 measures it. Here, with much else going on, it may take longer.
-const BAR: Duration = Duration::from_secs(2);
+/// What is asked of our agent; the scenario of R11 measures it. Here, with much else going on, it may take longer.
+const LIMIT: Duration = Duration::from_secs(2);
 const IN_TIME: Duration = Duration::from_secs(6);
 /// The launcher stays above the agent, without a helper that would outlive any of our agents.
 const BELOW: &str = r#""$@"; exit $?"#;
@@ -150,7 +150,7 @@ async fn a_launcher_that_leaves_at_once_is_not_missed() {
     assert!(launcher.wait().await.expect("a status").success());
     let mut agent = Played::new(stdout, stdin);
     agent.initialize(serde_json::json!({})).await;
-    tokio::time::sleep(BAR + Duration::from_millis(500)).await;
+    tokio::time::sleep(LIMIT + Duration::from_millis(500)).await;
     agent.probe().await;
     agent.hang_up().await;
     alive.gone(IN_TIME).await;

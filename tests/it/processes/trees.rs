@@ -20,10 +20,10 @@ pub(crate) const WRAPPED: &str = r#"sleep 600 & "$@"; exit $?"#;
 /// Whatever takes longer hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long something may take: what the bar says in a campaign, where nothing else runs, and ten times
+/// How long something may take: what the limit says in a campaign, where nothing else runs, and ten times
 /// that beside whatever else a machine does.
-pub(crate) fn at_most(bar: Duration) -> Duration {
-    if std::env::var_os("DUOLOGUE_RUNS").is_some() { bar } else { 10 * bar }
+pub(crate) fn at_most(limit: Duration) -> Duration {
+    if std::env::var_os("DUOLOGUE_RUNS").is_some() { limit } else { 10 * limit }
 }
 
 /// Descriptors of this process that every child of it inherits: what the test was started with.

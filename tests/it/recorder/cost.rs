@@ -72,7 +72,7 @@ fn worked() -> u64 {
 }
 
 /// What recording may cost, in time.
-const BAR: f64 = 1.05;
+const LIMIT: f64 = 1.05;
 
 /// Nothing is asserted of the times: they are the machine's. Whoever measures is told when it is too much.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +116,7 @@ async fn what_recording_costs() {
         )
     };
     let [unrecorded, _, recorded] = middle;
-    let verdict = if recorded > unrecorded * BAR { "short: " } else { "" };
+    let verdict = if recorded > unrecorded * LIMIT { "short: " } else { "" };
     measured(format_args!(
         "{verdict}time {}, work {}; {:.0} updates/s unrecorded",
         more(middle),

@@ -3,7 +3,7 @@ import { Readable, Writable } from "node:stream";
 import { agent, ndJsonStream } from "@agentclientprotocol/sdk";
 import { hookDialogue } from "./dialogue.mjs";
 import { hook, introduced, offers, their } from "./exchange.mjs";
-import { tour } from "./exchange-tour.mjs";
+import { tour } from "./exchange-walkthrough.mjs";
 import { hookWork } from "./work.mjs";
 
 const app = agent({ name: "exchange" });

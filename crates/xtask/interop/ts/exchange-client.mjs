@@ -4,7 +4,7 @@ import { Readable, Writable } from "node:stream";
 import { client, ndJsonStream } from "@agentclientprotocol/sdk";
 import { hookDialogue } from "./dialogue.mjs";
 import { hook, introduced, offers, their } from "./exchange.mjs";
-import { tour } from "./exchange-tour.mjs";
+import { tour } from "./exchange-walkthrough.mjs";
 import { hookWork } from "./work.mjs";
 
 const app = client({ name: "exchange" });

@@ -6,7 +6,7 @@ mod delegate;
 mod dialogue;
 mod ends;
 pub(super) mod quiet;
-mod tour;
+mod walkthrough;
 mod work;
 
 use super::{OURS, Paths, Report, Result, drive};

@@ -21,7 +21,7 @@ pub(super) fn peers(paths: &Paths) -> Result<()> {
     })
 }
 
-/// Builds all programs on the official Rust SDK, for release: interop, scenes and benchmark share them.
+/// Builds all programs on the official Rust SDK, for release: interop, scenarios and benchmark share them.
 pub(crate) fn rust(paths: &Paths) -> Result<PathBuf> {
     let mut cargo = crate::target::cargo();
     cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"]);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Who is recorded, how it starts, and what it is asked. The model answers `SHELLTOOL` with a tool call.
-const TOURS: [(&str, &str, &str); 3] = [
+const WALKTHROUGHS: [(&str, &str, &str); 3] = [
     ("the official Python SDK's example agent", "", "Say hello"),
     ("gemini", "gemini --acp", "SHELLTOOL"),
     ("opencode", "opencode acp", "SHELLTOOL"),
@@ -26,7 +26,7 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
     let duologue = install::duologue()?;
     let model = Model::start(&paths.sources.join("real/model.py"))?;
     let mut bad = 0;
-    for (name, command, prompt) in TOURS {
+    for (name, command, prompt) in WALKTHROUGHS {
         let program = command.split(' ').next().filter(|program| !program.is_empty());
         let place = Place::new(
             paths,
@@ -34,14 +34,14 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
             &target.join("real/node_modules/.bin"),
         )?;
         let command = if command.is_empty() { example.clone() } else { command.to_owned() };
-        let tour = Tour {
+        let walkthrough = Walkthrough {
             duologue: &duologue,
             environment: environment(program.unwrap_or_default(), model.port),
             place,
             command,
             prompt,
         };
-        match tour.run() {
+        match walkthrough.run() {
             Ok(seen) => println!("{name}: {seen}"),
             Err(error) => {
                 bad += 1;
@@ -53,7 +53,7 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
 }
 
 /// One agent's way through the command.
-struct Tour<'a> {
+struct Walkthrough<'a> {
     duologue: &'a Path,
     environment: Vec<(&'static str, String)>,
     place: Place,
@@ -61,7 +61,7 @@ struct Tour<'a> {
     prompt: &'a str,
 }
 
-impl Tour<'_> {
+impl Walkthrough<'_> {
     fn run(&self) -> Result<String> {
         let [first, second, again, ours] = ["first", "second", "again", "ours"].map(|name| self.file(name));
         self.acpx(&self.recording(&first, &self.command))?;

@@ -1,4 +1,4 @@
-//! The agent's half: scenes in which an agent program is under test, and the client does not behave.
+//! The agent's half: scenarios in which an agent program is under test, and the client does not behave.
 
 pub(super) mod ends;
 pub(super) mod flow;
@@ -10,7 +10,7 @@ pub(super) mod turns;
 pub(crate) use ends::doomed;
 use serde_json::Value;
 
-use super::stage::Failed;
+use super::harness::Failed;
 use crate::interop::Result;
 
 /// An answer that should have been another.

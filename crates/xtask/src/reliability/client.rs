@@ -1,4 +1,4 @@
-//! The client's half: scenes in which a client program is under test, and the agent does not behave.
+//! The client's half: scenarios in which a client program is under test, and the agent does not behave.
 
 pub(super) mod control;
 pub(super) mod ends;
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::harness::{Harness, Subject};
 use super::measure::{Process, TOO_LARGE_KIB, mib};
-use super::stage::{Stage, Subject};
 use crate::interop::Result;
 
 /// Marks the processes of a run, so that those left behind can be found.
@@ -42,16 +42,16 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Plays a scene against an agent, to its end or for as long as `limit`.
+    /// Plays a scenario against an agent, to its end or for as long as `limit`.
     pub(super) fn of(
-        stage: &Stage,
+        harness: &Harness,
         subject: Subject,
-        scene: &[&str],
+        scenario: &[&str],
         agent: &Command,
         limit: Duration,
     ) -> Result<Self> {
-        let mut client = stage.client(subject);
-        client.args(scene).arg("--").arg(agent.get_program()).args(agent.get_args());
+        let mut client = harness.client(subject);
+        client.args(scenario).arg("--").arg(agent.get_program()).args(agent.get_args());
         Run::of_program(&mut client, limit)
     }
 
@@ -144,10 +144,10 @@ fn marked(mark: &str) -> Vec<i32> {
 }
 
 /// A command that starts the raw agent, and the file where it says what it saw.
-fn raw_agent(stage: &Stage, name: &str) -> Result<(Command, PathBuf)> {
-    let log = stage.scratch()?.join(format!("{name}.jsonl"));
+fn raw_agent(harness: &Harness, name: &str) -> Result<(Command, PathBuf)> {
+    let log = harness.scratch()?.join(format!("{name}.jsonl"));
     let _ = fs::remove_file(&log);
-    let mut agent = Stage::part(RAW)?;
+    let mut agent = Harness::part(RAW)?;
     agent.arg(&log);
     Ok((agent, log))
 }

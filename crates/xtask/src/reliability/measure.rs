@@ -12,7 +12,7 @@ use crate::interop::Result;
 
 /// How often the memory of a process is looked at.
 const EVERY: Duration = Duration::from_millis(10);
-/// A process that takes more memory than this is ended by its scene: the machine has to be left to others.
+/// A process that takes more memory than this is ended by its scenario: the machine has to be left to others.
 pub(super) const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
 
 /// A process in a group of its own, which ends with this value.

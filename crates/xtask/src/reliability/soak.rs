@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::harness::Harness;
 use super::measure::Process;
-use super::stage::Stage;
 use crate::interop::Result;
 
 /// The share of the time that is not looked at: caches fill, the allocator finds its size.
@@ -60,7 +60,7 @@ struct Part {
 
 impl Part {
     fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
-        let mut command = Stage::part(hidden)?;
+        let mut command = Harness::part(hidden)?;
         command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
         let mut process = Process::start_with(&mut command, std::process::Stdio::inherit())?;
         let stdout = process.stdout()?;

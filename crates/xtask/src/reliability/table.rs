@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::bars::{BARS, Bar, How};
-use super::stage::{Measured, Outcome};
+use super::harness::{Measured, Outcome};
+use super::requirements::{How, REQUIREMENTS, Requirement};
 use crate::interop::Result;
 
 const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
@@ -25,11 +25,11 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(bar: &Bar, ours: Measured, theirs: Option<Measured>) -> Self {
-        let command = match bar.how {
+    pub(super) fn new(requirement: &Requirement, ours: Measured, theirs: Option<Measured>) -> Self {
+        let command = match requirement.how {
             How::Test(test) => test.command(),
-            How::Chore(args) => format!("cargo xtask {}", args.join(" ")),
-            How::Scene(_) => format!("cargo xtask reliability '{}'", bar.name()),
+            How::Command(args) => format!("cargo xtask {}", args.join(" ")),
+            How::Scenario(_) => format!("cargo xtask reliability '{}'", requirement.name()),
         };
         // A part of ours that has no counterpart there.
         let theirs_played = theirs.as_ref().is_none_or(|theirs| theirs.outcome != Outcome::NotPlayed);
@@ -37,7 +37,15 @@ impl Row {
             format!("{}{}", if theirs.outcome == Outcome::Short { "**short** " } else { "" }, theirs.text)
         });
         let outcome = ours.outcome;
-        Row { name: bar.name(), asks: bar.asks, ours: ours.text, theirs, outcome, theirs_played, command }
+        Row {
+            name: requirement.name(),
+            asks: requirement.asks,
+            ours: ours.text,
+            theirs,
+            outcome,
+            theirs_played,
+            command,
+        }
     }
 }
 
@@ -75,12 +83,12 @@ pub(super) fn replace(row: &Row, quick: bool) -> Result<()> {
         today()?,
         row.command.clone() + if quick { " --quick" } else { "" }
     ));
-    // In the order of the list; a row whose bar is gone goes with it.
-    let place = |line: &String| BARS.iter().position(|bar| bar.name() == cell(line, 1));
+    // In the order of the list; a row whose requirement is gone goes with it.
+    let place =
+        |line: &String| REQUIREMENTS.iter().position(|requirement| requirement.name() == cell(line, 1));
     rows.retain(|line| place(line).is_some());
     rows.sort_by_key(place);
-    let titles =
-        "| bar | asks | duologue | official Rust SDK | met | date | command |\n|---|---|---|---|---|---|---|";
+    let titles = "| requirement | asks | duologue | official Rust SDK | met | date | command |\n|---|---|---|---|---|---|---|";
     fs::write(path, format!("{head}{BEGIN}\n\n{titles}\n{}\n\n{END}{tail}", rows.join("\n")))?;
     Ok(())
 }

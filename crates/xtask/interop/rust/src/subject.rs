@@ -12,9 +12,9 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 /// How many sessions are busy at once where that is not what is measured.
 pub const AT_ONCE: usize = 8;
 
-/// The command line: `SCENE [ARG…] -- AGENT [ARG…]`.
+/// The command line: `SCENARIO [ARG…] -- AGENT [ARG…]`.
 pub struct Asked {
-    pub scene: String,
+    pub scenario: String,
     pub args: VecDeque<String>,
     pub agent: Vec<String>,
 }
@@ -24,8 +24,8 @@ impl Asked {
         let mut args: VecDeque<String> = std::env::args().skip(1).collect();
         let end = args.iter().position(|arg| arg == "--").expect("an agent after --");
         let agent = args.split_off(end).into_iter().skip(1).collect();
-        let scene = args.pop_front().expect("a scene");
-        Asked { scene, args, agent }
+        let scenario = args.pop_front().expect("a scenario");
+        Asked { scenario, args, agent }
     }
 
     pub fn text(&mut self) -> String {

@@ -1,4 +1,4 @@
-//! The agent that the reliability scenes put under test, on the official Rust crate, written as its cookbook
+//! The agent that the reliability scenarios put under test, on the official Rust crate, written as its cookbook
 //! writes agents: a prompt that takes longer is a task of the connection. `tests/bin/subject_agent.rs` does the
 //! same on our own SDK; the first word of the prompt says what.
 

@@ -1,4 +1,4 @@
-//! The client under test on the official Rust SDK, with the scenes of `tests/bin/subject_client.rs`: written as its
+//! The client under test on the official Rust SDK, with the scenarios of `tests/bin/subject_client.rs`: written as its
 //! documentation does it, with `AcpAgent`, `build_session` and `read_update`.
 
 mod subject;
@@ -24,7 +24,7 @@ type Session = ActiveSession<'static, Agent>;
 async fn main() -> Result<(), Error> {
     let mut asked = Asked::read();
     let agent = asked.agent.clone();
-    if asked.scene == "cycle" {
+    if asked.scenario == "cycle" {
         return cycle(asked.number(), &agent).await;
     }
     let begun = Instant::now();
@@ -59,12 +59,12 @@ async fn new_session(cx: &ConnectionTo<Agent>) -> Result<Session, Error> {
 
 async fn play(cx: &ConnectionTo<Agent>, asked: &mut Asked, seen: &Seen) -> Result<(), Error> {
     let hello = initialize(cx).await?;
-    if asked.scene == "sessions" {
+    if asked.scenario == "sessions" {
         return sessions(cx, &hello, asked.number(), &asked.text(), &asked.text()).await;
     }
     let mut session = new_session(cx).await?;
     ready();
-    match asked.scene.as_str() {
+    match asked.scenario.as_str() {
         "turn" | "clean" => turn(&mut session, &asked.text(), seen, None).await,
         "turns" => {
             let (from, to, text) = (asked.number(), asked.number(), asked.text());
@@ -83,7 +83,7 @@ async fn play(cx: &ConnectionTo<Agent>, asked: &mut Asked, seen: &Seen) -> Resul
         }
         // The SDK has no time limit for it.
         "start" => Ok(()),
-        other => panic!("{other} is no scene"),
+        other => panic!("{other} is no scenario"),
     }
 }
 

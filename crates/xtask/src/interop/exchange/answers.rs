@@ -62,7 +62,7 @@ impl Correspondent for Answers {
                 Ok(Response::new("the news").data(json!(news)))
             }
             // As it came, with what we do not know.
-            _ => Ok(Response::new(super::tour::HEARD).data(
+            _ => Ok(Response::new(super::walkthrough::HEARD).data(
                 Json::new(&query.envelope.payload).map_err(|error| Fault::internal(error.to_string()))?,
             )),
         }

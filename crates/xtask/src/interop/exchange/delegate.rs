@@ -1,6 +1,6 @@
 //! What our side delegates, and how it ends.
 
-use super::tour::{fault, same};
+use super::walkthrough::{fault, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;

@@ -1,6 +1,6 @@
 //! Dialogues with a peer that signs and verifies without our code: what our side answers, and what it says.
 
-use super::tour::{HEARD, same};
+use super::walkthrough::{HEARD, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::dialogue::{

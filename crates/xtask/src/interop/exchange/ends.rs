@@ -1,6 +1,6 @@
 //! The two programs on our side.
 
-use super::{answers, tour};
+use super::{answers, walkthrough};
 use crate::interop::Result;
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Command};
@@ -11,7 +11,7 @@ struct Prompted;
 impl Agent for Prompted {
     async fn prompt(&self, turn: &Turn, _prompt: Prompt) -> duologue_agent::Result<StopReason> {
         let report = std::env::var("INTEROP_AGENT_REPORT").unwrap_or_default();
-        tour::run(&turn.peer_agent(), &report)
+        walkthrough::run(&turn.peer_agent(), &report)
             .await
             .map_err(|error| duologue_agent::Error::other(error.to_string()))?;
         Ok(StopReason::EndTurn)
@@ -31,7 +31,7 @@ pub(crate) async fn client(command: &[String]) -> Result<()> {
     let command = Command::new(program).args(args);
     let agent = Client::new(()).exchange(answers::exchange()?).spawn(command).await?;
     let session = agent.new_session(std::env::var("INTEROP_CWD")?).await?;
-    tour::run(&session.peer_agent(), &std::env::var("INTEROP_CLIENT_REPORT")?).await?;
+    walkthrough::run(&session.peer_agent(), &std::env::var("INTEROP_CLIENT_REPORT")?).await?;
     session.prompt("your turn").await?.finish().await?;
     agent.close().await;
     Ok(())

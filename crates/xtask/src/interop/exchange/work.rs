@@ -1,6 +1,6 @@
 //! Work orders with a peer that has none of our code: what our side does, and what it orders.
 
-use super::tour::same;
+use super::walkthrough::same;
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::Fault;

@@ -1,6 +1,6 @@
 //! What becomes of an agent whose client is killed, or closes its input.
 //!
-//! A launcher connects to the scene before it runs anything, and every descendant inherits that connection: it ends
+//! A launcher connects to the scenario before it runs anything, and every descendant inherits that connection: it ends
 //! when the last of them is gone.
 
 use std::io::{BufRead, BufReader, Read};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
+use super::super::harness::{Harness, Measured, Subject};
 use super::super::measure::{Process, side_by_side};
-use super::super::stage::{Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 
@@ -38,14 +38,14 @@ const WAYS: [(&str, &str, &str); 4] = [
 ];
 
 /// The client killed at every frame of a turn, in each of the ways.
-pub(in super::super) fn client_killed(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let (frames, rounds) = (stage.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), stage.size(1, 2));
+pub(in super::super) fn client_killed(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let (frames, rounds) = (harness.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), harness.size(1, 2));
     let cases: Vec<(usize, usize)> = (0..WAYS.len())
         .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
         .flat_map(|case| vec![case; rounds])
         .collect();
     let (mut left, mut faults, mut slowest) = ([0; WAYS.len()], Vec::new(), Duration::ZERO);
-    let ends = side_by_side(&cases, AT_ONCE, |&(way, frame)| killed_at(stage, subject, way, frame));
+    let ends = side_by_side(&cases, AT_ONCE, |&(way, frame)| killed_at(harness, subject, way, frame));
     for (&(way, _), end) in cases.iter().zip(ends) {
         match end {
             Ok(Some(took)) => slowest = slowest.max(took),
@@ -73,13 +73,13 @@ pub(in super::super) fn client_killed(stage: &Stage, subject: Subject) -> Result
 }
 
 /// Says how long the agent outlived a client that was killed at this frame, if it did end.
-fn killed_at(stage: &Stage, subject: Subject, way: usize, frame: usize) -> Result<Option<Duration>> {
+fn killed_at(harness: &Harness, subject: Subject, way: usize, frame: usize) -> Result<Option<Duration>> {
     let (_, mode, script) = WAYS[way];
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let script = format!("exec 9<>/dev/tcp/127.0.0.1/{port} && echo $$ >&9 || exit 99; {script}");
-    let agent = stage.agent(subject);
-    let mut client = Stage::part("raw-client")?;
+    let agent = harness.agent(subject);
+    let mut client = Harness::part("raw-client")?;
     client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
     let mut client = Process::start_with(&mut client, Stdio::null())?;
     let mut tree = BufReader::new(accept(&listener)?);
@@ -164,8 +164,8 @@ pub(crate) fn doomed(args: &[String]) -> Result<()> {
 }
 
 /// How soon an agent ends when its input does.
-pub(in super::super) fn end_of_input(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let rounds = stage.size(2, 20);
+pub(in super::super) fn end_of_input(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let rounds = harness.size(2, 20);
     let cases = [
         ("idle", "", 1, true),
         ("in a turn that waits", "sleep 60000", 2, true),
@@ -178,7 +178,7 @@ pub(in super::super) fn end_of_input(stage: &Stage, subject: Subject) -> Result<
     for (name, word, limit, reads) in cases {
         let (mut slowest, mut stuck, mut codes) = (Duration::ZERO, false, Vec::new());
         for _ in 0..rounds {
-            let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+            let mut client = RawClient::greeted(&mut harness.agent(subject))?;
             let session = client.new_session()?;
             if !word.is_empty() {
                 client.begin(&session, word)?;

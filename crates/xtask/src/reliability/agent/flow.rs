@@ -3,8 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::super::harness::{Failed, Harness, Measured, Subject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::super::stage::{Failed, Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient, parsed};
 use crate::interop::Result;
 
@@ -16,17 +16,29 @@ fn is_update(line: &[u8]) -> bool {
 }
 
 /// A client that stops reading while its agent has 300,000 updates to say, and then reads them.
-pub(in super::super) fn unread(stage: &Stage, subject: Subject) -> Result<Measured> {
-    stalled(stage, subject, stage.size(100_000, 300_000), Duration::from_secs(stage.size(3, 15)), true)
+pub(in super::super) fn unread(harness: &Harness, subject: Subject) -> Result<Measured> {
+    stalled(harness, subject, harness.size(100_000, 300_000), Duration::from_secs(harness.size(3, 15)), true)
 }
 
 /// The same with 10 GB, which nobody ever reads.
-pub(in super::super) fn never_read(stage: &Stage, subject: Subject) -> Result<Measured> {
-    stalled(stage, subject, stage.size(1_000_000, 9_000_000), Duration::from_secs(stage.size(5, 60)), false)
+pub(in super::super) fn never_read(harness: &Harness, subject: Subject) -> Result<Measured> {
+    stalled(
+        harness,
+        subject,
+        harness.size(1_000_000, 9_000_000),
+        Duration::from_secs(harness.size(5, 60)),
+        false,
+    )
 }
 
-fn stalled(stage: &Stage, subject: Subject, count: usize, pause: Duration, reads: bool) -> Result<Measured> {
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+fn stalled(
+    harness: &Harness,
+    subject: Subject,
+    count: usize,
+    pause: Duration,
+    reads: bool,
+) -> Result<Measured> {
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
     let idle = client.process.memory_kib();
     let id = client.begin(&session, &format!("flood {count} 1000"))?;
@@ -62,9 +74,9 @@ fn stalled(stage: &Stage, subject: Subject, count: usize, pause: Duration, reads
 }
 
 /// 10 MB each way through the smallest pipes before the client reads anything.
-pub(in super::super) fn both_full(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let count = stage.size(2_000, 10_000);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn both_full(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let count = harness.size(2_000, 10_000);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
     client.narrow()?;
     let begun = Instant::now();
@@ -100,9 +112,9 @@ pub(in super::super) fn both_full(stage: &Stage, subject: Subject) -> Result<Mea
 }
 
 /// 2,000 prompts at once, each of a session of its own, none of which ends soon.
-pub(in super::super) fn at_once(stage: &Stage, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn at_once(harness: &Harness, subject: Subject) -> Result<Measured> {
     let count = 2_000;
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let sessions = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     let mut lines = Vec::new();
     let first = client.prompt(&sessions[0], "echo x").1 + 1;
@@ -143,9 +155,9 @@ pub(in super::super) fn at_once(stage: &Stage, subject: Subject) -> Result<Measu
 }
 
 /// A client that asks for ever and never reads an answer.
-pub(in super::super) fn answers_unread(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let all = stage.size(500_000_000, 10_000_000_000_u64);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn answers_unread(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let all = harness.size(500_000_000, 10_000_000_000_u64);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     client.reads = false;
     let questions = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"_nosuch\"}\n".repeat(1000);
@@ -174,9 +186,9 @@ pub(in super::super) fn answers_unread(stage: &Stage, subject: Subject) -> Resul
 }
 
 /// Many sessions on one connection: what each costs, and how soon each is served.
-pub(in super::super) fn sessions(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let count = stage.size(1_000, 10_000);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn sessions(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let count = harness.size(1_000, 10_000);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let first = client.new_session()?;
     client.turn(&first, "echo warm")?;
     let idle = client.process.memory_kib();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::super::harness::{Failed, Harness, Measured, Subject};
 use super::super::measure::mib;
-use super::super::stage::{Failed, Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient, parsed};
 use crate::interop::Result;
 
@@ -36,10 +36,10 @@ pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn bad_lines(harness: &Harness, subject: Subject) -> Result<Measured> {
     let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
     for row in &rows {
-        match Failed::of(put(stage, subject, row))? {
+        match Failed::of(put(harness, subject, row))? {
             Ok(took) => slowest = slowest.max(took),
             Err(error) => off.push(format!("{} ({error})", row["case"].as_str().unwrap_or_default())),
         }
@@ -58,8 +58,8 @@ pub(in super::super) fn bad_lines(stage: &Stage, subject: Subject) -> Result<Mea
 }
 
 /// Puts one line to an agent of its own, and says how soon a question behind it was answered.
-fn put(stage: &Stage, subject: Subject, row: &Value) -> Result<Duration> {
-    let mut command = stage.agent(subject);
+fn put(harness: &Harness, subject: Subject, row: &Value) -> Result<Duration> {
+    let mut command = harness.agent(subject);
     let mut client = match row["state"].as_str() {
         Some("fresh") => RawClient::start(&mut command)?,
         _ => RawClient::greeted(&mut command)?,
@@ -160,22 +160,22 @@ pub(in super::super) fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
 }
 
 /// Millions of lines that are none, an array of 100,000 notifications, and a million levels.
-pub(in super::super) fn floods(stage: &Stage, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn floods(harness: &Harness, subject: Subject) -> Result<Measured> {
     let notification = r#"{"jsonrpc":"2.0","method":"_n"}"#;
     let array = format!("[{}{notification}]\n", format!(" {notification},").repeat(100_000));
     let deep =
         format!("{}{}\n", r#"{"jsonrpc":"2.0","id":1,"method":"_x","params":{"x":"#, "[".repeat(1_000_000));
     let floods = [
-        ("blank lines", "\n", stage.size(1_000_000, 10_000_000), 0),
-        ("lines of noise", "npm WARN x\n", stage.size(100_000, 1_000_000), 10),
-        ("answers to nobody", ANSWER, stage.size(100_000, 1_000_000), 0),
-        ("cancels of nobody", CANCEL, stage.size(100_000, 1_000_000), 0),
+        ("blank lines", "\n", harness.size(1_000_000, 10_000_000), 0),
+        ("lines of noise", "npm WARN x\n", harness.size(100_000, 1_000_000), 10),
+        ("answers to nobody", ANSWER, harness.size(100_000, 1_000_000), 0),
+        ("cancels of nobody", CANCEL, harness.size(100_000, 1_000_000), 0),
         ("an array of 100,001 notifications", array.as_str(), 1, 1),
         ("a million levels", deep.as_str(), 1, 1),
     ];
     let (mut texts, mut met) = (Vec::new(), true);
     for (name, unit, count, most) in floods {
-        let outcome = Failed::of(flood(stage, subject, unit, count))?;
+        let outcome = Failed::of(flood(harness, subject, unit, count))?;
         let (well, text) = match outcome {
             Ok((answers, took, grown)) => {
                 let grown_text = mib(grown);
@@ -194,8 +194,8 @@ pub(in super::super) fn floods(stage: &Stage, subject: Subject) -> Result<Measur
 }
 
 /// Says how many answers a flood had, how long a question behind it took, and how much memory it cost.
-fn flood(stage: &Stage, subject: Subject, unit: &str, count: usize) -> Result<(usize, Duration, u64)> {
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+fn flood(harness: &Harness, subject: Subject, unit: &str, count: usize) -> Result<(usize, Duration, u64)> {
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     let at_once = (64 * 1024 / unit.len()).clamp(1, count);
     let chunk = unit.repeat(at_once);

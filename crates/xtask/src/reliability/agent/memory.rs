@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use duologue_agent::Limits;
 use serde_json::json;
 
+use super::super::harness::{Failed, Harness, Measured, Subject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::super::stage::{Failed, Measured, Stage, Subject};
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
 
@@ -21,13 +21,13 @@ fn room_kib() -> u64 {
 }
 
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
-pub(in super::super) fn limit(stage: &Stage, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn limit(harness: &Harness, subject: Subject) -> Result<Measured> {
     let (mut texts, mut met) = (Vec::new(), true);
     let limit = Limits::default().frame_bytes;
     for (name, length, fits) in
         [("limit-1", limit - 1, true), ("limit", limit, true), ("limit+1", limit + 1, false)]
     {
-        let outcome = Failed::of(line_of(stage, subject, length, fits))?;
+        let outcome = Failed::of(line_of(harness, subject, length, fits))?;
         let (well, text) = outcome.unwrap_or_else(|error| (false, error));
         met &= well;
         texts.push(format!("{name} {text}"));
@@ -36,8 +36,8 @@ pub(in super::super) fn limit(stage: &Stage, subject: Subject) -> Result<Measure
 }
 
 /// A request of this length, and whether its agent did what it should.
-fn line_of(stage: &Stage, subject: Subject, length: usize, fits: bool) -> Result<(bool, String)> {
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+fn line_of(harness: &Harness, subject: Subject, length: usize, fits: bool) -> Result<(bool, String)> {
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     let (head, tail) = (r#"{"jsonrpc":"2.0","id":"long","method":"_nosuch","params":{"t":""#, "\"}}");
     let mut line = Vec::with_capacity(length + 1);
@@ -79,9 +79,9 @@ fn line_of(stage: &Stage, subject: Subject, length: usize, fits: bool) -> Result
 }
 
 /// A line without an end.
-pub(in super::super) fn endless(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let all: u64 = stage.size(1 << 30, 10_000_000_000);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn endless(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let all: u64 = harness.size(1 << 30, 10_000_000_000);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let chunk = vec![b'x'; 64 * 1024];
     let (begun, mut written) = (Instant::now(), 0u64);
     let mut given_up = None;
@@ -172,7 +172,7 @@ const TYPED: &[Amplifier] = &[
 
 /// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
 /// SDK reads in one line, and blanks between them.
-pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Result<Measured> {
     // Of this size in a short run too: a shorter line may be more times its own size, as few of its values are refused.
     let Limits { frame_bytes: size, values, .. } = Limits::default();
     let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
@@ -180,7 +180,7 @@ pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Me
     let (mut worst, mut over, mut refused, mut dead) = ((0.0, ""), 0, 0, Vec::new());
     let count = lines.clone().count();
     for (line, values) in lines {
-        match Failed::of(amplifier(stage, subject, (size, values), line))? {
+        match Failed::of(amplifier(harness, subject, (size, values), line))? {
             Ok((factor, well)) => {
                 over += usize::from(factor > 4.0);
                 refused += usize::from(!well);
@@ -204,12 +204,12 @@ pub(in super::super) fn amplifiers(stage: &Stage, subject: Subject) -> Result<Me
 
 /// How many times its own size a line takes, and whether it was taken rather than refused.
 fn amplifier(
-    stage: &Stage,
+    harness: &Harness,
     subject: Subject,
     (size, values): (usize, usize),
     &(_, head, opening, unit, tail): &Amplifier,
 ) -> Result<(f64, bool)> {
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
     let mut line = format!("{}{opening}", head.replace("$SESSION", &session));
     // What counts as a value, and the blanks that keep a line of this size within so many of them.

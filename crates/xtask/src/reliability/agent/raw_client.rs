@@ -11,8 +11,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 use serde_json::{Value, json};
 
+use super::super::harness::Failed;
 use super::super::measure::Process;
-use super::super::stage::Failed;
 use crate::interop::Result;
 
 /// What takes longer has no answer.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::stage::{Failed, Measured, Stage, Subject};
+use super::super::harness::{Failed, Harness, Measured, Subject};
 use super::fails;
 use super::raw_client::{Heard, PATIENCE, RawClient};
 use crate::interop::Result;
@@ -101,8 +101,8 @@ fn ends_at_once(client: &mut RawClient, session: &str) -> Result<()> {
     ends(client, id, "end_turn")
 }
 
-pub(in super::super) fn cancels(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let rounds = stage.size(20, 1_000);
+pub(in super::super) fn cancels(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let rounds = harness.size(20, 1_000);
     let (mut well, mut faults) = (0, Vec::new());
     let fast = CANCELS.iter().map(|case| (case, rounds));
     let slow = SLOW_CANCELS.iter().map(|case| (case, 3));
@@ -110,7 +110,7 @@ pub(in super::super) fn cancels(stage: &Stage, subject: Subject) -> Result<Measu
     for ((name, play), rounds) in fast.chain(slow) {
         all += rounds;
         let outcome: Result<()> = (|| {
-            let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+            let mut client = RawClient::greeted(&mut harness.agent(subject))?;
             let session = client.new_session()?;
             for _ in 0..rounds {
                 play(&mut client, &session)?;
@@ -131,12 +131,12 @@ fn joined_behind(faults: &[String]) -> String {
 }
 
 /// Handlers that panic, and tasks that they leave to their connection; another session's turn after each.
-pub(in super::super) fn panics(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let rounds = stage.size(100, 1_000);
+pub(in super::super) fn panics(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let rounds = harness.size(100, 1_000);
     let mut texts = Vec::new();
     let mut met = true;
     for word in ["panic", "panic in session/new", "panic-task"] {
-        let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+        let mut client = RawClient::greeted(&mut harness.agent(subject))?;
         let (session, other) = (client.new_session()?, client.new_session()?);
         let mut answered = 0;
         let outcome = (0..rounds).try_for_each(|_| {
@@ -166,9 +166,9 @@ pub(in super::super) fn panics(stage: &Stage, subject: Subject) -> Result<Measur
 }
 
 /// Handlers that ask back and wait for the answer, all at once; the answers come in the other order.
-pub(in super::super) fn asking_back(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let count = stage.size(100, 1_000);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn asking_back(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let count = harness.size(100, 1_000);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let ids = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     for id in &ids {
         client.begin(id, "read /tmp/file")?;
@@ -194,9 +194,9 @@ pub(in super::super) fn asking_back(stage: &Stage, subject: Subject) -> Result<M
 }
 
 /// Many sessions that stream at once through the smallest pipe.
-pub(in super::super) fn side_by_side(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let (sessions, frames, longest) = (64, stage.size(50, 1_000), stage.size(13, 18));
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn side_by_side(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let (sessions, frames, longest) = (64, harness.size(50, 1_000), harness.size(13, 18));
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     client.narrow()?;
     let ids = (0..sessions).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     let mut turns = Vec::new();
@@ -235,9 +235,9 @@ pub(in super::super) fn side_by_side(stage: &Stage, subject: Subject) -> Result<
 }
 
 /// An agent that prints, and whose children do.
-pub(in super::super) fn foreign_bytes(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let rounds = stage.size(10, 30);
-    let mut client = RawClient::greeted(&mut stage.agent(subject))?;
+pub(in super::super) fn foreign_bytes(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let rounds = harness.size(10, 30);
+    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
     let (mut foreign, mut answered) = (0, 0);
     for _ in 0..rounds {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Run, log_of, raw_agent, wrapped};
 use crate::interop::Result;
+use crate::reliability::harness::{Harness, Measured, Subject};
 use crate::reliability::measure::side_by_side;
-use crate::reliability::stage::{Measured, Stage, Subject};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// The answers to `initialize` and `session/new`, the updates, the answer to the prompt.
@@ -25,8 +25,8 @@ const DEATHS: [(&str, [&str; 2]); 3] = [
 ];
 
 /// An agent that follows a script.
-fn scripted(stage: &Stage, args: &[&str]) -> Command {
-    let mut agent = stage.scripted();
+fn scripted(harness: &Harness, args: &[&str]) -> Command {
+    let mut agent = harness.scripted();
     agent.args(args);
     agent
 }
@@ -45,12 +45,12 @@ struct Faults {
 
 /// The agent dies at every frame, in three ways: who waits fails within a second and is told how it ended, with its
 /// last words; what was said before arrives.
-pub(in super::super) fn killed(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let (rounds, step) = stage.size((1, 7), (20, 1));
+pub(in super::super) fn killed(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let (rounds, step) = harness.size((1, 7), (20, 1));
     let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
     let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
     let (runs, faults) = (deaths.len(), Faults::default());
-    let told = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(stage, subject, at, how, &faults));
+    let told = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(harness, subject, at, how, &faults));
     told.into_iter().collect::<std::result::Result<(), _>>()?;
     let count = |fault: &AtomicUsize| fault.load(Relaxed);
     let faults_list = [
@@ -72,15 +72,15 @@ pub(in super::super) fn killed(stage: &Stage, subject: Subject) -> Result<Measur
 }
 
 fn one_death(
-    stage: &Stage,
+    harness: &Harness,
     subject: Subject,
     at: usize,
     (how, signs): (&str, [&str; 2]),
     faults: &Faults,
 ) -> Result<()> {
     let (frame, updates) = (at.to_string(), UPDATES.to_string());
-    let agent = scripted(stage, &["--updates", &updates, "--at", &frame, "--do", how]);
-    let run = Run::of(stage, subject, &["turn", "go"], &agent, LIMIT)?;
+    let agent = scripted(harness, &["--updates", &updates, "--at", &frame, "--do", how]);
+    let run = Run::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
     let note = |fault: &AtomicUsize| {
         fault.fetch_add(1, Relaxed);
         if let Ok(mut first) = faults.first.lock() {
@@ -122,30 +122,30 @@ fn one_death(
 
 /// How an agent is ended: one that goes, one with something left to say, one that stays, one that also ignores TERM,
 /// one with a helper, one whose helper holds its stdout.
-pub(in super::super) fn close(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let (well, log) = raw_agent(stage, "close")?;
+pub(in super::super) fn close(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let (well, log) = raw_agent(harness, "close")?;
     // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
-    let said = stage.scratch()?.join("close-said");
+    let said = harness.scratch()?.join("close-said");
     let _ = fs::remove_file(&said);
     let keep = format!(r#""$@"; echo $? >'{}'"#, said.display());
-    let talks = wrapped(&keep, &scripted(stage, &["--on-eof", "1000000"]));
-    let stays = scripted(stage, &["--on-eof", "stay"]);
+    let talks = wrapped(&keep, &scripted(harness, &["--on-eof", "1000000"]));
+    let stays = scripted(harness, &["--on-eof", "stay"]);
     let stubborn = wrapped("trap '' TERM; exec \"$@\"", &stays);
     let cases = [
         ("goes", well, 1000),
         ("has 1 MB left to say", talks, 1000),
         ("stays", stays, 5000),
         ("ignores TERM", stubborn, 5500),
-        ("with a helper", wrapped("sleep 100 & \"$@\"; exit $?", &scripted(stage, &[])), 5000),
+        ("with a helper", wrapped("sleep 100 & \"$@\"; exit $?", &scripted(harness, &[])), 5000),
         (
             "ends first",
-            wrapped("sleep 100 & exec \"$@\"", &scripted(stage, &["--at", "20", "--do", "exit:0"])),
+            wrapped("sleep 100 & exec \"$@\"", &scripted(harness, &["--at", "20", "--do", "exit:0"])),
             5000,
         ),
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit) in cases {
-        let run = Run::of(stage, subject, &["turn", "go"], &agent, LIMIT)?;
+        let run = Run::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
         let took = run.number("close_ms").unwrap_or(u64::MAX);
         let zombies = run.number("children").unwrap_or_default();
         let fine = run.given_up.is_none() && took <= limit && run.left == 0 && zombies == 0;
@@ -172,13 +172,13 @@ pub(in super::super) fn close(stage: &Stage, subject: Subject) -> Result<Measure
 }
 
 /// E7 and E9: an agent that ends before it says hello, one whose helper holds the pipes, and one that never says hello.
-pub(in super::super) fn start(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let exits = scripted(stage, &["--at", "0", "--do", "exit:3"]);
+pub(in super::super) fn start(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let exits = scripted(harness, &["--at", "0", "--do", "exit:3"]);
     let held = wrapped("sleep 30 & exit 3", &exits);
     let missing = Command::new("/nowhere/agent");
     let silent = wrapped("echo 'what a day' >&2; exec sleep 100", &exits);
-    let patience = stage.size("2", "30");
-    let hung = Duration::from_secs(stage.size(6, 40));
+    let patience = harness.size("2", "30");
+    let hung = Duration::from_secs(harness.size(6, 40));
     let cases = [
         ("exits with 3", exits, Duration::from_secs(5), &["exit status: 3", "code 3"][..]),
         ("its helper holds stdout", held, Duration::from_secs(5), &["exit status: 3", "code 3"]),
@@ -187,7 +187,7 @@ pub(in super::super) fn start(stage: &Stage, subject: Subject) -> Result<Measure
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit, signs) in cases {
-        let run = Run::of(stage, subject, &["start", patience], &agent, limit)?;
+        let run = Run::of(harness, subject, &["start", patience], &agent, limit)?;
         let error = run.said("error").and_then(|error| error.as_str()).unwrap_or_default();
         let told = run.given_up.is_none() && signs.iter().any(|sign| error.contains(sign));
         met &= told && run.left == 0;

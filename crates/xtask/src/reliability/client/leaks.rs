@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{Run, log_of, raw_agent, wrapped};
 use crate::interop::Result;
+use crate::reliability::harness::{Harness, Measured, Subject};
 use crate::reliability::measure::mib;
-use crate::reliability::stage::{Measured, Stage, Subject};
 
 /// 1 GiB on stderr before the agent answers anything.
-pub(in super::super) fn stderr(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let mut agent = stage.scripted();
-    agent.args(["--stderr", stage.size("134217728", "1073741824")]);
-    let run = Run::of(stage, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
+pub(in super::super) fn stderr(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let mut agent = harness.scripted();
+    agent.args(["--stderr", harness.size("134217728", "1073741824")]);
+    let run = Run::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
     let text = format!("{} after {:.1} s, peak {}", run.end(), run.took.as_secs_f64(), mib(run.peak_kib));
     let met = run.said("stop").is_some() && run.took < Duration::from_secs(30) && run.peak_kib < 64 * 1024;
     Ok(Measured::new(met, text))
@@ -26,9 +26,9 @@ const CLOSE_ALL: &str = r#"exec bash -c 'for fd in /proc/self/fd/*; do fd=${fd##
     if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"' sh "$@""#;
 
 /// What an agent finds in its environment and among its descriptors.
-pub(in super::super) fn inherited(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let (agent, log) = raw_agent(stage, "inherited")?;
-    let mut client = stage.client(subject);
+pub(in super::super) fn inherited(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let (agent, log) = raw_agent(harness, "inherited")?;
+    let mut client = harness.client(subject);
     client.args(["clean", "say", "--"]).arg(agent.get_program()).args(agent.get_args());
     // What this program was given itself is not the client's to answer for.
     let mut client = wrapped(CLOSE_ALL, &client);
@@ -45,10 +45,11 @@ pub(in super::super) fn inherited(stage: &Stage, subject: Subject) -> Result<Mea
 }
 
 /// Agents that are started and closed, thousands of them, by one process.
-pub(in super::super) fn cycles(stage: &Stage, subject: Subject) -> Result<Measured> {
-    let count = stage.size("200", "10000");
-    let agent = stage.scripted();
-    let run = Run::of(stage, subject, &["cycle", count], &agent, Duration::from_secs(stage.size(30, 300)))?;
+pub(in super::super) fn cycles(harness: &Harness, subject: Subject) -> Result<Measured> {
+    let count = harness.size("200", "10000");
+    let agent = harness.scripted();
+    let run =
+        Run::of(harness, subject, &["cycle", count], &agent, Duration::from_secs(harness.size(30, 300)))?;
     let held: Vec<&Value> = run.lines.iter().filter(|line| line["descriptors"].is_u64()).collect();
     let [before, after] = held.as_slice() else { return Ok(Measured::short(run.end())) };
     let flat = |name: &str| after[name].as_u64() <= before[name].as_u64();

@@ -1,13 +1,13 @@
-//! The chores by their names.
+//! The commands by their names.
 
 use crate::{bench, browser, fuzz, instructions, interop, loom, prose, reliability, schema};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
-    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [BAR..] | soak --quick | --minutes M [--seed N]";
+    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N]";
 
-/// Does the chore of this name.
+/// Runs the command of this name.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
     match name {

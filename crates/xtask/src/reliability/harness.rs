@@ -1,4 +1,4 @@
-//! What a scene has at hand: the programs under test, and how large it is to be.
+//! What a scenario has at hand: the programs under test, and how large it is to be.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) enum Subject {
     Official,
 }
 
-/// What came of a bar.
+/// What came of a requirement.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// The numbers, short: it is a cell of a table.
@@ -50,13 +50,13 @@ impl Measured {
     }
 }
 
-/// What a subject did instead of what it should: the error of a scene that is a result. Any other error is the
+/// What a subject did instead of what it should: the error of a scenario that is a result. Any other error is the
 /// harness's own.
 #[derive(Debug)]
 pub(super) struct Failed(pub(super) String);
 
 impl Failed {
-    /// The error of a scene.
+    /// The error of a scenario.
     pub(super) fn because<T>(what: impl Into<String>) -> Result<T> {
         Err(Failed(what.into()).into())
     }
@@ -79,18 +79,18 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// The programs, built for release, and the size of the run.
-pub(super) struct Stage {
+pub(super) struct Harness {
     full: bool,
     ours: PathBuf,
     official: PathBuf,
 }
 
-impl Stage {
-    /// Builds what scenes need.
-    pub(super) fn prepare(full: bool, scenes: bool, subjects: &[Subject]) -> Result<Self> {
+impl Harness {
+    /// Builds what scenarios need.
+    pub(super) fn prepare(full: bool, scenarios: bool, subjects: &[Subject]) -> Result<Self> {
         let target = crate::target::folder();
         let mut official = PathBuf::new();
-        if scenes {
+        if scenarios {
             let mut ours = crate::target::cargo();
             ours.args([
                 "build",
@@ -107,18 +107,18 @@ impl Stage {
                 official = rust(&Paths::new())?;
             }
         }
-        let stage = Stage { full, ours: target.join("release"), official };
-        if scenes {
+        let harness = Harness { full, ours: target.join("release"), official };
+        if scenarios {
             let programs =
-                subjects.iter().flat_map(|subject| [stage.agent(*subject), stage.client(*subject)]);
-            for program in programs.chain([stage.scripted()]) {
+                subjects.iter().flat_map(|subject| [harness.agent(*subject), harness.client(*subject)]);
+            for program in programs.chain([harness.scripted()]) {
                 let path = Path::new(program.get_program());
                 if !path.is_file() {
                     return Err(format!("{} was not built", path.display()).into());
                 }
             }
         }
-        Ok(stage)
+        Ok(harness)
     }
 
     /// How much to do: the full size, or what a short run can afford.
@@ -141,7 +141,7 @@ impl Stage {
         Command::new(self.ours.join("scripted-agent"))
     }
 
-    /// A folder for what scenes write.
+    /// A folder for what scenarios write.
     pub(super) fn scratch(&self) -> Result<PathBuf> {
         let scratch = self.ours.with_file_name("reliability-scratch");
         std::fs::create_dir_all(&scratch)?;

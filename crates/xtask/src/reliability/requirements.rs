@@ -1,16 +1,16 @@
-//! The bars, in one list.
+//! The requirements, in one list.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
 use super::client::{control, ends, leaks, lines, memory, scale};
-use super::stage::{Measured, Stage, Subject};
+use super::harness::{Harness, Measured, Subject};
 use crate::interop::Result;
 
 /// A number that has to be reached, and how it is measured.
-pub(super) struct Bar {
-    /// The bar: `R5`.
+pub(super) struct Requirement {
+    /// The requirement: `R5`.
     pub(super) id: &'static str,
     /// Which part of it, where there are several: `agent`, `client`, or what is done.
     pub(super) part: &'static str,
@@ -23,9 +23,9 @@ pub(super) enum How {
     /// A test of the workspace.
     Test(Test),
     /// Another command of this program.
-    Chore(&'static [&'static str]),
+    Command(&'static [&'static str]),
     /// What is done with a subject. An error means that it could not be played at all.
-    Scene(fn(&Stage, Subject) -> Result<Measured>),
+    Scenario(fn(&Harness, Subject) -> Result<Measured>),
 }
 
 /// A test that says what it measured on a line that begins with `measured: `.
@@ -35,11 +35,11 @@ pub(super) struct Test {
     /// The test target, or none for the library's own tests.
     pub(super) target: Option<&'static str>,
     pub(super) name: &'static str,
-    /// How often the bar wants it done.
+    /// How often the requirement wants it done.
     pub(super) runs: u64,
 }
 
-impl Bar {
+impl Requirement {
     const fn test(
         id: &'static str,
         part: &'static str,
@@ -47,25 +47,25 @@ impl Bar {
         (package, target, name): (&'static str, Option<&'static str>, &'static str),
         runs: u64,
     ) -> Self {
-        Bar { id, part, asks, how: How::Test(Test { package, target, name, runs }) }
+        Requirement { id, part, asks, how: How::Test(Test { package, target, name, runs }) }
     }
 
-    const fn chore(
+    const fn command(
         id: &'static str,
         part: &'static str,
         asks: &'static str,
         command: &'static [&'static str],
     ) -> Self {
-        Bar { id, part, asks, how: How::Chore(command) }
+        Requirement { id, part, asks, how: How::Command(command) }
     }
 
-    const fn scene(
+    const fn scenario(
         id: &'static str,
         part: &'static str,
         asks: &'static str,
-        play: fn(&Stage, Subject) -> Result<Measured>,
+        play: fn(&Harness, Subject) -> Result<Measured>,
     ) -> Self {
-        Bar { id, part, asks, how: How::Scene(play) }
+        Requirement { id, part, asks, how: How::Scenario(play) }
     }
 
     pub(super) fn name(&self) -> String {
@@ -76,8 +76,8 @@ impl Bar {
         self.id == name || self.name() == name
     }
 
-    pub(super) fn is_scene(&self) -> bool {
-        matches!(self.how, How::Scene(_))
+    pub(super) fn is_scenario(&self) -> bool {
+        matches!(self.how, How::Scenario(_))
     }
 }
 
@@ -110,18 +110,18 @@ impl Test {
 /// Folders of tests are here, where there is one.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// How a measure begins that is not what the bar asks, where no test fails over it.
+/// How a measure begins that is not what the requirement asks, where no test fails over it.
 const SHORT: &str = "short: ";
 
 /// Measures of one command that a cell holds.
 const SHOWN: usize = 5;
 
 /// Runs a command of this program and takes what it measured.
-pub(super) fn chore(args: &[&str]) -> Result<Measured> {
+pub(super) fn subcommand(args: &[&str]) -> Result<Measured> {
     said(Command::new(std::env::current_exe()?).args(args), |_| true)
 }
 
-/// What a command measured. If it did not succeed, its stderr tells a bar that was not reached from one that was not
+/// What a command measured. If it did not succeed, its stderr tells a requirement that was not reached from one that was not
 /// played.
 fn said(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<Measured> {
     let output = command.output()?;
@@ -144,196 +144,201 @@ fn said(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<Meas
     Ok(if was_played(&stderr) { Measured::short(why) } else { Measured::not_played(why) })
 }
 
-/// Every bar in scope, in the order of their numbers.
-pub(super) const BARS: &[Bar] = &[
-    Bar::test(
+/// Every requirement in scope, in the order of their numbers.
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement::test(
         "R2",
         "",
         "95 of 95 accepted, 188 of 188 refused, 35 decided once and for all",
         ("duologue-tests", Some("it"), "json_decisions::json_is_taken_and_nothing_else"),
         1,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R3",
         "agent",
         "bad lines to an agent: each answered as it should be, a question behind it within 1 s",
         agent_lines::bad_lines,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R3",
         "agent floods",
         "10 million blank lines, 1 million of noise, an array of 100,001, a million levels: at most 10 answers, a question behind it within 5 s, less than 32 MiB over idle",
         agent_lines::floods,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R3",
         "client",
         "88 known bad lines from an agent: the turn goes on, each is answered as a peer may, a question behind it within 1 s",
         lines::bad_lines,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R3",
         "client requests",
         "every request is answered, also without a handler",
         control::requests,
     ),
-    Bar::test(
+    Requirement::test(
         "R4",
         "splits",
         "a million ways to cut the bytes: equal messages",
         ("duologue-rpc", None, "simulation::splits::any_split_gives_equal_messages"),
         1000000,
     ),
-    Bar::test(
+    Requirement::test(
         "R4",
         "reads",
         "the read that fills the line buffer dropped at every poll, 100 rounds of 200 lines of 64 KiB: none lost",
         ("duologue-rpc", None, "simulation::splits::a_read_that_is_dropped_at_every_poll_loses_nothing"),
         100,
     ),
-    Bar::test(
+    Requirement::test(
         "R4",
         "replies",
         "200 replies of 64 KiB at once over pipes of 4 KiB, 100 rounds: none lost",
         ("duologue-tests", Some("it"), "frames::replies::no_reply_is_lost"),
         100,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R5",
         "agent",
         "lines of 16 MiB and a byte less or more: two answers, an end within 100 ms; peak at most twice the limit and 32 MiB, at most 1 MiB over idle after 0.5 s",
         agent_memory::limit,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R5",
         "agent endless",
         "a line of 10 GB: the end at most 1 MiB behind the limit, peak at most twice the limit and 32 MiB",
         agent_memory::endless,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R5",
         "client",
         "a line of 10 GB: a typed error, peak at most twice the limit and 32 MiB",
         memory::long_line,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R6",
         "agent",
         "20 kinds of valid lines of 16 MiB, taken or refused within 60 s: at most 4 times the line, no connection lost",
         agent_memory::amplifiers,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R6",
         "client",
         "22 kinds of valid lines of 16 MiB, taken or refused within 16 s: at most 4 times the line, no turn lost",
         memory::amplifiers,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "agent unread",
         "300,000 updates while the client does not read: at most 16 MiB over idle, nothing lost",
         flow::unread,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "agent never read",
         "10 GB of updates that nobody reads: at most 16 MiB over idle",
         flow::never_read,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "agent asked",
         "10 GB of questions from a client that never reads: the agent gives up and ends, rather than to stand still for 15 s; at most 320 MiB over idle, not 16, as answers are owed: with 256 MiB of them unwritten it ends at once",
         flow::answers_unread,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "client paused",
         "10 GB of updates, consumer stopped for 5 s: all taken within 120 s, at most 64 MiB over idle",
         memory::paused,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "client paused, small",
         "20 million of the smallest updates, likewise",
         memory::paused_small,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "client stalled",
         "10 GB of updates, consumer stopped for a minute: its stream ends with an error, all over within 120 s, at most 64 MiB over idle",
         memory::stalled,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R7",
         "client unknown session",
         "a million updates of a session nobody knows: over within 120 s, at most 8 MiB over idle",
         memory::unknown_session,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R8",
         "agent",
         "1,000 handlers ask back at once and wait: every turn ends, nothing takes 10 s",
         turns::asking_back,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R8",
         "client",
         "nobody takes what one session says: turns of another one, and a cancel from its call to the agent hearing it, p99 at most 100 ms, 10,000 of each within 600 s",
         control::two_sessions,
     ),
-    Bar::scene("R9", "", "10 MB each way before any read, pipes of 4 KiB: done within 5 s", flow::both_full),
-    Bar::scene(
+    Requirement::scenario(
+        "R9",
+        "",
+        "10 MB each way before any read, pipes of 4 KiB: done within 5 s",
+        flow::both_full,
+    ),
+    Requirement::scenario(
         "R10",
         "client",
         "agent killed at each of 60 frames in 3 ways, 20 times: told within 1 s with status and stderr; every update that was sent arrives, acknowledged or not",
         ends::killed,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R11",
         "",
         "client killed at each of 60 frames in 4 ways, twice: no process left after 5 s",
         agent_ends::client_killed,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R12",
         "agent",
         "end of input: exit with 0 within 1 s idle, 2 s busy",
         agent_ends::end_of_input,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R12",
         "client close",
         "at most 5 s, and 0.5 s for the machine where all three grace periods run out; at most 1 s for one that goes, and what it says then is read; no zombies, none left, a well-behaved agent never signalled",
         ends::close,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R12",
         "client start",
         "an agent that does not start: told why, at once or after the time limit",
         ends::start,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R13",
         "agent at once",
         "2,000 prompts at once: each has one answer or is refused, no two answers more than 10 s apart",
         flow::at_once,
     ),
-    Bar::test(
+    Requirement::test(
         "R13",
         "peers",
         "a million schedules of two peers: one answer each, order kept, nothing left, nothing waits for ever",
         ("duologue-rpc", None, "simulation::pair::every_request_gets_one_answer_and_order_is_kept"),
         1000000,
     ),
-    Bar::test(
+    Requirement::test(
         "R13",
         "rule breakers",
         "100,000 schedules of a peer that keeps no rule: it gets what it is owed",
         ("duologue-rpc", None, "simulation::script::a_peer_that_keeps_no_rule_gets_what_it_is_owed"),
         100000,
     ),
-    Bar::test(
+    Requirement::test(
         "R13",
         "SDKs",
         "100,000 schedules of an agent and a client: no update behind its turn's end, every turn ends",
@@ -344,110 +349,110 @@ pub(super) const BARS: &[Bar] = &[
         ),
         100000,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R14",
         "agent",
         "8 ways to cancel a turn, 1,000 times each, and a permission that stays open: each ends once and as it should",
         turns::cancels,
     ),
-    Bar::test(
+    Requirement::test(
         "R14",
         "client",
         "6 points of a turn, cancelled and dropped, 1,000 times each",
         ("duologue-tests", Some("it"), "order_rules::cancels::a_client_gets_over_every_cancel::over_pipes"),
         1000,
     ),
-    Bar::chore(
+    Requirement::command(
         "R15",
         "loom",
         "every interleaving with up to 3 preemptions where threads meet",
         &["loom", "loom"],
     ),
-    Bar::chore(
+    Requirement::command(
         "R15",
         "shuttle",
         "100,000 random interleavings of two whole connections",
         &["loom", "shuttle"],
     ),
-    Bar::test(
+    Requirement::test(
         "R16",
         "",
         "a million futures dropped: none left, one withdrawal for each that had no answer",
         ("duologue-rpc", None, "simulation::drops::a_dropped_future_leaves_nothing_and_withdraws_once"),
         1000000,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R17",
         "agent",
         "1,000 panics each in session/prompt, in session/new, and in a task left to the connection (Peer::spawn, ConnectionTo::spawn): each request answered -32603, or the turn as it ended; other sessions go on",
         turns::panics,
     ),
-    Bar::test(
+    Requirement::test(
         "R17",
         "peer",
         "1,000 panics in a peer's handlers: 1,000 answers, the connection open",
         ("duologue-rpc", None, "simulation::panics::a_thousand_panics_are_a_thousand_answers"),
         1000,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R18",
         "agent",
         "64 sessions at once, 1,000 updates each, 1 B to 256 KiB, a pipe of 4 KiB: none torn or out of order",
         turns::side_by_side,
     ),
-    Bar::test(
+    Requirement::test(
         "R18",
         "page",
         "64 tasks, 1,000 frames each, 1 B to 256 KiB, a pipe of 4 KiB: none torn",
         ("duologue-tests", Some("it"), "frames::torn::over_a_pipe_of_one_page"),
         1000,
     ),
-    Bar::test(
+    Requirement::test(
         "R18",
         "orders",
         "1,000 orders of short, late and interrupted writes: none torn",
         ("duologue-tests", Some("it"), "frames::torn::in_every_order_of_short_writes"),
         1000,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R19",
         "agent",
         "println! and a child that prints: no foreign byte on the wire",
         turns::foreign_bytes,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R20",
         "client",
         "1 GiB of stderr before initialize: a turn within 30 s, peak below 64 MiB",
         leaks::stderr,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R21",
         "client inherited",
         "a clean environment has none of 50 secrets; descriptors 0 to 2 and no other",
         leaks::inherited,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R21",
         "client cycles",
         "10,000 agents started and closed within 300 s: descriptors, threads and children flat, memory less than 2 MiB more",
         leaks::cycles,
     ),
-    Bar::test(
+    Requirement::test(
         "R22",
         "table",
         "at least 300 ways out of a project, read, written and entered: none leads out",
         ("duologue-tests", Some("it"), "local_host::paths::no_path_leads_out_of_the_project"),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R22",
         "grammar",
         "200,000 paths put together at random: none leads out",
         ("duologue-tests", Some("it"), "local_host::paths::no_path_of_any_parts_leads_out_of_the_project"),
         200000,
     ),
-    Bar::test(
+    Requirement::test(
         "R22",
         "race",
         "10 million requests while folders and links change places: none leads out",
@@ -458,35 +463,35 @@ pub(super) const BARS: &[Bar] = &[
         ),
         10000000,
     ),
-    Bar::test(
+    Requirement::test(
         "R23",
         "tail",
         "a million outputs: within the limit, whole characters, the end of what was printed",
         ("duologue-client", None, "local::tail::tests::is_the_longest_end_within_the_limit"),
         1000000,
     ),
-    Bar::test(
+    Requirement::test(
         "R23",
         "memory",
         "a command that prints 10 GiB: the limit and 1 MiB more",
         ("duologue-tests", Some("it"), "local_host::terminals::a_command_costs_the_output_that_is_kept"),
         10240,
     ),
-    Bar::test(
+    Requirement::test(
         "R24",
         "terminal",
         "at least 200 payloads wherever an agent's words are shown: none obeyed",
         ("duologue-cli", Some("it"), "terminal::hostile::no_payload_is_obeyed_wherever_it_stands"),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R24",
         "questions",
         "questions that go wrong in 12 ways, 100 times each: none allowed",
         ("duologue-tests", Some("it"), "local_host::permissions::what_goes_wrong_is_never_a_yes"),
         100,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "cut",
         "cut at every byte: at most the last record lost, none fused",
@@ -497,28 +502,28 @@ pub(super) const BARS: &[Bar] = &[
         ),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "killed",
         "killed at 200 points: nothing lost that was received, none fused",
         ("duologue-cli", Some("it"), "record::killed_at_200_points_it_loses_nothing_that_was_received"),
         200,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "secrets",
         "0 of 200 planted secrets, mode 0600",
         ("duologue-transcript", Some("it"), "recorder::two_hundred_planted_secrets_leave_none_in_the_file"),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "full disk",
         "an error of its own, and whole records",
         ("duologue-tests", Some("it"), "recorder::full_disk::a_disk_that_fills_up_is_an_error_of_its_own"),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "replay",
         "byte for byte",
@@ -529,26 +534,26 @@ pub(super) const BARS: &[Bar] = &[
         ),
         1,
     ),
-    Bar::test(
+    Requirement::test(
         "R25",
         "cost",
         "at most 5 % of the throughput",
         ("duologue-tests", Some("it"), "recorder::cost::what_recording_costs"),
         1000000,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R29",
         "agent",
         "10,000 sessions on one connection: 20 KiB each, a turn p99 below 10 ms",
         flow::sessions,
     ),
-    Bar::scene(
+    Requirement::scenario(
         "R29",
         "client",
         "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % of what they took in use after closing; all within 90 s",
         scale::sessions,
     ),
-    Bar::chore(
+    Requirement::command(
         "R31",
         "",
         "the whole surface against the official Rust, TypeScript and Python SDKs, every message valid",

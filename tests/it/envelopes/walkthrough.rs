@@ -1,4 +1,4 @@
-//! A correspondent that does a little of everything, and a tour through all of it. Both sides of the pipes
+//! A correspondent that does a little of everything, and a walkthrough through all of it. Both sides of the pipes
 //! have the one and make the other.
 
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ impl Correspondent for Twin {
 }
 
 /// Uses every kind that there is a call for.
-pub(crate) async fn tour(peer: &PeerAgent) -> Result<String> {
+pub(crate) async fn walkthrough(peer: &PeerAgent) -> Result<String> {
     let mut said = Vec::new();
     let pong = peer.ping().await?;
     said.push(format!("{} {}", pong.status, pong.agent_name));
@@ -75,7 +75,7 @@ pub(crate) async fn tour(peer: &PeerAgent) -> Result<String> {
     let _ = task.result().await;
 
     // Heard of on the other side only, and when it is done on this one.
-    peer.notify("meta.twins.tour", json!(null)).importance(Importance::High).await?;
+    peer.notify("meta.twins.walkthrough", json!(null)).importance(Importance::High).await?;
     drop(peer.delegate("the rest").await?);
     Ok(said.join("\n"))
 }

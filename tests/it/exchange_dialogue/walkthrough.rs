@@ -10,8 +10,8 @@ use duologue_exchange::dialogue::{
 use duologue_schema::dialogue::{Content, DialogueErrorCode, ErrorContent, MessageType};
 use serde_json::json;
 
-pub(crate) const AGENT: &str = "agent://tour.example/agent";
-pub(crate) const CLIENT: &str = "agent://tour.example/client";
+pub(crate) const AGENT: &str = "agent://walkthrough.example/agent";
+pub(crate) const CLIENT: &str = "agent://walkthrough.example/client";
 
 /// Answers what is to be answered, and keeps what it hears.
 #[derive(Clone, Default)]
@@ -55,7 +55,7 @@ impl Interlocutor for Listener {
 }
 
 /// Says a message of every type, and returns what the other side says to it.
-pub(crate) async fn tour(peer: &PeerAgent, other: &str) -> Result<String, Error> {
+pub(crate) async fn walkthrough(peer: &PeerAgent, other: &str) -> Result<String, Error> {
     let dialogue = peer.dialogue(other)?;
     let mut heard = Vec::new();
     heard.push(line(&dialogue.request("Paint the door.").await?));
