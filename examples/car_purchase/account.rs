@@ -6,7 +6,7 @@ use std::path::Path;
 use duologue_client::rpc::Outcome;
 use duologue_client::schema::Request;
 use duologue_client::schema::dialogue::{AgentUri, Belief, DialogueRequest, DialogueResponse, Message};
-use duologue_transcript::{Entry, Said, Transcript, printable};
+use duologue_transcript::{ParsedLine, Transcript, TranscriptEntry, printable};
 
 use crate::Result;
 use crate::partner::recording;
@@ -37,7 +37,9 @@ fn spoken(recording: &Path) -> Result<Vec<Spoken>> {
     let entries = transcript.entries();
     let mut spoken = Vec::new();
     for entry in &entries {
-        let Said::Request { method, params: Some(params), answer, .. } = &entry.said else { continue };
+        let ParsedLine::Request { method, params: Some(params), answer, .. } = &entry.parsed else {
+            continue;
+        };
         if method == DialogueRequest::METHOD {
             let request: DialogueRequest = serde_json::from_str(params.get())?;
             let refused = answer.and_then(|answer| entries.get(answer)).is_some_and(is_refusal);
@@ -47,8 +49,8 @@ fn spoken(recording: &Path) -> Result<Vec<Spoken>> {
     Ok(spoken)
 }
 
-fn is_refusal(answer: &Entry<'_>) -> bool {
-    let Said::Response { outcome: Outcome::Result(result), .. } = &answer.said else { return true };
+fn is_refusal(answer: &TranscriptEntry<'_>) -> bool {
+    let ParsedLine::Response { outcome: Outcome::Result(result), .. } = &answer.parsed else { return true };
     serde_json::from_str(result.get()).is_ok_and(|answer: DialogueResponse| answer.error.is_some())
 }
 

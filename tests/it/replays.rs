@@ -6,14 +6,14 @@ mod processes;
 use std::path::Path;
 
 use actors::{Plan, PlannedSession, record, replay_to_agent, replay_to_client};
-use duologue_transcript::{Report, Transcript};
+use duologue_transcript::{ReplayReport, Transcript};
 use proptest::prelude::*;
 
 fn script(transcript: &Transcript) -> String {
     transcript.redacted().render()
 }
 
-fn is_clean(report: &Report, recording: &Transcript) {
+fn is_clean(report: &ReplayReport, recording: &Transcript) {
     assert_eq!(report.differences, [], "{}", recording.render());
     assert_eq!(report.unused, Vec::<String>::new(), "{}", recording.render());
     assert_eq!(report.diff(), None);

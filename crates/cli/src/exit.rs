@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use duologue_transcript::Exit as AgentExit;
+use duologue_transcript::ProcessExit as AgentExit;
 
 use crate::signals::Signal;
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, Side, Transcript};
+use duologue_transcript::{Header, Record, RecordEvent, RecordedLine, Side, Transcript};
 
 use crate::played::SESSION;
 use crate::{Path, Work};
@@ -17,7 +17,10 @@ fn script() -> Work {
     let mut records = Vec::new();
     for turn in 0..50 {
         let mut say = |from, line: String| {
-            records.push(Record::new(Duration::ZERO, Event::Line(Line::new(from, line.as_bytes()))));
+            records.push(Record::new(
+                Duration::ZERO,
+                RecordEvent::Line(RecordedLine::new(from, line.as_bytes())),
+            ));
         };
         say(
             Side::Client,

@@ -143,21 +143,21 @@ pub struct Record {
     /// When, since the recording started, by a clock that never goes back. Microseconds count.
     pub at: Duration,
     /// What.
-    pub event: Event,
+    pub event: RecordEvent,
 }
 
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum RecordEvent {
     /// One side wrote a line.
-    Line(Line),
+    Line(RecordedLine),
     /// The agent wrote a line to stderr. What was not UTF-8 is replaced.
     Stderr(String),
     /// One side will write nothing more.
     Eof(Side),
     /// The agent's process ended.
-    Exit(Exit),
+    Exit(ProcessExit),
     /// Lines the recorder left out: the disk was too slow for one that may do so, or a line that passed a
     /// proxy was longer than 16 MiB.
     Dropped {
@@ -173,7 +173,7 @@ pub enum Event {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Exit {
+pub struct ProcessExit {
     /// Its exit code, if it returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
@@ -182,13 +182,13 @@ pub struct Exit {
     pub signal: Option<i32>,
 }
 
-impl From<std::process::ExitStatus> for Exit {
+impl From<std::process::ExitStatus> for ProcessExit {
     fn from(status: std::process::ExitStatus) -> Self {
         #[cfg(unix)]
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);
         #[cfg(not(unix))]
         let signal = None;
-        Exit { code: status.code(), signal }
+        ProcessExit { code: status.code(), signal }
     }
 }
 
@@ -223,7 +223,7 @@ impl LineEnd {
 /// A line as it was written, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Line {
+pub struct RecordedLine {
     /// Who wrote it.
     pub from: Side,
     bytes: Box<[u8]>,
@@ -233,19 +233,19 @@ pub struct Line {
     pub end: LineEnd,
 }
 
-impl Line {
+impl RecordedLine {
     /// A line that ends with a line feed. `bytes` holds none.
     #[must_use]
     pub fn new(from: Side, bytes: impl Into<Box<[u8]>>) -> Self {
         let bytes = bytes.into();
         let repaired = Message::repair(&bytes).map(Into::into);
-        Line { from, bytes, repaired, end: LineEnd::Lf }
+        RecordedLine { from, bytes, repaired, end: LineEnd::Lf }
     }
 
     /// The same with another end.
     #[must_use]
     pub fn ending(self, end: LineEnd) -> Self {
-        Line { end, ..self }
+        RecordedLine { end, ..self }
     }
 
     /// The line without its end; not always UTF-8.
@@ -274,7 +274,7 @@ impl Line {
 }
 
 /// How the bytes of a line stand in their record.
-enum Body<'a> {
+enum LineBody<'a> {
     /// A JSON object with nothing around it: as it is.
     Frame(&'a str),
     /// Other text.
@@ -283,7 +283,7 @@ enum Body<'a> {
     Bytes(&'a [u8]),
 }
 
-impl<'a> Body<'a> {
+impl<'a> LineBody<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
             // A raw value leaves white space around it out, and that would be lost.
@@ -292,10 +292,10 @@ impl<'a> Body<'a> {
                     && text.ends_with('}')
                     && serde_json::from_str::<&RawValue>(text).is_ok() =>
             {
-                Body::Frame(text)
+                LineBody::Frame(text)
             }
-            Ok(text) => Body::Text(text),
-            Err(_) => Body::Bytes(bytes),
+            Ok(text) => LineBody::Text(text),
+            Err(_) => LineBody::Bytes(bytes),
         }
     }
 }
@@ -315,13 +315,13 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, at: Duration, from: Side, frame: &[
 pub(crate) fn write_line(out: &mut Vec<u8>, at: Duration, from: Side, bytes: &[u8], end: LineEnd) {
     begin(out, at);
     member(out, "from", &from);
-    match Body::of(bytes) {
-        Body::Frame(text) => {
+    match LineBody::of(bytes) {
+        LineBody::Frame(text) => {
             out.extend_from_slice(b",\"frame\":");
             out.extend_from_slice(text.as_bytes());
         }
-        Body::Text(text) => member(out, "text", text),
-        Body::Bytes(bytes) => member(out, "b64", &STANDARD.encode(bytes)),
+        LineBody::Text(text) => member(out, "text", text),
+        LineBody::Bytes(bytes) => member(out, "b64", &STANDARD.encode(bytes)),
     }
     if end != LineEnd::Lf {
         member(out, "end", end.as_str());
@@ -351,15 +351,15 @@ fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
 impl Record {
     /// Something that happened `at` this time since the start.
     #[must_use]
-    pub fn new(at: Duration, event: Event) -> Self {
+    pub fn new(at: Duration, event: RecordEvent) -> Self {
         Record { at, event }
     }
 
     /// The line, if one was written.
     #[must_use]
-    pub fn line(&self) -> Option<&Line> {
+    pub fn line(&self) -> Option<&RecordedLine> {
         match &self.event {
-            Event::Line(line) => Some(line),
+            RecordEvent::Line(line) => Some(line),
             _ => None,
         }
     }
@@ -367,22 +367,22 @@ impl Record {
     /// Appends the record as one line of JSON, with its end.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.event {
-            Event::Unknown(json) => {
+            RecordEvent::Unknown(json) => {
                 out.extend_from_slice(json.get().as_bytes());
                 out.push(b'\n');
                 return;
             }
-            Event::Line(line) => return write_line(out, self.at, line.from, line.bytes(), line.end),
+            RecordEvent::Line(line) => return write_line(out, self.at, line.from, line.bytes(), line.end),
             _ => begin(out, self.at),
         }
         match &self.event {
-            Event::Stderr(text) => member(out, "stderr", text),
-            Event::Eof(side) => member(out, "eof", side),
-            Event::Exit(exit) => member(out, "exit", exit),
-            Event::Dropped { lines, bytes } => {
+            RecordEvent::Stderr(text) => member(out, "stderr", text),
+            RecordEvent::Eof(side) => member(out, "eof", side),
+            RecordEvent::Exit(exit) => member(out, "exit", exit),
+            RecordEvent::Dropped { lines, bytes } => {
                 member(out, "dropped", &Dropped { lines: *lines, bytes: *bytes })
             }
-            Event::Line(_) | Event::Unknown(_) => {}
+            RecordEvent::Line(_) | RecordEvent::Unknown(_) => {}
         }
         out.extend_from_slice(b"}\n");
     }
@@ -393,7 +393,7 @@ impl Record {
     ///
     /// When the line is not a JSON object, or says two things at once.
     pub(crate) fn read(line: &str) -> Result<Self, String> {
-        let wire: Wire<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let wire: RecordFields<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let at = Duration::from_micros(wire.at);
         let end = match wire.end.as_deref() {
             None => LineEnd::Lf,
@@ -411,16 +411,16 @@ impl Record {
                 return Err("a line holds the end of a line".into());
             }
             let from = wire.from.ok_or("a line without `from`")?;
-            events.push(Event::Line(Line::new(from, bytes).ending(end)));
+            events.push(RecordEvent::Line(RecordedLine::new(from, bytes).ending(end)));
         }
-        events.extend(wire.stderr.map(Event::Stderr));
-        events.extend(wire.eof.map(Event::Eof));
-        events.extend(wire.exit.map(Event::Exit));
-        events.extend(wire.dropped.map(|it| Event::Dropped { lines: it.lines, bytes: it.bytes }));
+        events.extend(wire.stderr.map(RecordEvent::Stderr));
+        events.extend(wire.eof.map(RecordEvent::Eof));
+        events.extend(wire.exit.map(RecordEvent::Exit));
+        events.extend(wire.dropped.map(|it| RecordEvent::Dropped { lines: it.lines, bytes: it.bytes }));
         let event = match (events.pop(), events.is_empty()) {
             (Some(event), true) => event,
             (Some(_), false) => return Err("a record says one thing, this one says several".into()),
-            (None, _) => Event::Unknown(serde_json::from_str(line).map_err(|error| error.to_string())?),
+            (None, _) => RecordEvent::Unknown(serde_json::from_str(line).map_err(|error| error.to_string())?),
         };
         Ok(Record { at, event })
     }
@@ -433,7 +433,7 @@ struct Dropped {
 }
 
 #[derive(Deserialize)]
-struct Wire<'a> {
+struct RecordFields<'a> {
     at: u64,
     from: Option<Side>,
     #[serde(borrow)]
@@ -443,7 +443,7 @@ struct Wire<'a> {
     end: Option<String>,
     stderr: Option<String>,
     eof: Option<Side>,
-    exit: Option<Exit>,
+    exit: Option<ProcessExit>,
     dropped: Option<Dropped>,
 }
 
@@ -451,7 +451,7 @@ struct Wire<'a> {
 mod tests {
     use super::*;
 
-    fn written(event: Event) -> String {
+    fn written(event: RecordEvent) -> String {
         let mut out = Vec::new();
         Record::new(Duration::from_micros(7), event).write(&mut out);
         String::from_utf8(out).expect("UTF-8")
@@ -459,19 +459,22 @@ mod tests {
 
     #[test]
     fn each_kind_of_record_is_one_line() {
-        let line = |bytes: &[u8]| Event::Line(Line::new(Side::Agent, bytes));
+        let line = |bytes: &[u8]| RecordEvent::Line(RecordedLine::new(Side::Agent, bytes));
         for (event, expect) in [
             (line(br#"{ "id" : 1}"#), r#"{"at":7,"from":"agent","frame":{ "id" : 1}}"#),
             (line(br#" {"id":1}"#), r#"{"at":7,"from":"agent","text":" {\"id\":1}"}"#),
             (line(b"{\xff}"), r#"{"at":7,"from":"agent","b64":"e/99"}"#),
             (
-                Event::Line(Line::new(Side::Client, *b"").ending(LineEnd::CrLf)),
+                RecordEvent::Line(RecordedLine::new(Side::Client, *b"").ending(LineEnd::CrLf)),
                 r#"{"at":7,"from":"client","text":"","end":"\r\n"}"#,
             ),
-            (Event::Stderr("oh".into()), r#"{"at":7,"stderr":"oh"}"#),
-            (Event::Eof(Side::Client), r#"{"at":7,"eof":"client"}"#),
-            (Event::Exit(Exit { code: None, signal: Some(9) }), r#"{"at":7,"exit":{"signal":9}}"#),
-            (Event::Dropped { lines: 2, bytes: 30 }, r#"{"at":7,"dropped":{"lines":2,"bytes":30}}"#),
+            (RecordEvent::Stderr("oh".into()), r#"{"at":7,"stderr":"oh"}"#),
+            (RecordEvent::Eof(Side::Client), r#"{"at":7,"eof":"client"}"#),
+            (
+                RecordEvent::Exit(ProcessExit { code: None, signal: Some(9) }),
+                r#"{"at":7,"exit":{"signal":9}}"#,
+            ),
+            (RecordEvent::Dropped { lines: 2, bytes: 30 }, r#"{"at":7,"dropped":{"lines":2,"bytes":30}}"#),
         ] {
             let text = written(event.clone());
             assert_eq!(text, format!("{expect}\n"));
@@ -479,14 +482,14 @@ mod tests {
         }
         let unknown = r#"{"at":1,"mood":"good"}"#;
         assert!(
-            matches!(Record::read(unknown), Ok(Record { event: Event::Unknown(json), .. }) if json.get() == unknown)
+            matches!(Record::read(unknown), Ok(Record { event: RecordEvent::Unknown(json), .. }) if json.get() == unknown)
         );
     }
 
     #[test]
     fn what_cannot_be_written_is_written_as_the_nearest() {
         let mut out = Vec::new();
-        Record::new(Duration::MAX, Event::Eof(Side::Agent)).write(&mut out);
+        Record::new(Duration::MAX, RecordEvent::Eof(Side::Agent)).write(&mut out);
         let text = String::from_utf8(out).expect("UTF-8");
         assert!(Record::read(text.trim_end()).is_ok(), "{text}");
 
@@ -521,7 +524,7 @@ mod tests {
         #[test]
         fn any_line_comes_back_byte_for_byte(bytes in proptest::collection::vec(0u8.., 0..60), at in 0u64..1 << 50) {
             let bytes: Vec<u8> = bytes.into_iter().filter(|byte| *byte != b'\n').collect();
-            let record = Record::new(Duration::from_micros(at), Event::Line(Line::new(Side::Agent, bytes)));
+            let record = Record::new(Duration::from_micros(at), RecordEvent::Line(RecordedLine::new(Side::Agent, bytes)));
             let mut out = Vec::new();
             record.write(&mut out);
             let text = String::from_utf8(out).unwrap();

@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
 use crate::error::Result;
-use crate::format::{Event, Header, Line, LineEnd, Record, Side, micros, sayable};
-use crate::lines::LineReader;
+use crate::format::{Header, LineEnd, Record, RecordEvent, RecordedLine, Side, micros, sayable};
+use crate::line_reader::LineReader;
 
 /// A part of a line, or what is wrong with it.
-type Reading<T> = std::result::Result<T, String>;
+type LineResult<T> = std::result::Result<T, String>;
 
 /// Reads a log of JSON-RPC lines, line by line, as the records of a transcript.
 ///
@@ -43,12 +43,12 @@ type Reading<T> = std::result::Result<T, String>;
 #[derive(Debug)]
 pub struct Importer<R> {
     lines: LineReader<R>,
-    told: Told,
+    state: LogState,
 }
 
 /// What the log has told so far, and what was told of it.
 #[derive(Debug)]
-struct Told {
+struct LogState {
     seen_by: Side,
     /// The first date of the log, and the time of the last line.
     started: Option<SystemTime>,
@@ -59,14 +59,14 @@ impl<R: BufRead> Importer<R> {
     /// Reads a log that says who wrote a line, or was written by the client.
     #[must_use]
     pub fn new(input: R) -> Self {
-        let told = Told { seen_by: Side::Client, started: None, last: Duration::ZERO };
-        Importer { lines: LineReader::new(input), told }
+        let state = LogState { seen_by: Side::Client, started: None, last: Duration::ZERO };
+        Importer { lines: LineReader::new(input), state }
     }
 
     /// The log was written by this side: what it calls outgoing comes from there.
     #[must_use]
     pub fn seen_by(mut self, side: Side) -> Self {
-        self.told.seen_by = side;
+        self.state.seen_by = side;
         self
     }
 
@@ -74,7 +74,7 @@ impl<R: BufRead> Importer<R> {
     #[must_use]
     pub fn header(&self) -> Header {
         let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION"), " (import)"));
-        header.started = self.told.started.unwrap_or(SystemTime::UNIX_EPOCH);
+        header.started = self.state.started.unwrap_or(SystemTime::UNIX_EPOCH);
         header
     }
 
@@ -91,20 +91,20 @@ impl<R: BufRead> Importer<R> {
     }
 }
 
-impl Told {
-    fn record_of(&mut self, line: &str) -> Reading<Record> {
+impl LogState {
+    fn record_of(&mut self, line: &str) -> LineResult<Record> {
         if line.starts_with('{') { self.object(line) } else { self.text(line) }
     }
 
-    fn object(&mut self, text: &str) -> Reading<Record> {
+    fn object(&mut self, text: &str) -> LineResult<Record> {
         let members: BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_str(text).map_err(|error| error.to_string())?;
         let member = |name: &&'static str| Some((*name, *members.get(*name)?));
         let Some(who) = DIRECTION.iter().filter_map(member).find_map(|(_, raw)| who(&string(raw)?)) else {
             return match Record::read(text) {
                 // A record of ours that needs no direction, out of a transcript without its header.
-                Ok(Record { at, event }) if !matches!(event, Event::Unknown(_)) => {
-                    Ok(Record::new(self.clock(Some(Time::Since(at))), event))
+                Ok(Record { at, event }) if !matches!(event, RecordEvent::Unknown(_)) => {
+                    Ok(Record::new(self.clock(Some(LogTime::Since(at))), event))
                 }
                 _ if members.contains_key("jsonrpc") => {
                     Err("a message alone; nothing tells who wrote it".into())
@@ -127,7 +127,7 @@ impl Told {
         self.record(at, who, bytes)
     }
 
-    fn text(&mut self, text: &str) -> Reading<Record> {
+    fn text(&mut self, text: &str) -> LineResult<Record> {
         let (at, text) = leading_date(text);
         let arrows = text.len() - text.trim_start_matches(['-', '=', '<', '>', '→', '←']).len();
         let end = if arrows > 0 { Some(arrows) } else { text.find([':', ' ', '\t']) };
@@ -136,10 +136,10 @@ impl Told {
             return Err("neither an object nor a direction and a frame".into());
         };
         let frame = frame.strip_prefix(':').unwrap_or(frame).trim_start();
-        self.record(at.map(Time::Date), who, frame.as_bytes().to_vec())
+        self.record(at.map(LogTime::Date), who, frame.as_bytes().to_vec())
     }
 
-    fn record(&mut self, at: Option<Time>, who: Who, mut bytes: Vec<u8>) -> Reading<Record> {
+    fn record(&mut self, at: Option<LogTime>, who: LogSource, mut bytes: Vec<u8>) -> LineResult<Record> {
         let mut end = LineEnd::Lf;
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
@@ -151,21 +151,21 @@ impl Told {
         if bytes.contains(&b'\n') {
             return Err("the frame holds the end of a line".into());
         }
-        let line = |from| Event::Line(Line::new(from, bytes.as_slice()).ending(end));
+        let line = |from| RecordEvent::Line(RecordedLine::new(from, bytes.as_slice()).ending(end));
         let event = match who {
-            Who::Side(side) => line(side),
-            Who::Sender => line(self.seen_by),
-            Who::Receiver => line(self.seen_by.other()),
-            Who::Stderr => Event::Stderr(String::from_utf8_lossy(&bytes).into_owned()),
+            LogSource::Side(side) => line(side),
+            LogSource::Sender => line(self.seen_by),
+            LogSource::Receiver => line(self.seen_by.other()),
+            LogSource::Stderr => RecordEvent::Stderr(String::from_utf8_lossy(&bytes).into_owned()),
         };
         Ok(Record::new(self.clock(at), event))
     }
 
     /// The time of a record that says this.
-    fn clock(&mut self, at: Option<Time>) -> Duration {
+    fn clock(&mut self, at: Option<LogTime>) -> Duration {
         let at = match at {
-            Some(Time::Since(since)) => since,
-            Some(Time::Date(date)) => {
+            Some(LogTime::Since(since)) => since,
+            Some(LogTime::Date(date)) => {
                 let started = *self.started.get_or_insert(date);
                 date.duration_since(started).unwrap_or_default()
             }
@@ -181,7 +181,7 @@ impl<R: BufRead> Iterator for Importer<R> {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.lines.next(|line| self.told.record_of(line)).transpose()
+        self.lines.next(|line| self.state.record_of(line)).transpose()
     }
 }
 
@@ -193,7 +193,7 @@ const TIME: [&str; 4] = ["at", "ts", "time", "timestamp"];
 
 /// Who wrote a line, as far as the log tells.
 #[derive(Clone, Copy)]
-enum Who {
+enum LogSource {
     Side(Side),
     /// Who wrote the log.
     Sender,
@@ -202,18 +202,22 @@ enum Who {
     Stderr,
 }
 
-fn who(word: &str) -> Option<Who> {
+fn who(word: &str) -> Option<LogSource> {
     let word = word.to_lowercase().replace(['_', ' '], "").replace("-to-", "to").replace("=>", "->");
     Some(match word.as_str() {
         "client" | "editor" | "ide" | "c2a" | "c2s" | "client->agent" | "client->server" | "client→agent"
-        | "clienttoagent" | "clienttoserver" | "toagent" | "fromclient" | "stdin" => Who::Side(Side::Client),
+        | "clienttoagent" | "clienttoserver" | "toagent" | "fromclient" | "stdin" => {
+            LogSource::Side(Side::Client)
+        }
         "agent" | "server" | "a2c" | "s2c" | "agent->client" | "server->client" | "agent→client"
-        | "agenttoclient" | "servertoclient" | "toclient" | "fromagent" | "stdout" => Who::Side(Side::Agent),
+        | "agenttoclient" | "servertoclient" | "toclient" | "fromagent" | "stdout" => {
+            LogSource::Side(Side::Agent)
+        }
         "out" | "outgoing" | "outbound" | "sent" | "send" | "tx" | ">" | ">>" | ">>>" | "->" | "-->"
-        | "→" => Who::Sender,
+        | "→" => LogSource::Sender,
         "in" | "incoming" | "inbound" | "received" | "receive" | "recv" | "rx" | "<" | "<<" | "<<<"
-        | "<-" | "<--" | "←" => Who::Receiver,
-        "stderr" => Who::Stderr,
+        | "<-" | "<--" | "←" => LogSource::Receiver,
+        "stderr" => LogSource::Stderr,
         _ => return None,
     })
 }
@@ -224,29 +228,29 @@ fn string(raw: &RawValue) -> Option<String> {
 }
 
 /// When a line was written.
-enum Time {
+enum LogTime {
     Since(Duration),
     Date(SystemTime),
 }
 
-fn time(name: &str, raw: &RawValue) -> Option<Time> {
+fn time(name: &str, raw: &RawValue) -> Option<LogTime> {
     if let Some(text) = string(raw) {
-        return date(&text).map(Time::Date);
+        return date(&text).map(LogTime::Date);
     }
     let number: f64 = serde_json::from_str(raw.get()).ok()?;
     let seconds = match number {
         ..0.0 => return None,
-        ..1e9 if name == "at" => return Some(Time::Since(Duration::from_micros(number as u64))),
-        ..1e9 if raw.get().contains('.') => return Some(Time::Since(Duration::from_secs_f64(number))),
-        ..1e9 => return Some(Time::Since(Duration::from_millis(number as u64))),
-        ..1e11 if name == "at" => return Some(Time::Since(Duration::from_micros(number as u64))),
+        ..1e9 if name == "at" => return Some(LogTime::Since(Duration::from_micros(number as u64))),
+        ..1e9 if raw.get().contains('.') => return Some(LogTime::Since(Duration::from_secs_f64(number))),
+        ..1e9 => return Some(LogTime::Since(Duration::from_millis(number as u64))),
+        ..1e11 if name == "at" => return Some(LogTime::Since(Duration::from_micros(number as u64))),
         ..1e11 => number,
         ..1e14 => number / 1e3,
         ..1e17 => number / 1e6,
         _ => number / 1e9,
     };
     let since = Duration::try_from_secs_f64(seconds).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(since).and_then(sayable).map(Time::Date)
+    SystemTime::UNIX_EPOCH.checked_add(since).and_then(sayable).map(LogTime::Date)
 }
 
 /// A date as RFC 3339 writes it, with any offset or none.

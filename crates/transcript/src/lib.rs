@@ -7,37 +7,37 @@
 //! The feature `insta` brings `assert_transcript!`, for snapshot tests.
 #![forbid(unsafe_code)]
 
+mod classify;
 mod error;
 mod format;
-mod ignored;
+mod id_paths;
+mod ignored_paths;
 mod import;
-mod lines;
-mod places;
+mod line_reader;
 mod reader;
-mod reading;
 mod record;
 mod redact;
 mod render;
 mod replay;
 mod transcript;
 
+pub use classify::{ParsedLine, TranscriptEntry, entries};
 pub use duologue_schema as schema;
 pub use duologue_schema::printable;
 pub use error::{Error, Result};
-pub use format::{Event, Exit, Header, Line, LineEnd, Record, Redacted, Side};
-pub use ignored::IgnoredPaths;
+pub use format::{Header, LineEnd, ProcessExit, Record, RecordEvent, RecordedLine, Redacted, Side};
+pub use ignored_paths::IgnoredPaths;
 pub use import::Importer;
 #[cfg(feature = "insta")]
 #[doc(hidden)]
 pub use insta;
 pub use reader::Reader;
-pub use reading::{Entry, Said, entries};
 pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
 pub use render::{FoldedSession, RenderOptions, Script};
-pub use replay::{Difference, Replay, Report, Timing};
+pub use replay::{Difference, Replay, ReplayReport, Timing};
 pub use transcript::Transcript;
 
 /// What a [`Script`] is made of, for those who take it apart.

@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use crate::error::{Error, Result};
 use crate::format::{Header, Record, VERSION};
-use crate::lines::LineReader;
+use crate::line_reader::LineReader;
 
 /// Reads a transcript record by record, however long it is.
 ///

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
+use crate::classify::{ParsedLine, TranscriptEntry, entries};
 use crate::error::{Error, Result};
 use crate::format::{Header, Record, Side};
 use crate::import::Importer;
 use crate::reader::Reader;
-use crate::reading::{Entry, Said, entries};
 
 /// A recorded conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,7 @@ impl Transcript {
 
     /// The lines, each as what it is: with its method, its session and the request it answers.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry<'_>> {
+    pub fn entries(&self) -> Vec<TranscriptEntry<'_>> {
         entries(&self.records)
     }
 
@@ -137,8 +137,8 @@ impl Transcript {
         struct Named {
             cwd: String,
         }
-        let asked = |entry: Entry<'_>| match entry.said {
-            Said::Request { params: Some(params), .. } if entry.line.from == Side::Client => {
+        let asked = |entry: TranscriptEntry<'_>| match entry.parsed {
+            ParsedLine::Request { params: Some(params), .. } if entry.line.from == Side::Client => {
                 serde_json::from_str::<Named>(params.get()).ok().map(|named| named.cwd)
             }
             _ => None,

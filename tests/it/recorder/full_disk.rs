@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use duologue_transcript::{Error, Event, Recorder, Transcript};
+use duologue_transcript::{Error, RecordEvent, Recorder, Transcript};
 
 use crate::support::{in_time, measured, passed};
 
@@ -64,7 +64,7 @@ fn whole(path: &Path) -> usize {
     assert!(!transcript.is_cut());
     for (number, record) in transcript.records().iter().enumerate() {
         assert!(
-            matches!(&record.event, Event::Stderr(text) if text.starts_with(&format!("{number} "))),
+            matches!(&record.event, RecordEvent::Stderr(text) if text.starts_with(&format!("{number} "))),
             "{record:?}"
         );
     }

@@ -25,7 +25,9 @@ use duologue_client::schema::{
 };
 use duologue_client::{Client, Connection, Host, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame, Transport};
-use duologue_transcript::{Event, Header, Line, Record, Replay, Report, Side, Transcript};
+use duologue_transcript::{
+    Header, Record, RecordEvent, RecordedLine, Replay, ReplayReport, Side, Transcript,
+};
 use tokio::time::Instant;
 
 /// What the client does.
@@ -203,7 +205,7 @@ struct Ears {
 impl Tap for Ears {
     fn frame(&self, frame: TappedFrame<'_>) {
         let from = if frame.direction == Direction::Outgoing { Side::Client } else { Side::Agent };
-        let event = Event::Line(Line::new(from, frame.bytes));
+        let event = RecordEvent::Line(RecordedLine::new(from, frame.bytes));
         let record = Record::new(frame.at.duration_since(self.started), event);
         self.records.lock().expect("nobody panics").push(record);
     }
@@ -274,7 +276,7 @@ pub(crate) async fn replay_to_client(
     recording: &Transcript,
     plan: &Plan,
     cwd: &Path,
-) -> (Transcript, Report) {
+) -> (Transcript, ReplayReport) {
     let (ours, theirs) = Transport::memory();
     let replay = tokio::spawn(Replay::new(recording.clone()).serve(theirs));
     let live = follow(plan, cwd, ours).await;
@@ -282,7 +284,7 @@ pub(crate) async fn replay_to_client(
 }
 
 /// The same agent with the recording for its client.
-pub(crate) async fn replay_to_agent(recording: &Transcript, cwd: &str) -> Report {
+pub(crate) async fn replay_to_agent(recording: &Transcript, cwd: &str) -> ReplayReport {
     let (ours, theirs) = Transport::memory();
     let agent = tokio::spawn(Server::new(Obedient).exchange(exchange()).serve(theirs));
     let mut replay = Replay::new(recording.clone());

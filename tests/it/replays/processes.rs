@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use duologue_client::{AgentProcess, Client, Command};
 use duologue_rpc::{Direction, Tap, TappedFrame, Transport};
-use duologue_transcript::{Event, Header, Line, Record, Replay, Report, Side, Transcript};
+use duologue_transcript::{
+    Header, Record, RecordEvent, RecordedLine, Replay, ReplayReport, Side, Transcript,
+};
 use std::sync::{Arc, Mutex};
 
 use crate::support::measured;
@@ -17,7 +19,7 @@ impl Tap for Ears {
         let from = if frame.direction == Direction::Outgoing { Side::Client } else { Side::Agent };
         let mut records = self.0.lock().expect("nobody panics");
         let at = Duration::from_micros(records.len() as u64);
-        records.push(Record::new(at, Event::Line(Line::new(from, frame.bytes))));
+        records.push(Record::new(at, RecordEvent::Line(RecordedLine::new(from, frame.bytes))));
     }
 }
 
@@ -35,7 +37,7 @@ async fn recorded(args: &[&str]) -> Transcript {
     Transcript::new(Header::new("test"), records)
 }
 
-async fn driven(recording: Transcript, args: &[&str]) -> Report {
+async fn driven(recording: Transcript, args: &[&str]) -> ReplayReport {
     let (process, pipes) = AgentProcess::start(scripted(args)).expect("an agent");
     let drain = tokio::spawn(async move {
         let mut stderr = pipes.stderr;
@@ -87,7 +89,7 @@ async fn the_recording_of_a_process_is_played_to_a_client_of_its_own() {
     agent.close().await;
     let report = replay.await.expect("no panic").expect("a report");
     assert_eq!(report.differences, []);
-    let agent_said = |records: &[Record]| -> Vec<Line> {
+    let agent_said = |records: &[Record]| -> Vec<RecordedLine> {
         records.iter().filter_map(Record::line).filter(|line| line.from == Side::Agent).cloned().collect()
     };
     // Byte for byte: the client counts its requests as the recorded one did.

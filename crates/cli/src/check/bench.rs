@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use duologue_transcript::{Event, Record, Side};
+use duologue_transcript::{Record, RecordEvent, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -155,8 +155,8 @@ impl Bench {
         let tapes = self.tapes.iter().zip(starts).map(|(tape, start)| tape.since(start));
         // The last words of a process that has had its check belong to nobody.
         let is_ours = |record: &Record| match &record.event {
-            Event::Line(line) => line.from == Side::Client,
-            event => *event == Event::Eof(Side::Client),
+            RecordEvent::Line(line) => line.from == Side::Client,
+            event => *event == RecordEvent::Eof(Side::Client),
         };
         tapes.filter(|records| records.iter().any(is_ours)).flatten().collect()
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anstyle::Style;
-use duologue_transcript::{Event, Record, Side};
+use duologue_transcript::{Record, RecordEvent, Side};
 use serde::Serialize;
 
 use super::finding::{Check, Finding, Severity, Verdict};
@@ -190,7 +190,7 @@ fn mark(verdict: Verdict) -> (&'static str, Style) {
 
 /// The last lines, and how many came before them.
 fn frames(records: &[Record], longest: usize) -> (usize, Vec<Frame>) {
-    let is_stderr = |record: &&Record| matches!(record.event, Event::Stderr(_));
+    let is_stderr = |record: &&Record| matches!(record.event, RecordEvent::Stderr(_));
     let mut surplus = records.iter().filter(is_stderr).count().saturating_sub(STDERR_FRAMES);
     let kept = records.iter().filter(|record| {
         let dropped = is_stderr(record) && surplus > 0;
@@ -204,10 +204,10 @@ fn frames(records: &[Record], longest: usize) -> (usize, Vec<Frame>) {
 
 fn frame(record: &Record, longest: usize) -> Option<Frame> {
     let (from, text) = match &record.event {
-        Event::Line(line) => (line.from.name(), String::from_utf8_lossy(line.bytes()).into_owned()),
-        Event::Stderr(text) => ("stderr", text.clone()),
-        Event::Eof(Side::Client) => ("client", "(stdin closed)".into()),
-        Event::Eof(Side::Agent) => ("agent", "(stdout closed)".into()),
+        RecordEvent::Line(line) => (line.from.name(), String::from_utf8_lossy(line.bytes()).into_owned()),
+        RecordEvent::Stderr(text) => ("stderr", text.clone()),
+        RecordEvent::Eof(Side::Client) => ("client", "(stdin closed)".into()),
+        RecordEvent::Eof(Side::Agent) => ("agent", "(stdout closed)".into()),
         _ => return None,
     };
     Some(Frame { from, line: shorten(&text, longest) })

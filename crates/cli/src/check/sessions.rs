@@ -1,6 +1,6 @@
 //! What can be done with sessions, as far as the agent offers it.
 
-use duologue_transcript::{Entry, Record, Said, Side, entries};
+use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::{Value, json};
 
 use super::bench::{Agent, Bench, Client, QUIET, Turn};
@@ -302,10 +302,13 @@ fn story(records: &[Record], session: &str) -> usize {
 }
 
 /// The updates that are part of a session's conversation.
-fn story_of<'a>(all: &'a [Entry<'a>], session: &'a str) -> impl Iterator<Item = &'a Entry<'a>> {
+fn story_of<'a>(
+    all: &'a [TranscriptEntry<'a>],
+    session: &'a str,
+) -> impl Iterator<Item = &'a TranscriptEntry<'a>> {
     all.iter().filter(move |entry| {
-        let update = match &entry.said {
-            Said::Notification { params: Some(params), method, .. } if method == "session/update" => {
+        let update = match &entry.parsed {
+            ParsedLine::Notification { params: Some(params), method, .. } if method == "session/update" => {
                 serde_json::from_str::<Value>(params.get()).unwrap_or_default()
             }
             _ => return false,
@@ -320,11 +323,11 @@ fn story_of<'a>(all: &'a [Entry<'a>], session: &'a str) -> impl Iterator<Item = 
 }
 
 /// What comes before the answer to `method`, and what after it.
-fn around<'a>(records: &'a [Record], method: &str) -> (Vec<Entry<'a>>, Vec<Entry<'a>>) {
+fn around<'a>(records: &'a [Record], method: &str) -> (Vec<TranscriptEntry<'a>>, Vec<TranscriptEntry<'a>>) {
     let mut before = entries(records);
-    let answered = before
-        .iter()
-        .position(|entry| matches!(entry.said, Said::Response { .. }) && entry.method() == Some(method));
+    let answered = before.iter().position(|entry| {
+        matches!(entry.parsed, ParsedLine::Response { .. }) && entry.method() == Some(method)
+    });
     let after = before.split_off(answered.unwrap_or(before.len()));
     (before, after)
 }

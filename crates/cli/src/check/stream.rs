@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, Outcome as Answered};
 use duologue_schema::{AgentNotification, SessionUpdate};
-use duologue_transcript::{Entry, Record, Said, Side, entries};
+use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::Value;
 
 use super::bench::{Bench, Client};
@@ -83,7 +83,7 @@ struct Fault {
 }
 
 impl Fault {
-    fn new(entry: &Entry<'_>, saw: impl Into<String>) -> Self {
+    fn new(entry: &TranscriptEntry<'_>, saw: impl Into<String>) -> Self {
         Fault { saw: saw.into(), first: entry.record, record: entry.record, causes: Vec::new() }
     }
 
@@ -94,9 +94,9 @@ impl Fault {
     }
 
     /// Shows it with what came before, from the last request on.
-    fn in_context(self, all: &[Entry<'_>]) -> Self {
+    fn in_context(self, all: &[TranscriptEntry<'_>]) -> Self {
         let asked = all.iter().rev().find(|entry| {
-            let is_request = matches!(entry.said, Said::Request { .. });
+            let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
             is_request && entry.from() == Side::Client && entry.record < self.record
         });
         Fault { first: asked.map_or(self.first, |entry| entry.record), ..self }
@@ -105,7 +105,7 @@ impl Fault {
 
 /// Looks at what each process said, after a turn if there can be one. A fault whose cause another check has
 /// reported is passed over.
-async fn look(bench: &mut Bench, look: fn(&[Entry<'_>]) -> Vec<Fault>) -> Outcome {
+async fn look(bench: &mut Bench, look: fn(&[TranscriptEntry<'_>]) -> Vec<Fault>) -> Outcome {
     let _ = bench.after_turn().await;
     let (mut lines, mut reported) = (0, None);
     for tape in bench.tapes().to_vec() {
@@ -146,52 +146,56 @@ fn shown(fault: Fault, records: &[Record]) -> Finding {
 }
 
 /// Looks at each line of the agent.
-fn faults(all: &[Entry<'_>], fault: impl FnMut(&Entry<'_>) -> Option<Fault>) -> Vec<Fault> {
+fn faults(
+    all: &[TranscriptEntry<'_>],
+    fault: impl FnMut(&TranscriptEntry<'_>) -> Option<Fault>,
+) -> Vec<Fault> {
     of_agent(all).filter_map(fault).collect()
 }
 
-fn of_agent<'a>(all: &'a [Entry<'a>]) -> impl Iterator<Item = &'a Entry<'a>> {
+fn of_agent<'a>(all: &'a [TranscriptEntry<'a>]) -> impl Iterator<Item = &'a TranscriptEntry<'a>> {
     all.iter().filter(|entry| entry.from() == Side::Agent)
 }
 
 async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        faults(all, |entry| match &entry.said {
-            Said::Noise(Malformed::Noise(error)) => {
+        faults(all, |entry| match &entry.parsed {
+            ParsedLine::Noise(Malformed::Noise(error)) => {
                 Some(Fault::new(entry, format!("a line that is no message: {}", error.message)))
             }
-            Said::Noise(malformed) => {
+            ParsedLine::Noise(malformed) => {
                 let fault = Fault::new(entry, format!("a message that is none: {malformed}"));
                 let is_silent = matches!(malformed, Malformed::Silent(_));
                 Some(fault.explained_by(is_silent.then_some(ANONYMOUS).into_iter().flatten()))
             }
-            Said::Response { outcome: Answered::Unreadable(error), .. } => {
+            ParsedLine::Response { outcome: Answered::Unreadable(error), .. } => {
                 Some(Fault::new(entry, format!("an answer that cannot be read: {error}")))
             }
-            Said::Response { outcome: Answered::Missing(_), .. } => {
+            ParsedLine::Response { outcome: Answered::Missing(_), .. } => {
                 Some(Fault::new(entry, "an answer with neither result nor error"))
             }
             // Readers forgive it in answers, the specification does not.
-            Said::Response { .. } if !has_version(entry) => {
+            ParsedLine::Response { .. } if !has_version(entry) => {
                 Some(Fault::new(entry, "a message without \"jsonrpc\":\"2.0\""))
             }
-            Said::Blank if !entry.line.bytes().is_empty() => Some(Fault::new(entry, "white space")),
-            Said::Blank => Some(Fault::new(entry, "a blank line")),
+            ParsedLine::Blank if !entry.line.bytes().is_empty() => Some(Fault::new(entry, "white space")),
+            ParsedLine::Blank => Some(Fault::new(entry, "a blank line")),
             _ => None,
         })
     })
     .await
 }
 
-fn has_version(entry: &Entry<'_>) -> bool {
+fn has_version(entry: &TranscriptEntry<'_>) -> bool {
     serde_json::from_slice::<Value>(entry.line.bytes()).is_ok_and(|line| line["jsonrpc"] == "2.0")
 }
 
 async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        let first = of_agent(all).find(|entry| !matches!(entry.said, Said::Noise(_) | Said::Blank));
-        let fault = first.and_then(|first| match &first.said {
-            Said::Request { method, .. } | Said::Notification { method, .. } => {
+        let first =
+            of_agent(all).find(|entry| !matches!(entry.parsed, ParsedLine::Noise(_) | ParsedLine::Blank));
+        let fault = first.and_then(|first| match &first.parsed {
+            ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
                 Some(Fault::new(first, format!("its first words are {method}")))
             }
             _ => None,
@@ -203,21 +207,21 @@ async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
 
 async fn one_answer(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        faults(all, |entry| match &entry.said {
+        faults(all, |entry| match &entry.parsed {
             // What cannot be read is answered with the id null, however often.
-            Said::Response { request: None, id, outcome, .. }
+            ParsedLine::Response { request: None, id, outcome, .. }
                 if !(id.get() == "null" && matches!(outcome, Answered::Error(_))) =>
             {
                 let asked = all.iter().any(|other| {
                     // Another spelling of an id is the concern of the checks of ids.
-                    matches!(&other.said, Said::Request { id: asked, .. }
+                    matches!(&other.parsed, ParsedLine::Request { id: asked, .. }
                         if other.from() == Side::Client
                             && (id_name(asked.token()) == id_name(id.get())
                                 || nearly_same_id(asked.token(), id.get())))
                 });
                 let twice = of_agent(all).any(|other| {
                     other.record < entry.record
-                        && matches!(&other.said, Said::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
+                        && matches!(&other.parsed, ParsedLine::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
                 });
                 let saw = match (asked, twice) {
                     (true, true) => "a request is answered a second time".to_owned(),
@@ -241,7 +245,7 @@ async fn request_ids_differ(bench: &mut Bench) -> Outcome {
         // Up to which record each id is in use.
         let mut in_use = HashMap::new();
         faults(all, |entry| {
-            let Said::Request { id, answer, .. } = &entry.said else { return None };
+            let ParsedLine::Request { id, answer, .. } = &entry.parsed else { return None };
             let until = answer.and_then(|at| all.get(at)).map_or(usize::MAX, |answer| answer.record);
             let before = in_use.insert(id_name(id.token()), until);
             let waits = before.is_some_and(|until| until > entry.record);
@@ -254,7 +258,7 @@ async fn request_ids_differ(bench: &mut Bench) -> Outcome {
 async fn frames_valid(bench: &mut Bench) -> Outcome {
     let finding = look(bench, |all| {
         faults(all, |entry| {
-            let is_answer = matches!(entry.said, Said::Response { .. });
+            let is_answer = matches!(entry.parsed, ParsedLine::Response { .. });
             let check = entry.method().filter(|_| is_answer).and_then(check_of_answers);
             Some(Fault::new(entry, malformed(entry)?).explained_by(check))
         })
@@ -279,20 +283,22 @@ async fn frames_valid(bench: &mut Bench) -> Outcome {
 }
 
 /// What is wrong with a message, if anything is.
-fn malformed(entry: &Entry<'_>) -> Option<String> {
-    let kind = match &entry.said {
-        Said::Request { .. } => "the request",
-        Said::Notification { .. } => "the notification",
+fn malformed(entry: &TranscriptEntry<'_>) -> Option<String> {
+    let kind = match &entry.parsed {
+        ParsedLine::Request { .. } => "the request",
+        ParsedLine::Notification { .. } => "the notification",
         // An empty answer may be null: earlier versions of the specification wrote it so.
-        Said::Response { outcome: Answered::Result(result), .. } if result.get() == "null" => return None,
+        ParsedLine::Response { outcome: Answered::Result(result), .. } if result.get() == "null" => {
+            return None;
+        }
         _ => "the answer to",
     };
     let fault = misfit(entry)?;
     Some(format!("{kind} {} is not of the schema: {}: {}", entry.method()?, fault.path, fault.problem))
 }
 
-fn unknown_update(entry: &Entry<'_>) -> Option<String> {
-    let Said::Notification { method, params, .. } = &entry.said else { return None };
+fn unknown_update(entry: &TranscriptEntry<'_>) -> Option<String> {
+    let ParsedLine::Notification { method, params, .. } = &entry.parsed else { return None };
     match AgentNotification::decode(method, *params)?.ok()? {
         AgentNotification::SessionUpdate(told) => match told.update {
             SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
@@ -306,16 +312,17 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
         let known: HashSet<&str> = all
             .iter()
-            .filter(|entry| match &entry.said {
-                Said::Request { method, .. } => {
+            .filter(|entry| match &entry.parsed {
+                ParsedLine::Request { method, .. } => {
                     entry.from() == Side::Client && method.starts_with("session/")
                 }
                 _ => false,
             })
             .filter_map(|entry| entry.session.as_ref().map(|session| session.as_str()))
             .collect();
-        faults(all, |entry| match (&entry.said, &entry.session) {
-            (Said::Notification { method, .. }, session) if method == "session/update" => match session {
+        faults(all, |entry| match (&entry.parsed, &entry.session) {
+            (ParsedLine::Notification { method, .. }, session) if method == "session/update" => match session
+            {
                 Some(session) if known.contains(session.as_str()) => None,
                 Some(session) => {
                     let saw = format!("nobody made the session {}", session.as_str());
@@ -340,8 +347,8 @@ async fn only_advertised(bench: &mut Bench) -> Outcome {
     let records = agent.tape().since(start);
     bench.retire(agent.into_wire());
     let all = entries(&records);
-    let taken = of_agent(&all).find_map(|entry| match &entry.said {
-        Said::Request { method, .. } if gated(method) => {
+    let taken = of_agent(&all).find_map(|entry| match &entry.parsed {
+        ParsedLine::Request { method, .. } if gated(method) => {
             Some(Fault::new(entry, format!("{method}, of a client that advertises nothing")))
         }
         _ => None,
@@ -352,8 +359,8 @@ async fn only_advertised(bench: &mut Bench) -> Outcome {
     turn.map_err(|finding| finding.needed("there is no turn of a client that advertises nothing"))?;
     // Nobody here has terminals or forms.
     look(bench, |all| {
-        faults(all, |entry| match &entry.said {
-            Said::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
+        faults(all, |entry| match &entry.parsed {
+            ParsedLine::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
                 Some(Fault::new(entry, format!("{method}, which the client did not advertise")))
             }
             _ => None,
@@ -368,8 +375,8 @@ fn gated(method: &str) -> bool {
 
 async fn extension_names(bench: &mut Bench) -> Outcome {
     look(bench, |all| {
-        faults(all, |entry| match &entry.said {
-            Said::Request { method, .. } | Said::Notification { method, .. } => {
+        faults(all, |entry| match &entry.parsed {
+            ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
                 let known =
                     duologue_schema::METHODS.iter().copied().flatten().any(|row| row.method == &**method);
                 let free = method.starts_with('_') || method.starts_with("$/");

@@ -1,6 +1,6 @@
 //! Turns: a prompt, what happens, an answer.
 
-use duologue_transcript::{Said, Side, entries};
+use duologue_transcript::{ParsedLine, Side, entries};
 use serde_json::Value;
 
 use super::bench::{Bench, QUIET};
@@ -95,13 +95,13 @@ async fn updates_before_answer(bench: &mut Bench) -> Outcome {
     let answered = entries.iter().position(|entry| {
         entry.from() == Side::Agent
             && entry.method() == Some("session/prompt")
-            && matches!(entry.said, Said::Response { .. })
+            && matches!(entry.parsed, ParsedLine::Response { .. })
     });
     let late = entries.iter().skip(answered.unwrap_or(entries.len())).find(|entry| {
         entry.from() == Side::Agent
             && entry.session.as_ref().is_some_and(|session| session.as_str() == opened.id)
-            && match &entry.said {
-                Said::Notification { params: Some(params), .. } => {
+            && match &entry.parsed {
+                ParsedLine::Notification { params: Some(params), .. } => {
                     let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
                     belongs_to_turn(&params["update"])
                 }

@@ -14,7 +14,7 @@ use duologue_client::schema::{
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Malformed, Message, Outcome as Said};
-use duologue_transcript::{Event, Line, LineEnd, Record, Side};
+use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -56,10 +56,10 @@ impl Tape {
     }
 
     /// Writes down what happened. Nothing more once there is too much.
-    fn push(&self, start: Instant, event: Event) {
+    fn push(&self, start: Instant, event: RecordEvent) {
         let text = match &event {
-            Event::Line(line) => line.bytes().len(),
-            Event::Stderr(text) => text.len(),
+            RecordEvent::Line(line) => line.bytes().len(),
+            RecordEvent::Stderr(text) => text.len(),
             _ => 0,
         };
         if self.bytes.fetch_add(text + RECORD_BYTES, Relaxed) + text + RECORD_BYTES <= RUN_BYTES {
@@ -150,7 +150,7 @@ pub(crate) enum Next {
 pub(crate) struct Wire {
     process: AgentProcess,
     stdin: Option<ChildStdin>,
-    lines: mpsc::Receiver<Line>,
+    lines: mpsc::Receiver<RecordedLine>,
     tape: Tape,
     start: Instant,
     /// Answers nobody has asked for yet, the first one of each id.
@@ -252,7 +252,7 @@ impl Wire {
                 Some(Err(_)) => self.anonymous_allowed += 1,
                 _ => {}
             }
-            self.tape.push(self.start, Event::Line(line));
+            self.tape.push(self.start, RecordEvent::Line(line));
         }
     }
 
@@ -286,7 +286,7 @@ impl Wire {
 
     /// Closes its stdin, the polite way to end it.
     pub(crate) fn hang_up(&mut self) {
-        self.tape.push(self.start, Event::Eof(Side::Client));
+        self.tape.push(self.start, RecordEvent::Eof(Side::Client));
         self.stdin = None;
     }
 
@@ -554,7 +554,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-fn seen(line: &Line) -> Seen {
+fn seen(line: &RecordedLine) -> Seen {
     let value = |raw: Option<&serde_json::value::RawValue>| {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(Value::Null)
     };
@@ -604,36 +604,41 @@ fn params<T: DeserializeOwned>(asked: &Asked) -> HostResult<T> {
     T::deserialize(&asked.params).map_err(|error| WireError::invalid_params(error.to_string()))
 }
 
-fn line_of(from: Side, bytes: &[u8]) -> Line {
+fn line_of(from: Side, bytes: &[u8]) -> RecordedLine {
     match bytes.strip_suffix(b"\r") {
         Some(bytes) => {
-            let mut line = Line::new(from, bytes);
+            let mut line = RecordedLine::new(from, bytes);
             line.end = LineEnd::CrLf;
             line
         }
-        None => Line::new(from, bytes),
+        None => RecordedLine::new(from, bytes),
     }
 }
 
-async fn read_lines(pipe: impl AsyncRead + Unpin, tape: Tape, start: Instant, sender: mpsc::Sender<Line>) {
+async fn read_lines(
+    pipe: impl AsyncRead + Unpin,
+    tape: Tape,
+    start: Instant,
+    sender: mpsc::Sender<RecordedLine>,
+) {
     let mut pipe = BufReader::new(pipe);
     let mut bytes = Vec::new();
     while matches!((&mut pipe).take(RUN_BYTES as u64).read_until(b'\n', &mut bytes).await, Ok(1..)) {
         let line = match bytes.strip_suffix(b"\n") {
             Some(whole) => line_of(Side::Agent, whole),
             None => {
-                let mut line = Line::new(Side::Agent, bytes.as_slice());
+                let mut line = RecordedLine::new(Side::Agent, bytes.as_slice());
                 line.end = LineEnd::None;
                 line
             }
         };
-        tape.push(start, Event::Line(line.clone()));
+        tape.push(start, RecordEvent::Line(line.clone()));
         if tape.flooded().is_some() || sender.send(line).await.is_err() {
             return;
         }
         bytes.clear();
     }
-    tape.push(start, Event::Eof(Side::Agent));
+    tape.push(start, RecordEvent::Eof(Side::Agent));
 }
 
 async fn read_stderr(pipe: impl AsyncRead + Unpin, tape: Tape, start: Instant) {
@@ -643,7 +648,7 @@ async fn read_stderr(pipe: impl AsyncRead + Unpin, tape: Tape, start: Instant) {
         if kept < STDERR_LINES {
             kept += 1;
             let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-            tape.push(start, Event::Stderr(text));
+            tape.push(start, RecordEvent::Stderr(text));
         }
         bytes.clear();
     }

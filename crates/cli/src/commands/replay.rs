@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
-use duologue_transcript::{Event, Record, Replay, Report, Timing, Transcript, printable};
+use duologue_transcript::{Record, RecordEvent, Replay, ReplayReport, Timing, Transcript, printable};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::{AgentArgs, IgnoreArgs};
@@ -152,7 +152,7 @@ async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>
     records.sort_by_key(|record| record.at);
     if let Some(status) = status {
         let at = records.last().map(|record| record.at).unwrap_or_default();
-        records.push(Record::new(at, Event::Exit(status.into())));
+        records.push(Record::new(at, RecordEvent::Exit(status.into())));
     }
     report.live = Transcript::new(report.live.header().clone(), records);
     save(file, &report.live)?;
@@ -172,7 +172,7 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
         let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
         if let Some(Ok(mut kept)) = kept.as_ref().map(|kept| kept.lock()) {
-            kept.push(Record::new(started.elapsed(), Event::Stderr(text.into())));
+            kept.push(Record::new(started.elapsed(), RecordEvent::Stderr(text.into())));
         }
         line.clear();
     }
@@ -213,7 +213,7 @@ impl Args {
     }
 
     /// Says what was found; true if something was.
-    fn tell(&self, report: &Report, diff: Option<&str>) -> Result<bool> {
+    fn tell(&self, report: &ReplayReport, diff: Option<&str>) -> Result<bool> {
         let mut out = ui::stderr();
         for difference in &report.differences {
             let text = difference.to_string();

@@ -10,7 +10,7 @@ use duologue_schema::{
     EmbeddedResourceResource, MessageKind, PromptResponse, RequestPermissionOutcome,
     RequestPermissionResponse, SessionId, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
 };
-use duologue_transcript::{Entry, Event, Exit, Record, Said, Transcript};
+use duologue_transcript::{ParsedLine, ProcessExit, Record, RecordEvent, Transcript, TranscriptEntry};
 use serde_json::value::RawValue;
 use similar::{ChangeTag, TextDiff};
 
@@ -55,7 +55,7 @@ struct Told {
 }
 
 impl Fold {
-    fn entry(&mut self, entry: &Entry<'_>) {
+    fn entry(&mut self, entry: &TranscriptEntry<'_>) {
         let place = self.entries;
         self.entries += 1;
         let text = match entry.line.text() {
@@ -74,21 +74,21 @@ impl Fold {
             name: entry.method().unwrap_or_default().into(),
             ..PageItem::default()
         };
-        match &entry.said {
-            Said::Blank => {}
-            Said::Noise(malformed) => {
+        match &entry.parsed {
+            ParsedLine::Blank => {}
+            ParsedLine::Noise(malformed) => {
                 item.kind = ItemKind::Process;
                 item.name = "noise".into();
                 item.outcome = Some(malformed.to_string().into());
                 item.text = text;
                 self.page.items.push(item);
             }
-            Said::Request { method, params, .. } => {
+            ParsedLine::Request { method, params, .. } => {
                 self.asked.insert(place, self.page.items.len());
                 self.request(item, method, *params);
             }
-            Said::Notification { method, params, .. } => self.notification(item, method, *params),
-            Said::Response { request, outcome, .. } => self.response(item, *request, outcome),
+            ParsedLine::Notification { method, params, .. } => self.notification(item, method, *params),
+            ParsedLine::Response { request, outcome, .. } => self.response(item, *request, outcome),
             _ => {}
         }
     }
@@ -288,9 +288,9 @@ impl Fold {
     /// What is no line.
     fn event(&mut self, record: &Record) {
         let (name, text, failed) = match &record.event {
-            Event::Stderr(text) => ("stderr", text.clone(), false),
-            Event::Eof(side) => ("end", format!("the {} writes nothing more", side.name()), false),
-            Event::Exit(Exit { code, signal, .. }) => {
+            RecordEvent::Stderr(text) => ("stderr", text.clone(), false),
+            RecordEvent::Eof(side) => ("end", format!("the {} writes nothing more", side.name()), false),
+            RecordEvent::Exit(ProcessExit { code, signal, .. }) => {
                 let how = match (code, signal) {
                     (Some(code), _) => format!("exit code {code}"),
                     (None, Some(signal)) => format!("ended by signal {signal}"),
@@ -298,10 +298,10 @@ impl Fold {
                 };
                 ("exit", how, *code != Some(0))
             }
-            Event::Dropped { lines, bytes } => {
+            RecordEvent::Dropped { lines, bytes } => {
                 ("gap", format!("{lines} lines of {bytes} bytes were not recorded"), true)
             }
-            Event::Unknown(json) => ("unknown", json.get().into(), false),
+            RecordEvent::Unknown(json) => ("unknown", json.get().into(), false),
             _ => return,
         };
         let at = micros(record.at);

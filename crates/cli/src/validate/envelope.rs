@@ -4,17 +4,17 @@ use std::path::Path;
 
 use duologue_rpc::Outcome;
 use duologue_schema::{Side as Handler, path_fault};
-use duologue_transcript::{Entry, Redacted, Said, Side};
+use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 
 use super::{Problem, row, twice, typed};
 
 /// Whether the frame's typed form writes the same JSON, and what is wrong with it.
-pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
+pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
     let mut problems = Vec::new();
-    match &entry.said {
-        Said::Blank => return (true, vec![Problem::warning("$", "a blank line")]),
-        Said::Noise(malformed) => {
+    match &entry.parsed {
+        ParsedLine::Blank => return (true, vec![Problem::warning("$", "a blank line")]),
+        ParsedLine::Noise(malformed) => {
             return (true, vec![Problem::error("$", format!("no message: {malformed}"))]);
         }
         _ => {}
@@ -25,9 +25,9 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
         Err(problem) => return (false, vec![problem]),
     };
     twice::warn(text, &mut problems);
-    let known: &[&str] = match &entry.said {
-        Said::Request { .. } => &["jsonrpc", "id", "method", "params"],
-        Said::Notification { .. } => &["jsonrpc", "method", "params"],
+    let known: &[&str] = match &entry.parsed {
+        ParsedLine::Request { .. } => &["jsonrpc", "id", "method", "params"],
+        ParsedLine::Notification { .. } => &["jsonrpc", "method", "params"],
         _ => &["jsonrpc", "id", "result", "error"],
     };
     let strays = frame.keys().filter(|key| !known.contains(&key.as_str()));
@@ -40,9 +40,9 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
         problems.push(Problem::error("$.jsonrpc", "must be \"2.0\""));
     }
     let mut lossless = problems.is_empty();
-    match &entry.said {
-        Said::Request { method, .. } | Said::Notification { method, .. } => {
-            let is_request = matches!(entry.said, Said::Request { .. });
+    match &entry.parsed {
+        ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
+            let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
             if let Some(problem) = misplaced(method, is_request, entry.from()) {
                 problems.push(problem);
             }
@@ -55,7 +55,7 @@ pub(super) fn check(entry: &Entry<'_>, redacted: Redacted) -> (bool, Vec<Problem
             lossless &= typed::params(method, params.unwrap_or(&nothing), &mut problems);
             problems.extend(relative_paths(method, params.unwrap_or(&nothing), redacted));
         }
-        Said::Response { method, outcome, .. } => match outcome {
+        ParsedLine::Response { method, outcome, .. } => match outcome {
             Outcome::Result(_) => {
                 let result = frame.get("result").unwrap_or(&Value::Null);
                 let asked = method.as_deref().unwrap_or_default();

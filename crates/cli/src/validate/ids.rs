@@ -4,25 +4,25 @@ use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::Outcome;
 use duologue_schema::SessionId;
-use duologue_transcript::{Entry, Said, Side};
+use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Deserialize;
 
 use super::{Problem, Verdict};
 
 /// Adds what is wrong with ids to the verdicts, one for each entry.
-pub(super) fn check(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
+pub(super) fn check(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
     requests(entries, verdicts);
     sessions(entries, verdicts);
 }
 
-fn requests(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
+fn requests(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
     let mut open: HashMap<(Side, &str), usize> = HashMap::new();
     let mut answered: HashSet<(Side, &str)> = HashSet::new();
     let lines: Vec<u64> = verdicts.iter().map(|verdict| verdict.line).collect();
     for (place, (entry, verdict)) in entries.iter().zip(verdicts).enumerate() {
         let mut error = |path: &str, problem: String| verdict.problems.push(Problem::error(path, problem));
-        match &entry.said {
-            Said::Request { id, answer, .. } => {
+        match &entry.parsed {
+            ParsedLine::Request { id, answer, .. } => {
                 if id.token() == "null" {
                     error("$.id", "an id is a string or an integer".into());
                 }
@@ -37,7 +37,7 @@ fn requests(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
                     verdict.problems.push(Problem::warning("$", "has no answer"));
                 }
             }
-            Said::Response { id, outcome, .. } => {
+            ParsedLine::Response { id, outcome, .. } => {
                 let asked = (entry.from().other(), id.get());
                 let is_complaint = id.get() == "null" && matches!(outcome, Outcome::Error(_));
                 if open.remove(&asked).is_some() {
@@ -53,7 +53,7 @@ fn requests(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
     }
 }
 
-fn sessions(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
+fn sessions(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
     // A log that begins in the middle says nothing about the sessions made before.
     let whole = entries.iter().any(|entry| entry.method() == Some("initialize"));
     let mut made: HashMap<SessionId, usize> = HashMap::new();
@@ -63,7 +63,7 @@ fn sessions(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
         }
     }
     for (place, (entry, verdict)) in entries.iter().zip(verdicts).enumerate() {
-        let told = matches!(entry.said, Said::Request { .. } | Said::Notification { .. });
+        let told = matches!(entry.parsed, ParsedLine::Request { .. } | ParsedLine::Notification { .. });
         // The answer to such a request names its session, not its params.
         let named = told && entry.method() != Some("session/new");
         let Some(session) = entry.session.as_ref().filter(|_| named && whole) else { continue };
@@ -82,21 +82,21 @@ fn sessions(entries: &[Entry<'_>], verdicts: &mut [Verdict]) {
 }
 
 /// The sessions that exist from this entry on.
-fn makes(entry: &Entry<'_>) -> Vec<SessionId> {
+fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Made {
         session_id: Option<SessionId>,
         sessions: Vec<Made>,
     }
-    match &entry.said {
+    match &entry.parsed {
         // These may be about a session of an earlier run.
-        Said::Request { method, .. }
+        ParsedLine::Request { method, .. }
             if matches!(&**method, "session/load" | "session/resume" | "session/delete") =>
         {
             entry.session.iter().cloned().collect()
         }
-        Said::Response { outcome: Outcome::Result(result), .. } => {
+        ParsedLine::Response { outcome: Outcome::Result(result), .. } => {
             let made: Made = serde_json::from_str(result.get()).unwrap_or_default();
             made.session_id
                 .into_iter()

@@ -9,7 +9,7 @@ mod typed;
 
 use duologue_rpc::Outcome;
 use duologue_schema::MethodRow;
-use duologue_transcript::{Entry, Said, Side};
+use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -83,7 +83,7 @@ impl Problem {
 /// The verdict on every line.
 pub(crate) fn validate(source: &Source) -> Vec<Verdict> {
     let entries = source.transcript.entries();
-    let line = |entry: &Entry<'_>| source.lines.get(entry.record).copied().unwrap_or_default();
+    let line = |entry: &TranscriptEntry<'_>| source.lines.get(entry.record).copied().unwrap_or_default();
     let mut verdicts: Vec<Verdict> = entries
         .iter()
         .map(|entry| {
@@ -108,17 +108,17 @@ pub(crate) fn validate(source: &Source) -> Vec<Verdict> {
 }
 
 /// The first place where params or a result do not have their type.
-pub(crate) fn misfit(entry: &Entry<'_>) -> Option<Problem> {
+pub(crate) fn misfit(entry: &TranscriptEntry<'_>) -> Option<Problem> {
     let mut problems = Vec::new();
     let value = |raw: Option<&RawValue>| match raw {
         Some(raw) => serde_json::from_str(raw.get()).ok(),
         None => Some(Value::Object(Map::new())),
     };
-    match &entry.said {
-        Said::Request { method, params, .. } | Said::Notification { method, params, .. } => {
+    match &entry.parsed {
+        ParsedLine::Request { method, params, .. } | ParsedLine::Notification { method, params, .. } => {
             typed::params(method, &value(*params)?, &mut problems)
         }
-        Said::Response { method: Some(method), outcome: Outcome::Result(result), .. } => {
+        ParsedLine::Response { method: Some(method), outcome: Outcome::Result(result), .. } => {
             typed::result(method, entry.from().other(), &value(Some(result))?, &mut problems)
         }
         _ => return None,
@@ -126,11 +126,11 @@ pub(crate) fn misfit(entry: &Entry<'_>) -> Option<Problem> {
     problems.into_iter().find(|problem| problem.level == Level::Error)
 }
 
-fn kind(entry: &Entry<'_>) -> Kind {
-    match entry.said {
-        Said::Request { .. } => Kind::Request,
-        Said::Notification { .. } => Kind::Notification,
-        Said::Response { .. } => Kind::Response,
+fn kind(entry: &TranscriptEntry<'_>) -> Kind {
+    match entry.parsed {
+        ParsedLine::Request { .. } => Kind::Request,
+        ParsedLine::Notification { .. } => Kind::Notification,
+        ParsedLine::Response { .. } => Kind::Response,
         _ => Kind::Noise,
     }
 }

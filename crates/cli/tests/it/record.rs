@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use duologue_transcript::{Event, Side, Transcript};
+use duologue_transcript::{RecordEvent, Side, Transcript};
 use insta::assert_snapshot;
 use tempfile::TempDir;
 
@@ -100,7 +100,7 @@ fn no_byte_is_changed_whatever_it_is() {
         .records()
         .iter()
         .filter_map(|record| match record.event {
-            Event::Dropped { lines, bytes } => Some((lines, bytes)),
+            RecordEvent::Dropped { lines, bytes } => Some((lines, bytes)),
             _ => None,
         })
         .collect();
@@ -315,7 +315,10 @@ fn killed_at_200_points_it_loses_nothing_that_was_received() {
         // The agent reads what is in its pipe and ends by itself; what it has by now is enough.
         received(&fs::read(&got_path).unwrap_or_default(), &asked, "the agent");
         for line in transcript.entries() {
-            assert!(matches!(line.said, duologue_transcript::Said::Request { .. }), "fused at point {point}");
+            assert!(
+                matches!(line.parsed, duologue_transcript::ParsedLine::Request { .. }),
+                "fused at point {point}"
+            );
         }
     }
     assert!(recorded > 10 * points, "only {recorded} records: the points are too early");

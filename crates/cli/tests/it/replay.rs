@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use duologue_transcript::{Event, Record, Transcript};
+use duologue_transcript::{Record, RecordEvent, Transcript};
 use insta::assert_snapshot;
 
 const HEADER: &str = r#"{"format":"acp-transcript","version":1,"recorder":"by hand","protocolVersion":1,"started":"2026-01-01T00:00:00Z"}"#;
@@ -264,7 +264,7 @@ fn what_an_agent_complains_of_is_saved() {
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     let again = Transcript::load(folder.path().join("again.jsonl")).expect("a transcript");
     let complains =
-        |record: &Record| matches!(&record.event, Event::Stderr(text) if text.contains("loading"));
+        |record: &Record| matches!(&record.event, RecordEvent::Stderr(text) if text.contains("loading"));
     assert!(again.records().iter().any(complains), "{}", again.render());
 }
 

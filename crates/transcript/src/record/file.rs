@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_micros(1 << 53);
 
 /// A file that is appended to.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct TranscriptFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
     /// How long it is. All of it is whole records.
@@ -28,18 +28,18 @@ pub(super) struct Target {
     /// Whether it can be cut: no pipe and no device.
     pub(super) is_regular: bool,
     /// What it is to take the place of.
-    replaces: Option<Replaces>,
+    replaces: Option<Replacement>,
 }
 
 /// A new file beside the one whose place it takes once it has its header. Goes away if it does not come to that.
 #[derive(Debug)]
-struct Replaces {
+struct Replacement {
     new: PathBuf,
     /// Locked until then, so that nobody else writes or replaces it.
     _old: File,
 }
 
-impl Drop for Replaces {
+impl Drop for Replacement {
     fn drop(&mut self) {
         // After it was renamed, there is nothing of this name.
         let _ = fs::remove_file(&self.new);
@@ -48,17 +48,17 @@ impl Drop for Replaces {
 
 /// What an existing transcript says to whoever goes on with it.
 #[derive(Debug)]
-pub(super) struct Resumed {
+pub(super) struct ResumePoint {
     pub(super) header: Header,
     /// What the time of the next record is, by the header's start.
     pub(super) at: Duration,
 }
 
-impl Target {
+impl TranscriptFile {
     /// A new file.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let file = private().append(true).create_new(true).open(path);
-        Target::of(file.and_then(|file| locked(file, path)), path)
+        TranscriptFile::of(file.and_then(|file| locked(file, path)), path)
     }
 
     /// A new file that takes the place of what is there by [`place`](Self::place). Nothing is written into the
@@ -66,20 +66,20 @@ impl Target {
     pub(super) fn replace(path: &Path) -> Result<Self> {
         let failed = |error| Error::file(path, error);
         let old = match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Target::create(path),
+            Err(error) if error.kind() == ErrorKind::NotFound => return TranscriptFile::create(path),
             old => old.map_err(failed)?,
         };
         if !old.is_file() {
-            return Target::of(no_links(&mut private()).write(true).open(path), path);
+            return TranscriptFile::of(no_links(&mut private()).write(true).open(path), path);
         }
         let old = no_links(OpenOptions::new().read(true)).open(path).and_then(|file| locked(file, path));
         let old = old.map_err(failed)?;
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let name = format!(".duologue-{}-{}.jsonl", std::process::id(), since_1970.as_nanos());
         let new = path.with_file_name(name);
-        let mut target = Target::create(&new)?;
+        let mut target = TranscriptFile::create(&new)?;
         target.path = path.into();
-        target.replaces = Some(Replaces { new, _old: old });
+        target.replaces = Some(Replacement { new, _old: old });
         Ok(target)
     }
 
@@ -90,9 +90,9 @@ impl Target {
     }
 
     /// An existing transcript, cut behind its last whole record, or a new file.
-    pub(super) fn resume(path: &Path) -> Result<(Self, Option<Resumed>)> {
+    pub(super) fn resume(path: &Path) -> Result<(Self, Option<ResumePoint>)> {
         let file = no_links(&mut private()).read(true).append(true).create(true).open(path);
-        let mut target = Target::of(file.and_then(|file| locked(file, path)), path)?;
+        let mut target = TranscriptFile::of(file.and_then(|file| locked(file, path)), path)?;
         let failed = |error| Error::file(path, error);
         let refused = |why| failed(io::Error::new(ErrorKind::InvalidInput, why));
         if !target.is_regular {
@@ -144,7 +144,7 @@ impl Target {
         }
         let resumed = header.map(|header| {
             let passed = SystemTime::now().duration_since(header.started).unwrap_or_default();
-            Resumed { at: passed.max(at), header }
+            ResumePoint { at: passed.max(at), header }
         });
         Ok((target, resumed))
     }
@@ -153,7 +153,7 @@ impl Target {
         let opened = file.and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = opened.map_err(|error| Error::file(path, error))?;
         let (length, is_regular) = (metadata.len(), metadata.is_file());
-        Ok(Target { file, path: path.into(), length, is_regular, replaces: None })
+        Ok(TranscriptFile { file, path: path.into(), length, is_regular, replaces: None })
     }
 }
 

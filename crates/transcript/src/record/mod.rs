@@ -1,7 +1,7 @@
 //! Recording: a tap on either SDK, and a proxy for programs we do not own.
 
 mod file;
-mod lines;
+mod line_splitter;
 mod proxy;
 mod queue;
 mod recorder;

@@ -6,8 +6,8 @@ use duologue_rpc::{Limits, Transport};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::format::Side;
-use crate::record::lines::{Lines, Piece};
-use crate::record::queue::What;
+use crate::record::line_splitter::{LineSplitter, SplitLine};
+use crate::record::queue::QueuedEvent;
 use crate::record::recorder::Recorder;
 
 /// What is read in one go: as much as a pipe holds.
@@ -23,7 +23,7 @@ const CHUNK: usize = 64 * 1024;
 /// [`lossy`](crate::RecorderBuilder::lossy) recorder does not, and may lose the last records when it is killed.
 ///
 /// A line of more than 16 MiB, which no connection of ours would take, is passed on and recorded as a
-/// [`Dropped`](crate::Event::Dropped) with its length.
+/// [`Dropped`](crate::RecordEvent::Dropped) with its length.
 ///
 /// ```
 /// use duologue_rpc::Transport;
@@ -75,7 +75,7 @@ pub async fn forward(
     to: impl AsyncWrite + Unpin,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    Copy::new(recorder, Some(side)).run(from, to).await
+    Forwarder::new(recorder, Some(side)).run(from, to).await
 }
 
 /// Passes on what an agent writes to stderr, and records its lines.
@@ -92,29 +92,29 @@ pub async fn forward_stderr(
     to: impl AsyncWrite + Unpin,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    Copy::new(recorder, None).run(from, to).await
+    Forwarder::new(recorder, None).run(from, to).await
 }
 
 /// One direction.
-struct Copy<'a> {
+struct Forwarder<'a> {
     recorder: &'a Recorder,
-    lines: Lines,
+    lines: LineSplitter,
     /// Who writes; none for stderr.
     side: Option<Side>,
 }
 
 /// However it ends, what was passed on of an unfinished line is recorded.
-impl Drop for Copy<'_> {
+impl Drop for Forwarder<'_> {
     fn drop(&mut self) {
         let (recorder, side) = (self.recorder, self.side);
         self.lines.end(|piece| record(recorder, side, &piece));
     }
 }
 
-impl<'a> Copy<'a> {
+impl<'a> Forwarder<'a> {
     fn new(recorder: &'a Recorder, side: Option<Side>) -> Self {
         // A carriage return is no part of the line.
-        Copy { recorder, lines: Lines::new(Limits::default().frame_bytes + 1), side }
+        Forwarder { recorder, lines: LineSplitter::new(Limits::default().frame_bytes + 1), side }
     }
 
     async fn run(
@@ -126,20 +126,20 @@ impl<'a> Copy<'a> {
         let read = self.pass(&mut from, &mut to).await;
         let side = self.side;
         drop(self);
-        if let (Some(side), Err(Stopped::Reading(_)) | Ok(())) = (side, &read) {
+        if let (Some(side), Err(ForwardError::Reading(_)) | Ok(())) = (side, &read) {
             recorder.eof(side);
         }
         recorder.ahead().await;
         // A reader that has left needs no end.
         let _ = to.shutdown().await;
-        read.map_err(|(Stopped::Reading(error) | Stopped::Writing(error))| error)
+        read.map_err(|(ForwardError::Reading(error) | ForwardError::Writing(error))| error)
     }
 
     async fn pass(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), ForwardError> {
         let (recorder, side) = (self.recorder, self.side);
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -147,31 +147,31 @@ impl<'a> Copy<'a> {
                 Ok(0) => return Ok(()),
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Stopped::Reading(error)),
+                Err(error) => return Err(ForwardError::Reading(error)),
             };
             if self.lines.feed(bytes, |piece| record(recorder, side, &piece)) {
                 recorder.ahead().await;
             }
-            to.write_all(bytes).await.map_err(Stopped::Writing)?;
-            to.flush().await.map_err(Stopped::Writing)?;
+            to.write_all(bytes).await.map_err(ForwardError::Writing)?;
+            to.flush().await.map_err(ForwardError::Writing)?;
         }
     }
 }
 
 /// Where a direction ended, other than by its end.
-enum Stopped {
+enum ForwardError {
     /// The side that writes is broken.
     Reading(io::Error),
     /// Nobody takes it; the side that writes may go on.
     Writing(io::Error),
 }
 
-fn record(recorder: &Recorder, side: Option<Side>, piece: &Piece<'_>) {
+fn record(recorder: &Recorder, side: Option<Side>, piece: &SplitLine<'_>) {
     match (*piece, side) {
-        (Piece::Line(bytes, end), Some(from)) => {
-            recorder.push(What::Line { from, end, object: false }, bytes)
+        (SplitLine::Line(bytes, end), Some(from)) => {
+            recorder.push(QueuedEvent::Line { from, end, object: false }, bytes)
         }
-        (Piece::Line(bytes, _), None) => recorder.push(What::Stderr, bytes),
-        (Piece::TooLong(bytes), _) => recorder.push(What::Dropped { lines: 1, bytes }, &[]),
+        (SplitLine::Line(bytes, _), None) => recorder.push(QueuedEvent::Stderr, bytes),
+        (SplitLine::TooLong(bytes), _) => recorder.push(QueuedEvent::Dropped { lines: 1, bytes }, &[]),
     }
 }

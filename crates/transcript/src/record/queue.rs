@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::format::{Exit, LineEnd, Side};
+use crate::format::{LineEnd, ProcessExit, Side};
 
 /// How long the thread waits for company after something came, unless somebody waits for it: a
 /// wake-up for each line of a stream would cost more than the line.
@@ -18,11 +18,11 @@ const GATHER: Duration = Duration::from_millis(2);
 /// So much is written without waiting for more.
 const ENOUGH: usize = 128 * 1024;
 /// What an item costs beside its bytes.
-const OVERHEAD: usize = size_of::<Item>();
+const OVERHEAD: usize = size_of::<QueuedRecord>();
 
 /// What happened; the bytes of a line stand beside it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum QueuedEvent {
     /// A line, and whether it is known to be a JSON object with nothing around it.
     Line {
         from: Side,
@@ -32,7 +32,7 @@ pub(super) enum What {
     /// A line of stderr.
     Stderr,
     Eof(Side),
-    Exit(Exit),
+    Exit(ProcessExit),
     Dropped {
         lines: u64,
         bytes: u64,
@@ -41,13 +41,13 @@ pub(super) enum What {
 
 /// What happened, when, and how many bytes of the batch belong to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
+pub(super) struct QueuedRecord {
     pub(super) at: Duration,
-    pub(super) what: What,
+    pub(super) what: QueuedEvent,
     pub(super) len: usize,
 }
 
-impl Item {
+impl QueuedRecord {
     /// What it takes of the queue.
     pub(super) fn size(&self) -> usize {
         self.len + OVERHEAD
@@ -56,14 +56,14 @@ impl Item {
 
 /// Things that happened, in order, their bytes end to end.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) items: Vec<Item>,
+pub(super) struct RecordBatch {
+    pub(super) items: Vec<QueuedRecord>,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Batch {
-    fn push(&mut self, at: Duration, what: What, bytes: &[u8]) -> usize {
-        let item = Item { at, what, len: bytes.len() };
+impl RecordBatch {
+    fn push(&mut self, at: Duration, what: QueuedEvent, bytes: &[u8]) -> usize {
+        let item = QueuedRecord { at, what, len: bytes.len() };
         self.items.push(item);
         self.bytes.extend_from_slice(bytes);
         item.size()
@@ -79,7 +79,7 @@ impl Batch {
 }
 
 /// What the thread is to do next.
-pub(super) enum Work {
+pub(super) enum WriterTask {
     /// Write the batch it was given.
     Write,
     /// See to it that what was written survives the machine.
@@ -88,8 +88,8 @@ pub(super) enum Work {
     Leave,
 }
 
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct RecordQueue {
+    state: Mutex<QueueState>,
     /// Wakes the thread.
     work: Condvar,
     /// Tells a handle that waits in `drop` that the thread has left.
@@ -106,8 +106,8 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
-    batch: Batch,
+struct QueueState {
+    batch: RecordBatch,
     /// Items so far.
     pushed: u64,
     written: u64,
@@ -127,9 +127,9 @@ struct State {
     error: Option<Error>,
 }
 
-impl Queue {
+impl RecordQueue {
     pub(super) fn new(limit: usize, lossy: bool, zero: Duration) -> Self {
-        Queue {
+        RecordQueue {
             state: Mutex::default(),
             work: Condvar::new(),
             left: Condvar::new(),
@@ -142,19 +142,19 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends what happened. A lossy queue that is full counts it instead; any other takes it, and
     /// whoever brings more has to wait for [`room`](Self::room).
-    pub(super) fn push(&self, at: Instant, what: What, bytes: &[u8]) {
+    pub(super) fn push(&self, at: Instant, what: QueuedEvent, bytes: &[u8]) {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.closing || state.left {
             return;
         }
-        let is_line = matches!(what, What::Line { .. } | What::Stderr);
+        let is_line = matches!(what, QueuedEvent::Line { .. } | QueuedEvent::Stderr);
         let waiting = self.unwritten.load(Relaxed);
         if self.lossy && is_line && waiting > 0 && waiting + bytes.len() + OVERHEAD > self.limit {
             state.missing.0 += 1;
@@ -221,7 +221,7 @@ impl Queue {
         self.lock().error.clone()
     }
 
-    async fn until(&self, done: impl Fn(&State) -> bool) {
+    async fn until(&self, done: impl Fn(&QueueState) -> bool) {
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
             progress.as_mut().enable();
@@ -236,7 +236,7 @@ impl Queue {
     }
 
     /// For the thread: waits for work and swaps what is there for the empty `batch`.
-    pub(super) fn next(&self, batch: &mut Batch) -> Work {
+    pub(super) fn next(&self, batch: &mut RecordBatch) -> WriterTask {
         let mut gathered = false;
         let mut guard = self.lock();
         loop {
@@ -249,7 +249,7 @@ impl Queue {
                 if gathered || enough || state.urgent || state.closing {
                     state.urgent = false;
                     std::mem::swap(batch, &mut state.batch);
-                    return Work::Write;
+                    return WriterTask::Write;
                 }
                 state.gathering = true;
                 let waited = self.work.wait_timeout(guard, GATHER).unwrap_or_else(PoisonError::into_inner);
@@ -259,10 +259,10 @@ impl Queue {
             }
             state.urgent = false;
             if std::mem::take(&mut state.sync) {
-                return Work::Sync;
+                return WriterTask::Sync;
             }
             if state.closing {
-                return Work::Leave;
+                return WriterTask::Leave;
             }
             state.idle = true;
             guard = self.work.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +290,7 @@ impl Queue {
         let mut state = self.lock();
         state.left = true;
         state.error = error;
-        state.batch = Batch::default();
+        state.batch = RecordBatch::default();
         drop(state);
         self.unwritten.store(0, Relaxed);
         self.progress.notify_waiters();
@@ -298,7 +298,7 @@ impl Queue {
     }
 }
 
-impl State {
+impl QueueState {
     /// Puts what was left out where it is missing.
     fn note_missing(&mut self) -> usize {
         let (lines, bytes) = std::mem::take(&mut self.missing);
@@ -306,6 +306,6 @@ impl State {
             return 0;
         }
         self.pushed += 1;
-        self.batch.push(self.last, What::Dropped { lines, bytes }, &[])
+        self.batch.push(self.last, QueuedEvent::Dropped { lines, bytes }, &[])
     }
 }

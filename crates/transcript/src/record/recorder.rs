@@ -8,11 +8,11 @@ use duologue_rpc::Tap;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::format::{Exit, Header, Redacted, Side};
-use crate::record::file::{Resumed, Target};
-use crate::record::queue::{Queue, What};
+use crate::format::{Header, ProcessExit, Redacted, Side};
+use crate::record::file::{ResumePoint, TranscriptFile};
+use crate::record::queue::{QueuedEvent, RecordQueue};
 use crate::record::tap::RecorderTap;
-use crate::record::writer::Writer;
+use crate::record::writer::RecordWriter;
 use crate::redact::Secrets;
 
 /// How long the drop of the last handle waits for the disk.
@@ -64,7 +64,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    handle: Arc<Handle>,
+    handle: Arc<RecorderHandle>,
 }
 
 impl Recorder {
@@ -103,17 +103,17 @@ impl Recorder {
 
     /// Records a line of the agent's stderr, without its end.
     pub fn stderr(&self, line: &[u8]) {
-        self.push(What::Stderr, line);
+        self.push(QueuedEvent::Stderr, line);
     }
 
     /// Records that a side writes nothing more.
     pub fn eof(&self, side: Side) {
-        self.push(What::Eof(side), &[]);
+        self.push(QueuedEvent::Eof(side), &[]);
     }
 
     /// Records how the agent's process ended.
-    pub fn exit(&self, exit: impl Into<Exit>) {
-        self.push(What::Exit(exit.into()), &[]);
+    pub fn exit(&self, exit: impl Into<ProcessExit>) {
+        self.push(QueuedEvent::Exit(exit.into()), &[]);
     }
 
     /// Waits while the queue is full. Taps and proxies do it by themselves; for who records much of
@@ -182,38 +182,38 @@ impl Recorder {
         self.handle.queue.is_full()
     }
 
-    pub(super) fn push(&self, what: What, bytes: &[u8]) {
+    pub(super) fn push(&self, what: QueuedEvent, bytes: &[u8]) {
         self.push_at(Instant::now(), what, bytes);
     }
 
-    pub(super) fn push_at(&self, at: Instant, what: What, bytes: &[u8]) {
+    pub(super) fn push_at(&self, at: Instant, what: QueuedEvent, bytes: &[u8]) {
         self.handle.queue.push(at, what, bytes);
     }
 
     /// Starts the thread. The header is written.
-    fn start(queue: Queue, target: Target, secrets: Option<Secrets>) -> Result<Self> {
+    fn start(queue: RecordQueue, target: TranscriptFile, secrets: Option<Secrets>) -> Result<Self> {
         let (queue, path) = (Arc::new(queue), target.path.clone());
-        let writer = Writer { queue: queue.clone(), target, secrets };
+        let writer = RecordWriter { queue: queue.clone(), target, secrets };
         std::thread::Builder::new()
             .name("duologue-record".into())
             .spawn(move || writer.run())
             .map_err(|error| Error::file(path, error))?;
-        Ok(Recorder { handle: Arc::new(Handle { queue }) })
+        Ok(Recorder { handle: Arc::new(RecorderHandle { queue }) })
     }
 }
 
 /// Ends the recording when the last one who records is gone.
-struct Handle {
-    queue: Arc<Queue>,
+struct RecorderHandle {
+    queue: Arc<RecordQueue>,
 }
 
-impl std::fmt::Debug for Handle {
+impl std::fmt::Debug for RecorderHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
+        f.debug_struct("RecorderHandle").finish_non_exhaustive()
     }
 }
 
-impl Drop for Handle {
+impl Drop for RecorderHandle {
     fn drop(&mut self) {
         self.queue.close();
         self.queue.block_until_left(LAST_WORDS);
@@ -255,7 +255,7 @@ impl RecorderBuilder {
     }
 
     /// Never lets the wire wait for the disk: lines that find no room are left out, and a
-    /// [`Dropped`](crate::Event::Dropped) record says how many.
+    /// [`Dropped`](crate::RecordEvent::Dropped) record says how many.
     pub fn lossy(mut self) -> Self {
         self.lossy = true;
         self
@@ -279,7 +279,7 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also when the file exists, and [`Error::DiskFull`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin(Target::create(path.as_ref())?)
+        self.begin(TranscriptFile::create(path.as_ref())?)
     }
 
     /// Records into a new file in the place of an old one, which stays until the new one is there. A pipe or
@@ -289,7 +289,7 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also when another recorder is writing the old file, and [`Error::DiskFull`].
     pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin(Target::replace(path.as_ref())?)
+        self.begin(TranscriptFile::replace(path.as_ref())?)
     }
 
     /// Goes on with a transcript, or begins one where there is none. What a crash left of a record at its
@@ -304,22 +304,22 @@ impl RecorderBuilder {
     /// centuries after the first; [`Error::DiskFull`].
     pub fn append(self, path: impl AsRef<Path>) -> Result<Recorder> {
         let path = path.as_ref();
-        let (target, resumed) = Target::resume(path)?;
-        let Some(Resumed { header, at }) = resumed else {
+        let (target, resumed) = TranscriptFile::resume(path)?;
+        let Some(ResumePoint { header, at }) = resumed else {
             return self.begin(target);
         };
         if header.redacted != Redacted::Nothing && self.redacted() != header.redacted {
             let error = "its header promises that more is taken out than would be; append to another file";
             return Err(Error::file(path, std::io::Error::new(std::io::ErrorKind::InvalidInput, error)));
         }
-        Recorder::start(Queue::new(self.queue, self.lossy, at), target, self.secrets)
+        Recorder::start(RecordQueue::new(self.queue, self.lossy, at), target, self.secrets)
     }
 
     fn redacted(&self) -> Redacted {
         if self.secrets.is_some() { Redacted::Secrets } else { Redacted::Nothing }
     }
 
-    fn begin(self, mut target: Target) -> Result<Recorder> {
+    fn begin(self, mut target: TranscriptFile) -> Result<Recorder> {
         let redacted = self.redacted();
         let mut header = Header::new(self.name);
         header.redacted = redacted;
@@ -331,7 +331,7 @@ impl RecorderBuilder {
         line.push(b'\n');
         target.append(&line)?;
         target.place()?;
-        Recorder::start(Queue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
+        Recorder::start(RecordQueue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
     }
 }
 
@@ -341,9 +341,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_disk_that_fills_up_ends_the_recording_and_nothing_else() {
-        let full = Target::replace(Path::new("/dev/full")).expect("it opens");
+        let full = TranscriptFile::replace(Path::new("/dev/full")).expect("it opens");
         let recorder =
-            Recorder::start(Queue::new(1000, false, Duration::ZERO), full, None).expect("a thread");
+            Recorder::start(RecordQueue::new(1000, false, Duration::ZERO), full, None).expect("a thread");
         recorder.stderr(b"one line");
         assert!(matches!(recorder.flush().await, Err(Error::DiskFull { .. })));
         // Nobody waits for a disk that takes nothing.

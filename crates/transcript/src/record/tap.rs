@@ -6,7 +6,7 @@ use std::pin::Pin;
 use duologue_rpc::{Direction, Tap, TappedFrame};
 
 use crate::format::{LineEnd, Side};
-use crate::record::queue::What;
+use crate::record::queue::QueuedEvent;
 use crate::record::recorder::Recorder;
 
 /// Records what one side of a connection sees.
@@ -23,7 +23,7 @@ impl Tap for RecorderTap {
         };
         // A message is a JSON object; white space or a byte order mark may stand around it.
         let object = frame.is_message && frame.bytes.starts_with(b"{") && frame.bytes.ends_with(b"}");
-        self.recorder.push_at(frame.at, What::Line { from, end: LineEnd::Lf, object }, frame.bytes);
+        self.recorder.push_at(frame.at, QueuedEvent::Line { from, end: LineEnd::Lf, object }, frame.bytes);
     }
 
     fn wait(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {

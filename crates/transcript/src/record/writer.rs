@@ -5,58 +5,58 @@ use std::io::{ErrorKind, Write as _};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Event, LineEnd, Record, Side, write_frame, write_line};
-use crate::record::file::Target;
-use crate::record::queue::{Batch, Item, Queue, What, Work};
-use crate::redact::{SecretLines, Secrets};
+use crate::format::{LineEnd, Record, RecordEvent, Side, write_frame, write_line};
+use crate::record::file::TranscriptFile;
+use crate::record::queue::{QueuedEvent, QueuedRecord, RecordBatch, RecordQueue, WriterTask};
+use crate::redact::{Secrets, StreamSecrets};
 
 /// So much is given to the system at once.
 const WRITE: usize = 256 * 1024;
 
-pub(super) struct Writer {
-    pub(super) queue: Arc<Queue>,
-    pub(super) target: Target,
+pub(super) struct RecordWriter {
+    pub(super) queue: Arc<RecordQueue>,
+    pub(super) target: TranscriptFile,
     /// What is taken out, if anything is.
     pub(super) secrets: Option<Secrets>,
 }
 
 /// The lines of each, which a private key may go over.
 #[derive(Default)]
-struct Streams {
-    stderr: SecretLines,
-    client: SecretLines,
-    agent: SecretLines,
+struct StreamRedactors {
+    stderr: StreamSecrets,
+    client: StreamSecrets,
+    agent: StreamSecrets,
 }
 
-impl Streams {
-    fn of(&mut self, what: &What) -> Option<&mut SecretLines> {
+impl StreamRedactors {
+    fn of(&mut self, what: &QueuedEvent) -> Option<&mut StreamSecrets> {
         match what {
-            What::Stderr => Some(&mut self.stderr),
-            What::Line { from: Side::Client, .. } => Some(&mut self.client),
-            What::Line { from: Side::Agent, .. } => Some(&mut self.agent),
+            QueuedEvent::Stderr => Some(&mut self.stderr),
+            QueuedEvent::Line { from: Side::Client, .. } => Some(&mut self.client),
+            QueuedEvent::Line { from: Side::Agent, .. } => Some(&mut self.agent),
             _ => None,
         }
     }
 }
 
 /// Tells those who wait that the thread is gone, also when it panics.
-struct Leaving<'a> {
-    queue: &'a Queue,
+struct ExitGuard<'a> {
+    queue: &'a RecordQueue,
     error: Option<Error>,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         self.queue.leave(self.error.take());
     }
 }
 
-impl Writer {
+impl RecordWriter {
     /// Writes until the queue is closed and empty, or the file takes no more.
     pub(super) fn run(self) {
         let queue = self.queue.clone();
         let panicked = Error::from(std::io::Error::other("the thread that writes it panicked"));
-        let mut leaving = Leaving { queue: &queue, error: Some(panicked) };
+        let mut leaving = ExitGuard { queue: &queue, error: Some(panicked) };
         // The file is closed before anybody is told.
         let mut writer = self;
         let done = writer.write_all();
@@ -68,22 +68,28 @@ impl Writer {
     }
 
     fn write_all(&mut self) -> Result<()> {
-        let (mut batch, mut text, mut streams) = (Batch::default(), Vec::new(), Streams::default());
+        let (mut batch, mut text, mut streams) =
+            (RecordBatch::default(), Vec::new(), StreamRedactors::default());
         loop {
             match self.queue.next(&mut batch) {
-                Work::Leave => return Ok(()),
-                Work::Sync => {
+                WriterTask::Leave => return Ok(()),
+                WriterTask::Sync => {
                     self.target.sync()?;
                     self.queue.synced();
                 }
-                Work::Write => self.write(&batch, &mut text, &mut streams)?,
+                WriterTask::Write => self.write(&batch, &mut text, &mut streams)?,
             }
             batch.clear();
         }
     }
 
     /// Writes a batch piece by piece, so that whoever waits sees that the disk takes it.
-    fn write(&mut self, batch: &Batch, text: &mut Vec<u8>, streams: &mut Streams) -> Result<()> {
+    fn write(
+        &mut self,
+        batch: &RecordBatch,
+        text: &mut Vec<u8>,
+        streams: &mut StreamRedactors,
+    ) -> Result<()> {
         let (mut items, mut size) = (0, 0);
         let mut rest = batch.bytes.as_slice();
         for (index, item) in batch.items.iter().enumerate() {
@@ -101,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    fn format(&self, item: &Item, bytes: &[u8], text: &mut Vec<u8>, streams: &mut Streams) {
+    fn format(&self, item: &QueuedRecord, bytes: &[u8], text: &mut Vec<u8>, streams: &mut StreamRedactors) {
         let clean = match &self.secrets {
             Some(secrets) if !bytes.is_empty() => match streams.of(&item.what) {
                 Some(lines) => lines.redact(secrets, bytes),
@@ -110,20 +116,22 @@ impl Writer {
             _ => Cow::Borrowed(bytes),
         };
         let event = match item.what {
-            What::Line { from, end: LineEnd::Lf, object: true } if matches!(clean, Cow::Borrowed(_)) => {
+            QueuedEvent::Line { from, end: LineEnd::Lf, object: true }
+                if matches!(clean, Cow::Borrowed(_)) =>
+            {
                 return write_frame(text, item.at, from, &clean);
             }
-            What::Line { from, end, .. } => return write_line(text, item.at, from, &clean, end),
-            What::Stderr => Event::Stderr(String::from_utf8_lossy(&clean).into_owned()),
-            What::Eof(side) => Event::Eof(side),
-            What::Exit(exit) => Event::Exit(exit),
-            What::Dropped { lines, bytes } => Event::Dropped { lines, bytes },
+            QueuedEvent::Line { from, end, .. } => return write_line(text, item.at, from, &clean, end),
+            QueuedEvent::Stderr => RecordEvent::Stderr(String::from_utf8_lossy(&clean).into_owned()),
+            QueuedEvent::Eof(side) => RecordEvent::Eof(side),
+            QueuedEvent::Exit(exit) => RecordEvent::Exit(exit),
+            QueuedEvent::Dropped { lines, bytes } => RecordEvent::Dropped { lines, bytes },
         };
         Record::new(item.at, event).write(text);
     }
 }
 
-impl Target {
+impl TranscriptFile {
     /// Appends whole records. What a disk that is full took of them is cut off again behind the last
     /// whole one.
     pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {

@@ -8,16 +8,16 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use super::names::Scope;
+use super::placeholder_ids::SessionNumber;
 
 /// A folder, spelled in every way it may stand in a text, and its name.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Folder {
+pub(crate) struct KnownFolder {
     spellings: Vec<String>,
     name: String,
 }
 
-impl Folder {
+impl KnownFolder {
     /// None for a folder that is no absolute path, or the root of everything.
     pub(crate) fn new(path: &str, name: impl Into<String>) -> Option<Self> {
         let path = path.trim_end_matches(['/', '\\']);
@@ -30,7 +30,7 @@ impl Folder {
         let mut spellings = spellings(path).to_vec();
         spellings.sort();
         spellings.dedup();
-        Some(Folder { spellings, name: name.into() })
+        Some(KnownFolder { spellings, name: name.into() })
     }
 }
 
@@ -70,9 +70,9 @@ fn percent_encoded(path: &str) -> String {
 
 /// The folders that are known: those of each session, and those of the machine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Folders {
-    machine: Vec<Folder>,
-    sessions: BTreeMap<Scope, Vec<Folder>>,
+pub(crate) struct KnownFolders {
+    machine: Vec<KnownFolder>,
+    sessions: BTreeMap<SessionNumber, Vec<KnownFolder>>,
 }
 
 /// Homes and folders for temporary files on whatever machine the transcript was made.
@@ -94,33 +94,33 @@ static ELSEWHERE: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     patterns.into_iter().filter_map(|(pattern, name)| Some((Regex::new(pattern).ok()?, name))).collect()
 });
 
-impl Folders {
+impl KnownFolders {
     /// The folders of this machine.
     pub(crate) fn here() -> Self {
         let home = std::env::home_dir().map(|path| (path, "[home]"));
         let tmp = (std::env::temp_dir(), "[tmp]");
         let machine =
-            home.into_iter().chain([tmp]).filter_map(|(path, name)| Folder::new(path.to_str()?, name));
-        Folders { machine: machine.collect(), sessions: BTreeMap::new() }
+            home.into_iter().chain([tmp]).filter_map(|(path, name)| KnownFolder::new(path.to_str()?, name));
+        KnownFolders { machine: machine.collect(), sessions: BTreeMap::new() }
     }
 
     /// One more folder, wherever it stands.
     pub(crate) fn add(&mut self, path: &Path, name: &str) {
-        self.machine.extend(path.to_str().and_then(|path| Folder::new(path, name)));
+        self.machine.extend(path.to_str().and_then(|path| KnownFolder::new(path, name)));
     }
 
     /// A session works in these folders; the first is the one it is in.
-    pub(crate) fn work(&mut self, scope: Scope, folders: impl Iterator<Item = impl AsRef<str>>) {
+    pub(crate) fn work(&mut self, scope: SessionNumber, folders: impl Iterator<Item = impl AsRef<str>>) {
         let known = self.sessions.entry(scope).or_default();
         for (at, path) in folders.enumerate() {
             let name = if at == 0 { "[cwd]".into() } else { format!("[cwd-{}]", at + 1) };
-            known.extend(Folder::new(path.as_ref(), name).filter(|folder| !known.contains(folder)));
+            known.extend(KnownFolder::new(path.as_ref(), name).filter(|folder| !known.contains(folder)));
         }
     }
 
     /// Shows each known folder that a path in the text begins with. They may begin at the same place;
     /// the longest counts. A text that belongs to no session may speak of all of them.
-    pub(crate) fn find(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, &str)) {
+    pub(crate) fn find(&self, scope: SessionNumber, text: &[u8], mut found: impl FnMut(Range<usize>, &str)) {
         if memchr::memchr2(b'/', b'\\', text).is_none() {
             return;
         }
@@ -185,12 +185,12 @@ fn is_letter(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scan::Edits;
+    use super::super::json_scan::Edits;
     use super::*;
 
     #[test]
     fn a_folder_is_named_where_a_path_begins_with_it() {
-        let mut folders = Folders::default();
+        let mut folders = KnownFolders::default();
         folders.work(Some(1), ["/home/me/my work", "/srv/data/"].iter());
         folders.work(Some(2), ["C:\\Users\\me\\proj"].iter());
         let check = |scope, text: &str, expect: &str| {

@@ -1,18 +1,18 @@
 //! Taking out of a transcript what must not be in it, or differs from one run to the next.
 
 pub(crate) mod folders;
-mod lines;
-mod names;
+pub(crate) mod json_scan;
+mod placeholder_ids;
 pub(crate) mod placeholders;
 mod redaction;
 mod redactor;
-pub(crate) mod scan;
+mod secret_patterns;
 mod secrets;
-mod shapes;
-mod streams;
-mod whole;
+mod split_text;
+mod stream_secrets;
+mod whole_transcript;
 
-pub(crate) use lines::Lines as SecretLines;
 pub use redaction::Redaction;
 pub use redactor::Redactor;
 pub use secrets::Secrets;
+pub(crate) use stream_secrets::StreamSecrets;

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::names::Kind;
-pub(crate) use super::shapes::SECRET;
+use super::placeholder_ids::IdKind;
+pub(crate) use super::secret_patterns::SECRET;
 use crate::format::Redacted;
 
 /// What stands for home and for the folder for temporary files.
@@ -18,8 +18,8 @@ pub(crate) const SIGNATURE: &str = "[signature]";
 static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&regex::escape(SECRET)).ok());
 
 static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let ids = Kind::PLAIN.map(Kind::name).join("|");
-    let whole = Kind::WHOLE.map(Kind::name).join("|");
+    let ids = IdKind::PLAIN.map(IdKind::name).join("|");
+    let whole = IdKind::WHOLE.map(IdKind::name).join("|");
     let words = [SECRET, HOME, TMP, TIME, SIGNATURE, "[cwd]", "[version]"].map(regex::escape).join("|");
     Regex::new(&format!(
         r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?(?:request|{whole})-[0-9]+\]"

@@ -8,7 +8,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
-use super::folders::Folders;
+use super::folders::KnownFolders;
 use super::redactor::Redactor;
 use super::secrets::Secrets;
 use crate::error::{Error, Result};
@@ -28,13 +28,13 @@ use crate::error::{Error, Result};
 /// or path, if it is long enough to be nothing else.
 ///
 /// ```
-/// use duologue_transcript::{Line, Redaction, Side};
+/// use duologue_transcript::{RecordedLine, Redaction, Side};
 ///
 /// let redaction = Redaction::default().versions(true).pattern(r"pid \d+", "pid [pid]")?;
 /// let mut redactor = redaction.start();
 /// let line = br#"{"jsonrpc":"2.0","id":7,"method":"session/new","params":{"cwd":"/home/me/x","mcpServers":[]}}"#;
 /// assert_eq!(
-///     redactor.line(&Line::new(Side::Client, line.as_slice())).text(),
+///     redactor.line(&RecordedLine::new(Side::Client, line.as_slice())).text(),
 ///     Some(r#"{"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}"#),
 /// );
 /// # duologue_transcript::Result::Ok(())
@@ -48,7 +48,7 @@ pub struct Redaction {
     pub(crate) durations: bool,
     pub(crate) versions: bool,
     pub(crate) keep_pace: bool,
-    pub(crate) folders: Folders,
+    pub(crate) folders: KnownFolders,
     pub(crate) patterns: Vec<(Regex, String)>,
     pub(crate) places: Vec<(JsonPath, Value)>,
 }
@@ -63,7 +63,7 @@ impl Default for Redaction {
             durations: true,
             versions: false,
             keep_pace: false,
-            folders: Folders::here(),
+            folders: KnownFolders::here(),
             patterns: Vec::new(),
             places: Vec::new(),
         }

@@ -7,14 +7,14 @@ use duologue_rpc::{Message, Outcome};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::names::{Kind, Names, Scope, is_uuid};
+use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
+use super::placeholder_ids::{IdKind, IdPlaceholders, SessionNumber, is_uuid};
 use super::placeholders::{SIGNATURE, TIME};
 use super::redaction::{Redaction, find_times};
-use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
-use super::shapes::SECRET;
-use crate::format::{Line, Side};
-use crate::places::{Place, place_of};
-use crate::reading::{id_key, request_of, session_of};
+use super::secret_patterns::SECRET;
+use crate::classify::{id_key, request_of, session_of};
+use crate::format::{RecordedLine, Side};
+use crate::id_paths::{VariableField, field_of};
 
 /// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
 /// [`Redaction::start`].
@@ -24,18 +24,18 @@ use crate::reading::{id_key, request_of, session_of};
 #[derive(Clone, Debug)]
 pub struct Redactor {
     redaction: Redaction,
-    names: Names,
-    requests: HashMap<(Side, String), Asked>,
+    names: IdPlaceholders,
+    requests: HashMap<(Side, String), SeenRequest>,
     /// Those of them that were answered, the last of them last: one may be withdrawn a moment later.
     answered: VecDeque<(Side, String)>,
-    counts: HashMap<(Side, Scope), u64>,
+    counts: HashMap<(Side, SessionNumber), u64>,
 }
 
 /// A request that was seen.
 #[derive(Clone, Debug)]
-struct Asked {
+struct SeenRequest {
     name: String,
-    scope: Scope,
+    scope: SessionNumber,
     /// The number that is kept for the session it makes.
     makes: Option<u64>,
     is_answered: bool,
@@ -46,8 +46,8 @@ const ANSWERED: usize = 1024;
 
 /// What a line is, as far as its ids tell.
 #[derive(Debug, Default)]
-struct Heard {
-    scope: Scope,
+struct LineIds {
+    scope: SessionNumber,
     /// The name of its own id.
     id: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Redactor {
     pub(crate) fn new(redaction: Redaction) -> Self {
         Redactor {
             redaction,
-            names: Names::default(),
+            names: IdPlaceholders::default(),
             requests: HashMap::new(),
             answered: VecDeque::new(),
             counts: HashMap::new(),
@@ -65,10 +65,10 @@ impl Redactor {
 
     /// The next line of the conversation, redacted.
     #[must_use]
-    pub fn line(&mut self, line: &Line) -> Line {
+    pub fn line(&mut self, line: &RecordedLine) -> RecordedLine {
         let (_, edits) = self.edits(line, None, None);
         let bytes = edits.apply(line.bytes());
-        Line::new(line.from, self.redaction.secrets.redact(&bytes).into_owned()).ending(line.end)
+        RecordedLine::new(line.from, self.redaction.secrets.redact(&bytes).into_owned()).ending(line.end)
     }
 
     /// A line of stderr, or any other text, redacted.
@@ -84,30 +84,30 @@ impl Redactor {
     /// answer to this request will name, if that is known; `spare` is left as it is.
     pub(crate) fn edits(
         &mut self,
-        line: &Line,
+        line: &RecordedLine,
         makes: Option<&str>,
         spare: Option<&Range<usize>>,
-    ) -> (Scope, Edits) {
-        let heard = self.hear(line, makes);
-        let scope = heard.scope;
-        (scope, self.change(heard, line.from, line.bytes(), spare))
+    ) -> (SessionNumber, Edits) {
+        let ids = self.line_ids(line, makes);
+        let scope = ids.scope;
+        (scope, self.change(ids, line.from, line.bytes(), spare))
     }
 
     /// What to change in a record of which nothing is known.
     pub(crate) fn unknown(&mut self, record: &str) -> Edits {
-        self.change(Heard::default(), Side::Agent, record.as_bytes(), None)
+        self.change(LineIds::default(), Side::Agent, record.as_bytes(), None)
     }
 
-    fn change(&mut self, heard: Heard, from: Side, line: &[u8], spare: Option<&Range<usize>>) -> Edits {
+    fn change(&mut self, ids: LineIds, from: Side, line: &[u8], spare: Option<&Range<usize>>) -> Edits {
         let mut edits = Edits::default();
-        let scope = heard.scope;
+        let scope = ids.scope;
         let json = std::str::from_utf8(line).is_ok_and(|text| {
             let places = self.places(text);
             let hidden = places.is_none();
             let places = places.unwrap_or_default();
             let begun = Vec::new();
             let mut places =
-                Places { redactor: self, heard, from, places, hidden, begun, spare, edits: &mut edits };
+                RedactVisitor { redactor: self, ids, from, places, hidden, begun, spare, edits: &mut edits };
             scan(text, &mut places)
         });
         if json {
@@ -122,7 +122,12 @@ impl Redactor {
     }
 
     /// Shows what to change in any text of a session, or in one that belongs to none and may speak of all.
-    pub(crate) fn rules(&self, scope: Scope, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
+    pub(crate) fn rules(
+        &self,
+        scope: SessionNumber,
+        text: &[u8],
+        mut found: impl FnMut(Range<usize>, String),
+    ) {
         self.redaction.secrets.find(text, |span| found(span, SECRET.into()));
         let name = |word: &str| match scope {
             Some(_) => self.names.anywhere(scope, word),
@@ -134,7 +139,7 @@ impl Redactor {
     /// The same but for secrets, which are looked for in a whole line. `named` says which words are ids.
     fn plain_rules(
         &self,
-        scope: Scope,
+        scope: SessionNumber,
         text: &[u8],
         named: impl Fn(&str) -> Option<String>,
         mut found: impl FnMut(Range<usize>, String),
@@ -159,7 +164,7 @@ impl Redactor {
     }
 
     /// Takes note of the ids and folders of a line.
-    fn hear(&mut self, line: &Line, makes: Option<&str>) -> Heard {
+    fn line_ids(&mut self, line: &RecordedLine, makes: Option<&str>) -> LineIds {
         match line.message() {
             Some(Ok(Message::Request { id, method, params })) => {
                 let made = matches!(&*method, "session/new" | "session/fork").then(|| self.reserve(makes));
@@ -177,9 +182,9 @@ impl Redactor {
                     Some(session) => format!("[session-{session}.request-{count}]"),
                     None => format!("[request-{count}]"),
                 };
-                let asked = Asked { name: name.clone(), scope, makes: made, is_answered: false };
+                let asked = SeenRequest { name: name.clone(), scope, makes: made, is_answered: false };
                 self.requests.insert((line.from, id_key(id.token())), asked);
-                Heard { scope, id: Some(name) }
+                LineIds { scope, id: Some(name) }
             }
             Some(Ok(Message::Notification { method, params })) => {
                 let withdrawn = || {
@@ -190,11 +195,11 @@ impl Redactor {
                     Some(session) => Some(self.names.session(session.as_str())),
                     None => withdrawn(),
                 };
-                Heard { scope, id: None }
+                LineIds { scope, id: None }
             }
             Some(Ok(Message::Response { id, outcome })) => {
                 let Some(asked) = self.answered(line.from.other(), id.get()) else {
-                    return Heard::default();
+                    return LineIds::default();
                 };
                 let session = match outcome {
                     Outcome::Result(result) => session_of(result),
@@ -205,14 +210,14 @@ impl Redactor {
                 }
                 let scope =
                     asked.scope.or_else(|| session.map(|session| self.names.session(session.as_str())));
-                Heard { scope, id: Some(asked.name) }
+                LineIds { scope, id: Some(asked.name) }
             }
-            _ => Heard::default(),
+            _ => LineIds::default(),
         }
     }
 
     /// The request that is answered. Answered ones are forgotten in time.
-    fn answered(&mut self, side: Side, id: &str) -> Option<Asked> {
+    fn answered(&mut self, side: Side, id: &str) -> Option<SeenRequest> {
         let request = (side, id_key(id));
         let asked = self.requests.get_mut(&request)?;
         let found = asked.clone();
@@ -237,7 +242,7 @@ impl Redactor {
         number
     }
 
-    fn folders(&mut self, scope: Scope, params: Option<&RawValue>) {
+    fn folders(&mut self, scope: SessionNumber, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Named {
@@ -281,9 +286,9 @@ fn words(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Changes the strings and numbers of one message.
-struct Places<'r> {
+struct RedactVisitor<'r> {
     redactor: &'r mut Redactor,
-    heard: Heard,
+    ids: LineIds,
     from: Side,
     /// The rules by JSON path.
     places: HashMap<String, String>,
@@ -296,13 +301,13 @@ struct Places<'r> {
     edits: &'r mut Edits,
 }
 
-impl Places<'_> {
-    fn scope(&self) -> Scope {
-        self.heard.scope
+impl RedactVisitor<'_> {
+    fn scope(&self) -> SessionNumber {
+        self.ids.scope
     }
 
     /// What a rule by JSON path puts here.
-    fn placed(&self, frames: &[Frame<'_>]) -> Option<&String> {
+    fn placed(&self, frames: &[PathStep<'_>]) -> Option<&String> {
         if self.places.is_empty() {
             return None;
         }
@@ -314,7 +319,7 @@ impl Places<'_> {
     }
 
     /// Whether what stands here goes unseen: all but what makes the line the message it is.
-    fn hides(&self, frames: &[Frame<'_>]) -> bool {
+    fn hides(&self, frames: &[PathStep<'_>]) -> bool {
         self.hidden
             && match frames {
                 [top] => !matches!(top.member.as_deref(), Some("jsonrpc" | "id" | "method")),
@@ -332,42 +337,42 @@ impl Places<'_> {
     }
 
     /// What replaces a string that is known by its place among what agents say to each other.
-    fn between_agents(&mut self, frames: &[Frame<'_>], text: &str) -> Option<String> {
+    fn between_agents(&mut self, frames: &[PathStep<'_>], text: &str) -> Option<String> {
         let Redaction { ids, times, .. } = self.redactor.redaction;
         if text.is_empty() || !(ids || times) {
             return None;
         }
-        let kind = match place_of(frames)? {
-            Place::Time => return times.then(|| TIME.into()),
-            Place::Signature => return ids.then(|| SIGNATURE.into()),
-            Place::Correlation if !is_uuid(text) => return None,
-            Place::Correlation => Kind::Other,
-            Place::Envelope => Kind::Envelope,
-            Place::Agent => Kind::Agent,
-            Place::Dialogue => Kind::Dialogue,
-            Place::Message => Kind::DialogueMessage,
+        let kind = match field_of(frames)? {
+            VariableField::Time => return times.then(|| TIME.into()),
+            VariableField::Signature => return ids.then(|| SIGNATURE.into()),
+            VariableField::Correlation if !is_uuid(text) => return None,
+            VariableField::Correlation => IdKind::Other,
+            VariableField::Envelope => IdKind::Envelope,
+            VariableField::Agent => IdKind::Agent,
+            VariableField::Dialogue => IdKind::Dialogue,
+            VariableField::Message => IdKind::DialogueMessage,
         };
         let scope = self.scope();
         ids.then(|| self.redactor.names.name(scope, kind, text))
     }
 
     /// The name of an id, if the member of this name holds one.
-    fn id(&mut self, frames: &[Frame<'_>], name: &str, token: &str, text: &str) -> Option<String> {
+    fn id(&mut self, frames: &[PathStep<'_>], name: &str, token: &str, text: &str) -> Option<String> {
         if !self.redactor.redaction.ids || text.is_empty() {
             return None;
         }
         match name {
-            "id" if frames.len() == 1 => self.heard.id.clone(),
+            "id" if frames.len() == 1 => self.ids.id.clone(),
             "requestId" => self.request(token).map(str::to_owned),
             _ => {
-                let kind = Kind::of_member(name)?;
+                let kind = IdKind::of_member(name)?;
                 let scope = self.scope();
                 Some(self.redactor.names.name(scope, kind, text))
             }
         }
     }
 
-    fn rules(&mut self, string: &Spelled<'_>) {
+    fn rules(&mut self, string: &DecodedString<'_>) {
         let scope = self.scope();
         let edits = &mut *self.edits;
         let named = |word: &str| self.redactor.names.anywhere(scope, word);
@@ -377,12 +382,12 @@ impl Places<'_> {
     }
 }
 
-impl<'a> Visitor<'a> for Places<'_> {
-    fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
+    fn name(&mut self, _: &[PathStep<'a>], name: &DecodedString<'a>) {
         self.rules(name);
     }
 
-    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+    fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
         let token = string.token();
         let string = string.read();
         let whole = string.whole();
@@ -415,7 +420,7 @@ impl<'a> Visitor<'a> for Places<'_> {
             let scope = self.scope();
             let mut id = self.redactor.names.anywhere(scope, &string.text);
             if id.is_none() && is_uuid(&string.text) {
-                id = Some(self.redactor.names.name(scope, Kind::Other, &string.text));
+                id = Some(self.redactor.names.name(scope, IdKind::Other, &string.text));
             }
             if let Some(id) = id {
                 self.edits.replace(whole, id);
@@ -425,7 +430,7 @@ impl<'a> Visitor<'a> for Places<'_> {
         self.rules(&string);
     }
 
-    fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
+    fn scalar(&mut self, frames: &[PathStep<'a>], token: &'a str, span: Range<usize>) {
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(span, with);
             return;
@@ -449,13 +454,13 @@ impl<'a> Visitor<'a> for Places<'_> {
         }
     }
 
-    fn open(&mut self, frames: &[Frame<'a>], start: usize) {
+    fn open(&mut self, frames: &[PathStep<'a>], start: usize) {
         let place = frames.split_last().and_then(|(_, outer)| self.placed(outer));
         let begun = place.map(|with| (start, with.clone()));
         self.begun.push(begun);
     }
 
-    fn close(&mut self, _: &[Frame<'a>], end: usize) {
+    fn close(&mut self, _: &[PathStep<'a>], end: usize) {
         if let Some(Some((start, with))) = self.begun.pop() {
             self.edits.replace(start..end, with);
         }
@@ -480,7 +485,7 @@ fn names_duration(name: &str) -> bool {
 }
 
 /// Whether the place is in what a side says about its program.
-fn of_program(frames: &[Frame<'_>]) -> bool {
+fn of_program(frames: &[PathStep<'_>]) -> bool {
     let parent = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
     matches!(parent, Some("agentInfo" | "clientInfo" | "serverInfo"))
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use regex::bytes::Regex;
 use serde::Deserialize;
 
-use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, scan};
-use super::shapes::{self, SECRET, Secrecy};
+use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, scan};
+use super::secret_patterns::{self, SECRET, Secrecy};
 use crate::error::{Error, Result};
 
 /// How often what is left of a line is looked at again, at most: twice is nearly always enough.
@@ -96,7 +96,7 @@ impl Secrets {
     }
 
     fn once(&self, line: &[u8]) -> Option<Vec<u8>> {
-        if !self.has_own() && !shapes::suspicious(line) {
+        if !self.has_own() && !secret_patterns::suspicious(line) {
             return None;
         }
         let mut edits = Edits::default();
@@ -108,7 +108,7 @@ impl Secrets {
     pub(crate) fn search(&self, line: &[u8], edits: &mut Edits) {
         let json = std::str::from_utf8(line).is_ok_and(|text| {
             let login = is_login(text);
-            scan(text, &mut Search { secrets: self, edits: &mut *edits, open: Vec::new(), login })
+            scan(text, &mut SecretSearch { secrets: self, edits: &mut *edits, open: Vec::new(), login })
         });
         if !json {
             self.find(line, |span| edits.replace(span, SECRET));
@@ -132,7 +132,7 @@ impl Secrets {
             let end = around(span.end).map_or(span.end, |known| known.end);
             found(start..end);
         };
-        shapes::find(text, &mut found);
+        secret_patterns::find(text, &mut found);
         for captures in self.custom.iter().flat_map(|pattern| pattern.captures_iter(text)) {
             if let Some(secret) = captures.name("secret").or_else(|| captures.get(0))
                 && !secret.is_empty()
@@ -154,16 +154,16 @@ fn is_login(line: &str) -> bool {
 }
 
 /// Looks at the strings of one line.
-struct Search<'s> {
+struct SecretSearch<'s> {
     secrets: &'s Secrets,
     edits: &'s mut Edits,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     login: bool,
 }
 
 /// An object or array that is open.
 #[derive(Default)]
-struct Open {
+struct OpenContainer {
     /// The variables or headers of an MCP server, or one of them: all values are secret.
     private: bool,
     /// The headers of anything, or one of them.
@@ -175,19 +175,19 @@ struct Open {
     /// `{name, value}`: what the name says of the value.
     named: Option<Secrecy>,
     /// The value, until its name is known.
-    value: Option<Value>,
+    value: Option<PendingValue>,
 }
 
 /// What would be secret of a value, by what its name may turn out to say.
-struct Value {
+struct PendingValue {
     perhaps: Option<Range<usize>>,
     cookie: Option<Range<usize>>,
     surely: Option<Range<usize>>,
 }
 
-impl Search<'_> {
+impl SecretSearch<'_> {
     /// What the name of a member says of its value.
-    fn named(&self, frames: &[Frame<'_>], name: &str) -> Option<Secrecy> {
+    fn named(&self, frames: &[PathStep<'_>], name: &str) -> Option<Secrecy> {
         if self.login {
             return login_secret(frames, name).then_some(Secrecy::Always);
         }
@@ -206,16 +206,16 @@ impl Search<'_> {
 
     /// Among headers no token or cookie is a part of a text.
     fn header_or_other(&self, name: &str) -> Option<Secrecy> {
-        let secrecy = shapes::names_secret(name);
+        let secrecy = secret_patterns::names_secret(name);
         let in_headers = self.open.last().is_some_and(|open| open.headers);
         if in_headers { secrecy.max(secrecy.map(|_| Secrecy::Surely)) } else { secrecy }
     }
 }
 
-impl<'a> Visitor<'a> for Search<'_> {
-    fn open(&mut self, frames: &[Frame<'a>], _: usize) {
+impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
+    fn open(&mut self, frames: &[PathStep<'a>], _: usize) {
         let Some((_, frames)) = frames.split_last() else {
-            return self.open.push(Open::default());
+            return self.open.push(OpenContainer::default());
         };
         let open = match frames.last().and_then(|frame| frame.member.as_deref()) {
             Some(name) => {
@@ -224,21 +224,23 @@ impl<'a> Visitor<'a> for Search<'_> {
                 // What a schema says of a password is no password.
                 let in_schema = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
                 let secrecy = self.named(frames, name).filter(|_| in_schema != Some("properties"));
-                Open { private, headers, secrecy, ..Open::default() }
+                OpenContainer { private, headers, secrecy, ..OpenContainer::default() }
             }
             // The element of a list.
-            None => self.open.last().map_or_else(Open::default, |list| Open {
+            None => self.open.last().map_or_else(OpenContainer::default, |list| OpenContainer {
                 private: list.private,
                 headers: list.headers,
                 secrecy: list.secrecy.max(list.next),
-                ..Open::default()
+                ..OpenContainer::default()
             }),
         };
         self.open.push(open);
     }
 
-    fn close(&mut self, _: &[Frame<'a>], _: usize) {
-        let Some(Open { named: Some(secrecy), value: Some(value), .. }) = self.open.pop() else { return };
+    fn close(&mut self, _: &[PathStep<'a>], _: usize) {
+        let Some(OpenContainer { named: Some(secrecy), value: Some(value), .. }) = self.open.pop() else {
+            return;
+        };
         let secret = match secrecy {
             Secrecy::Perhaps => value.perhaps,
             Secrecy::Cookie => value.cookie,
@@ -249,16 +251,16 @@ impl<'a> Visitor<'a> for Search<'_> {
         }
     }
 
-    fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+    fn name(&mut self, _: &[PathStep<'a>], name: &DecodedString<'a>) {
         self.secrets.find(name.text.as_bytes(), |part| self.edits.replace(name.span(part), SECRET));
     }
 
-    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+    fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
         let string = string.read();
         let text = string.text.as_ref();
         self.secrets.find(text.as_bytes(), |part| self.edits.replace(string.span(part), SECRET));
         // JSON inside a string has names too. Each level doubles the backslashes, so there are few.
-        if text.starts_with(['{', '[']) && shapes::suspicious(text.as_bytes()) {
+        if text.starts_with(['{', '[']) && secret_patterns::suspicious(text.as_bytes()) {
             let mut inner = Edits::default();
             self.secrets.search(text.as_bytes(), &mut inner);
             inner.merged().into_iter().for_each(|(part, with)| self.edits.replace(string.span(part), with));
@@ -281,7 +283,7 @@ impl<'a> Visitor<'a> for Search<'_> {
                         self.edits.replace(secret, SECRET);
                     }
                 } else if name == "value" {
-                    open.value = Some(Value {
+                    open.value = Some(PendingValue {
                         perhaps: secret(Secrecy::Perhaps),
                         cookie: secret(Secrecy::Cookie),
                         surely: secret(Secrecy::Surely),
@@ -318,7 +320,7 @@ impl<'a> Visitor<'a> for Search<'_> {
         }
     }
 
-    fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
+    fn scalar(&mut self, frames: &[PathStep<'a>], token: &'a str, span: Range<usize>) {
         if !token.starts_with(|char: char| char == '-' || char.is_ascii_digit()) {
             return;
         }
@@ -334,7 +336,7 @@ impl<'a> Visitor<'a> for Search<'_> {
 }
 
 /// Whether the place is in what is said of an MCP server.
-fn of_mcp_server(frames: &[Frame<'_>]) -> bool {
+fn of_mcp_server(frames: &[PathStep<'_>]) -> bool {
     frames.iter().any(|frame| frame.member.as_deref() == Some("mcpServers"))
 }
 
@@ -373,15 +375,15 @@ fn secret_part(text: &str, secrecy: Secrecy) -> Option<Range<usize>> {
     let start = scheme.map_or(0, str::len);
     let value = text.get(start..)?.as_bytes();
     let is_secret = match secrecy {
-        Secrecy::Perhaps => shapes::machine_made(value),
-        Secrecy::Cookie => shapes::machine_made(value) || shapes::is_cookie(value),
-        Secrecy::Surely | Secrecy::Always => shapes::value(value),
+        Secrecy::Perhaps => secret_patterns::machine_made(value),
+        Secrecy::Cookie => secret_patterns::machine_made(value) || secret_patterns::is_cookie(value),
+        Secrecy::Surely | Secrecy::Always => secret_patterns::value(value),
     };
     is_secret.then_some(start..text.len())
 }
 
 /// Whether the place in a line that logs in is secret: all in `params` but the method of logging in.
-fn login_secret(frames: &[Frame<'_>], name: &str) -> bool {
+fn login_secret(frames: &[PathStep<'_>], name: &str) -> bool {
     let in_params = frames.first().and_then(|frame| frame.member.as_deref()) == Some("params");
     in_params && !(frames.len() == 2 && name == "methodId")
 }
@@ -391,7 +393,7 @@ fn takes_secret(argument: &str, of_mcp_server: impl FnOnce() -> bool) -> Option<
     match argument {
         "-k" | "-p" | "-t" => of_mcp_server().then_some(Secrecy::Perhaps),
         _ if argument.starts_with("--") && !argument.contains('=') => {
-            let secrecy = shapes::names_secret(argument)?;
+            let secrecy = secret_patterns::names_secret(argument)?;
             // A key may be a file.
             Some(if argument.ends_with("key") { secrecy } else { secrecy.max(Secrecy::Surely) })
         }

@@ -10,8 +10,8 @@ use super::RenderOptions;
 use super::fields::{Fields, sorted};
 use super::script::{ResponseTo, Script, ScriptStep, Section, StepKind, Subject};
 use crate::Transcript;
-use crate::format::{Event, Record, Side};
-use crate::reading::{Entry, Said};
+use crate::classify::{ParsedLine, TranscriptEntry};
+use crate::format::{Record, RecordEvent, Side};
 
 pub(super) fn build(transcript: &Transcript, options: RenderOptions) -> Script {
     let mut build = ScriptBuilder { options, ..ScriptBuilder::default() };
@@ -112,14 +112,14 @@ impl ScriptBuilder {
     /// What is no line.
     fn event(&mut self, record: &Record) {
         let (subject, from, kind) = match &record.event {
-            Event::Line(_) => return,
-            Event::Stderr(text) => (Subject::Stderr, None, StepKind::Stderr { text: text.clone() }),
-            Event::Eof(side) => (Subject::End, Some(*side), StepKind::Eof),
-            Event::Exit(exit) => (Subject::End, None, StepKind::Exit(*exit)),
-            Event::Dropped { lines, bytes } => {
+            RecordEvent::Line(_) => return,
+            RecordEvent::Stderr(text) => (Subject::Stderr, None, StepKind::Stderr { text: text.clone() }),
+            RecordEvent::Eof(side) => (Subject::End, Some(*side), StepKind::Eof),
+            RecordEvent::Exit(exit) => (Subject::End, None, StepKind::Exit(*exit)),
+            RecordEvent::Dropped { lines, bytes } => {
                 (Subject::Connection, None, StepKind::Dropped { lines: *lines, bytes: *bytes })
             }
-            Event::Unknown(json) => {
+            RecordEvent::Unknown(json) => {
                 let mut record = json.parse().unwrap_or(Value::Null);
                 if let Value::Object(map) = &mut record {
                     map.remove("at");
@@ -130,25 +130,25 @@ impl ScriptBuilder {
         self.add(subject, record.at, from, kind);
     }
 
-    fn entry(&mut self, place: usize, entry: &Entry<'_>) {
+    fn entry(&mut self, place: usize, entry: &TranscriptEntry<'_>) {
         let Some(mut line) = object(entry.line.readable()) else { return self.noise(entry) };
         let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
         let section = self.section(subject.clone());
         let mut body = |key: &str| line.take(key).map(|value| self.body(value, entry));
         let (params, result, error) = (body("params"), body("result"), body("error"));
-        let kind = match &entry.said {
-            Said::Noise(_) => return self.noise(entry),
-            Said::Blank => return,
-            Said::Request { method, answer, .. } => {
+        let kind = match &entry.parsed {
+            ParsedLine::Noise(_) => return self.noise(entry),
+            ParsedLine::Blank => return,
+            ParsedLine::Request { method, answer, .. } => {
                 let method = method.clone().into_owned();
                 let number = self.ask(place, section, entry.from(), &method);
                 StepKind::Request { method, number, params, answered: answer.is_some(), more: rest(line) }
             }
-            Said::Notification { method, .. } => {
+            ParsedLine::Notification { method, .. } => {
                 let method = method.clone().into_owned();
                 StepKind::Notification { method, params, more: rest(line) }
             }
-            Said::Response { request, method, .. } => {
+            ParsedLine::Response { request, method, .. } => {
                 let number = request.and_then(|request| self.answered(request)).unwrap_or(1);
                 let to = match method.clone() {
                     Some(method) => ResponseTo::Request { method, number },
@@ -162,18 +162,18 @@ impl ScriptBuilder {
         }
     }
 
-    fn noise(&mut self, entry: &Entry<'_>) {
-        let (subject, reason) = match &entry.said {
-            Said::Noise(malformed) => (Subject::Connection, malformed.to_string()),
+    fn noise(&mut self, entry: &TranscriptEntry<'_>) {
+        let (subject, reason) = match &entry.parsed {
+            ParsedLine::Noise(malformed) => (Subject::Connection, malformed.to_string()),
             // Such as a number that is too large for anybody.
             _ => {
                 let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
                 (subject, "a message whose JSON cannot be shown".into())
             }
         };
-        match entry.said {
-            Said::Blank => return,
-            Said::Response { request: Some(request), .. } => _ = self.answered(request),
+        match entry.parsed {
+            ParsedLine::Blank => return,
+            ParsedLine::Response { request: Some(request), .. } => _ = self.answered(request),
             _ => {}
         }
         let text = match entry.line.text() {
@@ -184,7 +184,7 @@ impl ScriptBuilder {
     }
 
     /// What a message says, without what its section says for it, and with its requests by name.
-    fn body(&self, value: Value, entry: &Entry<'_>) -> Value {
+    fn body(&self, value: Value, entry: &TranscriptEntry<'_>) -> Value {
         let mut fields = match Fields::try_from(value) {
             Ok(fields) => fields,
             Err(value) => return sorted(value),

@@ -15,8 +15,8 @@ use super::fields::Fields;
 use super::line::ScriptLine;
 use super::updates::usage;
 use crate::Transcript;
+use crate::classify::{ParsedLine, TranscriptEntry};
 use crate::format::Side;
-use crate::reading::{Entry, Said};
 
 /// A session, folded into the conversation it came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,34 +28,36 @@ pub struct FoldedSession {
     pub conversation: Conversation,
 }
 
-impl Entry<'_> {
+impl TranscriptEntry<'_> {
     /// Takes the line into the conversation of its session: prompts and their ends, updates, and the tool
     /// calls that permission is asked for. Other lines, and those that do not fit, change nothing.
     ///
     /// A `session/load` tells a whole story again. Whoever folds line by line begins a new conversation
     /// there, as [`Transcript::conversations`] does.
     pub fn fold_into(&self, conversation: &mut Conversation) {
-        match (&self.said, self.from()) {
-            (Said::Request { method, params, .. }, Side::Client) => {
+        match (&self.parsed, self.from()) {
+            (ParsedLine::Request { method, params, .. }, Side::Client) => {
                 if let Some(Ok(ClientRequest::Prompt(request))) = ClientRequest::decode(method, *params) {
                     conversation.prompt(&request.prompt);
                 }
             }
-            (Said::Request { method, params, .. }, Side::Agent) => {
+            (ParsedLine::Request { method, params, .. }, Side::Agent) => {
                 if let Some(Ok(AgentRequest::RequestPermission(request))) =
                     AgentRequest::decode(method, *params)
                 {
                     conversation.apply(&SessionUpdate::ToolCallUpdate(Box::new(request.tool_call)));
                 }
             }
-            (Said::Notification { method, params }, Side::Agent) => {
+            (ParsedLine::Notification { method, params }, Side::Agent) => {
                 if let Some(Ok(AgentNotification::SessionUpdate(told))) =
                     AgentNotification::decode(method, *params)
                 {
                     conversation.apply(&told.update);
                 }
             }
-            (Said::Response { method: Some(method), .. }, Side::Agent) if method == "session/prompt" => {
+            (ParsedLine::Response { method: Some(method), .. }, Side::Agent)
+                if method == "session/prompt" =>
+            {
                 conversation.end_turn();
             }
             _ => {}
@@ -105,10 +107,11 @@ impl Transcript {
 }
 
 /// Whether a session is loaded here, so that its story is told from the beginning.
-fn begins_again(entry: &Entry<'_>, entries: &[Entry<'_>]) -> bool {
-    let Said::Request { method, answer, .. } = &entry.said else { return false };
-    let answer = answer.and_then(|place| entries.get(place)).map(|answer| &answer.said);
-    method == "session/load" && !matches!(answer, Some(Said::Response { outcome: Outcome::Error(_), .. }))
+fn begins_again(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> bool {
+    let ParsedLine::Request { method, answer, .. } = &entry.parsed else { return false };
+    let answer = answer.and_then(|place| entries.get(place)).map(|answer| &answer.parsed);
+    method == "session/load"
+        && !matches!(answer, Some(ParsedLine::Response { outcome: Outcome::Error(_), .. }))
 }
 
 fn lines(conversation: &Conversation) -> Vec<ScriptLine> {

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::line::ScriptLine;
 use super::script::{ResponseTo, ScriptStep, Section, StepKind, Subject};
 use super::updates;
-use crate::format::{Exit, Side};
+use crate::format::{ProcessExit, Side};
 
 /// Writes a section with its heading.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: RenderOptions) -> fmt::Result {
@@ -99,7 +99,7 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         StepKind::Eof => {
             line.add("end of output");
         }
-        StepKind::Exit(Exit { code, signal }) => {
+        StepKind::Exit(ProcessExit { code, signal }) => {
             line.add("the agent's process ended");
             if let Some(code) = code {
                 line.add(format_args!("with code {code}"));

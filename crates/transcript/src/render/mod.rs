@@ -101,9 +101,9 @@ impl Transcript {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use duologue_transcript::{Event, Header, Line, Record, Side, Transcript};
+    /// use duologue_transcript::{RecordEvent, Header, RecordedLine, Record, Side, Transcript};
     ///
-    /// let record = |from, line: &str| Record::new(Duration::ZERO, Event::Line(Line::new(from, line.as_bytes())));
+    /// let record = |from, line: &str| Record::new(Duration::ZERO, RecordEvent::Line(RecordedLine::new(from, line.as_bytes())));
     /// let chunk = |text| record(Side::Agent, &format!(
     ///     r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s1","update":{{
     ///     "sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#

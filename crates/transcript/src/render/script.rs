@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{RenderOptions, methods};
-use crate::format::{Exit, Side};
+use crate::format::{ProcessExit, Side};
 
 /// A transcript as it is read: sections, each with what happened in it.
 ///
@@ -137,8 +137,8 @@ pub enum StepKind {
     /// A side wrote nothing more.
     Eof,
     /// The agent's process ended.
-    Exit(Exit),
-    /// Lines the recorder left out, see [`Event::Dropped`](crate::Event::Dropped).
+    Exit(ProcessExit),
+    /// Lines the recorder left out, see [`RecordEvent::Dropped`](crate::RecordEvent::Dropped).
     #[non_exhaustive]
     Dropped {
         /// How many.

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::names::{Folder, Names, OPTION, Pair, SESSION, id_at};
-use crate::ignored::IgnoredPaths;
-use crate::places::{AGENT, Place, place};
+use super::name_map::{MappedFolder, NameMap, NamePair, OPTION, SESSION, id_at};
+use crate::id_paths::{AGENT, VariableField, field_at};
+use crate::ignored_paths::IgnoredPaths;
 
 /// The places that are never compared. What a client is and can do says who it is, not what it wants; `_meta` is for
 /// whom it concerns. See `Replay::ignore`.
@@ -31,23 +31,23 @@ pub(super) enum Freedom {
 
 /// A comparison of one recorded value with a live one.
 pub(super) struct Comparison<'a> {
-    names: &'a Names,
+    names: &'a NameMap,
     lane: usize,
     freedom: Freedom,
     /// Placeholders of a redacted recording stand for any text.
     holes: Option<&'static Regex>,
     /// The folders that the message itself brings.
-    folders: Vec<Folder>,
+    folders: Vec<MappedFolder>,
     /// The places that differ, and what was recorded there.
     places: Vec<(Vec<String>, Value)>,
     /// The names that would make the rest equal.
-    pub(super) pairs: Vec<Pair>,
+    pub(super) pairs: Vec<NamePair>,
     path: Vec<String>,
 }
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(
-        names: &'a Names,
+        names: &'a NameMap,
         lane: usize,
         freedom: Freedom,
         holes: Option<&'static Regex>,
@@ -86,7 +86,7 @@ impl<'a> Comparison<'a> {
         };
         let id = |value: &Value| value.pointer(place).and_then(Value::as_str).map(str::to_owned);
         if let Some((recorded, live)) = id(recorded).zip(id(live)) {
-            self.pairs.push(Pair::Id { member: AGENT.into(), recorded, live });
+            self.pairs.push(NamePair::Id { member: AGENT.into(), recorded, live });
         }
     }
 
@@ -103,8 +103,8 @@ impl<'a> Comparison<'a> {
         };
         for (recorded, live) in folders(recorded).into_iter().zip(folders(live)) {
             let (Some(recorded), Some(live)) = (recorded, live) else { continue };
-            self.folders.extend(Folder::new(&recorded, &live));
-            self.pairs.push(Pair::Folder { recorded, live });
+            self.folders.extend(MappedFolder::new(&recorded, &live));
+            self.pairs.push(NamePair::Folder { recorded, live });
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Comparison<'a> {
             match self.names.id(self.lane, &member, recorded) {
                 Some(known) if known == live => {}
                 None if self.may_pair(&member, recorded, live) => {
-                    self.pairs.push(Pair::Id { member, recorded: recorded.into(), live: live.into() });
+                    self.pairs.push(NamePair::Id { member, recorded: recorded.into(), live: live.into() });
                 }
                 None if recorded == live => {}
                 _ => self.differ(&recorded.into()),
@@ -190,7 +190,7 @@ impl<'a> Comparison<'a> {
 
     /// Whether what stands here is never twice the same, which nobody chooses.
     fn is_fleeting(&self) -> bool {
-        matches!(place(&self.steps()), Some(Place::Time | Place::Signature))
+        matches!(field_at(&self.steps()), Some(VariableField::Time | VariableField::Signature))
     }
 
     fn steps(&self) -> Vec<&str> {
@@ -219,8 +219,8 @@ impl<'a> Comparison<'a> {
 
     /// How many names would have to be others.
     pub(super) fn renamed(&self) -> usize {
-        let renames = |pair: &&Pair| match pair {
-            Pair::Id { recorded, live, .. } | Pair::Folder { recorded, live } => recorded != live,
+        let renames = |pair: &&NamePair| match pair {
+            NamePair::Id { recorded, live, .. } | NamePair::Folder { recorded, live } => recorded != live,
         };
         self.pairs.iter().filter(renames).count()
     }
@@ -328,8 +328,13 @@ mod tests {
     use crate::redact::placeholders::placeholders;
     use serde_json::json;
 
-    fn compare(freedom: Freedom, holes: bool, recorded: &Value, live: &Value) -> (Option<String>, Vec<Pair>) {
-        let names = Names::default();
+    fn compare(
+        freedom: Freedom,
+        holes: bool,
+        recorded: &Value,
+        live: &Value,
+    ) -> (Option<String>, Vec<NamePair>) {
+        let names = NameMap::default();
         let holes = holes.then(|| placeholders(Redacted::Everything)).flatten();
         let result = Comparison::new(&names, 1, freedom, holes).run(&IgnoredPaths::default(), recorded, live);
         (result.first(), result.pairs)
@@ -365,7 +370,7 @@ mod tests {
     fn a_diff_shows_what_differs_and_nothing_else() {
         let recorded = json!({"cwd": "/a", "_meta": {}, "list": [1, 2], "gone": true});
         let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
-        let names = Names::default();
+        let names = NameMap::default();
         let comparison = Comparison::new(&names, 1, Freedom::Client, None);
         let diff = comparison.run(&IgnoredPaths::default(), &recorded, &live).diff(&live);
         insta::assert_snapshot!(diff, @r#"

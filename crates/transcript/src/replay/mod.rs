@@ -1,17 +1,17 @@
 //! Playing one side of a recording against a live other side.
 
-mod amounts;
 mod compare;
-mod cues;
-mod env;
-mod hearing;
-mod names;
+mod inbound;
+mod name_map;
+mod outbound;
+mod plan;
 mod player;
 mod report;
-mod saying;
+mod secret_env;
 #[cfg(test)]
 mod tests;
-mod wire;
+mod transport;
+mod update_amounts;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use duologue_rpc::Transport;
 
 use crate::error::Result;
 use crate::format::{Header, Side};
-use crate::ignored::IgnoredPaths;
+use crate::ignored_paths::IgnoredPaths;
 use crate::transcript::Transcript;
 use player::Player;
-pub use report::{Difference, Report};
+pub use report::{Difference, ReplayReport};
 
 /// How long an agent may take to say what it had said, by default.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ pub enum Timing {
 #[must_use = "a replay does nothing until it serves or drives"]
 pub struct Replay {
     transcript: Transcript,
-    settings: Settings,
+    settings: ReplaySettings,
     stderr: Option<OnStderr>,
 }
 
@@ -107,7 +107,7 @@ pub struct Replay {
 type OnStderr = Box<dyn FnMut(&str) + Send>;
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct ReplaySettings {
     ignored: IgnoredPaths,
     timing: Timing,
     patience: Duration,
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Replay {
 impl Replay {
     /// A replay of a recording, redacted or not.
     pub fn new(transcript: Transcript) -> Self {
-        let settings = Settings {
+        let settings = ReplaySettings {
             ignored: IgnoredPaths::default(),
             timing: Timing::Fast,
             patience: PATIENCE,
@@ -134,7 +134,7 @@ impl Replay {
         Replay { transcript, settings, stderr: None }
     }
 
-    /// Does not compare one more place, neither while the replay runs nor in [`Report::diff`];
+    /// Does not compare one more place, neither while the replay runs nor in [`ReplayReport::diff`];
     /// [`IgnoredPaths::add`] says how places are written.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Replay {
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn serve(self, transport: Transport) -> Result<Report> {
+    pub async fn serve(self, transport: Transport) -> Result<ReplayReport> {
         self.play(Side::Agent, transport).await
     }
 
@@ -211,7 +211,7 @@ impl Replay {
     /// The client's lines come when all that the agent had asked and answered before them in that
     /// session has come; updates are waited for only for a moment, since another text may be shorter
     /// or cut otherwise. What the agent asks is answered as it was. Compare all that was said with
-    /// [`Report::diff`].
+    /// [`ReplayReport::diff`].
     ///
     /// # Errors
     ///
@@ -220,18 +220,19 @@ impl Replay {
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn drive(self, transport: Transport) -> Result<Report> {
+    pub async fn drive(self, transport: Transport) -> Result<ReplayReport> {
         self.play(Side::Client, transport).await
     }
 
-    async fn play(self, plays: Side, transport: Transport) -> Result<Report> {
+    async fn play(self, plays: Side, transport: Transport) -> Result<ReplayReport> {
         let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION")));
         header.program = self.transcript.header().program.clone();
         let recording = self.transcript.clone();
         let ignored = self.settings.ignored.clone();
         let mut player = Player::new(self.transcript, self.settings, plays);
-        let records = wire::play(&mut player, recording.records(), plays, transport, self.stderr).await?;
-        Ok(Report {
+        let records =
+            transport::play(&mut player, recording.records(), plays, transport, self.stderr).await?;
+        Ok(ReplayReport {
             differences: player.differences(),
             unused: player.unused(),
             exit: player.exit(),

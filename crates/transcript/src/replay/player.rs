@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Settings;
-use super::amounts::Amounts;
+use super::ReplaySettings;
 use super::compare::{Comparison, Freedom};
-use super::cues::{CONNECTION, Cues, Kind, State, content};
-use super::names::{Names, Pair};
+use super::name_map::{NameMap, NamePair};
+use super::plan::{CONNECTION, LineKind, LineState, ReplayPlan, content};
 use super::report::Difference;
-use crate::format::{Exit, Side};
-use crate::reading::id_key;
+use super::update_amounts::UpdateAmounts;
+use crate::classify::id_key;
+use crate::format::{ProcessExit, Side};
 use crate::redact::placeholders::placeholders;
 use crate::transcript::Transcript;
 
 /// What to do next.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum PlayerAction {
     /// Write these bytes; the end of the line is among them.
-    Say(Vec<u8>),
+    Send(Vec<u8>),
     /// Write this line to stderr.
     Stderr(String),
     /// Close our output.
@@ -34,7 +34,7 @@ pub(super) enum Step {
 
 /// A lane's own progress.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct LaneProgress {
     /// What we say, in order; the first has not been said.
     pub(super) ours: VecDeque<usize>,
     /// What we wait for, in order; the first has not come.
@@ -42,46 +42,46 @@ pub(super) struct Lane {
     /// When something last happened here: in the recording, and live.
     pub(super) anchor: Option<(Duration, Duration)>,
     /// When the other side last said something here, or could have begun to.
-    pub(super) heard: Duration,
+    pub(super) last_received: Duration,
     /// When all that had to come before our next line had come.
     pub(super) open_since: Option<Duration>,
-    pub(super) amounts: Amounts,
+    pub(super) amounts: UpdateAmounts,
 }
 
 /// Plays one side of a recording.
 pub(super) struct Player {
     pub(super) transcript: Transcript,
-    pub(super) settings: Settings,
+    pub(super) settings: ReplaySettings,
     pub(super) plays: Side,
-    pub(super) cues: Cues,
-    pub(super) lanes: Vec<Lane>,
-    pub(super) names: Names,
+    pub(super) cues: ReplayPlan,
+    pub(super) lanes: Vec<LaneProgress>,
+    pub(super) names: NameMap,
     /// Requests of the other side that have not come, by method.
     pub(super) expected: HashMap<String, Vec<usize>>,
     /// Requests of the other side that have come, by live id; none was not recorded.
-    pub(super) taken: HashMap<String, usize>,
+    pub(super) received_requests: HashMap<String, usize>,
     /// The live ids of those that came, as they are spelled, until they are answered.
-    pub(super) askers: HashMap<usize, String>,
+    pub(super) reply_ids: HashMap<usize, String>,
     /// Answers of ours in the lane of the connection that somebody waits for.
-    pub(super) wanted: BTreeSet<usize>,
+    pub(super) awaited_replies: BTreeSet<usize>,
     /// Our requests that have no answer yet, by live id.
-    pub(super) asked: HashMap<String, usize>,
+    pub(super) open_requests: HashMap<String, usize>,
     /// Answers that were not recorded.
-    pub(super) errands: VecDeque<Vec<u8>>,
+    pub(super) unrecorded_replies: VecDeque<Vec<u8>>,
     pub(super) differences: Vec<Difference>,
     /// When something last happened anywhere: in the recording, and live.
     pub(super) anchor: (Duration, Duration),
-    pub(super) heard: Duration,
+    pub(super) last_received: Duration,
     pub(super) ended: bool,
     pub(super) closed: bool,
-    pub(super) exit: Option<Exit>,
+    pub(super) exit: Option<ProcessExit>,
     pub(super) fresh_ids: u64,
 }
 
 impl Player {
-    pub(super) fn new(transcript: Transcript, settings: Settings, plays: Side) -> Self {
-        let cues = Cues::new(&transcript, plays);
-        let mut lanes: Vec<Lane> = cues.lanes.iter().map(|_| Lane::default()).collect();
+    pub(super) fn new(transcript: Transcript, settings: ReplaySettings, plays: Side) -> Self {
+        let cues = ReplayPlan::new(&transcript, plays);
+        let mut lanes: Vec<LaneProgress> = cues.lanes.iter().map(|_| LaneProgress::default()).collect();
         let mut expected: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, cue) in cues.cues.iter().enumerate() {
             let Some(lane) = lanes.get_mut(cue.lane) else { continue };
@@ -90,29 +90,29 @@ impl Player {
                 continue;
             }
             let gates = match &cue.kind {
-                Kind::Request { method, .. } => {
+                LineKind::Request { method, .. } => {
                     expected.entry(method.clone()).or_default().push(at);
                     true
                 }
-                Kind::Response { request, .. } => request.is_some(),
-                // How an agent cuts its text differs from run to run, see `Amounts`.
-                Kind::Notification { late, .. } => plays == Side::Agent && !late,
-                Kind::Aside => plays == Side::Agent,
-                Kind::Eof | Kind::Exit(_) => false,
+                LineKind::Response { request, .. } => request.is_some(),
+                // How an agent cuts its text differs from run to run, see `UpdateAmounts`.
+                LineKind::Notification { late, .. } => plays == Side::Agent && !late,
+                LineKind::NotAMessage => plays == Side::Agent,
+                LineKind::Eof | LineKind::Exit(_) => false,
             };
             if gates {
                 lane.gates.push_back(at);
-            } else if let (Side::Client, Kind::Notification { .. }) = (plays, &cue.kind) {
+            } else if let (Side::Client, LineKind::Notification { .. }) = (plays, &cue.kind) {
                 lane.amounts.expect(at);
             }
         }
-        let mut names = Names::new(transcript.header().redacted);
+        let mut names = NameMap::new(transcript.header().redacted);
         if let Some((recorded, live)) = settings
             .cwd
             .as_ref()
             .and_then(|live| Some((transcript.cwd()?, live.to_string_lossy().into_owned())))
         {
-            names.learn(CONNECTION, Pair::Folder { recorded, live });
+            names.learn(CONNECTION, NamePair::Folder { recorded, live });
         }
         Player {
             transcript,
@@ -122,14 +122,14 @@ impl Player {
             lanes,
             names,
             expected,
-            taken: HashMap::new(),
-            askers: HashMap::new(),
-            wanted: BTreeSet::new(),
-            asked: HashMap::new(),
-            errands: VecDeque::new(),
+            received_requests: HashMap::new(),
+            reply_ids: HashMap::new(),
+            awaited_replies: BTreeSet::new(),
+            open_requests: HashMap::new(),
+            unrecorded_replies: VecDeque::new(),
             differences: Vec::new(),
             anchor: (Duration::ZERO, Duration::ZERO),
-            heard: Duration::ZERO,
+            last_received: Duration::ZERO,
             ended: false,
             closed: false,
             exit: None,
@@ -142,7 +142,7 @@ impl Player {
     }
 
     /// How the agent of the recording ended by itself, if the replay came that far.
-    pub(super) fn exit(&self) -> Option<Exit> {
+    pub(super) fn exit(&self) -> Option<ProcessExit> {
         self.exit
     }
 
@@ -155,11 +155,11 @@ impl Player {
             .filter(|at| {
                 let Some(cue) = self.cues.get(*at) else { return false };
                 match &cue.kind {
-                    Kind::Request { .. } => true,
-                    Kind::Response { request, .. } => {
-                        request.is_some_and(|it| self.cues.state(it) == State::Done)
+                    LineKind::Request { .. } => true,
+                    LineKind::Response { request, .. } => {
+                        request.is_some_and(|it| self.cues.state(it) == LineState::Done)
                     }
-                    Kind::Notification { late, .. } => self.plays == Side::Agent && !late,
+                    LineKind::Notification { late, .. } => self.plays == Side::Agent && !late,
                     _ => false,
                 }
             })
@@ -168,36 +168,36 @@ impl Player {
     }
 
     /// A request of the other side is this recorded one, and its answer is to have this id.
-    pub(super) fn take(&mut self, at: usize, id: &str) {
-        self.taken.insert(id_key(id), at);
-        self.askers.insert(at, id.into());
+    pub(super) fn accept_request(&mut self, at: usize, id: &str) {
+        self.received_requests.insert(id_key(id), at);
+        self.reply_ids.insert(at, id.into());
         if let (CONNECTION, Some(answer)) = (self.lane_of(at), self.answer_of(at)) {
-            self.wanted.insert(answer);
+            self.awaited_replies.insert(answer);
         }
     }
 
     /// The id that the answer to this recorded request is to have, if it has not been answered.
-    pub(super) fn asker(&mut self, at: usize) -> Option<String> {
-        let id = self.askers.remove(&at)?;
+    pub(super) fn take_reply_id(&mut self, at: usize) -> Option<String> {
+        let id = self.reply_ids.remove(&at)?;
         // The id may have been used again.
         let key = id_key(&id);
-        if self.taken.get(&key) == Some(&at) {
-            self.taken.remove(&key);
+        if self.received_requests.get(&key) == Some(&at) {
+            self.received_requests.remove(&key);
         }
         Some(id)
     }
 
     /// Something that was waited for is here.
-    pub(super) fn came(&mut self, at: usize, now: Duration) {
+    pub(super) fn mark_received(&mut self, at: usize, now: Duration) {
         let lane = self.lane_of(at);
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.heard = now;
+            lane.last_received = now;
         }
-        self.happened(at, now);
+        self.mark_done(at, now);
     }
 
-    pub(super) fn happened(&mut self, at: usize, now: Duration) {
-        self.cues.set(at, State::Done);
+    pub(super) fn mark_done(&mut self, at: usize, now: Duration) {
+        self.cues.set(at, LineState::Done);
         let Some(cue) = self.cues.get(at) else { return };
         let (recorded, number) = (cue.at, cue.lane);
         self.anchor = (recorded.max(self.anchor.0), now);
@@ -206,7 +206,7 @@ impl Player {
             lane.anchor = Some((recorded.max(before), now));
             lane.open_since = None;
             if self.plays == Side::Client {
-                lane.heard = now;
+                lane.last_received = now;
             }
         }
     }
@@ -218,9 +218,9 @@ impl Player {
         }
         let what = self.describe(at);
         self.differences.push(Difference::Missing { what });
-        self.cues.set(at, State::Skipped);
+        self.cues.set(at, LineState::Skipped);
         if let Some(answer) = self.answer_of(at) {
-            self.cues.set(answer, State::Skipped);
+            self.cues.set(answer, LineState::Skipped);
         }
     }
 
@@ -239,8 +239,8 @@ impl Player {
         record.map(content).unwrap_or_default()
     }
 
-    pub(super) fn heard_in(&self, lane: usize) -> Duration {
-        self.lanes.get(lane).map_or(self.heard, |lane| lane.heard.max(self.anchor.1))
+    pub(super) fn last_received_in(&self, lane: usize) -> Duration {
+        self.lanes.get(lane).map_or(self.last_received, |lane| lane.last_received.max(self.anchor.1))
     }
 
     pub(super) fn lane_of(&self, at: usize) -> usize {
@@ -258,14 +258,14 @@ impl Player {
 
     pub(super) fn answer_of(&self, at: usize) -> Option<usize> {
         match self.cues.get(at)?.kind {
-            Kind::Request { answer, .. } => answer,
+            LineKind::Request { answer, .. } => answer,
             _ => None,
         }
     }
 
     pub(super) fn is_their_request(&self, at: usize) -> bool {
         self.cues.get(at).is_some_and(|cue| {
-            !cue.ours && cue.state == State::Waiting && matches!(cue.kind, Kind::Request { .. })
+            !cue.ours && cue.state == LineState::Waiting && matches!(cue.kind, LineKind::Request { .. })
         })
     }
 
@@ -276,14 +276,14 @@ impl Player {
         // The header is the first line of the file.
         let line = cue.record + 2;
         match &cue.kind {
-            Kind::Request { method, .. } => format!("the {method}{session} of line {line}"),
-            Kind::Notification { method, .. } => format!("the {method}{session} of line {line}"),
-            Kind::Response { request, .. } => match request {
+            LineKind::Request { method, .. } => format!("the {method}{session} of line {line}"),
+            LineKind::Notification { method, .. } => format!("the {method}{session} of line {line}"),
+            LineKind::Response { request, .. } => match request {
                 Some(request) => format!("the answer of line {line} to {}", self.describe(*request)),
                 None => format!("the answer of line {line}"),
             },
-            Kind::Aside => format!("line {line}, which is no message"),
-            Kind::Eof | Kind::Exit(_) => "the end".into(),
+            LineKind::NotAMessage => format!("line {line}, which is no message"),
+            LineKind::Eof | LineKind::Exit(_) => "the end".into(),
         }
     }
 }

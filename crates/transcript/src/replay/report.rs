@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::compare::text_diff;
-use crate::format::{Event, Exit};
-use crate::ignored::IgnoredPaths;
+use crate::format::{ProcessExit, RecordEvent};
+use crate::ignored_paths::IgnoredPaths;
 use crate::transcript::Transcript;
 
 /// Something that was not as recorded.
@@ -61,21 +61,21 @@ impl fmt::Display for Difference {
 /// What came of a replay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ReplayReport {
     /// What was not as recorded.
     pub differences: Vec<Difference>,
     /// What the other side had said in the recording and did not come to this time. It may have left
     /// early on purpose.
     pub unused: Vec<String>,
     /// How the agent of the recording ended, if it ended by itself and the replay came that far.
-    pub exit: Option<Exit>,
+    pub exit: Option<ProcessExit>,
     /// This conversation.
     pub live: Transcript,
     pub(super) recording: Transcript,
     pub(super) ignored: IgnoredPaths,
 }
 
-impl Report {
+impl ReplayReport {
     /// How the two conversations differ when both are redacted and rendered: `None` when they do
     /// not. Stderr, how the processes ended, and the places given to [`Replay::ignore`] are left out.
     ///
@@ -83,7 +83,8 @@ impl Report {
     #[must_use]
     pub fn diff(&self) -> Option<String> {
         let said = |transcript: &Transcript| {
-            let lines = transcript.records().iter().filter(|record| matches!(record.event, Event::Line(_)));
+            let lines =
+                transcript.records().iter().filter(|record| matches!(record.event, RecordEvent::Line(_)));
             let transcript = Transcript::new(transcript.header().clone(), lines.cloned().collect());
             transcript.without(&self.ignored).redacted().render()
         };

@@ -6,9 +6,9 @@ mod strict;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::player::{Player, Step};
+use super::player::{Player, PlayerAction};
 use super::{Replay, Timing};
-use crate::format::{Event, Exit, Header, Line, Record, Redacted, Side};
+use crate::format::{Header, ProcessExit, Record, RecordEvent, RecordedLine, Redacted, Side};
 use crate::transcript::Transcript;
 
 /// A recording in short: `> line` is the client's, `< line` the agent's, `!` stderr, `>.` and `<.` the
@@ -20,11 +20,11 @@ fn recording(script: &str) -> Transcript {
             let (sign, rest) = line.split_at(1);
             let side = if sign == ">" { Side::Client } else { Side::Agent };
             let event = match (sign, rest.trim()) {
-                ("x", code) => Event::Exit(Exit { code: code.parse().ok(), signal: None }),
-                ("!", text) => Event::Stderr(text.into()),
-                ("?", _) => Event::Dropped { lines: 1, bytes: 9 },
-                (_, ".") => Event::Eof(side),
-                (_, text) => Event::Line(Line::new(side, frame(text).into_bytes())),
+                ("x", code) => RecordEvent::Exit(ProcessExit { code: code.parse().ok(), signal: None }),
+                ("!", text) => RecordEvent::Stderr(text.into()),
+                ("?", _) => RecordEvent::Dropped { lines: 1, bytes: 9 },
+                (_, ".") => RecordEvent::Eof(side),
+                (_, text) => RecordEvent::Line(RecordedLine::new(side, frame(text).into_bytes())),
             };
             Record::new(Duration::from_millis(at as u64), event)
         });
@@ -49,22 +49,22 @@ fn without(redacted: Redacted, transcript: Transcript) -> Transcript {
 }
 
 /// A replay and what it did.
-struct Bench {
+struct ReplayHarness {
     player: Player,
     now: Duration,
     log: String,
 }
 
-impl Bench {
+impl ReplayHarness {
     fn new(transcript: Transcript, plays: Side) -> Self {
         Self::with(Replay::new(transcript), plays)
     }
 
     fn with(replay: Replay, plays: Side) -> Self {
         let player = Player::new(replay.transcript, replay.settings, plays);
-        let mut bench = Bench { player, now: Duration::ZERO, log: String::new() };
-        bench.run();
-        bench
+        let mut harness = ReplayHarness { player, now: Duration::ZERO, log: String::new() };
+        harness.run();
+        harness
     }
 
     /// Takes steps until one has to wait; tells until when.
@@ -73,17 +73,17 @@ impl Bench {
             let step = self.player.next(self.now);
             let log = &mut self.log;
             match step {
-                Step::Say(bytes) => {
+                PlayerAction::Send(bytes) => {
                     let text = String::from_utf8_lossy(&bytes);
                     let _ = writeln!(log, "{}", text.trim_end().replace(r#""jsonrpc":"2.0","#, ""));
                 }
-                Step::Stderr(text) => {
+                PlayerAction::Stderr(text) => {
                     let _ = writeln!(log, "! {text}");
                 }
-                Step::Close if log.ends_with("closed\n") => {}
-                Step::Close => log.push_str("closed\n"),
-                Step::Wait(until) => return until,
-                Step::Done => {
+                PlayerAction::Close if log.ends_with("closed\n") => {}
+                PlayerAction::Close => log.push_str("closed\n"),
+                PlayerAction::Wait(until) => return until,
+                PlayerAction::Done => {
                     log.push_str("done\n");
                     return None;
                 }
@@ -92,10 +92,10 @@ impl Bench {
     }
 
     /// Lets the other side say something; what comes of it is logged under it.
-    fn hear(&mut self, line: &str) -> &mut Self {
+    fn receive(&mut self, line: &str) -> &mut Self {
         let _ = writeln!(self.log, "        {line}");
-        let heard = Line::new(self.player.plays.other(), frame(line).into_bytes());
-        self.player.hear(heard.readable(), self.now);
+        let heard = RecordedLine::new(self.player.plays.other(), frame(line).into_bytes());
+        self.player.receive(heard.readable(), self.now);
         self.run();
         self
     }
@@ -132,12 +132,12 @@ impl Bench {
     }
 }
 
-fn agent(script: &str) -> Bench {
-    Bench::new(recording(script), Side::Agent)
+fn agent(script: &str) -> ReplayHarness {
+    ReplayHarness::new(recording(script), Side::Agent)
 }
 
-fn client(script: &str) -> Bench {
-    Bench::new(recording(script), Side::Client)
+fn client(script: &str) -> ReplayHarness {
+    ReplayHarness::new(recording(script), Side::Client)
 }
 
 const TURN: &str = r#"
@@ -160,14 +160,14 @@ const TURN: &str = r#"
 
 #[test]
 fn a_turn_comes_as_recorded() {
-    let mut bench = agent(TURN);
-    bench
-        .hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
-        .hear(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
-        .hear(r#"{"id":12,"method":"session/prompt","params":{"prompt":[{"text":"hello","type":"text"}],"sessionId":"s"}}"#)
-        .hear(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}"#)
+    let mut harness = agent(TURN);
+    harness
+        .receive(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
+        .receive(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
+        .receive(r#"{"id":12,"method":"session/prompt","params":{"prompt":[{"text":"hello","type":"text"}],"sessionId":"s"}}"#)
+        .receive(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"yes"}}}"#)
         .end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
     ! loading
     npm WARN
             {"id":10,"method":"initialize","params":{"protocolVersion":1}}
@@ -188,16 +188,16 @@ fn a_turn_comes_as_recorded() {
 
 #[test]
 fn another_prompt_and_another_answer_are_shown() {
-    let mut bench = agent(TURN);
-    bench
-        .hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
-        .hear(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
-        .hear(r#"{"id":12,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"bye"}]}}"#)
-        .hear(r#"{"id":13,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}"#)
-        .hear(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"no"}}}"#)
-        .hear(r#"{"id":14,"method":"session/set_mode","params":{"sessionId":"s"}}"#)
+    let mut harness = agent(TURN);
+    harness
+        .receive(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#)
+        .receive(r#"{"id":11,"method":"session/new","params":{"cwd":"/x"}}"#)
+        .receive(r#"{"id":12,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"bye"}]}}"#)
+        .receive(r#"{"id":13,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello"}]}}"#)
+        .receive(r#"{"id":"q","result":{"outcome":{"outcome":"selected","optionId":"no"}}}"#)
+        .receive(r#"{"id":14,"method":"session/set_mode","params":{"sessionId":"s"}}"#)
         .end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
     ! loading
     npm WARN
             {"id":10,"method":"initialize","params":{"protocolVersion":1}}
@@ -243,9 +243,9 @@ fn another_prompt_and_another_answer_are_shown() {
 
 #[test]
 fn a_client_that_leaves_early_is_told_of() {
-    let mut bench = agent(TURN);
-    bench.hear(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#).end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(TURN);
+    harness.receive(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#).end();
+    insta::assert_snapshot!(harness.log(), @r#"
     ! loading
     npm WARN
             {"id":10,"method":"initialize","params":{"protocolVersion":1}}
@@ -259,7 +259,7 @@ fn a_client_that_leaves_early_is_told_of() {
 
 #[test]
 fn what_was_left_out_is_passed_over() {
-    let mut bench = agent(
+    let mut harness = agent(
         r#"
         > {"id":1,"method":"session/new","params":{"cwd":"/a"}}
         < {"id":1,"result":{"sessionId":"s"}}
@@ -270,10 +270,10 @@ fn what_was_left_out_is_passed_over() {
         < {"id":3,"result":{}}
         "#,
     );
-    bench
-        .hear(r#"{"id":1,"method":"session/new","params":{"cwd":"/a"}}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    harness
+        .receive(r#"{"id":1,"method":"session/new","params":{"cwd":"/a"}}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"session/new","params":{"cwd":"/a"}}
     {"id":1,"result":{"sessionId":"s"}}
             {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
@@ -298,19 +298,19 @@ fn cancels_may_come_late_or_twice_but_not_out_of_nowhere() {
         > {"id":4,"method":"session/prompt","params":{"sessionId":"s"}}
         < {"id":4,"result":{}}
         "#;
-    let mut bench = agent(script);
-    bench
-        .hear(r#"{"id":"a","method":"session/new","params":{"cwd":"/a"}}"#)
-        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"id":"b","method":"session/prompt","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"id":"c","method":"session/prompt","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
-        .hear(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
-        .hear(r#"{"id":"d","method":"session/prompt","params":{"sessionId":"s"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness
+        .receive(r#"{"id":"a","method":"session/new","params":{"cwd":"/a"}}"#)
+        .receive(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"id":"b","method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"id":"c","method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
+        .receive(r#"{"method":"$/cancel_request","params":{"requestId":"c"}}"#)
+        .receive(r#"{"id":"d","method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":"a","method":"session/new","params":{"cwd":"/a"}}
     {"id":"a","result":{"sessionId":"s"}}
             {"method":"session/cancel","params":{"sessionId":"s"}}
@@ -346,14 +346,14 @@ fn sessions_run_beside_each_other_in_any_order() {
         > {"id":5,"method":"session/list","params":{}}
         < {"id":5,"result":{}}
         "#;
-    let mut bench = agent(script);
-    bench
-        .hear(r#"{"id":1,"method":"session/new","params":{"cwd":"/b"}}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"t"}}"#)
-        .hear(r#"{"id":3,"method":"session/list","params":{}}"#)
-        .hear(r#"{"id":4,"method":"session/new","params":{"cwd":"/z"}}"#)
-        .hear(r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness
+        .receive(r#"{"id":1,"method":"session/new","params":{"cwd":"/b"}}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"t"}}"#)
+        .receive(r#"{"id":3,"method":"session/list","params":{}}"#)
+        .receive(r#"{"id":4,"method":"session/new","params":{"cwd":"/z"}}"#)
+        .receive(r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"session/new","params":{"cwd":"/b"}}
     {"id":1,"result":{"sessionId":"t"}}
             {"id":2,"method":"session/prompt","params":{"sessionId":"t"}}
@@ -381,13 +381,13 @@ fn a_redacted_recording_has_live_names() {
         > {"id":"[request-2]","result":{"output":"[cwd]/a"}}
         < {"id":"[request-2]","result":{}}
         "#;
-    let mut bench = Bench::new(redacted(recording(script)), Side::Agent);
-    bench
-        .hear(r#"{"id":1,"method":"session/load","params":{"sessionId":"old","cwd":"/x"}}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"old","prompt":[{"text":"at 12:30 in /x/a"}]}}"#)
-        .hear(r#"{"id":"[request-1]","result":{"terminalId":"pty-7"}}"#)
-        .hear(r#"{"id":"[request-2]","result":{"output":"/x/a"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = ReplayHarness::new(redacted(recording(script)), Side::Agent);
+    harness
+        .receive(r#"{"id":1,"method":"session/load","params":{"sessionId":"old","cwd":"/x"}}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"old","prompt":[{"text":"at 12:30 in /x/a"}]}}"#)
+        .receive(r#"{"id":"[request-1]","result":{"terminalId":"pty-7"}}"#)
+        .receive(r#"{"id":"[request-2]","result":{"output":"/x/a"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"session/load","params":{"sessionId":"old","cwd":"/x"}}
     {"id":1,"result":{}}
             {"id":2,"method":"session/prompt","params":{"sessionId":"old","prompt":[{"text":"at 12:30 in /x/a"}]}}
@@ -401,7 +401,7 @@ fn a_redacted_recording_has_live_names() {
 
 #[test]
 fn an_agent_that_died_dies_again() {
-    let mut bench = agent(
+    let mut harness = agent(
         r#"
         > {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
         < {"method":"session/update","params":{"sessionId":"s"}}
@@ -410,8 +410,8 @@ fn an_agent_that_died_dies_again() {
         x101
         "#,
     );
-    bench.hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    harness.receive(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
     {"method":"session/update","params":{"sessionId":"s"}}
     ! panicked
@@ -430,15 +430,15 @@ fn pauses_are_recorded_or_scaled() {
         < {"id":1,"result":{}}
         "#;
     let replay = Replay::new(recording(script)).timing(Timing::Scaled(2.0));
-    let mut bench = Bench::with(replay, Side::Agent);
-    bench.hear(r#"{"id":1,"method":"a"}"#);
+    let mut harness = ReplayHarness::with(replay, Side::Agent);
+    harness.receive(r#"{"id":1,"method":"a"}"#);
     for _ in 0..3 {
-        let until = bench.run().unwrap();
-        assert_eq!(until.checked_sub(bench.now).unwrap(), Duration::from_millis(2));
-        bench.now = until;
-        bench.run();
+        let until = harness.run().unwrap();
+        assert_eq!(until.checked_sub(harness.now).unwrap(), Duration::from_millis(2));
+        harness.now = until;
+        harness.run();
     }
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"a"}
     {"method":"b"}
     {"method":"c"}
@@ -457,12 +457,12 @@ fn noise_keeps_its_place_and_holds_up_nobody() {
         > {"id":3,"method":"b"}
         < {"id":3,"result":{}}
         "#;
-    let mut bench = agent(script);
-    bench
-        .hear(r#"{"id":1,"method":"a"}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"id":3,"method":"b"}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness
+        .receive(r#"{"id":1,"method":"a"}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"id":3,"method":"b"}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"a"}
     {"id":1,"result":{}}
             {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
@@ -471,9 +471,9 @@ fn noise_keeps_its_place_and_holds_up_nobody() {
             {"id":3,"method":"b"}
     {"id":3,"result":{}}
     "#);
-    let mut bench = agent(script);
-    bench.hear(r#"{"id":1,"method":"a"}"#).hear(r#"{"id":3,"method":"b"}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness.receive(r#"{"id":1,"method":"a"}"#).receive(r#"{"id":3,"method":"b"}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"a"}
     {"id":1,"result":{}}
             {"id":3,"method":"b"}
@@ -485,16 +485,16 @@ fn noise_keeps_its_place_and_holds_up_nobody() {
 
 #[test]
 fn a_client_says_what_it_said_when_it_has_heard_enough() {
-    let mut bench = client(TURN);
-    bench
-        .hear(r#"{"id":0,"result":{"protocolVersion":1}}"#)
-        .hear(r#"{"id":1,"result":{"sessionId":"live"}}"#)
-        .hear(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":1}}}"#)
-        .hear(r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"live"}}"#)
-        .hear(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":2}}}"#)
-        .hear(r#"{"id":2,"result":{"stopReason":"end_turn"}}"#)
+    let mut harness = client(TURN);
+    harness
+        .receive(r#"{"id":0,"result":{"protocolVersion":1}}"#)
+        .receive(r#"{"id":1,"result":{"sessionId":"live"}}"#)
+        .receive(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":1}}}"#)
+        .receive(r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"live"}}"#)
+        .receive(r#"{"method":"session/update","params":{"sessionId":"live","update":{"n":2}}}"#)
+        .receive(r#"{"id":2,"result":{"stopReason":"end_turn"}}"#)
         .end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
     {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
             {"id":0,"result":{"protocolVersion":1}}
     {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
@@ -513,14 +513,14 @@ fn a_client_says_what_it_said_when_it_has_heard_enough() {
 
 #[test]
 fn what_an_agent_does_not_do_is_missing_and_what_it_does_besides_is_refused() {
-    let mut bench = client(TURN);
-    bench
-        .hear(r#"{"id":0,"result":{"protocolVersion":1}}"#)
-        .hear(r#"{"id":1,"error":{"code":-32000,"message":"log in first"}}"#)
-        .hear(r#"{"id":5,"method":"session/request_permission","params":{"sessionId":"other"}}"#)
-        .hear(r#"{"id":6,"method":"fs/read_text_file","params":{"sessionId":"s"}}"#)
+    let mut harness = client(TURN);
+    harness
+        .receive(r#"{"id":0,"result":{"protocolVersion":1}}"#)
+        .receive(r#"{"id":1,"error":{"code":-32000,"message":"log in first"}}"#)
+        .receive(r#"{"id":5,"method":"session/request_permission","params":{"sessionId":"other"}}"#)
+        .receive(r#"{"id":6,"method":"fs/read_text_file","params":{"sessionId":"s"}}"#)
         .wait();
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
     {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
             {"id":0,"result":{"protocolVersion":1}}
     {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}
@@ -568,10 +568,10 @@ fn a_cancel_waits_for_what_it_interrupts() {
         "#,
         update("abcd")
     );
-    let mut bench = client(&script);
-    bench.hear(&update("a")).hear(&update("bc")).hear(&update("d"));
-    bench.hear(r#"{"id":1,"result":{"stopReason":"cancelled"}}"#).wait();
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = client(&script);
+    harness.receive(&update("a")).receive(&update("bc")).receive(&update("d"));
+    harness.receive(r#"{"id":1,"result":{"stopReason":"cancelled"}}"#).wait();
+    insta::assert_snapshot!(harness.log(), @r#"
     {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
             {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"}}}}
             {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"bc"}}}}
@@ -586,9 +586,9 @@ fn a_cancel_waits_for_what_it_interrupts() {
 
 #[test]
 fn an_agent_that_ends_early_owes_something() {
-    let mut bench = client(TURN);
-    bench.hear(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = client(TURN);
+    harness.receive(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
+    insta::assert_snapshot!(harness.log(), @r#"
     {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientInfo":{"name":"a"}}}
             {"id":0,"result":{"protocolVersion":1}}
     {"id":1,"method":"session/new","params":{"cwd":"/home/me/p","mcpServers":[]}}

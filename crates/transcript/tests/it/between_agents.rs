@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, Redaction, Side, Transcript};
+use duologue_transcript::{Header, Record, RecordEvent, RecordedLine, Redaction, Side, Transcript};
 
 /// A transcript of lines that begin with `>` (the client) or `<` (the agent).
 fn transcript(text: &str) -> Transcript {
     let records = text.trim().lines().enumerate().filter_map(|(at, line)| {
         let (mark, line) = line.trim_start().split_at_checked(2)?;
         let side = if mark == "> " { Side::Client } else { Side::Agent };
-        Some(Record::new(Duration::from_millis(at as u64), Event::Line(Line::new(side, line.as_bytes()))))
+        Some(Record::new(
+            Duration::from_millis(at as u64),
+            RecordEvent::Line(RecordedLine::new(side, line.as_bytes())),
+        ))
     });
     Transcript::new(Header::new("a test"), records.collect())
 }

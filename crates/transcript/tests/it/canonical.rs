@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, RenderOptions, Side, Transcript};
+use duologue_transcript::{Header, Record, RecordEvent, RecordedLine, RenderOptions, Side, Transcript};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -355,8 +355,8 @@ fn record(conversation: &Conversation, chance: Vec<u8>) -> Transcript {
     let mut write = |chance: &mut Chance, (side, text): Said| {
         chance.at += Duration::from_micros(1 + chance.salt % 1000);
         let event = match side {
-            Some(side) => Event::Line(Line::new(side, text.into_bytes())),
-            None => Event::Stderr(text),
+            Some(side) => RecordEvent::Line(RecordedLine::new(side, text.into_bytes())),
+            None => RecordEvent::Stderr(text),
         };
         records.push(Record::new(chance.at, event));
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duologue_transcript::{Event, Header, Line, Record, Redaction, Secrets, Side, Transcript};
+use duologue_transcript::{Header, Record, RecordEvent, RecordedLine, Redaction, Secrets, Side, Transcript};
 use serde_json::{Value, json};
 
 /// Letters and digits of this length that differ from one call to the next.
@@ -151,7 +151,7 @@ const PLACES: &[(Side, &str)] = &[
     (Side::Agent, r#"{"damaged":"@""#),
 ];
 
-fn transcript(events: impl IntoIterator<Item = Event>) -> Transcript {
+fn transcript(events: impl IntoIterator<Item = RecordEvent>) -> Transcript {
     let records = events.into_iter().map(|event| Record::new(Duration::ZERO, event)).collect();
     Transcript::new(Header::new("test"), records)
 }
@@ -206,11 +206,11 @@ fn in_every_place_and_spelling() {
                 let redacted = Secrets::default().redact(line.as_bytes()).into_owned();
                 assert_eq!(Secrets::default().redact(&redacted), redacted);
                 assert_eq!(serde_json::from_slice::<Value>(&redacted).is_ok(), json, "{line}");
-                let left = all_of(&transcript([Event::Line(Line::new(*side, redacted))]));
+                let left = all_of(&transcript([RecordEvent::Line(RecordedLine::new(*side, redacted))]));
                 assert!(!left.contains(&secret), "{secret} in {left}");
                 // The whole pass finds the same in other ways; a part of them is enough here.
                 if planted % 3 == 0 {
-                    let given = transcript([Event::Line(Line::new(*side, line.into_bytes()))]);
+                    let given = transcript([RecordEvent::Line(RecordedLine::new(*side, line.into_bytes()))]);
                     let left = all_of(&given.redacted());
                     assert!(!left.contains(&secret) && left.contains("[secret]"), "{secret} in {left}");
                 }
@@ -312,11 +312,11 @@ fn environment_headers_and_logins() {
 fn in_stderr_and_in_what_is_no_text() {
     let mut seed = 4;
     for (text, secret) in shapes(&mut seed) {
-        let stderr = text.lines().map(|line| Event::Stderr(line.to_owned()));
+        let stderr = text.lines().map(|line| RecordEvent::Stderr(line.to_owned()));
         let mut bytes = b"\xff\xfe {\"a\":\"".to_vec();
         bytes.extend_from_slice(text.replace('\n', "\\n").as_bytes());
         bytes.extend_from_slice(b"\"} \xff");
-        let binary = Event::Line(Line::new(Side::Agent, bytes));
+        let binary = RecordEvent::Line(RecordedLine::new(Side::Agent, bytes));
         let redacted = transcript(stderr.chain([binary])).redacted();
         let left = all_of(&redacted);
         for part in secret.split('\n').filter(|part| !part.starts_with("--")) {
@@ -331,7 +331,7 @@ fn cut_into_chunks_at_every_place() {
     let chunk = |text: &str| {
         let update = json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": text}});
         let message = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
-        Event::Line(Line::new(Side::Agent, message.to_string().into_bytes()))
+        RecordEvent::Line(RecordedLine::new(Side::Agent, message.to_string().into_bytes()))
     };
     let said = |transcript: &Transcript| -> String {
         let lines = transcript.records().iter().filter_map(|record| record.line());

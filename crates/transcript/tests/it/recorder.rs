@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 use duologue_transcript::{
-    Error, Event, Exit, LineEnd, Recorder, Redacted, Secrets, Side, Transcript, forward, proxy,
+    Error, LineEnd, ProcessExit, RecordEvent, Recorder, Redacted, Secrets, Side, Transcript, forward, proxy,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -88,7 +88,7 @@ async fn a_private_key_that_comes_line_by_line_is_not_written() {
         String::from_utf8(lines.join(&b'|')).expect("text"),
         "[secret]|[secret]|{\"id\":1,\"text\":\"MIIEvQIBADANBgkqhkiG\"}|[secret]|[secret]|"
     );
-    let errors = transcript.records().iter().filter(|it| it.event == Event::Stderr("[secret]".into()));
+    let errors = transcript.records().iter().filter(|it| it.event == RecordEvent::Stderr("[secret]".into()));
     assert_eq!(errors.count(), 4);
 }
 
@@ -98,7 +98,7 @@ async fn a_recording_cut_at_every_byte_is_read_and_gone_on_with() {
     let recorder = Recorder::builder().program(["agent"]).create(&path).expect("a file");
     pass(&recorder, b"{\"id\":1}\nnpm WARN\n\xff\xfe\r\n{\"id\":2}").await;
     recorder.stderr(b"oh");
-    recorder.exit(Exit::default());
+    recorder.exit(ProcessExit::default());
     recorder.finish().await.expect("written");
     let whole = fs::read(&path).expect("bytes");
     let records = load(&path).records().to_vec();
@@ -122,7 +122,7 @@ async fn a_recording_cut_at_every_byte_is_read_and_gone_on_with() {
         let read = load(&cut_path);
         let (last, before) = read.records().split_last().expect("records");
         assert_eq!(before, records.get(..lines.saturating_sub(1)).expect("records"), "cut at {cut}");
-        assert_eq!(last.event, Event::Stderr("again".into()));
+        assert_eq!(last.event, RecordEvent::Stderr("again".into()));
         assert!(before.last().is_none_or(|before| before.at <= last.at), "time goes on");
         assert!(!read.is_cut());
     }
@@ -255,8 +255,8 @@ fn read_until_exit(mut disk: fs::File) -> Transcript {
     Transcript::read(bytes.as_slice()).expect("a transcript")
 }
 
-fn well() -> Exit {
-    let mut exit = Exit::default();
+fn well() -> ProcessExit {
+    let mut exit = ProcessExit::default();
     exit.code = Some(0);
     exit
 }
@@ -290,7 +290,7 @@ async fn on_a_slow_disk_the_wire_waits_and_nothing_is_lost() {
     recorder.finish().await.expect("written");
     let transcript = timeout(PATIENCE, reading).await.expect("read").expect("no panic");
     assert!(said(&transcript, Side::Client) == talk, "all of it is recorded");
-    assert!(!transcript.records().iter().any(|record| matches!(record.event, Event::Dropped { .. })));
+    assert!(!transcript.records().iter().any(|record| matches!(record.event, RecordEvent::Dropped { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,7 +312,7 @@ async fn a_lossy_recorder_leaves_lines_out_and_says_how_many() {
         .records()
         .iter()
         .map(|record| match record.event {
-            Event::Dropped { lines, bytes } => {
+            RecordEvent::Dropped { lines, bytes } => {
                 assert_eq!(bytes, lines * (line.len() as u64 - 1));
                 lines
             }
@@ -389,7 +389,7 @@ async fn a_line_over_the_limit_is_passed_on_and_counted() {
     let events: Vec<_> = transcript.records().iter().map(|record| &record.event).collect();
     assert!(matches!(
         events.as_slice(),
-        [Event::Line(first), Event::Dropped { lines: 1, bytes }, Event::Line(last), ..]
+        [RecordEvent::Line(first), RecordEvent::Dropped { lines: 1, bytes }, RecordEvent::Line(last), ..]
             if &first.bytes() == b"{\"id\":1}" && *bytes == (20 << 20) + 3 && &last.bytes() == b"{}"
     ));
 }

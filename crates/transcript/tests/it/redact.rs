@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use duologue_transcript::schema::{AgentNotification, AgentRequest, ClientRequest};
-use duologue_transcript::{Event, Exit, Header, Line, Record, Redacted, Redaction, Said, Side, Transcript};
+use duologue_transcript::{
+    Header, ParsedLine, ProcessExit, Record, RecordEvent, RecordedLine, Redacted, Redaction, Side, Transcript,
+};
 
 /// A transcript from a script: `> ` what the client says, `< ` what the agent says, `! ` stderr.
 fn transcript(script: &str) -> Transcript {
     let records = script.lines().filter(|line| !line.trim().is_empty()).enumerate().map(|(at, line)| {
         let (who, text) = line.trim_start().split_at(2);
         let event = match who {
-            "> " => Event::Line(Line::new(Side::Client, text.as_bytes())),
-            "< " => Event::Line(Line::new(Side::Agent, text.as_bytes())),
-            _ => Event::Stderr(text.into()),
+            "> " => RecordEvent::Line(RecordedLine::new(Side::Client, text.as_bytes())),
+            "< " => RecordEvent::Line(RecordedLine::new(Side::Agent, text.as_bytes())),
+            _ => RecordEvent::Stderr(text.into()),
         };
         Record::new(Duration::from_millis(at as u64), event)
     });
@@ -21,11 +23,11 @@ fn transcript(script: &str) -> Transcript {
 
 fn script(transcript: &Transcript) -> String {
     let lines = transcript.records().iter().map(|record| match &record.event {
-        Event::Line(line) => {
+        RecordEvent::Line(line) => {
             let who = if line.from == Side::Client { "> " } else { "< " };
             format!("{who}{}\n", String::from_utf8_lossy(line.bytes()))
         }
-        Event::Stderr(text) => format!("! {text}\n"),
+        RecordEvent::Stderr(text) => format!("! {text}\n"),
         other => format!("{other:?}\n"),
     });
     lines.collect()
@@ -42,28 +44,28 @@ fn check(given: &str, expect: &str) {
     assert_eq!(script(&redacted), trimmed);
     assert_eq!(redacted.redacted(), redacted);
     for (given, redacted) in transcript(given).entries().iter().zip(redacted.entries()) {
-        assert_eq!(typed(&given.said), typed(&redacted.said));
+        assert_eq!(typed(&given.parsed), typed(&redacted.parsed));
     }
 }
 
 /// Which typed message a line is.
-fn typed(said: &Said<'_>) -> String {
+fn typed(said: &ParsedLine<'_>) -> String {
     match said {
-        Said::Request { method, params, .. } => match ClientRequest::decode(method, *params) {
+        ParsedLine::Request { method, params, .. } => match ClientRequest::decode(method, *params) {
             Some(request) => request.unwrap().method().to_owned(),
             None => AgentRequest::decode(method, *params)
                 .map_or("extension", |request| request.unwrap().method())
                 .into(),
         },
-        Said::Notification { method, params, .. } if method == "session/update" => {
+        ParsedLine::Notification { method, params, .. } if method == "session/update" => {
             let Some(Ok(AgentNotification::SessionUpdate(told))) = AgentNotification::decode(method, *params)
             else {
                 panic!("no update")
             };
             format!("{:?}", std::mem::discriminant(&told.update))
         }
-        Said::Notification { method, .. } => method.to_string(),
-        Said::Response { method, .. } => format!("answer to {method:?}"),
+        ParsedLine::Notification { method, .. } => method.to_string(),
+        ParsedLine::Response { method, .. } => format!("answer to {method:?}"),
         _ => String::new(),
     }
 }
@@ -259,7 +261,7 @@ fn a_rule_holds_where_it_cannot_be_looked_up() {
 fn requests_are_forgotten_some_time_after_their_answer() {
     let mut redactor = Redaction::default().start();
     let mut say = |from, text: String| {
-        redactor.line(&Line::new(from, text.into_bytes())).text().unwrap_or_default().to_owned()
+        redactor.line(&RecordedLine::new(from, text.into_bytes())).text().unwrap_or_default().to_owned()
     };
     for id in 0..3000 {
         say(Side::Client, format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"_x"}}"#));
@@ -314,8 +316,8 @@ fn the_header_and_the_pace() {
         "/tmp/x".into(),
     ];
     let records = vec![
-        Record::new(Duration::from_micros(5), Event::Stderr("x".into())),
-        Record::new(Duration::from_micros(9), Event::Exit(Exit::default())),
+        Record::new(Duration::from_micros(5), RecordEvent::Stderr("x".into())),
+        Record::new(Duration::from_micros(9), RecordEvent::Exit(ProcessExit::default())),
     ];
     let given = Transcript::new(header, records);
     let redacted = given.redacted();
@@ -340,7 +342,7 @@ fn a_record_that_nothing_is_known_of() {
         "\n",
     );
     let redacted = Transcript::read(file.as_bytes()).unwrap().redacted();
-    let Event::Unknown(json) = &redacted.records()[0].event else { panic!("{redacted:?}") };
+    let RecordEvent::Unknown(json) = &redacted.records()[0].event else { panic!("{redacted:?}") };
     assert_eq!(json.get(), r#"{"at":0,"mood":"[secret]","in":"[home]/x"}"#);
 }
 
@@ -368,7 +370,7 @@ fn a_rule_by_path_reaches_the_chunks_of_a_message() {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#
         );
-        Record::new(Duration::ZERO, Event::Line(Line::new(Side::Agent, line.into_bytes())))
+        Record::new(Duration::ZERO, RecordEvent::Line(RecordedLine::new(Side::Agent, line.into_bytes())))
     };
     let rules = Redaction::default().json_path("$.params.update.content.text", "[words]").expect("a path");
     for texts in [&["one"][..], &["one", "two", "three"]] {

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use duologue_transcript::{Event, Header, Line, Record, Redaction, Said, Secrets, Side, Transcript};
+use duologue_transcript::{
+    Header, ParsedLine, Record, RecordEvent, RecordedLine, Redaction, Secrets, Side, Transcript,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn transcript(events: Vec<Event>) -> Transcript {
+fn transcript(events: Vec<RecordEvent>) -> Transcript {
     let records = events.into_iter().enumerate();
     let records = records.map(|(at, event)| Record::new(Duration::from_millis(at as u64), event)).collect();
     Transcript::new(Header::new("test"), records)
@@ -232,28 +234,28 @@ fn message() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = RecordEvent> {
     let side = prop_oneof![Just(Side::Client), Just(Side::Agent)];
     let line = |text: String| text.replace('\n', "\\n").into_bytes();
     prop_oneof![
-        8 => (side.clone(), message()).prop_map(move |(from, json)| Event::Line(Line::new(from, line(json.to_string())))),
-        1 => (side.clone(), json()).prop_map(move |(from, json)| Event::Line(Line::new(from, line(json.to_string())))),
-        1 => (side.clone(), text()).prop_map(move |(from, text)| Event::Line(Line::new(from, line(text)))),
+        8 => (side.clone(), message()).prop_map(move |(from, json)| RecordEvent::Line(RecordedLine::new(from, line(json.to_string())))),
+        1 => (side.clone(), json()).prop_map(move |(from, json)| RecordEvent::Line(RecordedLine::new(from, line(json.to_string())))),
+        1 => (side.clone(), text()).prop_map(move |(from, text)| RecordEvent::Line(RecordedLine::new(from, line(text)))),
         1 => (side, prop::collection::vec(any::<u8>(), 0..30)).prop_map(|(from, bytes)| {
-            Event::Line(Line::new(from, bytes.into_iter().filter(|byte| *byte != b'\n').collect::<Vec<_>>()))
+            RecordEvent::Line(RecordedLine::new(from, bytes.into_iter().filter(|byte| *byte != b'\n').collect::<Vec<_>>()))
         }),
-        1 => text().prop_map(|text| Event::Stderr(text.replace('\n', " "))),
+        1 => text().prop_map(|text| RecordEvent::Stderr(text.replace('\n', " "))),
     ]
 }
 
 /// What a line is, without what it says.
-fn kind(said: &Said<'_>) -> String {
+fn kind(said: &ParsedLine<'_>) -> String {
     match said {
-        Said::Request { method, answer, .. } => format!("request {method} {answer:?}"),
-        Said::Notification { method, .. } => format!("notification {method}"),
-        Said::Response { method, request, .. } => format!("response {method:?} {request:?}"),
-        Said::Noise(_) => "noise".into(),
-        Said::Blank => "blank".into(),
+        ParsedLine::Request { method, answer, .. } => format!("request {method} {answer:?}"),
+        ParsedLine::Notification { method, .. } => format!("notification {method}"),
+        ParsedLine::Response { method, request, .. } => format!("response {method:?} {request:?}"),
+        ParsedLine::Noise(_) => "noise".into(),
+        ParsedLine::Blank => "blank".into(),
         _ => "other".into(),
     }
 }
@@ -271,12 +273,12 @@ proptest! {
     fn every_line_stays_what_it_is(events in prop::collection::vec(event(), 0..12)) {
         let given = transcript(events);
         let redacted = given.redacted();
-        let before: Vec<_> = given.entries().iter().map(|entry| kind(&entry.said)).collect();
-        let after: Vec<_> = redacted.entries().iter().map(|entry| kind(&entry.said)).collect();
+        let before: Vec<_> = given.entries().iter().map(|entry| kind(&entry.parsed)).collect();
+        let after: Vec<_> = redacted.entries().iter().map(|entry| kind(&entry.parsed)).collect();
         prop_assert_eq!(before, after);
         for (given, redacted) in given.records().iter().zip(redacted.records()) {
             if let (Some(given), Some(redacted)) = (given.line(), redacted.line()) {
-                let json = |line: &Line| serde_json::from_slice::<serde::de::IgnoredAny>(line.bytes()).is_ok();
+                let json = |line: &RecordedLine| serde_json::from_slice::<serde::de::IgnoredAny>(line.bytes()).is_ok();
                 prop_assert_eq!(json(given), json(redacted));
             }
         }
@@ -338,7 +340,7 @@ proptest! {
             let chunks = pieces.iter().map(|text| {
                 let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
                 let message = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
-                Event::Line(Line::new(Side::Agent, message.to_string().into_bytes()))
+                RecordEvent::Line(RecordedLine::new(Side::Agent, message.to_string().into_bytes()))
             });
             let redacted = transcript(chunks.collect()).redact(&Redaction::default());
             let lines = redacted.records().iter().filter_map(Record::line);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use duologue_transcript::{
-    Event, Exit, Header, Line, Record, RenderOptions, Side, Transcript, assert_transcript,
+    Header, ProcessExit, Record, RecordEvent, RecordedLine, RenderOptions, Side, Transcript,
+    assert_transcript,
 };
 
 /// A transcript of lines that begin with `>` (the client), `<` (the agent) or `!` (stderr).
@@ -11,9 +12,9 @@ fn transcript(text: &str) -> Transcript {
     let records = text.trim().lines().enumerate().filter_map(|(at, line)| {
         let (mark, line) = line.trim_start().split_at_checked(2)?;
         let event = match mark {
-            "> " => Event::Line(Line::new(Side::Client, line.as_bytes())),
-            "< " => Event::Line(Line::new(Side::Agent, line.as_bytes())),
-            _ => Event::Stderr(line.to_owned()),
+            "> " => RecordEvent::Line(RecordedLine::new(Side::Client, line.as_bytes())),
+            "< " => RecordEvent::Line(RecordedLine::new(Side::Agent, line.as_bytes())),
+            _ => RecordEvent::Stderr(line.to_owned()),
         };
         Some(Record::new(Duration::from_millis(at as u64 * 1500), event))
     });
@@ -415,7 +416,7 @@ fn who_withdraws_withdraws_its_own() {
 
 #[test]
 fn what_is_no_message_and_what_ends_it() {
-    let line = |side, bytes: &[u8]| Event::Line(Line::new(side, bytes));
+    let line = |side, bytes: &[u8]| RecordEvent::Line(RecordedLine::new(side, bytes));
     let events = vec![
         line(Side::Agent, b"npm WARN \"old\"\r"),
         line(Side::Agent, b"\xff{}"),
@@ -423,11 +424,11 @@ fn what_is_no_message_and_what_ends_it() {
         line(Side::Client, br#"{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":"oops"}"#),
         line(Side::Agent, br#"{"jsonrpc":"2.0","id":9,"result":{"late":true}}"#),
         line(Side::Agent, br#"{"jsonrpc":"2.0","method":"_x/y","params":{},"trace":"abc"}"#),
-        Event::Dropped { lines: 3, bytes: 400 },
-        Event::Stderr("at \u{202e}last \n".into()),
-        Event::Exit(serde_json::from_str::<Exit>(r#"{"code":3}"#).unwrap()),
-        Event::Eof(Side::Client),
-        Event::Eof(Side::Agent),
+        RecordEvent::Dropped { lines: 3, bytes: 400 },
+        RecordEvent::Stderr("at \u{202e}last \n".into()),
+        RecordEvent::Exit(serde_json::from_str::<ProcessExit>(r#"{"code":3}"#).unwrap()),
+        RecordEvent::Eof(Side::Client),
+        RecordEvent::Eof(Side::Agent),
     ];
     let records = events.into_iter().map(|event| Record::new(Duration::ZERO, event)).collect();
     insta::assert_snapshot!(Transcript::new(Header::new("a test"), records).render(), @r#"

@@ -130,7 +130,7 @@ pub(crate) fn wrap(faults: &Faults) -> io::Result<Option<u8>> {
     }
     let program = std::env::current_exe()?;
     let status = Command::new(program).args(std::env::args_os().skip(1)).arg("--wrapped").status()?;
-    let exit = duologue_transcript::Exit::from(status);
+    let exit = duologue_transcript::ProcessExit::from(status);
     Ok(Some(crate::exit::agent_code(&exit).unwrap_or(1)))
 }
 

@@ -19,15 +19,15 @@ const WORK: &str = r#"
     < {"method":"_session/result","params":{"sessionId":"s","envelope":{"id":"e8","from":"bb","to":"aa","ts":13,"kind":"result","ref":"e2","payload":{"status":"completed"}}}}
     "#;
 
-fn client_of_today(bench: &mut Bench, colour: &str) -> String {
-    bench
-        .hear(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
-        .hear(r#"{"id":0,"result":{"envelope":{"id":"x1","from":"a77a","to":"bb","ts":1795000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":90}}}}"#)
-        .hear(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
-        .hear(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"x2","from":"a77a","to":"bb","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#)
-        .hear(r#"{"id":3,"error":{"code":-31005,"message":"not now"}}"#)
-        .hear(&format!(r#"{{"method":"_session/notify","params":{{"sessionId":"s","envelope":{{"id":"x6","from":"a77a","to":"bb","ts":1795000000002,"kind":"notify","ref":"x2","payload":{{"topic":"work.colour","data":"{colour}"}}}}}}}}"#));
-    bench.log()
+fn client_of_today(harness: &mut ReplayHarness, colour: &str) -> String {
+    harness
+        .receive(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
+        .receive(r#"{"id":0,"result":{"envelope":{"id":"x1","from":"a77a","to":"bb","ts":1795000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":90}}}}"#)
+        .receive(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
+        .receive(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"x2","from":"a77a","to":"bb","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#)
+        .receive(r#"{"id":3,"error":{"code":-31005,"message":"not now"}}"#)
+        .receive(&format!(r#"{{"method":"_session/notify","params":{{"sessionId":"s","envelope":{{"id":"x6","from":"a77a","to":"bb","ts":1795000000002,"kind":"notify","ref":"x2","payload":{{"topic":"work.colour","data":"{colour}"}}}}}}}}"#));
+    harness.log()
 }
 
 #[test]
@@ -58,13 +58,13 @@ fn differences(log: &str) -> String {
 /// The recording and what was made of it tell the same to a live client.
 #[test]
 fn a_redacted_recording_is_as_good() {
-    let mut bench = Bench::new(recording(WORK).redacted(), Side::Agent);
-    bench
-        .hear(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
-        .hear(r#"{"id":"[request-1]","result":{"envelope":{"id":"x1","from":"a77a","to":"[agent-2]","ts":1795000000000,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":90}}}}"#)
-        .hear(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
-        .hear(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"id":"x2","from":"a77a","to":"[agent-2]","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = ReplayHarness::new(recording(WORK).redacted(), Side::Agent);
+    harness
+        .receive(r#"{"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}"#)
+        .receive(r#"{"id":"[request-1]","result":{"envelope":{"id":"x1","from":"a77a","to":"[agent-2]","ts":1795000000000,"kind":"pong","ref":"[envelope-1]","payload":{"status":"idle","uptime_secs":90}}}}"#)
+        .receive(r#"{"id":"n","method":"session/new","params":{"cwd":"/p"}}"#)
+        .receive(r#"{"id":"d","method":"_session/delegate","params":{"sessionId":"[session-1]","envelope":{"id":"x2","from":"a77a","to":"[agent-2]","ts":1795000000001,"kind":"delegate","payload":{"task":"paint"}}}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":"i","method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"a77a"}}}}}
     {"id":"i","result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"[agent-2]"}}}}}
     {"id":"[request-1]","method":"_session/ping","params":{"envelope":{"id":"[envelope-1]","from":"[agent-2]","to":"a77a","ts":5,"kind":"ping"}}}
@@ -91,15 +91,15 @@ fn what_names_no_session_is_about_the_same_envelopes() {
     > {"method":"_session/error","params":{"envelope":{"id":"e6","from":"aa","to":"bb","ts":6,"kind":"error","ref":"e4","payload":{"code":"internal"}}}}
     "#;
     let told = |transcript| {
-        let mut bench = Bench::new(transcript, Side::Agent);
+        let mut harness = ReplayHarness::new(transcript, Side::Agent);
         let delegate = |id: u32, session: &str, rest: &str| {
             format!(
                 r#"{{"id":{id},"method":"_session/delegate","params":{{"sessionId":"{session}","envelope":{{"id":"x{id}","from":"aa","to":"bb","ts":9,"kind":"delegate",{rest}}}}}}}"#
             )
         };
-        bench.hear(&delegate(1, "s", r#""payload":{"task":"paint"}"#));
-        bench.hear(&delegate(3, "t", r#""ref":"x1","payload":{"task":"dry"}"#));
-        let heard = bench.log.lines().filter(|line| !line.starts_with(' '));
+        harness.receive(&delegate(1, "s", r#""payload":{"task":"paint"}"#));
+        harness.receive(&delegate(3, "t", r#""ref":"x1","payload":{"task":"dry"}"#));
+        let heard = harness.log.lines().filter(|line| !line.starts_with(' '));
         let refs = heard.filter_map(|line| line.split_once(r#""ref":""#)?.1.split_once('"'));
         refs.map(|(reference, _)| reference.to_owned()).collect::<Vec<_>>()
     };
@@ -129,12 +129,12 @@ fn dialogues_have_the_ids_of_today() {
             r#""parent_message_id":"{parent}","message_type":"accept","content":{{"previous_context":["t1","{parent}"]}}"#
         )
     };
-    let mut bench = agent(DIALOGUE);
-    bench
-        .hear(&said(8, 1, propose))
-        .hear(r#"{"id":2,"result":{"receipt":{"message_id":"m2","session_id":"u"}}}"#)
-        .hear(&said(9, 3, &accept("m2")));
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(DIALOGUE);
+    harness
+        .receive(&said(8, 1, propose))
+        .receive(r#"{"id":2,"result":{"receipt":{"message_id":"m2","session_id":"u"}}}"#)
+        .receive(&said(9, 3, &accept("m2")));
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":8,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"t1","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":1,"message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"w"}}}}
     {"id":8,"result":{"receipt":{"message_id":"t1","session_id":"u"}}}
     {"id":2,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m2","session_id":"u","parent_message_id":"t1","timestamp":"2026-03-01T12:00:01Z","interaction_step":2,"message_type":"reject","content":{"previous_context":["t1"]},"metadata":{"correlation_id":"w"}}}}
@@ -143,12 +143,12 @@ fn dialogues_have_the_ids_of_today() {
     {"id":9,"result":{"error":{"message_id":"m4","session_id":"u","timestamp":"2026-03-01T12:00:03Z","interaction_step":4,"message_type":"error","content":{"error_code":"EXPIRED","failed_message_id":"t3","failed_session_id":"u"}}}}
     "#);
     // Our ids are not theirs to change.
-    let mut bench = agent(DIALOGUE);
-    bench
-        .hear(&said(8, 1, propose))
-        .hear(r#"{"id":2,"result":{"receipt":{"message_id":"t2","session_id":"u"}}}"#)
-        .hear(&said(9, 3, &accept("t1")));
-    insta::assert_snapshot!(differences(&bench.log()), @r#"
+    let mut harness = agent(DIALOGUE);
+    harness
+        .receive(&said(8, 1, propose))
+        .receive(r#"{"id":2,"result":{"receipt":{"message_id":"t2","session_id":"u"}}}"#)
+        .receive(&said(9, 3, &accept("t1")));
+    insta::assert_snapshot!(differences(&harness.log()), @r#"
     DIFFERENCE not as recorded: the answer to the _session/dialogue in s of line 4
     DIFFERENCE not in the recording: _session/dialogue; the nearest, the _session/dialogue in s of line 6, differs at `message.content.previous_context.1`
     "#);
@@ -157,8 +157,8 @@ fn dialogues_have_the_ids_of_today() {
 /// A time that was taken out is the present when it is said, so that it can be read.
 #[test]
 fn a_time_that_is_said_is_a_time() {
-    let mut bench = Bench::new(recording(DIALOGUE).redacted(), Side::Client);
-    let log = bench.log();
+    let mut harness = ReplayHarness::new(recording(DIALOGUE).redacted(), Side::Client);
+    let log = harness.log();
     let time = log.split_once(r#""timestamp":""#).unwrap().1.split_once('"').unwrap().0;
     assert!(humantime::parse_rfc3339(time).is_ok(), "{log}");
 }

@@ -13,15 +13,15 @@ fn what_cannot_be_held_is_equal_to_nothing_but_itself() {
         > {"id":3,"method":"_z","params":{"text":"\ud83d"}}
         < {"id":3,"result":3}
         "#;
-    let mut bench = agent(script);
-    bench
-        .hear(r#"{"id":1,"method":"_x","params":{"text":"delete \ud83d all"}}"#)
-        .hear(r#"{"id":2,"method":"_x","params":{"n":1e400}}"#)
-        .hear(r#"{"id":3,"method":"_y","params":{}}"#)
-        .hear(r#"{"id":4,"method":"_x"}"#)
-        .hear(r#"{"id":5,"method":"_y","params":{"n":1e400}}"#)
-        .hear(r#"{"id":6,"method":"_z","params":{"text":"\ud83d"}}"#);
-    let log = bench.log();
+    let mut harness = agent(script);
+    harness
+        .receive(r#"{"id":1,"method":"_x","params":{"text":"delete \ud83d all"}}"#)
+        .receive(r#"{"id":2,"method":"_x","params":{"n":1e400}}"#)
+        .receive(r#"{"id":3,"method":"_y","params":{}}"#)
+        .receive(r#"{"id":4,"method":"_x"}"#)
+        .receive(r#"{"id":5,"method":"_y","params":{"n":1e400}}"#)
+        .receive(r#"{"id":6,"method":"_z","params":{"text":"\ud83d"}}"#);
+    let log = harness.log();
     assert_eq!(log.matches("\"error\"").count(), 3, "{log}");
     for answer in [r#"{"id":4,"result":1}"#, r#"{"id":5,"result":2}"#, r#"{"id":6,"result":3}"#] {
         assert!(log.contains(answer), "{log}");
@@ -35,9 +35,9 @@ fn brackets_that_redaction_did_not_write_are_text() {
         < {"id":1,"result":1}
         "#;
     let hears = |redacted, text: &str| {
-        let mut bench = Bench::new(without(redacted, recording(script)), Side::Agent);
-        bench.hear(&format!(r#"{{"id":1,"method":"_x","params":{{"text":"{text}"}}}}"#));
-        bench.log().contains(r#"{"id":1,"result":1}"#)
+        let mut harness = ReplayHarness::new(without(redacted, recording(script)), Side::Agent);
+        harness.receive(&format!(r#"{{"id":1,"method":"_x","params":{{"text":"{text}"}}}}"#));
+        harness.log().contains(r#"{"id":1,"result":1}"#)
     };
     for redacted in [Redacted::Secrets, Redacted::Everything] {
         assert!(hears(redacted, "fix a[i] with sk-1 now"));
@@ -54,20 +54,20 @@ fn answers_have_the_id_of_who_asked_or_are_not_given() {
         < {"id":"a/b","result":2}
         < {"id":null,"error":{"code":-32700,"message":"what?"}}
         "#;
-    let mut bench = agent(script);
-    bench.hear(r#"{"id":1,"method":"_x","params":{}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness.receive(r#"{"id":1,"method":"_x","params":{}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"_x","params":{}}
     {"id":1,"result":2}
     {"id":null,"error":{"code":-32700,"message":"what?"}}
     DIFFERENCE the answer of line 2 answers nothing in the recording, and is left out
     "#);
-    let mut bench = agent(script);
-    bench.hear(r#"{"id":"\u0061","method":"_x"}"#);
-    assert!(bench.log().contains(r#"{"id":"\u0061","result":2}"#), "as it was spelled");
-    let mut bench = client(script);
-    bench.hear(r#"{"id":"a/b","result":2}"#);
-    assert!(!bench.log().contains("nothing that is open"));
+    let mut harness = agent(script);
+    harness.receive(r#"{"id":"\u0061","method":"_x"}"#);
+    assert!(harness.log().contains(r#"{"id":"\u0061","result":2}"#), "as it was spelled");
+    let mut harness = client(script);
+    harness.receive(r#"{"id":"a/b","result":2}"#);
+    assert!(!harness.log().contains("nothing that is open"));
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn a_request_that_cannot_be_read_has_its_recorded_answer() {
         > {"id":1,"method":7}
         < {"id":1,"error":{"code":-32600,"message":"no"}}
         "#;
-    let mut bench = agent(script);
-    bench.hear(r#"{"id":"z","method":7}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = agent(script);
+    harness.receive(r#"{"id":"z","method":7}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":"z","method":7}
     {"id":"z","error":{"code":-32600,"message":"no"}}
     "#);
@@ -95,12 +95,12 @@ fn what_was_dropped_is_an_error_and_a_difference() {
         > .
         < .
         "#;
-    let mut bench = agent(script);
-    bench
-        .hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+    let mut harness = agent(script);
+    harness
+        .receive(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#)
         .end();
-    insta::assert_snapshot!(bench.log(), @r#"
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
     {"method":"session/update","params":{"sessionId":"s","n":1}}
     {"id":1,"error":{"code":-32603,"message":"the recording ends or has a gap before the answer to the session/prompt in s of line 2"}}
@@ -121,11 +121,11 @@ fn the_end_of_a_recording_that_was_cut_is_the_end_of_its_agent() {
         > {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
         < {"method":"session/update","params":{"sessionId":"s","n":1}}
         "#;
-    let mut bench = Bench::new(recording(script).cut_short(), Side::Agent);
-    bench
-        .hear(r#"{"id":1,"method":"_x"}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
-    insta::assert_snapshot!(bench.log(), @r#"
+    let mut harness = ReplayHarness::new(recording(script).cut_short(), Side::Agent);
+    harness
+        .receive(r#"{"id":1,"method":"_x"}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    insta::assert_snapshot!(harness.log(), @r#"
             {"id":1,"method":"_x"}
     {"id":1,"result":1}
             {"id":2,"method":"session/prompt","params":{"sessionId":"s"}}
@@ -149,10 +149,10 @@ fn folders_are_told_from_their_neighbours() {
             new(1, a, at),
             new(2, b, bt)
         );
-        let mut bench = agent(&script);
+        let mut harness = agent(&script);
         let [(a, at), (b, bt)] = live;
-        bench.hear(&new(1, a, at)).hear(&new(2, b, bt));
-        let log = bench.log();
+        harness.receive(&new(1, a, at)).receive(&new(2, b, bt));
+        let log = harness.log();
         log.contains(r#"{"id":1,"result""#) && log.contains(r#"{"id":2,"result""#)
     };
     let twice = |folder, text| [(folder, text), (folder, text)];
@@ -181,15 +181,15 @@ fn what_a_redacted_agent_asks_for_can_be_done() {
         > {"id":"[session-1.request-1]","result":{"terminalId":"[terminal-1]"}}
         < {"id":"[session-1.request-1]","result":{}}
         "#;
-    let mut bench = Bench::new(redacted(recording(script)), Side::Agent);
-    bench.hear(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    let mut harness = ReplayHarness::new(redacted(recording(script)), Side::Agent);
+    harness.receive(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
     let home = std::env::home_dir().unwrap_or_default().join("bin/x");
     let tmp = std::env::temp_dir().join("w");
     let asked = format!(
         r#""params":{{"sessionId":"s","command":{:?},"cwd":{:?},"env":[{{"name":"B","value":"1"}}]}}}}"#,
         home, tmp
     );
-    let log = bench.log();
+    let log = harness.log();
     assert!(log.contains(&asked), "{log}");
 }
 
@@ -200,13 +200,13 @@ fn no_limit_is_no_panic() {
         Replay::new(recording(TURN)).timing(Timing::Scaled(1e300)),
         Replay::new(recording(TURN)).timing(Timing::Scaled(f64::NAN)),
     ] {
-        let mut bench = Bench::with(replay, Side::Client);
-        bench.hear(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
-        assert!(bench.log().contains("done"));
+        let mut harness = ReplayHarness::with(replay, Side::Client);
+        harness.receive(r#"{"id":0,"result":{"protocolVersion":1}}"#).end();
+        assert!(harness.log().contains("done"));
     }
     let mut replay = Replay::new(recording(TURN));
     replay.settings.settle = Duration::MAX;
-    Bench::with(replay, Side::Client).end();
+    ReplayHarness::with(replay, Side::Client).end();
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn much_noise_takes_no_time() {
     let script = format!(
         "> {{\"id\":1,\"method\":\"a\"}}\n> {{\"id\":2,\"method\":\"session/prompt\",\"params\":{{\"sessionId\":\"s\"}}}}\n{noise}< {{\"id\":1,\"result\":{{}}}}"
     );
-    let mut bench = agent(&script);
+    let mut harness = agent(&script);
     let started = std::time::Instant::now();
-    bench
-        .hear(r#"{"id":1,"method":"a"}"#)
-        .hear(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
-    assert!(bench.log().contains(r#"{"id":1,"result":{}}"#));
+    harness
+        .receive(r#"{"id":1,"method":"a"}"#)
+        .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+    assert!(harness.log().contains(r#"{"id":1,"result":{}}"#));
     // It took minutes when each line looked through all that came after it.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }

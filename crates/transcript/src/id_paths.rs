@@ -3,11 +3,11 @@
 //! ACP's own ids are known by their member (`toolCallId`). Those of envelopes and dialogue messages have names
 //! that anything may have (`id`, `from`), so they are known by their place.
 
-use crate::redact::scan::Frame;
+use crate::redact::json_scan::PathStep;
 
 /// What stands in a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum VariableField {
     /// The id of an envelope: its own, or the one it answers.
     Envelope,
     /// The id of an agent.
@@ -24,16 +24,16 @@ pub(crate) enum Place {
     Signature,
 }
 
-impl Place {
+impl VariableField {
     /// Under which name ids that stand there are mapped; `None` for what is no id.
     pub(crate) fn id(self) -> Option<&'static str> {
         match self {
-            Place::Envelope => Some(ENVELOPE),
-            Place::Agent => Some(AGENT),
-            Place::Dialogue => Some(DIALOGUE),
-            Place::Message => Some(MESSAGE),
-            Place::Correlation => Some("correlation"),
-            Place::Time | Place::Signature => None,
+            VariableField::Envelope => Some(ENVELOPE),
+            VariableField::Agent => Some(AGENT),
+            VariableField::Dialogue => Some(DIALOGUE),
+            VariableField::Message => Some(MESSAGE),
+            VariableField::Correlation => Some("correlation"),
+            VariableField::Time | VariableField::Signature => None,
         }
     }
 }
@@ -49,40 +49,40 @@ pub(crate) const WHOLE: [&str; 4] = [ENVELOPE, AGENT, DIALOGUE, MESSAGE];
 
 /// What stands at a path of member names; an element of a list is any name. The path begins at the message,
 /// or at its params.
-pub(crate) fn place(path: &[&str]) -> Option<Place> {
+pub(crate) fn field_at(path: &[&str]) -> Option<VariableField> {
     let path = match path {
         ["params" | "result", rest @ ..] | ["error", "data", rest @ ..] => rest,
         path => path,
     };
     match path {
-        ["envelope", "id" | "ref"] => Some(Place::Envelope),
-        ["envelope", "from" | "to"] | [.., "_meta", "duologue", "agentId"] => Some(Place::Agent),
-        ["envelope", "ts"] | ["envelope", "payload", "uptime_secs"] => Some(Place::Time),
+        ["envelope", "id" | "ref"] => Some(VariableField::Envelope),
+        ["envelope", "from" | "to"] | [.., "_meta", "duologue", "agentId"] => Some(VariableField::Agent),
+        ["envelope", "ts"] | ["envelope", "payload", "uptime_secs"] => Some(VariableField::Time),
         ["message" | "error" | "receipt", rest @ ..] => dialogue(rest),
         _ => None,
     }
 }
 
 /// The same for a place in a line.
-pub(crate) fn place_of(frames: &[Frame<'_>]) -> Option<Place> {
+pub(crate) fn field_of(frames: &[PathStep<'_>]) -> Option<VariableField> {
     // Longer than the path to any such place.
     let mut path = [""; 6];
     let path = path.get_mut(..frames.len())?;
     for (name, frame) in path.iter_mut().zip(frames) {
         *name = frame.member.as_deref().unwrap_or_default();
     }
-    place(path)
+    field_at(path)
 }
 
-fn dialogue(path: &[&str]) -> Option<Place> {
+fn dialogue(path: &[&str]) -> Option<VariableField> {
     match path {
-        ["timestamp"] => Some(Place::Time),
-        ["signature"] => Some(Place::Signature),
-        ["content", "previous_context", _] => Some(Place::Message),
-        ["metadata", "correlation_id"] => Some(Place::Correlation),
+        ["timestamp"] => Some(VariableField::Time),
+        ["signature"] => Some(VariableField::Signature),
+        ["content", "previous_context", _] => Some(VariableField::Message),
+        ["metadata", "correlation_id"] => Some(VariableField::Correlation),
         [id] | ["content" | "metadata", id] => match *id {
-            "message_id" | "parent_message_id" | "failed_message_id" => Some(Place::Message),
-            "session_id" | "parent_session_id" | "failed_session_id" => Some(Place::Dialogue),
+            "message_id" | "parent_message_id" | "failed_message_id" => Some(VariableField::Message),
+            "session_id" | "parent_session_id" | "failed_session_id" => Some(VariableField::Dialogue),
             _ => None,
         },
         _ => None,
@@ -96,22 +96,22 @@ mod tests {
     #[test]
     fn places_are_known_wherever_a_message_is_carried() {
         for (path, expected) in [
-            ("params.envelope.id", Some(Place::Envelope)),
-            ("result.envelope.ref", Some(Place::Envelope)),
-            ("error.data.envelope.from", Some(Place::Agent)),
-            ("envelope.to", Some(Place::Agent)),
+            ("params.envelope.id", Some(VariableField::Envelope)),
+            ("result.envelope.ref", Some(VariableField::Envelope)),
+            ("error.data.envelope.from", Some(VariableField::Agent)),
+            ("envelope.to", Some(VariableField::Agent)),
             ("params.envelope.payload.id", None),
-            ("params.clientCapabilities._meta.duologue.agentId", Some(Place::Agent)),
+            ("params.clientCapabilities._meta.duologue.agentId", Some(VariableField::Agent)),
             ("params._meta.agentId", None),
-            ("params.message.session_id", Some(Place::Dialogue)),
-            ("params.message.content.previous_context.0", Some(Place::Message)),
+            ("params.message.session_id", Some(VariableField::Dialogue)),
+            ("params.message.content.previous_context.0", Some(VariableField::Message)),
             ("params.message.content.parameters.session_id", None),
-            ("result.receipt.message_id", Some(Place::Message)),
-            ("result.error.content.failed_session_id", Some(Place::Dialogue)),
+            ("result.receipt.message_id", Some(VariableField::Message)),
+            ("result.error.content.failed_session_id", Some(VariableField::Dialogue)),
             ("error.message", None),
-            ("params.message.signature", Some(Place::Signature)),
+            ("params.message.signature", Some(VariableField::Signature)),
         ] {
-            assert_eq!(place(&path.split('.').collect::<Vec<_>>()), expected, "{path}");
+            assert_eq!(field_at(&path.split('.').collect::<Vec<_>>()), expected, "{path}");
         }
     }
 }

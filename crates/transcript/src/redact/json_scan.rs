@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use super::shapes::SECRET;
+use super::secret_patterns::SECRET;
 
 /// An object or array that is open, and where in it the scanner is.
 #[derive(Debug)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct PathStep<'a> {
     /// The name of the member, in an object.
     pub(crate) member: Option<Cow<'a, str>>,
     /// Which element, counted from 0.
@@ -19,51 +19,51 @@ pub(crate) struct Frame<'a> {
 
 /// A string between its quotes, as it stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quoted<'a> {
+pub(crate) struct QuotedString<'a> {
     raw: &'a str,
     start: usize,
 }
 
-impl<'a> Quoted<'a> {
+impl<'a> QuotedString<'a> {
     /// The string as it stands, with its quotes.
     pub(crate) fn token(self) -> String {
         format!("\"{}\"", self.raw)
     }
 
     /// What the string says.
-    pub(crate) fn read(self) -> Spelled<'a> {
-        Spelled::read(self.raw, self.start)
+    pub(crate) fn read(self) -> DecodedString<'a> {
+        DecodedString::read(self.raw, self.start)
     }
 }
 
 /// Is shown what stands in a line, in order. `frames` leads from the root to the place.
-pub(crate) trait Visitor<'a> {
+pub(crate) trait JsonVisitor<'a> {
     /// The name of a member; the last frame is its object.
-    fn name(&mut self, frames: &[Frame<'a>], name: &Spelled<'a>);
+    fn name(&mut self, frames: &[PathStep<'a>], name: &DecodedString<'a>);
     /// A string.
-    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>);
+    fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>);
     /// A number, `true`, `false` or `null`, and where it stands.
-    fn scalar(&mut self, _frames: &[Frame<'a>], _token: &'a str, _span: Range<usize>) {}
+    fn scalar(&mut self, _frames: &[PathStep<'a>], _token: &'a str, _span: Range<usize>) {}
     /// The object or array of the last frame begins here.
-    fn open(&mut self, _frames: &[Frame<'a>], _start: usize) {}
+    fn open(&mut self, _frames: &[PathStep<'a>], _start: usize) {}
     /// The object or array of the last frame ends here.
-    fn close(&mut self, _frames: &[Frame<'a>], _end: usize) {}
+    fn close(&mut self, _frames: &[PathStep<'a>], _end: usize) {}
 }
 
 /// Shows all that stands in a line of JSON. False for what is no JSON; then nothing was shown.
-pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl Visitor<'a>) -> bool {
+pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl JsonVisitor<'a>) -> bool {
     if serde_json::from_str::<&RawValue>(line).is_err() {
         return false;
     }
     let bytes = line.as_bytes();
-    let mut frames: Vec<Frame<'a>> = Vec::new();
+    let mut frames: Vec<PathStep<'a>> = Vec::new();
     let mut at = 0;
     let mut names = false;
     while let Some(&byte) = bytes.get(at) {
         match byte {
             b'{' | b'[' => {
                 names = byte == b'{';
-                frames.push(Frame { member: None, index: 0 });
+                frames.push(PathStep { member: None, index: 0 });
                 visitor.open(&frames, at);
             }
             b'}' | b']' => {
@@ -81,7 +81,7 @@ pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl Visitor<'a>) -> bool {
             b'"' => {
                 let start = at + 1;
                 let end = end_of_string(bytes, start);
-                let string = Quoted { raw: line.get(start..end).unwrap_or_default(), start };
+                let string = QuotedString { raw: line.get(start..end).unwrap_or_default(), start };
                 at = end;
                 if names {
                     let name = string.read();
@@ -126,19 +126,19 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
 
 /// What a string says, and where each part of that stands in the line.
 #[derive(Debug)]
-pub(crate) struct Spelled<'a> {
+pub(crate) struct DecodedString<'a> {
     /// What it says.
     pub(crate) text: Cow<'a, str>,
     /// Where it starts in the line, and after each escape: the place in `text` and in the line.
     places: Vec<(usize, usize)>,
 }
 
-impl<'a> Spelled<'a> {
+impl<'a> DecodedString<'a> {
     fn read(raw: &'a str, start: usize) -> Self {
         let mut places = vec![(0, start)];
         let mut rest = raw;
         let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else {
-            return Spelled { text: Cow::Borrowed(raw), places };
+            return DecodedString { text: Cow::Borrowed(raw), places };
         };
         let mut text = String::with_capacity(raw.len());
         let mut next = Some(first);
@@ -151,7 +151,7 @@ impl<'a> Spelled<'a> {
             next = memchr::memchr(b'\\', rest.as_bytes());
         }
         text.push_str(rest);
-        Spelled { text: Cow::Owned(text), places }
+        DecodedString { text: Cow::Owned(text), places }
     }
 
     /// Where a part of the text stands in the line.
@@ -264,18 +264,18 @@ mod tests {
     #[derive(Default)]
     struct Listed(Vec<String>);
 
-    impl<'a> Visitor<'a> for Listed {
-        fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+    impl<'a> JsonVisitor<'a> for Listed {
+        fn name(&mut self, _: &[PathStep<'a>], name: &DecodedString<'a>) {
             self.0.push(format!("{}:", name.text));
         }
-        fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+        fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
             let path: Vec<_> = frames
                 .iter()
                 .map(|frame| frame.member.as_deref().map_or(frame.index.to_string(), str::to_owned))
                 .collect();
             self.0.push(format!("{}={}", path.join("."), string.read().text));
         }
-        fn scalar(&mut self, _: &[Frame<'a>], token: &'a str, _: Range<usize>) {
+        fn scalar(&mut self, _: &[PathStep<'a>], token: &'a str, _: Range<usize>) {
             self.0.push(token.into());
         }
     }
@@ -291,12 +291,12 @@ mod tests {
     #[test]
     fn a_part_of_a_string_is_found_behind_its_escapes() {
         let line = r#""a\n\u0073k-\ud83d\ude00\/b\ud800c""#;
-        let spelled = Quoted { raw: &line[1..line.len() - 1], start: 1 }.read();
+        let spelled = QuotedString { raw: &line[1..line.len() - 1], start: 1 }.read();
         assert_eq!(spelled.text, "a\nsk-😀/b\u{fffd}c");
         for part in ["sk-", "😀/", "/b", "c", "\n"] {
             let at = spelled.text.find(part).unwrap();
             let span = spelled.span(at..at + part.len());
-            let again = Quoted { raw: &line[span.clone()], start: 0 }.read();
+            let again = QuotedString { raw: &line[span.clone()], start: 0 }.read();
             assert_eq!(again.text, part, "{span:?}");
         }
         assert_eq!(spelled.whole(), 1..line.len() - 1);
@@ -306,7 +306,7 @@ mod tests {
         #[test]
         fn every_part_of_any_string_is_found(text: String, from: proptest::sample::Index, to: proptest::sample::Index) {
             let line = serde_json::to_string(&text).unwrap();
-            let spelled = Quoted { raw: &line[1..line.len() - 1], start: 1 }.read();
+            let spelled = QuotedString { raw: &line[1..line.len() - 1], start: 1 }.read();
             proptest::prop_assert_eq!(&spelled.text, &text);
             let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (from, to) = (*from.get(&ends), *to.get(&ends));

@@ -8,8 +8,8 @@ use duologue_rpc::{Limits, Transport};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::player::{Player, Step};
-use crate::format::{Event, Line, LineEnd, Record, Side};
+use super::player::{Player, PlayerAction};
+use crate::format::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 
 /// Unwritten output beyond which nothing more is said.
 const FULL: usize = 256 * 1024;
@@ -52,30 +52,30 @@ pub(super) async fn play(
         while output.len() < FULL && steps < STEPS {
             steps += 1;
             match player.next(now) {
-                Step::Say(bytes) => {
+                PlayerAction::Send(bytes) => {
                     // What nobody can read any more was not said.
                     if writer.is_some() && !close {
-                        live.push(Record::new(now, Event::Line(line(plays, &bytes))));
+                        live.push(Record::new(now, RecordEvent::Line(line(plays, &bytes))));
                         output.extend_from_slice(&bytes);
                         unflushed = true;
                     }
                 }
-                Step::Stderr(text) => {
+                PlayerAction::Stderr(text) => {
                     if let Some(stderr) = &mut stderr {
                         stderr(&text);
                     }
                 }
-                Step::Close => {
+                PlayerAction::Close => {
                     if !close {
-                        live.push(Record::new(now, Event::Eof(plays)));
+                        live.push(Record::new(now, RecordEvent::Eof(plays)));
                     }
                     close = true;
                 }
-                Step::Wait(until) => {
+                PlayerAction::Wait(until) => {
                     wake = until.and_then(|until| started.checked_add(until));
                     break;
                 }
-                Step::Done => {
+                PlayerAction::Done => {
                     done = true;
                     break;
                 }
@@ -114,8 +114,8 @@ pub(super) async fn play(
                     Err(_) => ended = true,
                 }
                 while let Some(line) = input.line(plays.other(), ended) {
-                    player.hear(line.readable(), now);
-                    let record = Record::new(now, Event::Line(line));
+                    player.receive(line.readable(), now);
+                    let record = Record::new(now, RecordEvent::Line(line));
                     heard += weight(&record);
                     live.push(record);
                 }
@@ -129,7 +129,7 @@ pub(super) async fn play(
                     ended = true;
                 }
                 if ended {
-                    live.push(Record::new(now, Event::Eof(plays.other())));
+                    live.push(Record::new(now, RecordEvent::Eof(plays.other())));
                     player.end(now);
                 }
             },
@@ -167,7 +167,7 @@ struct Input {
 }
 
 impl Input {
-    fn line(&mut self, from: Side, ended: bool) -> Option<Line> {
+    fn line(&mut self, from: Side, ended: bool) -> Option<RecordedLine> {
         let unseen = self.bytes.get(self.seen..).unwrap_or_default();
         let Some(end) = memchr::memchr(b'\n', unseen).map(|at| self.seen + at + 1) else {
             self.seen = self.bytes.len();
@@ -184,11 +184,11 @@ impl Input {
 }
 
 /// Bytes that hold at most one line, as a line.
-fn line(from: Side, bytes: &[u8]) -> Line {
+fn line(from: Side, bytes: &[u8]) -> RecordedLine {
     let (bytes, end) = match bytes {
         [line @ .., b'\r', b'\n'] => (line, LineEnd::CrLf),
         [line @ .., b'\n'] => (line, LineEnd::Lf),
         line => (line, LineEnd::None),
     };
-    Line::new(from, bytes).ending(end)
+    RecordedLine::new(from, bytes).ending(end)
 }

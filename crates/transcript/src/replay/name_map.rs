@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use super::cues::CONNECTION;
-use super::env::SecretEnv;
+use super::plan::CONNECTION;
+use super::secret_env::SecretEnv;
+use crate::classify::id_key;
 use crate::format::Redacted;
-use crate::places::{Place, WHOLE, place, place_of};
-use crate::reading::id_key;
+use crate::id_paths::{VariableField, WHOLE, field_at, field_of};
 use crate::redact::folders::{spellings, stands_alone};
+use crate::redact::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
-use crate::redact::scan::{Edits, Frame, Quoted, Spelled, Visitor, escaped, scan};
 
 /// The member that names a session, wherever one is named.
 pub(super) const SESSION: &str = "sessionId";
@@ -25,7 +25,7 @@ const REQUEST: &str = "requestId";
 
 /// The name under which an id in this place is mapped, if one stands there. `path` begins in the message.
 pub(super) fn id_at<'p>(path: &[&'p str]) -> Option<&'p str> {
-    let between_agents = place(path).and_then(Place::id);
+    let between_agents = field_at(path).and_then(VariableField::id);
     between_agents.or_else(|| path.last().copied().filter(|member| is_id(member)))
 }
 
@@ -35,14 +35,14 @@ fn is_id(member: &str) -> bool {
 
 /// A pair of names that was learned from what the other side sent.
 #[derive(Debug, PartialEq)]
-pub(super) enum Pair {
+pub(super) enum NamePair {
     Id { member: String, recorded: String, live: String },
     Folder { recorded: String, live: String },
 }
 
 /// A recorded folder, and the live one that stands in its place.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct MappedFolder {
     recorded: String,
     /// In each way they may be spelled.
     spellings: Vec<(String, String)>,
@@ -50,7 +50,7 @@ pub(super) struct Folder {
     encoded: String,
 }
 
-impl Folder {
+impl MappedFolder {
     /// None for what is no whole folder, or the root of all: nothing tells a path that begins with it
     /// from any other.
     pub(super) fn new(recorded: &str, live: &str) -> Option<Self> {
@@ -73,7 +73,7 @@ impl Folder {
             // A placeholder is spelled in one way.
             both.truncate(1);
         }
-        Some(Folder { recorded, spellings: both, encoded })
+        Some(MappedFolder { recorded, spellings: both, encoded })
     }
 
     /// Shows where it stands in a text, and what stands there live.
@@ -95,16 +95,16 @@ impl Folder {
 
 /// The names, recorded and live.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameMap {
     /// Live ids by lane, member and recorded id.
     ids: HashMap<(usize, String, String), String>,
     /// Recorded sessions by live session.
     sessions: HashMap<String, String>,
     /// The folders of each lane.
-    folders: Vec<(usize, Folder)>,
+    folders: Vec<(usize, MappedFolder)>,
     /// What redaction calls the folders of this machine. What we say needs real ones; what comes is
     /// compared with the placeholder, since another machine has others.
-    machine: Vec<Folder>,
+    machine: Vec<MappedFolder>,
     /// Whether variables may have lost their values to redaction.
     secrets: bool,
     /// Live ids of JSON-RPC requests, by who asked (us?) and the recorded id.
@@ -119,32 +119,32 @@ fn scope(lane: usize, member: &str) -> usize {
     if member == SESSION || WHOLE.contains(&member) { CONNECTION } else { lane }
 }
 
-impl Names {
+impl NameMap {
     /// For a recording from which this much was taken out.
     pub(super) fn new(redacted: Redacted) -> Self {
-        let mut names = Names { secrets: redacted != Redacted::Nothing, ..Names::default() };
+        let mut names = NameMap { secrets: redacted != Redacted::Nothing, ..NameMap::default() };
         if redacted == Redacted::Everything {
             let here = [(HOME, std::env::home_dir()), (TMP, Some(std::env::temp_dir()))];
             let folder =
-                |(name, path): (&str, Option<std::path::PathBuf>)| Folder::new(name, path?.to_str()?);
+                |(name, path): (&str, Option<std::path::PathBuf>)| MappedFolder::new(name, path?.to_str()?);
             names.machine = here.into_iter().filter_map(folder).collect();
             names.differ = true;
         }
         names
     }
 
-    pub(super) fn learn(&mut self, lane: usize, pair: Pair) {
+    pub(super) fn learn(&mut self, lane: usize, pair: NamePair) {
         match pair {
-            Pair::Id { member, recorded, live } => {
+            NamePair::Id { member, recorded, live } => {
                 self.differ |= recorded != live;
                 if member == SESSION {
                     self.sessions.insert(live.clone(), recorded.clone());
                 }
                 self.ids.insert((scope(lane, &member), member, recorded), live);
             }
-            Pair::Folder { recorded, live } => {
+            NamePair::Folder { recorded, live } => {
                 self.differ |= recorded != live;
-                let Some(folder) = Folder::new(&recorded, &live) else { return };
+                let Some(folder) = MappedFolder::new(&recorded, &live) else { return };
                 self.folders.retain(|(known, old)| (*known, &old.recorded) != (lane, &folder.recorded));
                 self.folders.push((lane, folder));
             }
@@ -173,7 +173,7 @@ impl Names {
 
     /// Text with recorded folders replaced by live ones; `new` are those that the message itself
     /// brings.
-    pub(super) fn translate<'a>(&self, lane: usize, new: &[Folder], text: &'a str) -> Cow<'a, str> {
+    pub(super) fn translate<'a>(&self, lane: usize, new: &[MappedFolder], text: &'a str) -> Cow<'a, str> {
         let mut edits = Edits::default();
         for (span, live) in self.places(lane, new, &[], text) {
             edits.replace(span, live);
@@ -189,8 +189,8 @@ impl Names {
     fn places<'n>(
         &'n self,
         lane: usize,
-        new: &'n [Folder],
-        machine: &'n [Folder],
+        new: &'n [MappedFolder],
+        machine: &'n [MappedFolder],
         text: &str,
     ) -> Vec<(Range<usize>, &'n str)> {
         if memchr::memchr3(b'/', b'\\', b'[', text.as_bytes()).is_none() {
@@ -220,12 +220,12 @@ impl Names {
         if !KEPT.iter().any(|key| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some()) {
             return;
         }
-        let mut said = Said(Vec::new());
+        let mut said = ParsedLine(Vec::new());
         scan(line, &mut said);
         for (member, recorded) in said.0 {
             if self.id(lane, member, &recorded).is_none() {
                 let live = recorded.clone();
-                self.learn(lane, Pair::Id { member: member.into(), recorded, live });
+                self.learn(lane, NamePair::Id { member: member.into(), recorded, live });
             }
         }
     }
@@ -258,19 +258,19 @@ impl Names {
 const KEPT: [&str; 4] = [r#""envelope""#, r#""agentId""#, r#""message_id""#, r#""session_id""#];
 
 /// The ids that agents give in a line, by the names they are mapped under.
-struct Said(Vec<(&'static str, String)>);
+struct ParsedLine(Vec<(&'static str, String)>);
 
-impl<'a> Visitor<'a> for Said {
-    fn name(&mut self, _: &[Frame<'a>], _: &Spelled<'a>) {}
-    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
-        if let Some(member) = place_of(frames).and_then(Place::id) {
+impl<'a> JsonVisitor<'a> for ParsedLine {
+    fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
+    fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
+        if let Some(member) = field_of(frames).and_then(VariableField::id) {
             self.0.push((member, string.read().text.into_owned()));
         }
     }
 }
 
 struct Rewriting<'n> {
-    names: &'n Names,
+    names: &'n NameMap,
     lane: usize,
     id: Option<&'n str>,
     withdraws: bool,
@@ -280,7 +280,7 @@ struct Rewriting<'n> {
 
 impl Rewriting<'_> {
     /// A whole token of an id of JSON-RPC: the line's own, or one that is named by `requestId`.
-    fn request_id(&self, frames: &[Frame<'_>], token: &str) -> Option<&str> {
+    fn request_id(&self, frames: &[PathStep<'_>], token: &str) -> Option<&str> {
         let member = frames.last()?.member.as_deref()?;
         if frames.len() == 1 && member == "id" {
             return self.id;
@@ -293,14 +293,14 @@ impl Rewriting<'_> {
     }
 }
 
-impl<'a> Visitor<'a> for Rewriting<'_> {
-    fn name(&mut self, _: &[Frame<'a>], name: &Spelled<'a>) {
+impl<'a> JsonVisitor<'a> for Rewriting<'_> {
+    fn name(&mut self, _: &[PathStep<'a>], name: &DecodedString<'a>) {
         for (span, live) in self.names.places(self.lane, &[], &self.names.machine, &name.text) {
             self.edits.replace(name.span(span), escaped(live));
         }
     }
 
-    fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+    fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
         let token = string.token();
         let spelled = string.read();
         let whole = spelled.whole();
@@ -311,14 +311,14 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
             return;
         }
         let member = frames.last().and_then(|frame| frame.member.as_deref()).unwrap_or_default();
-        let place = place_of(frames);
-        if place == Some(Place::Time) && spelled.text == TIME {
+        let place = field_of(frames);
+        if place == Some(VariableField::Time) && spelled.text == TIME {
             // Whoever hears it reads it; when it was is not known any more.
             let now = humantime::format_rfc3339_millis(SystemTime::now());
             self.edits.replace(whole, now.to_string());
             return;
         }
-        let between_agents = place.and_then(Place::id);
+        let between_agents = place.and_then(VariableField::id);
         if let Some(member) = between_agents.or(Some(member).filter(|member| is_id(member))) {
             let live = self.names.id(self.lane, member, &spelled.text);
             if let Some(live) = live.filter(|live| *live != spelled.text) {
@@ -331,18 +331,18 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
         }
     }
 
-    fn scalar(&mut self, frames: &[Frame<'a>], token: &'a str, span: Range<usize>) {
+    fn scalar(&mut self, frames: &[PathStep<'a>], token: &'a str, span: Range<usize>) {
         if let Some(id) = self.request_id(frames, token) {
             let id = id.to_owned();
             self.edits.replace(span, id);
         }
     }
 
-    fn open(&mut self, frames: &[Frame<'a>], start: usize) {
+    fn open(&mut self, frames: &[PathStep<'a>], start: usize) {
         self.env.open(frames, start);
     }
 
-    fn close(&mut self, frames: &[Frame<'a>], end: usize) {
+    fn close(&mut self, frames: &[PathStep<'a>], end: usize) {
         self.env.close(frames, end);
     }
 }
@@ -351,12 +351,12 @@ impl<'a> Visitor<'a> for Rewriting<'_> {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let mut names = Names::default();
-        names.learn(1, Pair::Folder { recorded: "/home/me/p".into(), live: "/x \"y\"".into() });
+    fn names() -> NameMap {
+        let mut names = NameMap::default();
+        names.learn(1, NamePair::Folder { recorded: "/home/me/p".into(), live: "/x \"y\"".into() });
         names.learn(
             1,
-            Pair::Id { member: "terminalId".into(), recorded: "[terminal-1]".into(), live: "t9".into() },
+            NamePair::Id { member: "terminalId".into(), recorded: "[terminal-1]".into(), live: "t9".into() },
         );
         names.learn_request(false, "7", "\"live\"");
         names

@@ -10,17 +10,17 @@ use duologue_schema::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cues::{CONNECTION, Kind, State, body, outcome_value};
-use super::names::SESSION;
+use super::name_map::SESSION;
+use super::plan::{CONNECTION, LineKind, LineState, body, outcome_value};
 use super::player::Player;
 use super::report::Difference;
+use crate::classify::{id_key, request_of};
 use crate::format::Side;
-use crate::reading::{id_key, request_of};
 
 impl Player {
     /// Takes a line of the other side.
-    pub(super) fn hear(&mut self, line: &[u8], now: Duration) {
-        self.heard = now;
+    pub(super) fn receive(&mut self, line: &[u8], now: Duration) {
+        self.last_received = now;
         match Message::read(line, &Limits::default()) {
             None => {}
             Some(Ok(Message::Request { id, method, params })) => self.request(&id, &method, params, now),
@@ -36,7 +36,7 @@ impl Player {
     /// The other side will say nothing more.
     pub(super) fn end(&mut self, now: Duration) {
         self.ended = true;
-        self.heard = now;
+        self.last_received = now;
     }
 
     fn request(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>, now: Duration) {
@@ -71,16 +71,16 @@ impl Player {
         };
         let lane = self.lane_of(at);
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
-        if let Some(Kind::Request { id: recorded, .. }) = self.cues.get(at).map(|cue| &cue.kind) {
+        if let Some(LineKind::Request { id: recorded, .. }) = self.cues.get(at).map(|cue| &cue.kind) {
             self.names.learn_request(false, recorded, id.token());
         }
-        self.take(at, id.token());
+        self.accept_request(at, id.token());
         if let Some(expected) = self.expected.get_mut(method) {
             expected.retain(|other| *other != at);
         }
-        self.came(at, now);
+        self.mark_received(at, now);
         if self.plays == Side::Agent {
-            self.leap(at);
+            self.skip_to(at);
         }
     }
 
@@ -93,7 +93,7 @@ impl Player {
             place = comparison.first().unwrap_or_default();
         }
         let was_recorded = self.cues.cues.iter().any(
-            |cue| matches!(&cue.kind, Kind::Request { method: other, .. } if !cue.ours && other == method),
+            |cue| matches!(&cue.kind, LineKind::Request { method: other, .. } if !cue.ours && other == method),
         );
         let message = match (nearest, was_recorded) {
             (Some(at), _) => format!(
@@ -118,12 +118,12 @@ impl Player {
 
     /// An answer that was not recorded.
     fn answer(&mut self, id: &RequestId, outcome: &str) {
-        self.errands.push_back(answer(id.token(), outcome));
+        self.unrecorded_replies.push_back(answer(id.token(), outcome));
     }
 
     /// A request came although others, which had been answered before it was asked, did not: they
     /// will not come any more, and what belongs to them is left out.
-    fn leap(&mut self, to: usize) {
+    fn skip_to(&mut self, to: usize) {
         let lane = self.lane_of(to);
         let passed: Vec<usize> = self
             .lanes
@@ -142,13 +142,15 @@ impl Player {
             let Some(cue) = self.cues.get(at).filter(|cue| cue.lane == lane) else { continue };
             let stays = match &cue.kind {
                 // Whoever asked is answered.
-                Kind::Response { request: Some(request), .. } => self.cues.state(*request) == State::Done,
+                LineKind::Response { request: Some(request), .. } => {
+                    self.cues.state(*request) == LineState::Done
+                }
                 // Its answer may still be wanted.
-                Kind::Request { answer, .. } if !cue.ours => answer.is_none_or(|answer| answer > to),
+                LineKind::Request { answer, .. } if !cue.ours => answer.is_none_or(|answer| answer > to),
                 _ => false,
             };
-            if !stays && cue.state == State::Waiting {
-                self.cues.set(at, State::Skipped);
+            if !stays && cue.state == LineState::Waiting {
+                self.cues.set(at, LineState::Skipped);
             }
         }
     }
@@ -157,20 +159,20 @@ impl Player {
         let live = body(params);
         let withdrawn = request_of(params).filter(|_| method == CancelRequestNotification::METHOD);
         let lane = match &withdrawn {
-            Some(id) => self.taken.get(id).map_or(CONNECTION, |at| self.lane_of(*at)),
+            Some(id) => self.received_requests.get(id).map_or(CONNECTION, |at| self.lane_of(*at)),
             None => live.get(SESSION).and_then(Value::as_str).map_or(CONNECTION, |live| self.live_lane(live)),
         };
         if self.plays == Side::Client {
             if let Some(lane) = self.lanes.get_mut(lane) {
-                lane.amounts.hear(line);
-                lane.heard = now;
+                lane.amounts.count_live(line);
+                lane.last_received = now;
             }
             return;
         }
         // A cancel that crosses the answer on its way is nothing to speak of, nor is a second one.
         let open = match &withdrawn {
-            Some(id) => self.taken.get(id).copied(),
-            None => self.taken.values().copied().filter(|at| self.lane_of(*at) == lane).max(),
+            Some(id) => self.received_requests.get(id).copied(),
+            None => self.received_requests.values().copied().filter(|at| self.lane_of(*at) == lane).max(),
         };
         let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
         let Some(from) = open.or(Some(0).filter(|_| !cancels)) else { return };
@@ -181,7 +183,8 @@ impl Player {
             .enumerate()
             .skip(from)
             .filter(|(_, cue)| {
-                let same = matches!(&cue.kind, Kind::Notification { method: other, .. } if other == method);
+                let same =
+                    matches!(&cue.kind, LineKind::Notification { method: other, .. } if other == method);
                 same && !cue.ours && cue.lane == lane
             })
             .map(|(at, _)| at)
@@ -191,26 +194,26 @@ impl Player {
         if let Some(at) = waiting.iter().find(equal).copied() {
             let pairs = self.compare(at, lane, &live).pairs;
             pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
-            self.came(at, now);
+            self.mark_received(at, now);
         } else if let Some(at) = waiting.first().copied() {
             let diff = self.compare(at, lane, &live).diff(&live);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
-            self.came(at, now);
-        } else if !(cancels && alike.iter().any(|at| self.cues.state(*at) == State::Done)) {
+            self.mark_received(at, now);
+        } else if !(cancels && alike.iter().any(|at| self.cues.state(*at) == LineState::Done)) {
             let what = format!("not in the recording: {method}");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });
         }
     }
 
     fn response(&mut self, id: &str, outcome: &Outcome<'_>, now: Duration) {
-        let Some(request) = self.asked.remove(&id_key(id)) else {
+        let Some(request) = self.open_requests.remove(&id_key(id)) else {
             let what = format!("an answer to nothing that is open, with the id {id}");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });
             return;
         };
         let lane = self.lane_of(request);
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.heard = now;
+            lane.last_received = now;
         }
         let Some(at) = self.answer_of(request) else {
             if self.plays == Side::Client {
@@ -235,7 +238,7 @@ impl Player {
             let never = (request..at).filter(|at| self.lane_of(*at) == lane && self.is_their_request(*at));
             never.collect::<Vec<_>>().into_iter().for_each(|at| self.give_up(at));
         }
-        self.came(at, now);
+        self.mark_received(at, now);
     }
 
     fn noise(&mut self, line: &[u8], malformed: &Malformed, now: Duration) {
@@ -243,21 +246,20 @@ impl Player {
             return;
         }
         let gates = self.lanes.get(CONNECTION).map(|lane| &lane.gates).into_iter().flatten().copied();
-        let is_noise = |at: &usize| self.cues.get(*at).is_some_and(|cue| cue.kind == Kind::Aside);
+        let is_noise = |at: &usize| self.cues.get(*at).is_some_and(|cue| cue.kind == LineKind::NotAMessage);
         let next = gates.into_iter().filter(|at| self.cues.is_waiting(*at)).find(is_noise);
         let mut answered = false;
         match next {
             Some(at) => {
-                let answers =
-                    |kind: &Kind| matches!(kind, Kind::Response { request, .. } if *request == Some(at));
+                let answers = |kind: &LineKind| matches!(kind, LineKind::Response { request, .. } if *request == Some(at));
                 if let Malformed::Request(id, _) = malformed
                     && let Some(answer) = self.cues.cues.iter().position(|cue| answers(&cue.kind))
                 {
                     answered = true;
-                    self.take(at, id.token());
-                    self.wanted.insert(answer);
+                    self.accept_request(at, id.token());
+                    self.awaited_replies.insert(answer);
                 }
-                self.came(at, now);
+                self.mark_received(at, now);
             }
             None => {
                 let text = String::from_utf8_lossy(line);

@@ -4,7 +4,7 @@ use crate::format::LineEnd;
 
 /// What the bytes of one side came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum SplitLine<'a> {
     /// A line.
     Line(&'a [u8], LineEnd),
     /// A line of so many bytes, more than are kept.
@@ -13,21 +13,21 @@ pub(super) enum Piece<'a> {
 
 /// Finds the lines in a stream, keeping at most one line's beginning.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     partial: Vec<u8>,
     /// How much of a line was given up.
     skipped: u64,
     limit: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Lines of up to `limit` bytes, a carriage return at their end included.
     pub(super) fn new(limit: usize) -> Self {
-        Lines { partial: Vec::new(), skipped: 0, limit }
+        LineSplitter { partial: Vec::new(), skipped: 0, limit }
     }
 
     /// Takes the next bytes and says what they completed. Returns whether they did.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut seen: impl FnMut(Piece<'_>)) -> bool {
+    pub(super) fn feed(&mut self, bytes: &[u8], mut seen: impl FnMut(SplitLine<'_>)) -> bool {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, after) = rest.split_at(end);
@@ -39,7 +39,7 @@ impl Lines {
             self.keep(line);
             seen(match self.skipped {
                 0 => whole(&self.partial),
-                skipped => Piece::TooLong(skipped),
+                skipped => SplitLine::TooLong(skipped),
             });
             self.partial.clear();
             self.partial.shrink_to(64 * 1024);
@@ -50,11 +50,11 @@ impl Lines {
     }
 
     /// The end: what is left is a line without an end.
-    pub(super) fn end(&mut self, mut seen: impl FnMut(Piece<'_>)) {
+    pub(super) fn end(&mut self, mut seen: impl FnMut(SplitLine<'_>)) {
         match self.skipped {
             0 if self.partial.is_empty() => {}
-            0 => seen(Piece::Line(&self.partial, LineEnd::None)),
-            skipped => seen(Piece::TooLong(skipped)),
+            0 => seen(SplitLine::Line(&self.partial, LineEnd::None)),
+            skipped => seen(SplitLine::TooLong(skipped)),
         }
         self.partial.clear();
         self.skipped = 0;
@@ -70,10 +70,10 @@ impl Lines {
     }
 }
 
-fn whole(line: &[u8]) -> Piece<'_> {
+fn whole(line: &[u8]) -> SplitLine<'_> {
     match line.strip_suffix(b"\r") {
-        Some(line) => Piece::Line(line, LineEnd::CrLf),
-        None => Piece::Line(line, LineEnd::Lf),
+        Some(line) => SplitLine::Line(line, LineEnd::CrLf),
+        None => SplitLine::Line(line, LineEnd::Lf),
     }
 }
 
@@ -85,15 +85,15 @@ mod tests {
     /// The bytes again, and how many were given up.
     fn joined(input: &[u8], limit: usize, step: usize) -> (Vec<u8>, u64) {
         let (mut bytes, mut lost) = (Vec::new(), 0);
-        let mut seen = |piece: Piece<'_>| match piece {
-            Piece::Line(line, end) => {
+        let mut seen = |piece: SplitLine<'_>| match piece {
+            SplitLine::Line(line, end) => {
                 assert!(line.len() <= limit);
                 bytes.extend_from_slice(line);
                 bytes.extend_from_slice(end.as_str().as_bytes());
             }
-            Piece::TooLong(length) => lost += length,
+            SplitLine::TooLong(length) => lost += length,
         };
-        let mut lines = Lines::new(limit);
+        let mut lines = LineSplitter::new(limit);
         for chunk in input.chunks(step) {
             lines.feed(chunk, &mut seen);
         }

@@ -5,27 +5,27 @@ use std::time::Duration;
 use duologue_schema::{Error as WireError, ErrorCode};
 
 use super::Timing;
-use super::cues::{CONNECTION, Kind, State};
-use super::hearing::answer;
-use super::names::{Pair, SESSION};
-use super::player::{Player, Step};
+use super::inbound::answer;
+use super::name_map::{NamePair, SESSION};
+use super::plan::{CONNECTION, LineKind, LineState};
+use super::player::{Player, PlayerAction};
 use super::report::Difference;
-use crate::format::{Event, Side};
-use crate::reading::id_key;
+use crate::classify::id_key;
+use crate::format::{RecordEvent, Side};
 
 impl Player {
     /// What to do now.
-    pub(super) fn next(&mut self, now: Duration) -> Step {
-        if let Some(line) = self.errands.pop_front() {
-            return Step::Say(line);
+    pub(super) fn next(&mut self, now: Duration) -> PlayerAction {
+        if let Some(line) = self.unrecorded_replies.pop_front() {
+            return PlayerAction::Send(line);
         }
         loop {
-            self.tidy();
+            self.drop_finished();
             let mut wake: Option<Duration> = None;
             let (mut best, mut lost): (Option<usize>, Option<usize>) = (None, None);
             for number in 0..self.lanes.len() {
                 let Some(head) = self.head(number) else { continue };
-                let until = match self.obstacle(head) {
+                let until = match self.blocked_by(head) {
                     None => {
                         let due = self.due(head, now);
                         if due <= now {
@@ -46,28 +46,32 @@ impl Player {
                 wake = Some(wake.map_or(until, |other| other.min(until)));
             }
             if self.plays == Side::Client && self.ended {
-                return self.abandon();
+                return self.finish_early();
             }
             if let Some(at) = best {
-                if let Some(step) = self.say(at, now) {
+                if let Some(step) = self.send(at, now) {
                     return step;
                 }
             } else if let Some(gate) = lost {
                 self.give_up(gate);
-            } else if let Some(step) = self.rest(now, wake) {
+            } else if let Some(step) = self.idle_action(now, wake) {
                 return step;
             }
         }
     }
 
     /// What remains to be done when nothing can be said now.
-    fn rest(&mut self, now: Duration, wake: Option<Duration>) -> Option<Step> {
+    fn idle_action(&mut self, now: Duration, wake: Option<Duration>) -> Option<PlayerAction> {
         if self.plays == Side::Agent {
             let all_said = self.lanes.iter().all(|lane| lane.ours.is_empty());
-            return Some(if self.ended || (self.closed && all_said) { Step::Done } else { Step::Wait(wake) });
+            return Some(if self.ended || (self.closed && all_said) {
+                PlayerAction::Done
+            } else {
+                PlayerAction::Wait(wake)
+            });
         }
         if wake.is_some() {
-            return Some(Step::Wait(wake));
+            return Some(PlayerAction::Wait(wake));
         }
         // All is said. What had come before the client closed comes first.
         let until = self.cues.client_closed.filter(|_| !self.closed).unwrap_or(usize::MAX);
@@ -79,33 +83,33 @@ impl Player {
                 self.give_up(gate);
                 return None;
             }
-            return Some(Step::Wait(Some(limit)));
+            return Some(PlayerAction::Wait(Some(limit)));
         }
-        let limit = self.heard.saturating_add(self.settings.patience);
+        let limit = self.last_received.saturating_add(self.settings.patience);
         if self.closed {
-            return Some(if limit > now { Step::Wait(Some(limit)) } else { Step::Done });
+            return Some(if limit > now { PlayerAction::Wait(Some(limit)) } else { PlayerAction::Done });
         }
         if let Some(settled) = self.settled(until).filter(|settled| *settled > now) {
-            return Some(Step::Wait(Some(settled)));
+            return Some(PlayerAction::Wait(Some(settled)));
         }
         if self.cues.agent_died {
             if limit > now {
-                return Some(Step::Wait(Some(limit)));
+                return Some(PlayerAction::Wait(Some(limit)));
             }
             let what = "the end of the agent, which had ended by itself".into();
             self.differences.push(Difference::Missing { what });
         }
         self.closed = true;
-        self.heard = now;
-        Some(Step::Close)
+        self.last_received = now;
+        Some(PlayerAction::Close)
     }
 
     /// The agent has ended: names what it owes, the first thing in each session.
-    fn abandon(&mut self) -> Step {
+    fn finish_early(&mut self) -> PlayerAction {
         for lane in 0..self.lanes.len() {
             let owed = self.first_gate(lane).filter(|at| match self.cues.get(*at).map(|cue| &cue.kind) {
-                Some(Kind::Response { request: Some(request), .. }) => {
-                    self.cues.state(*request) == State::Done
+                Some(LineKind::Response { request: Some(request), .. }) => {
+                    self.cues.state(*request) == LineState::Done
                 }
                 _ => true,
             });
@@ -123,19 +127,19 @@ impl Player {
             lane.ours.clear();
             lane.gates.clear();
         }
-        if std::mem::replace(&mut self.closed, true) { Step::Done } else { Step::Close }
+        if std::mem::replace(&mut self.closed, true) { PlayerAction::Done } else { PlayerAction::Close }
     }
 
     /// Until when something is waited for; a time that is never reached is no limit.
     fn limit(&self, gate: usize) -> Duration {
-        self.heard_in(self.lane_of(gate)).saturating_add(self.settings.patience)
+        self.last_received_in(self.lane_of(gate)).saturating_add(self.settings.patience)
     }
 
     /// Drops what has happened from the front of the lanes.
-    fn tidy(&mut self) {
+    fn drop_finished(&mut self) {
         let cues = &self.cues;
-        while self.wanted.first().is_some_and(|at| !cues.is_waiting(*at)) {
-            self.wanted.pop_first();
+        while self.awaited_replies.first().is_some_and(|at| !cues.is_waiting(*at)) {
+            self.awaited_replies.pop_first();
         }
         for lane in &mut self.lanes {
             while lane.ours.front().is_some_and(|at| !cues.is_waiting(*at)) {
@@ -156,7 +160,7 @@ impl Player {
     }
 
     /// What has to come before this can be said.
-    fn obstacle(&self, at: usize) -> Option<usize> {
+    fn blocked_by(&self, at: usize) -> Option<usize> {
         let cue = self.cues.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
         let anywhere = || (0..self.lanes.len()).filter_map(before).min();
@@ -164,7 +168,7 @@ impl Player {
         if let Some(closed) = self.cues.client_closed.filter(|closed| hears_of_close && *closed <= at) {
             return Some(closed);
         }
-        if matches!(cue.kind, Kind::Eof | Kind::Exit(_)) {
+        if matches!(cue.kind, LineKind::Eof | LineKind::Exit(_)) {
             // The end comes after everything else.
             let ours = (0..self.lanes.len()).filter_map(|lane| self.head(lane)).min();
             return anywhere().or(ours.filter(|other| *other < at));
@@ -193,7 +197,7 @@ impl Player {
     /// can be given.
     fn answers_wait_behind(&self, at: usize) -> bool {
         let limit = self.first_gate(CONNECTION).unwrap_or(usize::MAX);
-        self.wanted.range(at..limit).any(|answer| self.cues.is_waiting(*answer))
+        self.awaited_replies.range(at..limit).any(|answer| self.cues.is_waiting(*answer))
     }
 
     /// When a line that nothing stands in the way of is to be said.
@@ -216,55 +220,55 @@ impl Player {
         }
         // What streams in before this line may be cut otherwise, and another text may be shorter, so it
         // is waited for only so long; as long as it took, if the line interrupts something.
-        let interrupts = self.asked.values().any(|request| self.lane_of(*request) == number);
+        let interrupts = self.open_requests.values().any(|request| self.lane_of(*request) == number);
         let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
         let settle = self.settings.settle.saturating_add(took);
-        if self.has_come(number, at) {
+        if self.received_enough(number, at) {
             return due;
         }
         let Some(lane) = self.lanes.get_mut(number) else { return due };
         let since = *lane.open_since.get_or_insert(now);
-        due.max(since.max(lane.heard).saturating_add(settle))
+        due.max(since.max(lane.last_received).saturating_add(settle))
     }
 
     /// Whether an agent has told as much in a lane as it had before a place.
-    fn has_come(&mut self, lane: usize, before: usize) -> bool {
+    fn received_enough(&mut self, lane: usize, before: usize) -> bool {
         let (names, cues, records) = (&self.names, &self.cues, self.transcript.records());
         let line = |at: usize| {
             let line = cues.get(at).and_then(|cue| records.get(cue.record)?.line());
             let live = line.and_then(|line| names.rewrite(lane, line.text()?, None));
             live.or_else(|| line.map(|line| line.bytes().to_vec())).unwrap_or_default()
         };
-        self.lanes.get_mut(lane).is_none_or(|lane| lane.amounts.has_come(before, line))
+        self.lanes.get_mut(lane).is_none_or(|lane| lane.amounts.covers(before, line))
     }
 
     /// When notifications at the end of the lanes have had their time.
     fn settled(&mut self, until: usize) -> Option<Duration> {
         let lanes: Vec<usize> = (0..self.lanes.len()).collect();
-        let behind = lanes.into_iter().filter(|lane| !self.has_come(*lane, until));
-        let heard = behind.collect::<Vec<_>>().into_iter().map(|lane| self.heard_in(lane)).max();
+        let behind = lanes.into_iter().filter(|lane| !self.received_enough(*lane, until));
+        let heard = behind.collect::<Vec<_>>().into_iter().map(|lane| self.last_received_in(lane)).max();
         heard.map(|heard| heard.saturating_add(self.settings.settle))
     }
 
-    fn say(&mut self, at: usize, now: Duration) -> Option<Step> {
+    fn send(&mut self, at: usize, now: Duration) -> Option<PlayerAction> {
         let cue = self.cues.get(at)?;
         let number = cue.lane;
         let mut id = None;
         match &cue.kind {
-            Kind::Response { request, lost } => {
+            LineKind::Response { request, lost } => {
                 let (request, lost) = (*request, *lost);
                 let Some(request) = request else {
                     // Whatever it answered, it is nothing that is open now.
                     let what =
                         format!("{} answers nothing in the recording, and is left out", self.describe(at));
                     self.differences.push(Difference::Gap { what });
-                    self.cues.set(at, State::Skipped);
+                    self.cues.set(at, LineState::Skipped);
                     return None;
                 };
-                id = self.asker(request);
+                id = self.take_reply_id(request);
                 let Some(live) = &id else {
                     // Nobody has asked.
-                    self.cues.set(at, State::Skipped);
+                    self.cues.set(at, LineState::Skipped);
                     return None;
                 };
                 if lost {
@@ -276,63 +280,63 @@ impl Player {
                     let error = serde_json::to_string(&error).unwrap_or_default();
                     let line = answer(live, &format!(r#""error":{error}"#));
                     self.differences.push(Difference::Gap { what });
-                    self.happened(at, now);
-                    return Some(Step::Say(line));
+                    self.mark_done(at, now);
+                    return Some(PlayerAction::Send(line));
                 }
             }
-            Kind::Request { id: recorded, .. } => {
+            LineKind::Request { id: recorded, .. } => {
                 let mut live = recorded.clone();
-                while self.asked.contains_key(&id_key(&live)) {
+                while self.open_requests.contains_key(&id_key(&live)) {
                     self.fresh_ids += 1;
                     live = format!("\"replay-{}\"", self.fresh_ids);
                 }
                 self.names.learn_request(true, recorded, &live);
-                self.asked.insert(id_key(&live), at);
+                self.open_requests.insert(id_key(&live), at);
                 id = Some(live);
             }
-            Kind::Eof | Kind::Exit(_) => {
-                if let (Kind::Exit(exit), true) = (&cue.kind, self.cues.agent_died) {
+            LineKind::Eof | LineKind::Exit(_) => {
+                if let (LineKind::Exit(exit), true) = (&cue.kind, self.cues.agent_died) {
                     self.exit = Some(*exit);
                 }
-                self.cues.set(at, State::Done);
+                self.cues.set(at, LineState::Done);
                 self.closed = true;
-                return Some(Step::Close);
+                return Some(PlayerAction::Close);
             }
             _ => {}
         }
         let record = self.cues.get(at).and_then(|cue| self.transcript.records().get(cue.record))?;
         let step = match &record.event {
-            Event::Line(line) => {
+            RecordEvent::Line(line) => {
                 let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));
                 if let Some(text) = line.text() {
                     self.names.keep(number, text);
                 }
                 let mut bytes = live.unwrap_or_else(|| line.bytes().to_vec());
                 bytes.extend_from_slice(line.end.as_str().as_bytes());
-                Step::Say(bytes)
+                PlayerAction::Send(bytes)
             }
-            Event::Stderr(text) => Step::Stderr(text.clone()),
+            RecordEvent::Stderr(text) => PlayerAction::Stderr(text.clone()),
             _ => {
-                self.cues.set(at, State::Skipped);
+                self.cues.set(at, LineState::Skipped);
                 return None;
             }
         };
         if self.plays == Side::Agent {
-            self.introduce(at, number);
+            self.learn_session(at, number);
         }
-        self.happened(at, now);
+        self.mark_done(at, now);
         Some(step)
     }
 
     /// A session that we name has the recorded name from then on.
-    fn introduce(&mut self, at: usize, number: usize) {
+    fn learn_session(&mut self, at: usize, number: usize) {
         let first = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
-        let answer = matches!(self.cues.get(at).map(|cue| &cue.kind), Some(Kind::Response { .. }));
+        let answer = matches!(self.cues.get(at).map(|cue| &cue.kind), Some(LineKind::Response { .. }));
         let Some(name) = self.cues.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
             return;
         };
         if self.names.id(number, SESSION, &name).is_none() {
-            let pair = Pair::Id { member: SESSION.into(), recorded: name.clone(), live: name };
+            let pair = NamePair::Id { member: SESSION.into(), recorded: name.clone(), live: name };
             self.names.learn(number, pair);
         }
     }

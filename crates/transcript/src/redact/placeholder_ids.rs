@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 /// The number of a session, or none for what concerns the whole connection.
-pub(crate) type Scope = Option<u64>;
+pub(crate) type SessionNumber = Option<u64>;
 
 /// What an id names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum IdKind {
     Session,
     Message,
     ToolCall,
@@ -24,32 +24,32 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl IdKind {
     /// Those whose numbers count within a session and say no more than that.
-    pub(crate) const PLAIN: [Kind; 8] = [
-        Kind::Session,
-        Kind::Message,
-        Kind::ToolCall,
-        Kind::Terminal,
-        Kind::Elicitation,
-        Kind::Compaction,
-        Kind::Agent,
-        Kind::Other,
+    pub(crate) const PLAIN: [IdKind; 8] = [
+        IdKind::Session,
+        IdKind::Message,
+        IdKind::ToolCall,
+        IdKind::Terminal,
+        IdKind::Elicitation,
+        IdKind::Compaction,
+        IdKind::Agent,
+        IdKind::Other,
     ];
     /// Those that mean the same on the whole connection: who receives one twice takes it for the same. Their names
     /// hold the session in which they appeared, so that each session counts its own.
-    pub(crate) const WHOLE: [Kind; 3] = [Kind::Envelope, Kind::Dialogue, Kind::DialogueMessage];
+    pub(crate) const WHOLE: [IdKind; 3] = [IdKind::Envelope, IdKind::Dialogue, IdKind::DialogueMessage];
 
     /// What the member of this name holds: `parentToolCallId` names a tool call.
-    pub(crate) fn of_member(name: &str) -> Option<Kind> {
-        const ENDS: &[(&str, Kind)] = &[
-            ("sessionid", Kind::Session),
-            ("messageid", Kind::Message),
-            ("toolcallid", Kind::ToolCall),
-            ("tooluseid", Kind::ToolCall),
-            ("terminalid", Kind::Terminal),
-            ("elicitationid", Kind::Elicitation),
-            ("compactionid", Kind::Compaction),
+    pub(crate) fn of_member(name: &str) -> Option<IdKind> {
+        const ENDS: &[(&str, IdKind)] = &[
+            ("sessionid", IdKind::Session),
+            ("messageid", IdKind::Message),
+            ("toolcallid", IdKind::ToolCall),
+            ("tooluseid", IdKind::ToolCall),
+            ("terminalid", IdKind::Terminal),
+            ("elicitationid", IdKind::Elicitation),
+            ("compactionid", IdKind::Compaction),
         ];
         if !name.ends_with("Id") && !name.ends_with("_id") && !name.ends_with("ID") {
             return None;
@@ -61,39 +61,39 @@ impl Kind {
 
     /// Whether one is the same in all sessions.
     fn is_whole(self) -> bool {
-        self == Kind::Agent || Kind::WHOLE.contains(&self)
+        self == IdKind::Agent || IdKind::WHOLE.contains(&self)
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Session => "session",
-            Kind::Message | Kind::DialogueMessage => "message",
-            Kind::ToolCall => "tool-call",
-            Kind::Terminal => "terminal",
-            Kind::Elicitation => "elicitation",
-            Kind::Compaction => "compaction",
-            Kind::Envelope => "envelope",
-            Kind::Agent => "agent",
-            Kind::Dialogue => "dialogue",
-            Kind::Other => "id",
+            IdKind::Session => "session",
+            IdKind::Message | IdKind::DialogueMessage => "message",
+            IdKind::ToolCall => "tool-call",
+            IdKind::Terminal => "terminal",
+            IdKind::Elicitation => "elicitation",
+            IdKind::Compaction => "compaction",
+            IdKind::Envelope => "envelope",
+            IdKind::Agent => "agent",
+            IdKind::Dialogue => "dialogue",
+            IdKind::Other => "id",
         }
     }
 }
 
 /// The ids that have appeared, and their names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct IdPlaceholders {
     sessions: HashMap<String, u64>,
     last_session: u64,
-    counts: HashMap<(Scope, Kind), u64>,
-    ids: HashMap<(Scope, Kind, String), String>,
+    counts: HashMap<(SessionNumber, IdKind), u64>,
+    ids: HashMap<(SessionNumber, IdKind, String), String>,
     /// The same by the id alone.
-    known: HashMap<String, BTreeMap<Scope, String>>,
+    known: HashMap<String, BTreeMap<SessionNumber, String>>,
     /// Those that are the same in all sessions.
     whole: HashMap<String, String>,
 }
 
-impl Names {
+impl IdPlaceholders {
     /// The number of a session that a request is about to make.
     pub(crate) fn reserve_session(&mut self) -> u64 {
         self.last_session += 1;
@@ -118,8 +118,8 @@ impl Names {
     }
 
     /// The name of an id that stands where its kind is known.
-    pub(crate) fn name(&mut self, scope: Scope, kind: Kind, id: &str) -> String {
-        if kind == Kind::Session {
+    pub(crate) fn name(&mut self, scope: SessionNumber, kind: IdKind, id: &str) -> String {
+        if kind == IdKind::Session {
             return format!("[session-{}]", self.session(id));
         }
         // Where it means the same.
@@ -128,7 +128,7 @@ impl Names {
         if let Some(name) = self.ids.get(&key) {
             return name.clone();
         }
-        let scope = scope.filter(|_| kind != Kind::Agent);
+        let scope = scope.filter(|_| kind != IdKind::Agent);
         let count = self.counts.entry((scope, kind)).or_default();
         *count += 1;
         let name = match scope.filter(|_| kind.is_whole()) {
@@ -148,7 +148,7 @@ impl Names {
     /// (`1`, `default`) is often an ordinary word too. Of other sessions only the sessions themselves are
     /// known here, and what is the same in all: what another has called `[id-1]` says nothing, and may be
     /// something else here.
-    pub(crate) fn anywhere(&self, scope: Scope, word: &str) -> Option<String> {
+    pub(crate) fn anywhere(&self, scope: SessionNumber, word: &str) -> Option<String> {
         if !is_distinctive(word) {
             return None;
         }

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::scan::Edits;
+use super::json_scan::Edits;
+use super::secret_patterns::{self, SECRET};
 use super::secrets::Secrets;
-use super::shapes::{self, SECRET};
 
 /// So many lines in a row can stand between the beginning of a key, or a part of it, and the next part.
 const PATIENCE: u8 = 4;
@@ -15,14 +15,14 @@ const REMEMBERED: usize = 1024;
 
 /// One stream of lines, and whether it is within a private key.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct StreamSecrets {
     /// How many lines may still come before the next part of the key; 0 outside of one.
     patience: u8,
     /// The last message in which nothing was suspicious.
     clean: Vec<u8>,
 }
 
-impl Lines {
+impl StreamSecrets {
     /// The next line without its secrets.
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
         // A message is whole, and stands among whatever else is written.
@@ -38,7 +38,7 @@ impl Lines {
             self.go_on(line, &mut edits);
         }
         let mut cut_off = false;
-        shapes::private_keys(line, |key| cut_off = key.end.is_none());
+        secret_patterns::private_keys(line, |key| cut_off = key.end.is_none());
         if cut_off {
             self.patience = PATIENCE;
         }
@@ -51,8 +51,8 @@ impl Lines {
     /// Whether anything may be found in a message. In a stream of them, most of each is as it was in the one before,
     /// and is not looked at again.
     fn suspicious(&mut self, line: &[u8]) -> bool {
-        let new = line.get(shapes::unlike(&self.clean, line)).unwrap_or_default();
-        let suspicious = shapes::suspicious(new);
+        let new = line.get(secret_patterns::unlike(&self.clean, line)).unwrap_or_default();
+        let suspicious = secret_patterns::suspicious(new);
         if !suspicious && line.len() <= REMEMBERED {
             self.clean.clear();
             self.clean.extend_from_slice(line);
@@ -61,13 +61,13 @@ impl Lines {
     }
 
     fn go_on(&mut self, line: &[u8], edits: &mut Edits) {
-        if let Some(end) = shapes::end_of_private_key(line) {
+        if let Some(end) = secret_patterns::end_of_private_key(line) {
             edits.replace(0..end, SECRET);
             self.patience = 0;
             return;
         }
         self.patience -= 1;
-        shapes::parts_of_key(line, |part| {
+        secret_patterns::parts_of_key(line, |part| {
             edits.replace(part, SECRET);
             self.patience = PATIENCE;
         });
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_key_goes_line_by_line() {
-        let mut lines = Lines::default();
+        let mut lines = StreamSecrets::default();
         let mut check = |line: &str, expect: &str| {
             let redacted = lines.redact(&Secrets::default(), line.as_bytes()).into_owned();
             assert_eq!(String::from_utf8(redacted).unwrap(), expect);
@@ -146,7 +146,7 @@ mod tests {
         fn a_message_is_redacted_alike_alone_and_behind_others(
             messages in prop::collection::vec((prop::sample::select(vec!["", "agent_message_chunk", "authenticate"]), words()), 1..20),
         ) {
-            let (secrets, mut lines) = (Secrets::default(), Lines::default());
+            let (secrets, mut lines) = (Secrets::default(), StreamSecrets::default());
             for (method, text) in messages {
                 let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"sessionId":"s","text":"{text}"}},"messageId":"8724c388-e3c6-4303-927d-e8674b0d4afa"}}"#);
                 let alone = secrets.redact(line.as_bytes());

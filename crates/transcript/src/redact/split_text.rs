@@ -8,16 +8,16 @@ use duologue_schema::SessionId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::scan::{Edits, Frame, Quoted, Spelled, Visitor, scan};
-use super::shapes::SECRET;
-use crate::reading::{Entry, Said};
+use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, scan};
+use super::secret_patterns::SECRET;
+use crate::classify::{ParsedLine, TranscriptEntry};
 
 /// The text of the chunk that a line holds, in its place.
-pub(crate) fn chunk(line: &str) -> Option<Spelled<'_>> {
-    struct Find<'a>(Option<Quoted<'a>>);
-    impl<'a> Visitor<'a> for Find<'a> {
-        fn name(&mut self, _: &[Frame<'a>], _: &Spelled<'a>) {}
-        fn string(&mut self, frames: &[Frame<'a>], string: Quoted<'a>) {
+pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
+    struct Find<'a>(Option<QuotedString<'a>>);
+    impl<'a> JsonVisitor<'a> for Find<'a> {
+        fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
+        fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
             let place = ["params", "update", "content", "text"];
             if frames.len() == place.len()
                 && frames.iter().zip(place).all(|(frame, name)| frame.member.as_deref() == Some(name))
@@ -28,11 +28,11 @@ pub(crate) fn chunk(line: &str) -> Option<Spelled<'_>> {
     }
     let mut find = Find(None);
     scan(line, &mut find);
-    find.0.map(Quoted::read)
+    find.0.map(QuotedString::read)
 }
 
 /// The chunks of each message, in order, by their place among the entries.
-pub(crate) fn messages(entries: &[Entry<'_>]) -> Vec<Vec<usize>> {
+pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -51,11 +51,11 @@ pub(crate) fn messages(entries: &[Entry<'_>]) -> Vec<Vec<usize>> {
     let mut open: HashMap<Option<SessionId>, HashMap<Key, usize>> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
         let session = open.entry(entry.session.clone()).or_default();
-        let update = match &entry.said {
-            Said::Notification { method, params: Some(params) } if method == "session/update" => {
+        let update = match &entry.parsed {
+            ParsedLine::Notification { method, params: Some(params) } if method == "session/update" => {
                 serde_json::from_str::<Params>(params.get()).ok().map(|params| params.update)
             }
-            Said::Request { method, .. } if method == "session/prompt" => {
+            ParsedLine::Request { method, .. } if method == "session/prompt" => {
                 session.retain(|(_, id), _| id.is_some());
                 None
             }

@@ -9,21 +9,21 @@ use serde::Deserialize;
 
 /// What was told in one lane, recorded and live.
 #[derive(Debug, Default)]
-pub(super) struct Amounts {
+pub(super) struct UpdateAmounts {
     /// Recorded notifications that are not counted yet, in order.
     ahead: VecDeque<usize>,
     recorded: HashMap<String, u64>,
     live: HashMap<String, u64>,
 }
 
-impl Amounts {
+impl UpdateAmounts {
     /// A notification was recorded here; in order.
     pub(super) fn expect(&mut self, at: usize) {
         self.ahead.push_back(at);
     }
 
     /// A live one.
-    pub(super) fn hear(&mut self, line: &[u8]) {
+    pub(super) fn count_live(&mut self, line: &[u8]) {
         if let Some((kind, amount)) = measure(line) {
             *self.live.entry(kind).or_default() += amount;
         }
@@ -31,7 +31,7 @@ impl Amounts {
 
     /// Whether as much has come as was recorded before this place; `line` tells what stands where, in
     /// live words. Places never go back.
-    pub(super) fn has_come(&mut self, before: usize, line: impl Fn(usize) -> Vec<u8>) -> bool {
+    pub(super) fn covers(&mut self, before: usize, line: impl Fn(usize) -> Vec<u8>) -> bool {
         while let Some(at) = self.ahead.front().copied().filter(|at| *at < before) {
             self.ahead.pop_front();
             if let Some((kind, amount)) = measure(&line(at)) {

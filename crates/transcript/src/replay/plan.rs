@@ -8,8 +8,8 @@ use duologue_schema::{CancelNotification, CancelRequestNotification, Notificatio
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::format::{Event, Exit, Record, Side};
-use crate::reading::{Entry, Said, entries, id_key, request_of};
+use crate::classify::{ParsedLine, TranscriptEntry, entries, id_key, request_of};
+use crate::format::{ProcessExit, Record, RecordEvent, Side};
 use crate::transcript::Transcript;
 
 /// The lane of what concerns the whole connection.
@@ -17,19 +17,19 @@ pub(super) const CONNECTION: usize = 0;
 
 /// One thing that was recorded.
 #[derive(Debug)]
-pub(super) struct Cue {
+pub(super) struct PlannedLine {
     pub(super) record: usize,
     pub(super) at: Duration,
     /// The session it belongs to, as a number; [`CONNECTION`] for none.
     pub(super) lane: usize,
     /// Whether we say it; the other side says it otherwise.
     pub(super) ours: bool,
-    pub(super) kind: Kind,
-    pub(super) state: State,
+    pub(super) kind: LineKind,
+    pub(super) state: LineState,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     /// `id` is its JSON token; `answer` the cue that answers it.
     Request { id: String, method: String, answer: Option<usize> },
     /// `late` when it withdraws what had been answered: it may come or not.
@@ -38,15 +38,15 @@ pub(super) enum Kind {
     /// ends or has a gap before it.
     Response { request: Option<usize>, lost: bool },
     /// A line that is no message, or one of stderr.
-    Aside,
+    NotAMessage,
     /// The end of the output.
     Eof,
     /// The end of the process.
-    Exit(Exit),
+    Exit(ProcessExit),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LineState {
     /// It has not happened.
     Waiting,
     /// It has.
@@ -57,8 +57,8 @@ pub(super) enum State {
 
 /// All cues in the order of the recording.
 #[derive(Debug)]
-pub(super) struct Cues {
-    pub(super) cues: Vec<Cue>,
+pub(super) struct ReplayPlan {
+    pub(super) cues: Vec<PlannedLine>,
     /// The recorded session of each lane; the connection has none.
     pub(super) lanes: Vec<Option<String>>,
     /// The cue behind which the client had closed its side.
@@ -67,57 +67,65 @@ pub(super) struct Cues {
     pub(super) agent_died: bool,
 }
 
-impl Cues {
+impl ReplayPlan {
     pub(super) fn new(transcript: &Transcript, plays: Side) -> Self {
         let records = transcript.records();
         let entries = entries(records);
         let mut lanes = Lanes { numbers: HashMap::new(), names: vec![None] };
         let mut open = Open::default();
         let mut unanswered = Unanswered::default();
-        let mut cues: Vec<Cue> = Vec::new();
+        let mut cues: Vec<PlannedLine> = Vec::new();
         let (mut client_closed, mut agent_died) = (None, false);
         let mut said = entries.iter().enumerate().peekable();
         let mut now = Duration::ZERO;
         for (index, record) in records.iter().enumerate() {
             now = record.at;
-            let cue =
-                |lane, ours, kind| Cue { record: index, at: now, lane, ours, kind, state: State::Waiting };
+            let cue = |lane, ours, kind| PlannedLine {
+                record: index,
+                at: now,
+                lane,
+                ours,
+                kind,
+                state: LineState::Waiting,
+            };
             match &record.event {
-                Event::Line(line) => {
+                RecordEvent::Line(line) => {
                     let Some((place, entry)) = said.next_if(|(_, entry)| entry.record == index) else {
                         continue;
                     };
                     let lane = lanes.number(entry);
                     let ours = line.from == plays;
                     let kind = open.kind(place, entry, ours);
-                    if let (false, Kind::Request { answer, .. }) = (ours, &kind) {
+                    if let (false, LineKind::Request { answer, .. }) = (ours, &kind) {
                         // Who has heard nothing asks nothing more.
                         cues.extend(unanswered.lost(Some(lane), now));
                         if answer.is_none() {
                             unanswered.open.push((place, lane, index));
                         }
                     }
-                    if ours || !matches!(entry.said, Said::Blank) {
+                    if ours || !matches!(entry.parsed, ParsedLine::Blank) {
                         cues.push(cue(lane, ours, kind));
                     }
                 }
-                Event::Stderr(_) => cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Aside)),
-                Event::Eof(Side::Client) => {
+                RecordEvent::Stderr(_) => {
+                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::NotAMessage))
+                }
+                RecordEvent::Eof(Side::Client) => {
                     cues.extend(unanswered.lost(None, now));
                     client_closed.get_or_insert(cues.len());
                 }
-                Event::Eof(Side::Agent) => {
+                RecordEvent::Eof(Side::Agent) => {
                     cues.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Eof));
+                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::Eof));
                 }
-                Event::Exit(exit) => {
+                RecordEvent::Exit(exit) => {
                     cues.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cues.push(cue(CONNECTION, plays == Side::Agent, Kind::Exit(*exit)));
+                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::Exit(*exit)));
                 }
-                Event::Dropped { .. } => unanswered.gap(),
-                Event::Unknown(_) => {}
+                RecordEvent::Dropped { .. } => unanswered.gap(),
+                RecordEvent::Unknown(_) => {}
             }
         }
         let ends = client_closed.is_some() || agent_died;
@@ -127,49 +135,58 @@ impl Cues {
         }
         if transcript.is_cut() && !ends && plays == Side::Agent {
             // What it did next is not known, so it does nothing any more.
-            let (record, kind) = (records.len(), Kind::Eof);
-            cues.push(Cue { record, at: now, lane: CONNECTION, ours: true, kind, state: State::Waiting });
+            let (record, kind) = (records.len(), LineKind::Eof);
+            cues.push(PlannedLine {
+                record,
+                at: now,
+                lane: CONNECTION,
+                ours: true,
+                kind,
+                state: LineState::Waiting,
+            });
             agent_died = true;
         }
         link(&mut cues, &entries);
-        Cues { cues, lanes: lanes.names, client_closed, agent_died }
+        ReplayPlan { cues, lanes: lanes.names, client_closed, agent_died }
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&Cue> {
+    pub(super) fn get(&self, at: usize) -> Option<&PlannedLine> {
         self.cues.get(at)
     }
 
-    pub(super) fn state(&self, at: usize) -> State {
-        self.get(at).map_or(State::Skipped, |cue| cue.state)
+    pub(super) fn state(&self, at: usize) -> LineState {
+        self.get(at).map_or(LineState::Skipped, |cue| cue.state)
     }
 
-    pub(super) fn set(&mut self, at: usize, state: State) {
+    pub(super) fn set(&mut self, at: usize, state: LineState) {
         if let Some(cue) = self.cues.get_mut(at) {
             cue.state = state;
         }
     }
 
     pub(super) fn is_waiting(&self, at: usize) -> bool {
-        self.state(at) == State::Waiting
+        self.state(at) == LineState::Waiting
     }
 }
 
 /// Turns places among the entries into places among the cues.
-fn link(cues: &mut [Cue], entries: &[Entry<'_>]) {
-    let is_lost = |cue: &Cue| matches!(cue.kind, Kind::Response { lost: true, .. });
+fn link(cues: &mut [PlannedLine], entries: &[TranscriptEntry<'_>]) {
+    let is_lost = |cue: &PlannedLine| matches!(cue.kind, LineKind::Response { lost: true, .. });
     let said = cues.iter().enumerate().filter(|(_, cue)| !is_lost(cue));
     let cue_of: HashMap<usize, usize> = said.map(|(at, cue)| (cue.record, at)).collect();
     let mut lost = Vec::new();
     for (at, cue) in cues.iter_mut().enumerate() {
-        if let Kind::Request { answer: other, .. } | Kind::Response { request: other, .. } = &mut cue.kind {
+        if let LineKind::Request { answer: other, .. } | LineKind::Response { request: other, .. } =
+            &mut cue.kind
+        {
             *other = other.and_then(|entry| cue_of.get(&entries.get(entry)?.record).copied());
         }
-        if let Kind::Response { request: Some(request), lost: true } = cue.kind {
+        if let LineKind::Response { request: Some(request), lost: true } = cue.kind {
             lost.push((request, at));
         }
     }
     for (request, at) in lost {
-        if let Some(Kind::Request { answer, .. }) = cues.get_mut(request).map(|cue| &mut cue.kind) {
+        if let Some(LineKind::Request { answer, .. }) = cues.get_mut(request).map(|cue| &mut cue.kind) {
             *answer = Some(at);
         }
     }
@@ -189,11 +206,11 @@ impl Unanswered {
     }
 
     /// The answers that were lost, in one lane or in all.
-    fn lost(&mut self, only: Option<usize>, at: Duration) -> Vec<Cue> {
+    fn lost(&mut self, only: Option<usize>, at: Duration) -> Vec<PlannedLine> {
         let lost = self.lost.extract_if(.., |(_, lane, _)| only.is_none_or(|only| only == *lane));
         lost.map(|(place, lane, record)| {
-            let kind = Kind::Response { request: Some(place), lost: true };
-            Cue { record, at, lane, ours: true, kind, state: State::Waiting }
+            let kind = LineKind::Response { request: Some(place), lost: true };
+            PlannedLine { record, at, lane, ours: true, kind, state: LineState::Waiting }
         })
         .collect()
     }
@@ -205,7 +222,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    fn number(&mut self, entry: &Entry<'_>) -> usize {
+    fn number(&mut self, entry: &TranscriptEntry<'_>) -> usize {
         let Some(session) = &entry.session else { return CONNECTION };
         if let Some(number) = self.numbers.get(session.as_str()) {
             return *number;
@@ -228,46 +245,46 @@ struct Open {
 }
 
 impl Open {
-    fn kind(&mut self, place: usize, entry: &Entry<'_>, ours: bool) -> Kind {
+    fn kind(&mut self, place: usize, entry: &TranscriptEntry<'_>, ours: bool) -> LineKind {
         let session = entry.session.as_ref().map_or("", |id| id.as_str());
         let is_prompt = entry.method() == Some(PromptRequest::METHOD);
-        match &entry.said {
-            Said::Request { id, method, answer, .. } => {
+        match &entry.parsed {
+            ParsedLine::Request { id, method, answer, .. } => {
                 self.ids.insert((entry.from(), id_key(id.token())));
                 if is_prompt {
                     *self.prompts.entry(session.into()).or_default() += 1;
                 }
-                Kind::Request { id: id.token().into(), method: method.to_string(), answer: *answer }
+                LineKind::Request { id: id.token().into(), method: method.to_string(), answer: *answer }
             }
-            Said::Notification { method, params } => {
+            ParsedLine::Notification { method, params } => {
                 let late = if method == CancelRequestNotification::METHOD {
                     request_of(*params).is_none_or(|id| !self.ids.contains(&(entry.from(), id)))
                 } else {
                     method == CancelNotification::METHOD
                         && self.prompts.get(session).is_none_or(|it| *it == 0)
                 };
-                Kind::Notification { method: method.to_string(), late }
+                LineKind::Notification { method: method.to_string(), late }
             }
-            Said::Response { id, request: None, .. } if ours => {
+            ParsedLine::Response { id, request: None, .. } if ours => {
                 let asked = self.malformed.remove(&(entry.from().other(), id_key(id.get())));
                 // The id null answers nobody.
                 if asked.is_none() && id.get() == "null" {
-                    return Kind::Aside;
+                    return LineKind::NotAMessage;
                 }
-                Kind::Response { request: asked, lost: false }
+                LineKind::Response { request: asked, lost: false }
             }
-            Said::Response { id, request, .. } => {
+            ParsedLine::Response { id, request, .. } => {
                 self.ids.remove(&(entry.from().other(), id_key(id.get())));
                 if let (true, Some(running)) = (is_prompt, self.prompts.get_mut(session)) {
                     *running = running.saturating_sub(1);
                 }
-                Kind::Response { request: *request, lost: false }
+                LineKind::Response { request: *request, lost: false }
             }
-            Said::Noise(Malformed::Request(id, _)) => {
+            ParsedLine::Noise(Malformed::Request(id, _)) => {
                 self.malformed.insert((entry.from(), id_key(id.token())), place);
-                Kind::Aside
+                LineKind::NotAMessage
             }
-            Said::Noise(_) | Said::Blank => Kind::Aside,
+            ParsedLine::Noise(_) | ParsedLine::Blank => LineKind::NotAMessage,
         }
     }
 }
@@ -303,11 +320,14 @@ pub(super) fn outcome_value(outcome: &duologue_rpc::Outcome<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Header, Line};
+    use crate::format::{Header, RecordedLine};
 
     fn records(lines: &[(Side, &str)]) -> Vec<Record> {
         let record = |(at, (from, text)): (usize, &(Side, &str))| {
-            Record::new(Duration::from_micros(at as u64), Event::Line(Line::new(*from, text.as_bytes())))
+            Record::new(
+                Duration::from_micros(at as u64),
+                RecordEvent::Line(RecordedLine::new(*from, text.as_bytes())),
+            )
         };
         lines.iter().enumerate().map(record).collect()
     }
@@ -325,19 +345,22 @@ mod tests {
             (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}"#),
             (Agent, "noise"),
         ]);
-        let cues = Cues::new(&Transcript::new(Header::new("by hand"), records), Side::Agent);
+        let cues = ReplayPlan::new(&Transcript::new(Header::new("by hand"), records), Side::Agent);
         let lanes: Vec<_> = cues.cues.iter().map(|cue| cue.lane).collect();
         assert_eq!(lanes, [1, 1, 1, 1, 1, 1, 1, 0]);
         let late: Vec<_> = cues
             .cues
             .iter()
             .filter_map(|cue| match &cue.kind {
-                Kind::Notification { late, .. } => Some(*late),
+                LineKind::Notification { late, .. } => Some(*late),
                 _ => None,
             })
             .collect();
         assert_eq!(late, [true, false, true]);
-        assert_eq!(cues.get(5).map(|cue| &cue.kind), Some(&Kind::Response { request: Some(3), lost: false }));
+        assert_eq!(
+            cues.get(5).map(|cue| &cue.kind),
+            Some(&LineKind::Response { request: Some(3), lost: false })
+        );
         assert_eq!(cues.lanes, [None, Some("s".to_owned())]);
     }
 }

@@ -7,12 +7,12 @@ use duologue_rpc::Outcome;
 use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
+use super::json_scan::{Edits, escaped};
 use super::redaction::Redaction;
 use super::redactor::Redactor;
-use super::scan::{Edits, escaped};
-use super::streams;
-use crate::format::{Event, Header, Line, Record, Redacted, Side};
-use crate::reading::{Entry, Said, entries, session_of};
+use super::split_text;
+use crate::classify::{ParsedLine, TranscriptEntry, entries, session_of};
+use crate::format::{Header, Record, RecordEvent, RecordedLine, Redacted, Side};
 use crate::transcript::Transcript;
 
 /// How often what was redacted is looked at again, at most. Once is nearly always enough to see that
@@ -74,8 +74,8 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     let mut redactor = redaction.start();
     let chunks: Vec<_> = {
         let mut chunks: Vec<_> = entries.iter().map(|_| None).collect();
-        for place in streams::messages(&entries).concat() {
-            let text = entries.get(place).and_then(|entry| streams::chunk(entry.line.text()?));
+        for place in split_text::messages(&entries).concat() {
+            let text = entries.get(place).and_then(|entry| split_text::chunk(entry.line.text()?));
             if let Some(slot) = chunks.get_mut(place) {
                 *slot = text;
             }
@@ -100,7 +100,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             )
         })
         .collect();
-    for message in streams::messages(&entries) {
+    for message in split_text::messages(&entries) {
         let places: Vec<_> =
             message.iter().filter_map(|place| Some((*place, chunks.get(*place)?.as_ref()?))).collect();
         let scope = message.first().and_then(|place| changes.get(*place)).and_then(|(scope, _)| *scope);
@@ -108,7 +108,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         let rules = |text: &[u8], edits: &mut Edits| {
             redactor.rules(scope, text, |span, with| edits.replace(span, with))
         };
-        streams::redact(&texts, "", rules, |piece, span, with| {
+        split_text::redact(&texts, "", rules, |piece, span, with| {
             if let Some((place, chunk)) = places.get(piece)
                 && let Some((_, edits)) = changes.get_mut(*place)
             {
@@ -123,7 +123,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         let of_side = entries.iter().enumerate().filter(|(_, entry)| entry.from() == side);
         let (places, texts): (Vec<_>, Vec<_>) =
             of_side.filter_map(|(place, entry)| Some((place, noise(entry)?))).unzip();
-        streams::redact_lines(&texts, rules, |piece, span, with| {
+        split_text::redact_lines(&texts, rules, |piece, span, with| {
             if let Some((_, edits)) = places.get(piece).and_then(|place| changes.get_mut(*place)) {
                 edits.replace(span, with);
             }
@@ -133,7 +133,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         .iter()
         .enumerate()
         .filter_map(|(place, record)| match &record.event {
-            Event::Stderr(text) => Some((place, text.as_str())),
+            RecordEvent::Stderr(text) => Some((place, text.as_str())),
             _ => None,
         })
         .unzip();
@@ -142,7 +142,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         // One may be JSON, as some logs are.
         redaction.secrets.search(text.as_bytes(), edits);
     }
-    streams::redact_lines(&texts, rules, |piece, span, with| {
+    split_text::redact_lines(&texts, rules, |piece, span, with| {
         if let Some(edits) = errors.get_mut(piece) {
             edits.replace(span, with);
         }
@@ -154,16 +154,18 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             && !edits.is_empty()
         {
             let bytes = edits.apply(entry.line.bytes());
-            record.event = Event::Line(Line::new(entry.line.from, bytes).ending(entry.line.end));
+            record.event =
+                RecordEvent::Line(RecordedLine::new(entry.line.from, bytes).ending(entry.line.end));
         }
     }
     for ((place, text), edits) in said.into_iter().zip(texts).zip(errors) {
         if let Some(record) = redacted.get_mut(place) {
-            record.event = Event::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
+            record.event =
+                RecordEvent::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
         }
     }
     for record in &mut redacted {
-        if let Event::Unknown(json) = &mut record.event
+        if let RecordEvent::Unknown(json) = &mut record.event
             && let Ok(changed) =
                 serde_json::from_slice(&redactor.unknown(json.get()).apply(json.get().as_bytes()))
         {
@@ -179,17 +181,17 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
 }
 
 /// What a line says that is no JSON.
-fn noise<'a>(entry: &Entry<'a>) -> Option<&'a str> {
-    let Said::Noise(_) = &entry.said else { return None };
+fn noise<'a>(entry: &TranscriptEntry<'a>) -> Option<&'a str> {
+    let ParsedLine::Noise(_) = &entry.parsed else { return None };
     let text = entry.line.text()?;
     serde_json::from_str::<IgnoredAny>(text).is_err().then_some(text)
 }
 
 /// The session that the answer to a request names.
-fn made_by(entries: &[Entry<'_>], entry: &Entry<'_>) -> Option<SessionId> {
-    let Said::Request { answer: Some(answer), .. } = &entry.said else { return None };
-    match &entries.get(*answer)?.said {
-        Said::Response { outcome: Outcome::Result(result), .. } => session_of(result),
+fn made_by(entries: &[TranscriptEntry<'_>], entry: &TranscriptEntry<'_>) -> Option<SessionId> {
+    let ParsedLine::Request { answer: Some(answer), .. } = &entry.parsed else { return None };
+    match &entries.get(*answer)?.parsed {
+        ParsedLine::Response { outcome: Outcome::Result(result), .. } => session_of(result),
         _ => None,
     }
 }

@@ -9,18 +9,18 @@ use duologue_schema::{CancelRequestNotification, Notification as _, RequestId, S
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::format::{Line, Record, Side};
+use crate::format::{Record, RecordedLine, Side};
 
 /// A line, and what it is in its conversation.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Entry<'a> {
+pub struct TranscriptEntry<'a> {
     /// Which record it comes from.
     pub record: usize,
     /// When it was written.
     pub at: Duration,
     /// The line itself.
-    pub line: &'a Line,
+    pub line: &'a RecordedLine,
     /// The session it belongs to; none for what concerns the whole connection. A `session/new` or
     /// `session/fork` belongs to the session it makes, a `$/cancel_request` to that of its request.
     pub session: Option<SessionId>,
@@ -28,10 +28,10 @@ pub struct Entry<'a> {
     /// id. It may have been answered before.
     pub withdraws: Option<usize>,
     /// What it says.
-    pub said: Said<'a>,
+    pub parsed: ParsedLine<'a>,
 }
 
-impl Entry<'_> {
+impl TranscriptEntry<'_> {
     /// Who wrote it.
     #[must_use]
     pub fn from(&self) -> Side {
@@ -41,23 +41,23 @@ impl Entry<'_> {
     /// The method of a request or notification, or of the request that is answered.
     #[must_use]
     pub fn method(&self) -> Option<&str> {
-        match &self.said {
-            Said::Request { method, .. } | Said::Notification { method, .. } => Some(method),
-            Said::Response { method, .. } => method.as_deref(),
-            Said::Noise(_) | Said::Blank => None,
+        match &self.parsed {
+            ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => Some(method),
+            ParsedLine::Response { method, .. } => method.as_deref(),
+            ParsedLine::Noise(_) | ParsedLine::Blank => None,
         }
     }
 
     /// Whether it is a request that has no answer yet.
     fn is_open(&self) -> bool {
-        matches!(self.said, Said::Request { answer: None, .. })
+        matches!(self.parsed, ParsedLine::Request { answer: None, .. })
     }
 }
 
 /// What a line says.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Said<'a> {
+pub enum ParsedLine<'a> {
     /// A question.
     #[non_exhaustive]
     Request {
@@ -98,29 +98,29 @@ pub enum Said<'a> {
 
 /// The lines among `records`, each as what it is.
 #[must_use]
-pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = Vec::new();
+pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
+    let mut entries: Vec<TranscriptEntry<'_>> = Vec::new();
     // The last request by who asked and the id, which may be used again once it is answered.
     let mut asked: HashMap<(Side, String), usize> = HashMap::new();
     for (record, line) in records.iter().enumerate().filter_map(|(at, record)| Some((at, record.line()?))) {
         let place = entries.len();
         let mut withdraws = None;
-        let (session, said) = match line.message() {
-            None => (None, Said::Blank),
-            Some(Err(malformed)) => (None, Said::Noise(malformed)),
+        let (session, parsed) = match line.message() {
+            None => (None, ParsedLine::Blank),
+            Some(Err(malformed)) => (None, ParsedLine::Noise(malformed)),
             Some(Ok(Message::Request { id, method, params })) => {
                 asked.insert((line.from, id_key(id.token())), place);
-                (params.and_then(session_of), Said::Request { id, method, params, answer: None })
+                (params.and_then(session_of), ParsedLine::Request { id, method, params, answer: None })
             }
             Some(Ok(Message::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
                     withdraws = request_of(params).and_then(|id| asked.get(&(line.from, id)).copied());
                 }
-                (params.and_then(session_of), Said::Notification { method, params })
+                (params.and_then(session_of), ParsedLine::Notification { method, params })
             }
             Some(Ok(Message::Response { id, outcome })) => {
                 let request = asked.get(&(line.from.other(), id_key(id.get()))).copied();
-                let request = request.filter(|at| entries.get(*at).is_some_and(Entry::is_open));
+                let request = request.filter(|at| entries.get(*at).is_some_and(TranscriptEntry::is_open));
                 let (mut session, mut method) = (None, None);
                 if let Some(asked) = request.and_then(|request| entries.get_mut(request)) {
                     if let Outcome::Result(result) = &outcome
@@ -130,17 +130,17 @@ pub fn entries(records: &[Record]) -> Vec<Entry<'_>> {
                     }
                     session = asked.session.clone();
                     method = asked.method().map(str::to_owned);
-                    if let Said::Request { answer, .. } = &mut asked.said {
+                    if let ParsedLine::Request { answer, .. } = &mut asked.parsed {
                         *answer = Some(place);
                     }
                 }
-                (session, Said::Response { id, method, request, outcome })
+                (session, ParsedLine::Response { id, method, request, outcome })
             }
             // The message of a later version of the peer.
-            Some(Ok(_)) => (None, Said::Blank),
+            Some(Ok(_)) => (None, ParsedLine::Blank),
         };
         let at = records.get(record).map(|record| record.at).unwrap_or_default();
-        entries.push(Entry { record, at, line, session, withdraws, said });
+        entries.push(TranscriptEntry { record, at, line, session, withdraws, parsed });
     }
     // Which session a request makes is known when it is answered.
     for place in 0..entries.len() {
@@ -188,12 +188,13 @@ pub(crate) fn id_key(token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Event;
+    use crate::format::RecordEvent;
 
     #[test]
     fn an_id_is_the_same_however_it_is_spelled() {
-        let record =
-            |from, text: &str| Record::new(Duration::ZERO, Event::Line(Line::new(from, text.as_bytes())));
+        let record = |from, text: &str| {
+            Record::new(Duration::ZERO, RecordEvent::Line(RecordedLine::new(from, text.as_bytes())))
+        };
         let records = [
             record(Side::Client, r#"{"jsonrpc":"2.0","id":"a\/b","method":"_x","params":{"sessionId":"s"}}"#),
             record(
@@ -206,7 +207,7 @@ mod tests {
         let sessions: Vec<_> =
             entries.iter().map(|entry| entry.session.as_ref().map(SessionId::as_str)).collect();
         assert_eq!(sessions, [Some("s"); 3]);
-        assert_eq!(entries.last().and_then(Entry::method), Some("_x"));
+        assert_eq!(entries.last().and_then(TranscriptEntry::method), Some("_x"));
     }
 
     #[test]
@@ -228,10 +229,12 @@ mod tests {
             (Agent, r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"t"}}"#),
         ]
         .into_iter()
-        .map(|(from, text)| Record::new(Duration::ZERO, Event::Line(Line::new(from, text.as_bytes()))))
+        .map(|(from, text)| {
+            Record::new(Duration::ZERO, RecordEvent::Line(RecordedLine::new(from, text.as_bytes())))
+        })
         .collect();
         let entries = entries(&records);
-        let session = |entry: &Entry<'_>| entry.session.as_ref().map(|id| id.as_str().to_owned());
+        let session = |entry: &TranscriptEntry<'_>| entry.session.as_ref().map(|id| id.as_str().to_owned());
         let belongs: Vec<_> = entries.iter().map(|entry| (session(entry), entry.withdraws)).collect();
         let (s, t) = (Some("s".to_owned()), Some("t".to_owned()));
         assert_eq!(

@@ -5,19 +5,19 @@ use serde_json::{Map, Value};
 use serde_json_path::JsonPath;
 
 use crate::error::{Error, Result};
-use crate::format::{Event, Line, Record};
+use crate::format::{Record, RecordEvent, RecordedLine};
 use crate::transcript::Transcript;
 
 /// Places of messages that a comparison leaves out.
 ///
 /// ```
-/// use duologue_transcript::{Event, Header, IgnoredPaths, Line, Record, Side, Transcript};
+/// use duologue_transcript::{RecordEvent, Header, IgnoredPaths, RecordedLine, Record, Side, Transcript};
 /// use std::time::Duration;
 ///
 /// let transcript = |tokens: u32| {
 ///     let line = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"usage":{{"totalTokens":{tokens}}}}}}}"#);
-///     let line = Line::new(Side::Agent, line.into_bytes());
-///     Transcript::new(Header::new("a test"), vec![Record::new(Duration::ZERO, Event::Line(line))])
+///     let line = RecordedLine::new(Side::Agent, line.into_bytes());
+///     Transcript::new(Header::new("a test"), vec![Record::new(Duration::ZERO, RecordEvent::Line(line))])
 /// };
 /// let mut ignored = IgnoredPaths::default();
 /// ignored.add("result.usage")?;
@@ -95,8 +95,8 @@ impl Transcript {
             let line = record.line()?;
             let mut message = message(line)?;
             with_content(&mut message, |content| ignored.remove(content));
-            let line = Line::new(line.from, message.to_string().into_bytes()).ending(line.end);
-            Some(Record::new(record.at, Event::Line(line)))
+            let line = RecordedLine::new(line.from, message.to_string().into_bytes()).ending(line.end);
+            Some(Record::new(record.at, RecordEvent::Line(line)))
         };
         let records =
             self.records().iter().map(|record| changed(record).unwrap_or_else(|| record.clone())).collect();
@@ -106,7 +106,7 @@ impl Transcript {
 }
 
 /// A line as JSON, if it is an object.
-fn message(line: &Line) -> Option<Value> {
+fn message(line: &RecordedLine) -> Option<Value> {
     let repaired = Message::repair(line.bytes());
     let value: Value = serde_json::from_slice(repaired.as_deref().unwrap_or(line.bytes())).ok()?;
     value.is_object().then_some(value)

@@ -12,7 +12,7 @@ pub(crate) const SECRET: &str = "[secret]";
 type Holds = fn(&[u8]) -> bool;
 
 /// Something that looks like a secret: its first group, and whether what it holds is one indeed.
-struct Shape {
+struct SecretPattern {
     pattern: &'static str,
     holds: Holds,
 }
@@ -22,112 +22,115 @@ struct Shape {
 const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2})";
 
 /// Keys that their makers marked with a prefix, so that they can be found.
-const PREFIXED: &[Shape] = &[
+const PREFIXED: &[SecretPattern] = &[
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
-    Shape { pattern: r"(sk-[A-Za-z0-9_-]{16,})", holds: not_words },
-    Shape { pattern: r"(sk%2[Dd](?:[A-Za-z0-9_-]|%2[Dd]|%5[Ff]){16,})", holds: has_digit },
+    SecretPattern { pattern: r"(sk-[A-Za-z0-9_-]{16,})", holds: not_words },
+    SecretPattern { pattern: r"(sk%2[Dd](?:[A-Za-z0-9_-]|%2[Dd]|%5[Ff]){16,})", holds: has_digit },
     // Stripe.
-    Shape { pattern: r"((?:[srp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})", holds: anything },
+    SecretPattern { pattern: r"((?:[srp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})", holds: anything },
     // GitHub, GitLab.
-    Shape { pattern: r"(gh[pousr]_[A-Za-z0-9]{16,})", holds: anything },
-    Shape { pattern: r"(github_pat_[A-Za-z0-9_]{16,})", holds: anything },
-    Shape {
+    SecretPattern { pattern: r"(gh[pousr]_[A-Za-z0-9]{16,})", holds: anything },
+    SecretPattern { pattern: r"(github_pat_[A-Za-z0-9_]{16,})", holds: anything },
+    SecretPattern {
         pattern: r"(gl(?:pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,})",
         holds: anything,
     },
     // Slack.
-    Shape { pattern: r"(x(?:ox[a-z]|app)-[A-Za-z0-9-]{10,})", holds: has_digit },
-    Shape { pattern: r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9/_-]{16,})", holds: anything },
+    SecretPattern { pattern: r"(x(?:ox[a-z]|app)-[A-Za-z0-9-]{10,})", holds: has_digit },
+    SecretPattern {
+        pattern: r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9/_-]{16,})",
+        holds: anything,
+    },
     // Amazon, Google, DigitalOcean, Azure.
-    Shape { pattern: r"((?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16})(?:[^0-9A-Za-z]|$)", holds: anything },
-    Shape { pattern: r"(AIza[0-9A-Za-z_-]{30,})", holds: anything },
-    Shape { pattern: r"(ya29\.[0-9A-Za-z_-]{16,})", holds: anything },
-    Shape { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
-    Shape { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
-    Shape { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
+    SecretPattern { pattern: r"((?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16})(?:[^0-9A-Za-z]|$)", holds: anything },
+    SecretPattern { pattern: r"(AIza[0-9A-Za-z_-]{30,})", holds: anything },
+    SecretPattern { pattern: r"(ya29\.[0-9A-Za-z_-]{16,})", holds: anything },
+    SecretPattern { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
+    SecretPattern { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
+    SecretPattern { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
     // Hugging Face, whose keys are of letters alone.
-    Shape { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
+    SecretPattern { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
     // npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
-    Shape {
+    SecretPattern {
         pattern: r"((?:hf|npm|gsk|r8|ntn|lin_api|dckr_pat|shp(?:at|ca|pa|ss))_[A-Za-z0-9_-]{16,})",
         holds: has_digit,
     },
-    Shape { pattern: r"((?:pypi|xai|pplx|nvapi|tvly)-[A-Za-z0-9_-]{16,})", holds: not_words },
-    Shape { pattern: r"(cio[A-Za-z0-9]{32})(?:[^0-9A-Za-z]|$)", holds: has_digit },
+    SecretPattern { pattern: r"((?:pypi|xai|pplx|nvapi|tvly)-[A-Za-z0-9_-]{16,})", holds: not_words },
+    SecretPattern { pattern: r"(cio[A-Za-z0-9]{32})(?:[^0-9A-Za-z]|$)", holds: has_digit },
     // SendGrid, Vault, age, Telegram.
-    Shape { pattern: r"(SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})", holds: anything },
-    Shape { pattern: r"(hv[sbr]\.[A-Za-z0-9_-]{20,})", holds: anything },
-    Shape { pattern: r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})", holds: anything },
-    Shape { pattern: r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})", holds: anything },
+    SecretPattern { pattern: r"(SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})", holds: anything },
+    SecretPattern { pattern: r"(hv[sbr]\.[A-Za-z0-9_-]{20,})", holds: anything },
+    SecretPattern { pattern: r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})", holds: anything },
+    SecretPattern { pattern: r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})", holds: anything },
     // JSON Web Tokens, signed or encrypted. A signature alone (`eyJ…..…`) opens nothing: it belongs to the message
     // that it stands in.
-    Shape {
+    SecretPattern {
         pattern: r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
         holds: anything,
     },
 ];
 
 /// Secrets known by what stands around them.
-const SURROUNDED: &[Shape] = &[
+const SURROUNDED: &[SecretPattern] = &[
     // The password in a URL, up to the last `@` before the path, or a token in place of a user.
-    Shape {
+    SecretPattern {
         pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@"'<>\\]*?(?::|%3[Aa])([^\s/"'<>\\]+)@"#,
         holds: anything,
     },
-    Shape { pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/([^\s/:@"'<>\\]{16,})@"#, holds: has_digit },
+    SecretPattern { pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/([^\s/:@"'<>\\]{16,})@"#, holds: has_digit },
     // Parameters of a URL.
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)[?&](?:[a-z_-]*(?:key|token|signature|secret|password|credential)|sig|auth)=([^&\s"'\\#<>]{6,})"#,
         holds: random,
     },
     // What an Authorization header says, wherever it stands.
-    Shape { pattern: r"(?i)\bbearer[ \t]+([a-z0-9._~+/-]{8,}=*)", holds: has_digit_or_length },
-    Shape { pattern: r"(?i)\bbasic[ \t]+([a-z0-9+/]{6,}={0,2})", holds: user_and_password },
-    Shape {
+    SecretPattern { pattern: r"(?i)\bbearer[ \t]+([a-z0-9._~+/-]{8,}=*)", holds: has_digit_or_length },
+    SecretPattern { pattern: r"(?i)\bbasic[ \t]+([a-z0-9+/]{6,}={0,2})", holds: user_and_password },
+    SecretPattern {
         pattern: r#"(?i)\b(?:proxy-)?authorization["'\\]*[ \t]*[:=][ \t]*["'\\]*(?:[a-z]{3,12}[ \t]+)?([^\s"'\\,]{8,})"#,
         holds: has_digit_or_length,
     },
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)\b(?:set-)?cookie["'\\]*[ \t]*[:=][ \t]*["'\\]*([^\s=;"'\\]+=[^\s;"'\\]*(?:;[^\r\n;"'\\]*)*)"#,
         holds: anything,
     },
     // NAME_OF_A_KEY=value, as in a shell or an .env file.
-    Shape {
+    SecretPattern {
         pattern: r#"\b(?:[A-Z0-9_]*(?:API_?KEY|SECRET|SECRET_?KEY|ACCESS_?KEY|PRIVATE_?KEY|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?:[A-Z0-9_]*_)?(?:TOKEN|PASS)|[A-Z0-9_]*_PWD)=["'\\]*([^\s"'\\;&|<>(){}$`]{4,})"#,
         holds: value,
     },
-    Shape { pattern: r#"\b[A-Z0-9_]*_KEY=["'\\]*([^\s"'\\;&|<>(){}$`]{8,})"#, holds: machine_made },
+    SecretPattern { pattern: r#"\b[A-Z0-9_]*_KEY=["'\\]*([^\s"'\\;&|<>(){}$`]{8,})"#, holds: machine_made },
     // "api_key": "value", quoted: in code, configurations and JSON inside a string.
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|(?:auth|access|refresh|id|session|bearer)[_-]?token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*\\*["']([^\s"'\\]{4,})\\*["']"#,
         holds: value,
     },
     // The same without quotes: only what no word and no name is like.
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|credential)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
         holds: random,
     },
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)(?:password|passwd|passphrase)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{6,})"#,
         holds: random,
     },
     // Many a token is a part of a text.
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)token["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
         holds: machine_made,
     },
     // --api-key value, as in a command.
-    Shape {
+    SecretPattern {
         pattern: r#"(?i)--[a-z-]*(?:api-?key|token|secret|password)(?:=|[ \t]+)["'\\]*([^\s"'\\;&|<>(){}\[\]$`-][^\s"'\\;&|<>(){}\[\]$`]{5,})"#,
         holds: value,
     },
-    Shape {
+    SecretPattern {
         pattern: r#"\bcurl[ \t][^\r\n|;&]{0,200}?(?:-u|--user)[ \t=]*["'\\]*[^\s:"'\\-][^\s:"'\\]*:([^\s"'\\]+)"#,
         holds: value,
     },
-    Shape { pattern: r#"\bsshpass[ \t]+-p[ \t]*["'\\]*([^\s"'\\]+)"#, holds: value },
+    SecretPattern { pattern: r#"\bsshpass[ \t]+-p[ \t]*["'\\]*([^\s"'\\]+)"#, holds: value },
     // .netrc, on one line or several.
-    Shape {
+    SecretPattern {
         pattern: r"\b(?:machine\s+[^\s\\]+|default)(?:\s|\\[nrt])+login\s+[^\s\\]+(?:\s|\\[nrt])+password\s+([^\s\\]+)",
         holds: value,
     },
@@ -139,7 +142,7 @@ struct Compiled {
     each: Vec<(Regex, Holds)>,
 }
 
-static SHAPES: LazyLock<Compiled> = LazyLock::new(|| {
+static PATTERNS: LazyLock<Compiled> = LazyLock::new(|| {
     let prefixed = PREFIXED.iter().map(|shape| (format!("(?-u){BEFORE}{}", shape.pattern), shape.holds));
     let surrounded = SURROUNDED.iter().map(|shape| (format!("(?-u){}", shape.pattern), shape.holds));
     let (patterns, holds): (Vec<_>, Vec<_>) = prefixed.chain(surrounded).unzip();
@@ -271,7 +274,7 @@ pub(crate) fn end_of_private_key(text: &[u8]) -> Option<usize> {
 /// Shows each secret in a text. They may overlap.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     private_keys(text, |key| found(key.span(text)));
-    let shapes = &*SHAPES;
+    let shapes = &*PATTERNS;
     for (pattern, holds) in shapes.set.matches(text).into_iter().filter_map(|at| shapes.each.get(at)) {
         for captures in pattern.captures_iter(text) {
             if let Some(group) = captures.get(1)
@@ -503,8 +506,8 @@ mod tests {
 
     #[test]
     fn every_shape_compiles() {
-        assert_eq!(SHAPES.each.len(), PREFIXED.len() + SURROUNDED.len());
-        assert_eq!(SHAPES.set.len(), SHAPES.each.len());
+        assert_eq!(PATTERNS.each.len(), PREFIXED.len() + SURROUNDED.len());
+        assert_eq!(PATTERNS.set.len(), PATTERNS.each.len());
         assert!(SUSPICIOUS.is_some());
     }
 

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use crate::redact::json_scan::{Edits, PathStep};
 use crate::redact::placeholders::SECRET;
-use crate::redact::scan::{Edits, Frame};
 
 /// Finds them in one line: `"env": [{"name": "…", "value": "[secret]"}]`.
 #[derive(Debug, Default)]
@@ -15,30 +15,30 @@ pub(super) struct SecretEnv {
 }
 
 /// Whether the last frame is a list of variables.
-fn is_list(frames: &[Frame<'_>]) -> bool {
+fn is_list(frames: &[PathStep<'_>]) -> bool {
     matches!(frames, [.., holder, list] if list.member.is_none() && holder.member.as_deref() == Some("env"))
 }
 
 /// Whether the last frame is a variable in a list of them.
-fn is_variable(frames: &[Frame<'_>]) -> bool {
+fn is_variable(frames: &[PathStep<'_>]) -> bool {
     frames.split_last().is_some_and(|(_, outer)| is_list(outer))
 }
 
 impl SecretEnv {
-    pub(super) fn open(&mut self, frames: &[Frame<'_>], start: usize) {
+    pub(super) fn open(&mut self, frames: &[PathStep<'_>], start: usize) {
         if is_variable(frames) {
             self.list.push((start..start, false));
         }
     }
 
-    pub(super) fn string(&mut self, frames: &[Frame<'_>], text: &str) {
+    pub(super) fn string(&mut self, frames: &[PathStep<'_>], text: &str) {
         let value = frames.last().is_some_and(|frame| frame.member.as_deref() == Some("value"));
         if text == SECRET && value && is_variable(frames) {
             self.list.iter_mut().next_back().into_iter().for_each(|(_, secret)| *secret = true);
         }
     }
 
-    pub(super) fn close(&mut self, frames: &[Frame<'_>], end: usize) {
+    pub(super) fn close(&mut self, frames: &[PathStep<'_>], end: usize) {
         if is_variable(frames) {
             self.list.iter_mut().next_back().into_iter().for_each(|(span, _)| span.end = end);
         } else if is_list(frames) {

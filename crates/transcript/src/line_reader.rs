@@ -16,12 +16,12 @@ pub(crate) struct LineReader<R> {
     line: u64,
     cut: bool,
     /// The state of the input.
-    next: Next,
+    next: InputState,
 }
 
 /// The state of the input between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum InputState {
     /// At the start of a line.
     Line,
     /// Within a line that is too long.
@@ -32,7 +32,7 @@ enum Next {
 
 impl<R: BufRead> LineReader<R> {
     pub(crate) fn new(input: R) -> Self {
-        LineReader { input, bytes: Vec::new(), line: 0, cut: false, next: Next::Line }
+        LineReader { input, bytes: Vec::new(), line: 0, cut: false, next: InputState::Line }
     }
 
     /// The line that was read last, counted from 1.
@@ -54,12 +54,12 @@ impl<R: BufRead> LineReader<R> {
         loop {
             self.bytes.clear();
             self.bytes.shrink_to(64 * 1024);
-            if self.next == Next::RestOfLine {
+            if self.next == InputState::RestOfLine {
                 // One byte more, so that a line that ends with the last of them is told from one that goes on.
                 let skipped = (&mut self.input).take(SKIPPED + 1).skip_until(b'\n')?;
-                self.next = if skipped as u64 > SKIPPED { Next::Nothing } else { Next::Line };
+                self.next = if skipped as u64 > SKIPPED { InputState::Nothing } else { InputState::Line };
             }
-            if self.next == Next::Nothing {
+            if self.next == InputState::Nothing {
                 return Ok(None);
             }
             if (&mut self.input).take(Transcript::LINE_BYTES + 1).read_until(b'\n', &mut self.bytes)? == 0 {
@@ -68,7 +68,7 @@ impl<R: BufRead> LineReader<R> {
             self.line += 1;
             let is_whole = self.bytes.ends_with(b"\n");
             if !is_whole && self.bytes.len() as u64 > Transcript::LINE_BYTES {
-                self.next = Next::RestOfLine;
+                self.next = InputState::RestOfLine;
                 return Err(Error::LineTooLong { line: self.line });
             }
             let line = self.bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.bytes).trim_ascii();
