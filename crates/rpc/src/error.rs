@@ -65,7 +65,7 @@ pub enum Error {
     /// Two handlers for one extension method. Rename one of them.
     #[error("an extension method cannot be added: {reason}")]
     MethodTaken {
-        /// What jsonrpsee says.
+        /// The name of the method, or the message of jsonrpsee.
         reason: String,
     },
     /// A [`Tap`](crate::Tap) has used its own connection while it was shown an outgoing frame. Nothing was sent.

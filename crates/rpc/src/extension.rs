@@ -1,84 +1,104 @@
-//! Methods beyond the protocol: jsonrpsee's method table for requests, our own for notifications.
-//!
-//! jsonrpsee answers requests well and in any order, which is right for requests. It has no
-//! ordered notifications and no server-to-client requests, so those stay with the peer; RFD 0002
-//! has the measurements.
+//! Handlers for methods beyond the protocol.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duologue_schema::Error as WireError;
-use duologue_schema::Notification;
-use jsonrpsee::ConnectionId;
-use jsonrpsee::core::client::{BatchResponse, ClientT, Error as ClientError};
-use jsonrpsee::core::params::BatchRequestBuilder;
-use jsonrpsee::core::server::{MethodCallback, MethodResponse, Methods};
-use jsonrpsee::core::traits::ToRpcParams;
-use jsonrpsee::types::{ErrorObjectOwned, Id, Params};
-use serde::Deserialize;
+use duologue_schema::{Error as WireError, Notification, Request};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::error::Error;
 use crate::peer::Peer;
 use crate::service::{Incoming, Responder};
 
+#[cfg(feature = "jsonrpsee")]
+mod jsonrpsee;
+
+type OnRequest = Arc<dyn Fn(Option<&RawValue>, Responder) + Send + Sync>;
 type OnNotification = Arc<dyn Fn(Option<&RawValue>, &Peer) + Send + Sync>;
 
-/// Handlers for extension methods, whose names start with `_`. Methods of the protocol never get
-/// here, even if one of them is registered.
+/// Handlers for extension methods, whose names start with `_`.
 ///
-/// Requests come from a jsonrpsee [`RpcModule`](jsonrpsee::RpcModule) or a `#[rpc(server)]` trait;
-/// each runs in a task of its own. Notifications are registered here and run on the reader, in the
-/// order of the wire. The peer that asked is in the handler's
-/// [`Extensions`](jsonrpsee::Extensions).
+/// A handler of a request runs in a task of its own. A handler of a notification runs on the reader,
+/// in the order of the wire. Methods of the protocol are never passed to these handlers.
 ///
 /// ```
-/// use duologue_rpc::{Extensions, jsonrpsee::RpcModule};
+/// use duologue_rpc::Extensions;
+/// use duologue_schema::Request;
+/// use serde::{Deserialize, Serialize};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut module = RpcModule::new(());
-/// module.register_method("_example/add", |params, _, _| {
-///     let [a, b]: [i64; 2] = params.parse()?;
-///     Ok::<_, duologue_rpc::jsonrpsee::types::ErrorObjectOwned>(a + b)
-/// })?;
-/// let extensions = Extensions::new().merge(module)?;
+/// #[derive(Serialize, Deserialize)]
+/// struct Add {
+///     a: i64,
+///     b: i64,
+/// }
+///
+/// impl Request for Add {
+///     const METHOD: &'static str = "_example/add";
+///     type Result = i64;
+/// }
+///
+/// let extensions = Extensions::new().on_request(|add: Add, _peer| async move { Ok(add.a + add.b) });
 /// # let _ = extensions;
-/// # Ok(())
-/// # }
 /// ```
+///
+/// With the feature `jsonrpsee`, `Extensions::merge` adds the methods of a jsonrpsee module.
 #[derive(Clone, Default)]
 pub struct Extensions {
-    methods: Methods,
+    requests: HashMap<&'static str, OnRequest>,
     notifications: HashMap<&'static str, OnNotification>,
+    #[cfg(feature = "jsonrpsee")]
+    modules: ::jsonrpsee::Methods,
 }
 
 impl std::fmt::Debug for Extensions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.methods.method_names()).entries(self.notifications.keys()).finish()
+        let mut list = f.debug_list();
+        list.entries(self.requests.keys()).entries(self.notifications.keys());
+        #[cfg(feature = "jsonrpsee")]
+        list.entries(self.modules.method_names());
+        list.finish()
     }
 }
 
 impl Extensions {
-    /// No extensions.
+    /// Creates a table without handlers.
     #[must_use]
     pub fn new() -> Self {
         Extensions::default()
     }
 
-    /// Adds all methods of a jsonrpsee module. Subscriptions are not callable over this peer.
+    /// Answers each request of type `R` with the output of `handler`, which also gets the peer that sent
+    /// the request.
     ///
-    /// # Errors
-    ///
-    /// [`Error::MethodTaken`] when a method of that name is there already.
-    pub fn merge(mut self, module: impl Into<Methods>) -> Result<Self, Error> {
-        self.methods.merge(module).map_err(|error| Error::MethodTaken { reason: error.to_string() })?;
-        Ok(self)
+    /// Requests whose params do not match `R` are answered with `-32602` (invalid params). A second
+    /// handler for the same method replaces the first.
+    #[must_use]
+    pub fn on_request<R, F, Answer>(mut self, handler: F) -> Self
+    where
+        R: Request,
+        F: Fn(R, Peer) -> Answer + Send + Sync + 'static,
+        Answer: Future<Output = Result<R::Result, WireError>> + Send + 'static,
+    {
+        self.requests.insert(
+            R::METHOD,
+            Arc::new(move |params, responder| match params_of(params) {
+                Ok(request) => {
+                    let answer = handler(request, responder.peer());
+                    responder.spawn(answer);
+                }
+                Err(error) => {
+                    let message = format!("the params do not match {}: {error}", R::METHOD);
+                    responder.respond::<()>(Err(WireError::invalid_params(message)));
+                }
+            }),
+        );
+        self
     }
 
     /// Calls `handler` for each notification of type `N`, on the reader: it must not block.
-    /// Notifications whose params do not fit are dropped. A second handler of one name takes the
-    /// place of the first.
+    ///
+    /// Notifications whose params do not match `N` are dropped and logged. A second handler for the same
+    /// method replaces the first.
     #[must_use]
     pub fn on_notification<N: Notification>(
         mut self,
@@ -86,115 +106,112 @@ impl Extensions {
     ) -> Self {
         self.notifications.insert(
             N::METHOD,
-            Arc::new(move |params, peer| {
-                let params = params.map_or("{}", RawValue::get);
-                match serde_json::from_str(params) {
-                    Ok(params) => handler(params, peer),
-                    Err(error) => tracing::debug!(method = N::METHOD, %error, "dropped a notification"),
-                }
+            Arc::new(move |params, peer| match params_of(params) {
+                Ok(notification) => handler(notification, peer),
+                Err(error) => tracing::debug!(method = N::METHOD, %error, "dropped a notification"),
             }),
         );
         self
     }
 
-    /// Answers a request if its method is registered, else gives the responder back.
+    /// Answers a request if its method has a handler.
     ///
     /// # Errors
     ///
-    /// The responder, when nobody here handles the method.
+    /// Returns the responder if no handler has the method.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        let params = request.params.map(|raw| raw.get().to_owned());
-        let params = move || Params::new(params.as_deref()).into_owned();
-        let mut context = jsonrpsee::Extensions::new();
-        context.insert(responder.peer());
-        let limit = responder.peer().limits().frame_bytes;
-        match self.methods.method(request.method) {
-            Some(MethodCallback::Sync(callback)) => {
-                let callback = callback.clone();
-                responder.spawn(async move { answer(&callback(Id::Number(0), params(), limit, context)) });
-                Ok(())
-            }
-            Some(MethodCallback::Async(callback)) => {
-                let callback = callback.clone();
-                responder.spawn(async move {
-                    let connection = ConnectionId(0);
-                    answer(&callback(Id::Number(0), params(), connection, limit, context).await)
-                });
-                Ok(())
-            }
-            Some(MethodCallback::Subscription(_) | MethodCallback::Unsubscription(_)) | None => {
-                Err(responder)
-            }
+        if let Some(handler) = self.requests.get(request.method) {
+            handler(request.params, responder);
+            return Ok(());
         }
+        #[cfg(feature = "jsonrpsee")]
+        return jsonrpsee::request(&self.modules, request, responder);
+        #[cfg(not(feature = "jsonrpsee"))]
+        Err(responder)
     }
 
-    /// Runs the handler of a notification if there is one; tells whether there was.
+    /// Calls the handler of a notification. Returns true if there is one.
     pub fn notification(&self, notification: Incoming<'_>, peer: &Peer) -> bool {
-        match self.notifications.get(notification.method) {
-            Some(handler) => {
-                handler(notification.params, peer);
-                true
+        let handler = self.notifications.get(notification.method);
+        if let Some(handler) = handler {
+            handler(notification.params, peer);
+        }
+        handler.is_some()
+    }
+}
+
+/// Decodes the params of an extension method. Absent params are read as an empty object.
+fn params_of<P: DeserializeOwned>(params: Option<&RawValue>) -> serde_json::Result<P> {
+    serde_json::from_str(params.map_or("{}", RawValue::get))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Value, json};
+
+    use super::*;
+    #[cfg(feature = "jsonrpsee")]
+    use crate::Error;
+    use crate::{Connection, Service, Transport};
+
+    #[derive(Serialize, Deserialize)]
+    struct Add {
+        a: i64,
+        b: i64,
+    }
+
+    impl Request for Add {
+        const METHOD: &'static str = "_test/add";
+        type Result = i64;
+    }
+
+    struct Extended(Extensions);
+
+    impl Service for Extended {
+        fn request(&self, request: Incoming<'_>, responder: Responder) {
+            let method = request.method.to_owned();
+            if let Err(responder) = self.0.request(request, responder) {
+                responder.method_not_found(&method);
             }
-            None => false,
+        }
+
+        fn notification(&self, notification: Incoming<'_>) {
+            let _ = notification;
         }
     }
-}
 
-/// jsonrpsee hands out whole responses; ours is written with the id the peer chose.
-fn answer(response: &MethodResponse) -> Result<Box<RawValue>, WireError> {
-    #[derive(Deserialize)]
-    struct Body<'a> {
-        #[serde(borrow, default)]
-        result: Option<&'a RawValue>,
-        #[serde(default)]
-        error: Option<WireError>,
-    }
-    let broken =
-        |error| WireError::internal(format!("jsonrpsee made an answer that is not JSON-RPC: {error}"));
-    let body: Body<'_> = serde_json::from_str(response.as_ref()).map_err(broken)?;
-    match body.error {
-        Some(error) => Err(error),
-        // serde reads a `null` result as absent.
-        None => Ok(body.result.unwrap_or(RawValue::NULL).to_owned()),
-    }
-}
-
-/// Calls over this peer through `#[rpc(client)]` traits.
-impl ClientT for Peer {
-    async fn notification<P: ToRpcParams + Send>(&self, method: &str, params: P) -> Result<(), ClientError> {
-        let sent = match params.to_rpc_params()? {
-            Some(params) => self.notify_raw(method, &params).await,
-            None => self.notify_raw(method, &serde_json::Map::new()).await,
-        };
-        sent.map_err(client_error)
+    fn connected(extensions: Extensions) -> Peer {
+        let (ours, theirs) = Transport::memory();
+        drop(Connection::new(theirs).start(|_| Extended(extensions)));
+        Connection::new(ours).start(|_| Extended(Extensions::new()))
     }
 
-    async fn request<R: DeserializeOwned, P: ToRpcParams + Send>(
-        &self,
-        method: &str,
-        params: P,
-    ) -> Result<R, ClientError> {
-        let params = params.to_rpc_params()?;
-        let answer = self.request_raw(method, params.as_deref()).await.map_err(client_error)?;
-        Ok(serde_json::from_str(answer.get())?)
+    #[tokio::test]
+    async fn a_request_is_answered_with_the_output_of_its_handler() {
+        let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let counted = calls.clone();
+        let peer = connected(Extensions::new().on_request(move |add: Add, _| {
+            let counted = counted.clone();
+            async move {
+                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(add.a + add.b)
+            }
+        }));
+        assert_eq!(peer.call::<_, i64>("_test/add", &json!({"a": 2, "b": 3})).await.unwrap(), 5);
+        let invalid = peer.call::<_, Value>("_test/add", &json!({"a": "2"})).await.unwrap_err();
+        assert_eq!(invalid.as_response().unwrap().code.0, -32602);
+        let unknown = peer.call::<_, Value>("_test/sub", &json!({})).await.unwrap_err();
+        assert_eq!(unknown.as_response().unwrap().code.0, -32601);
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
-    /// Always refused: ACP peers do not take batches.
-    async fn batch_request<'a, R: DeserializeOwned + std::fmt::Debug + 'a>(
-        &self,
-        _: BatchRequestBuilder<'a>,
-    ) -> Result<BatchResponse<'a, R>, ClientError> {
-        Err(ClientError::Custom("batches are not part of ACP: send the requests one by one".into()))
-    }
-}
-
-fn client_error(error: Error) -> ClientError {
-    match error {
-        Error::Response(error) => {
-            let data = error.data.map(duologue_schema::Json::into_raw);
-            ClientError::Call(ErrorObjectOwned::owned(error.code.0, error.message, data))
-        }
-        Error::Timeout { .. } => ClientError::RequestTimeout,
-        other => ClientError::Transport(other.into()),
+    #[cfg(feature = "jsonrpsee")]
+    #[test]
+    fn a_module_cannot_take_a_method_that_has_a_handler() {
+        let mut module = ::jsonrpsee::RpcModule::new(());
+        module.register_method("_test/add", |_, (), _| 0).unwrap();
+        let error = Extensions::new().on_request(|add: Add, _| async move { Ok(add.a) }).merge(module);
+        assert!(matches!(error, Err(Error::MethodTaken { .. })));
     }
 }

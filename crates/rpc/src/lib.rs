@@ -50,6 +50,7 @@ mod wakes;
 pub use connection::Connection;
 pub use error::{Closed, Error};
 pub use extension::Extensions;
+#[cfg(feature = "jsonrpsee")]
 pub use jsonrpsee;
 pub use limits::Limits;
 pub use message::{Malformed, Message, Outcome};

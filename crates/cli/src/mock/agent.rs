@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::Dialogues;
-use duologue_agent::rpc::jsonrpsee::RpcModule;
 use duologue_agent::schema::{
     AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, Implementation,
     InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities, McpCapabilities,
-    PromptCapabilities, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+    PromptCapabilities, Request, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
     SessionCloseCapabilities, SessionConfigOption, SessionDeleteCapabilities, SessionId,
     SessionListCapabilities, SessionModeId, SessionModeState, SessionResumeCapabilities, SessionUpdate,
     SetSessionConfigOptionRequest,
@@ -24,6 +23,16 @@ use super::scene::Scene;
 use super::settings::{Settings, modes};
 use super::speaker::Speaker;
 use super::{asking, odd, showing, words};
+
+/// The params of the mock's extension method, which are also its result.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+struct Echo(serde_json::Value);
+
+impl Request for Echo {
+    const METHOD: &'static str = "_duologue.dev/echo";
+    type Result = serde_json::Value;
+}
 
 /// The agent without a model.
 pub(crate) struct Mock {
@@ -50,17 +59,14 @@ impl Mock {
     /// The mock with what it does beside turns: it answers other agents, and its extension method
     /// `_duologue.dev/echo` answers with its params.
     pub(crate) fn server(self) -> Result<Server<Mock>> {
-        let mut module = RpcModule::new(());
-        module
-            .register_method("_duologue.dev/echo", |params, _, _| params.parse::<serde_json::Value>())
-            .map_err(Error::other)?;
+        let extensions = Extensions::new().on_request(|Echo(params), _| async { Ok(params) });
         let dialogues = Dialogues::new(Colleague::URI).map_err(Error::other)?.handler(Speaker);
         let exchange = Exchange::new()
             .agent_id(Colleague::ID)
             .correspondent(Colleague { pace: self.pace })
             .work(colleague::work)
             .dialogue(dialogues);
-        Ok(Server::new(self).exchange(exchange).extensions(Extensions::new().merge(module)?))
+        Ok(Server::new(self).exchange(exchange).extensions(extensions))
     }
 
     fn check_login(&self) -> Result<()> {

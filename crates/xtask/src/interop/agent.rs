@@ -3,8 +3,6 @@
 
 use super::extension::{Answer, Ask, Echo, Note, Tell};
 use super::surface::Surface;
-use duologue_agent::rpc::jsonrpsee::RpcModule;
-use duologue_agent::rpc::jsonrpsee::types::ErrorObjectOwned;
 use duologue_agent::schema::*;
 use duologue_agent::{Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn};
 use serde::Serialize;
@@ -21,17 +19,12 @@ struct Interop {
 #[tokio::main]
 pub(crate) async fn main() -> Result<()> {
     let agent = Interop { surface: Arc::new(Surface::load("INTEROP_AGENT_REPORT")) };
-    let mut module = RpcModule::new(agent.clone());
-    let echo = module.register_method("_interop/echo", |params, agent, _| {
-        let echo: Echo = params.parse()?;
-        agent.came("_interop/echo", json!(echo));
-        Ok::<_, ErrorObjectOwned>(echo)
-    });
-    echo.map_err(Error::other)?;
-    let noted = agent.clone();
+    let (asked, noted) = (agent.clone(), agent.clone());
     let extensions = Extensions::new()
-        .merge(module)
-        .map_err(Error::other)?
+        .on_request(move |echo: Echo, _| {
+            asked.came("_interop/echo", json!(echo));
+            async move { Ok(echo) }
+        })
         .on_notification(move |note: Note, _| noted.came("_interop/note", json!(note)));
     let mut server = Server::new(agent).extensions(extensions);
     if let Some(tap) = super::wire::tap("agent") {

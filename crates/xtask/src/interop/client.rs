@@ -3,8 +3,6 @@
 
 use super::extension::{Answer, Ask, Echo, Note, Tell};
 use super::surface::{Surface, row_of};
-use duologue_client::rpc::jsonrpsee::RpcModule;
-use duologue_client::rpc::jsonrpsee::types::ErrorObjectOwned;
 use duologue_client::schema::{self, *};
 use duologue_client::{
     Client, Command, Connection, Error, Extensions, Host, HostResult, Prompt, Result, Session, SessionBuilder,
@@ -145,15 +143,15 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let [program, args @ ..] = command else { return Ok(()) };
     let cwd = surface.fill(&json!("$CWD")).as_str().unwrap_or_default().to_owned();
     let host = Played { surface: surface.clone() };
-    let mut module = RpcModule::new(host.clone());
-    module.register_method("_interop/ask", |params, host, _| {
-        host.came("_interop/ask", &json!(params.parse::<Ask>()?));
-        Ok::<_, ErrorObjectOwned>(Answer { answer: "yes".to_owned() })
-    })?;
-    let told = host.clone();
-    let extensions = Extensions::new().merge(module)?.on_notification(move |tell: Tell, _| {
-        told.came("_interop/tell", &json!(tell));
-    });
+    let (asked, told) = (host.clone(), host.clone());
+    let extensions = Extensions::new()
+        .on_request(move |ask: Ask, _| {
+            asked.came("_interop/ask", &json!(ask));
+            async { Ok(Answer { answer: "yes".to_owned() }) }
+        })
+        .on_notification(move |tell: Tell, _| {
+            told.came("_interop/tell", &json!(tell));
+        });
     let mut client = Client::new(host)
         .extensions(extensions)
         .info(Implementation::new("interop-client", "1.0.0"))
