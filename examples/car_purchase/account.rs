@@ -5,7 +5,9 @@ use std::path::Path;
 
 use duologue_client::rpc::Outcome;
 use duologue_client::schema::Request;
-use duologue_client::schema::dialogue::{AgentUri, Belief, DialogueRequest, DialogueResponse, Message};
+use duologue_client::schema::dialogue::{
+    AgentUri, Belief, DialogueMessage, DialogueRequest, DialogueResponse,
+};
 use duologue_transcript::{ParsedLine, Transcript, TranscriptEntry, printable};
 
 use crate::Result;
@@ -19,7 +21,7 @@ pub(crate) struct Account {
 
 /// A message, and whether the other side refused it.
 struct Spoken {
-    message: Message,
+    message: DialogueMessage,
     refused: bool,
 }
 
@@ -67,7 +69,8 @@ impl fmt::Display for Account {
 }
 
 fn write(f: &mut fmt::Formatter<'_>, indent: &str, spoken: &Spoken) -> fmt::Result {
-    let Message { interaction_step, message_type, sender_id, recipient_id, content, .. } = &spoken.message;
+    let DialogueMessage { interaction_step, message_type, sender_id, recipient_id, content, .. } =
+        &spoken.message;
     let refused = if spoken.refused { ", which is refused" } else { "" };
     let (from, to) = (name(sender_id), name(recipient_id));
     let mut line = |text: String| writeln!(f, "{indent}{}", printable(&text));

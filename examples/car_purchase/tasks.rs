@@ -2,7 +2,7 @@
 
 use duologue_client::exchange::dialogue::{Error, Parameters};
 use duologue_client::schema::Members;
-use duologue_client::schema::dialogue::{Belief, Content, MessageType};
+use duologue_client::schema::dialogue::{Belief, DialogueContent, MessageType};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const BUYER: &str = "agent://home.example/buyer";
@@ -74,8 +74,8 @@ pub(crate) fn parameters() -> Parameters {
 }
 
 /// The same twice: for programs and in words.
-pub(crate) fn says(parameters: &impl Serialize, words: impl Into<String>) -> Result<Content, Error> {
-    Ok(Content::new().parameters(Members::of(parameters)?).natural_language(words))
+pub(crate) fn says(parameters: &impl Serialize, words: impl Into<String>) -> Result<DialogueContent, Error> {
+    Ok(DialogueContent::new().parameters(Members::of(parameters)?).natural_language(words))
 }
 
 /// A number as people write it.

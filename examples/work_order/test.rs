@@ -8,7 +8,7 @@ mod agents;
 #[allow(dead_code, reason = "only its project is needed")]
 mod steps;
 
-use duologue_client::exchange::work::{Input, Output, apply_artifacts};
+use duologue_client::exchange::work::{WorkInput, WorkOutput, apply_artifacts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -37,8 +37,8 @@ fn both_fit_the_schema_and_the_types() {
     for (name, file) in [("Input", json(INPUT)), ("Output", json(OUTPUT))] {
         assert_eq!(fits(&schema, &schema["$defs"][name], &file), Ok(()));
     }
-    assert_eq!(through::<Input>(&json(INPUT)), Some(json(INPUT)));
-    assert_eq!(through::<Output>(&json(OUTPUT)), Some(json(OUTPUT)));
+    assert_eq!(through::<WorkInput>(&json(INPUT)), Some(json(INPUT)));
+    assert_eq!(through::<WorkOutput>(&json(OUTPUT)), Some(json(OUTPUT)));
 }
 
 /// What the schema and the types have to agree on, or the test above says little.
@@ -57,12 +57,12 @@ fn what_is_required_is_required_by_both() {
         }
     }
     let (input, output) = (json(INPUT), json(OUTPUT));
-    check::<Input>("Input", &input, "", &["context", "paths", "task"]);
-    check::<Input>("Input", &input, "/context", &["feature_id", "workflow", "iteration"]);
-    check::<Input>("Input", &input, "/paths", &[]);
-    check::<Input>("Input", &input, "/task", &["action", "params"]);
-    check::<Output>("Output", &output, "", &["success", "summary", "artifacts", "recommendation"]);
-    check::<Output>("Output", &output, "/artifacts/0", &["path", "operation", "content"]);
+    check::<WorkInput>("Input", &input, "", &["context", "paths", "task"]);
+    check::<WorkInput>("Input", &input, "/context", &["feature_id", "workflow", "iteration"]);
+    check::<WorkInput>("Input", &input, "/paths", &[]);
+    check::<WorkInput>("Input", &input, "/task", &["action", "params"]);
+    check::<WorkOutput>("Output", &output, "", &["success", "summary", "artifacts", "recommendation"]);
+    check::<WorkOutput>("Output", &output, "/artifacts/0", &["path", "operation", "content"]);
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn the_output_is_what_an_agent_makes_of_the_order() {
     // The agent looks where it is started; no other test of this program does.
     std::env::set_current_dir(project.path()).expect("a folder");
 
-    let input: Input = serde_json::from_str(INPUT).expect("an order");
+    let input: WorkInput = serde_json::from_str(INPUT).expect("an order");
     let output = agents::specify(input.clone()).await.expect("an output");
     assert_eq!(serde_json::to_value(&output).expect("JSON"), json(OUTPUT));
     apply_artifacts(project.path(), &input, &output).expect("written");

@@ -3,15 +3,15 @@
 
 use std::path::Path;
 
-use duologue_agent::exchange::envelope::{Fault, FaultCode};
-use duologue_agent::exchange::work::{Artifact, Input, Output, Recommendation};
+use duologue_agent::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
+use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 
 /// How a note begins that names a case.
 const MISSING: &str = "missing: ";
 
 /// Writes the specification anew, with a section for each case that somebody missed.
-pub(crate) async fn specify(input: Input) -> Result<Output, Fault> {
+pub(crate) async fn specify(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     let request = read(&input, "request").await?;
     let mut spec = format!("# {}\n\n{request}", input.context.feature_id);
     let mut notes = Vec::new();
@@ -27,32 +27,39 @@ pub(crate) async fn specify(input: Input) -> Result<Output, Fault> {
         true => Artifact::update(path, spec),
         false => Artifact::create(path, spec),
     };
-    Ok(Output::new(true, "Wrote the specification.", [artifact], Recommendation::Proceed).notes(notes))
+    Ok(WorkOutput::new(true, "Wrote the specification.", [artifact], Recommendation::Proceed).notes(notes))
 }
 
 /// Reads the specification, and sends it back while cases are missing.
-pub(crate) async fn validate(input: Input) -> Result<Output, Fault> {
+pub(crate) async fn validate(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     let spec = read(&input, "spec").await?;
     let cases: Vec<String> = input.task.params.get("must_cover").unwrap_or_default();
     let missing: Vec<_> = cases.iter().filter(|case| !spec.contains(*case)).collect();
     if missing.is_empty() {
         let report = Artifact::create("validation.md", format!("All {} cases are covered.\n", cases.len()));
-        return Ok(Output::new(true, "The specification is complete.", [report], Recommendation::Proceed));
+        return Ok(WorkOutput::new(
+            true,
+            "The specification is complete.",
+            [report],
+            Recommendation::Proceed,
+        ));
     }
     let notes: Vec<_> = missing.iter().map(|case| format!("{MISSING}{case}").into()).collect();
     let summary = format!("The specification leaves out {} of {} cases.", missing.len(), cases.len());
-    Ok(Output::new(true, summary, [], Recommendation::Retry).notes(notes))
+    Ok(WorkOutput::new(true, summary, [], Recommendation::Retry).notes(notes))
 }
 
-fn path<'a>(input: &'a Input, name: &str) -> Result<&'a str, Fault> {
-    let missing = || Fault::of(FaultCode::InvalidParameter, format!("missing field `input.paths.{name}`"));
+fn path<'a>(input: &'a WorkInput, name: &str) -> Result<&'a str, EnvelopeError> {
+    let missing = || {
+        EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, format!("missing field `input.paths.{name}`"))
+    };
     input.paths.get(name).ok_or_else(missing)
 }
 
-async fn read(input: &Input, name: &str) -> Result<String, Fault> {
+async fn read(input: &WorkInput, name: &str) -> Result<String, EnvelopeError> {
     let path = path(input, name)?;
     let text = tokio::fs::read_to_string(path).await;
-    text.map_err(|error| Fault::of(FaultCode::NotFound, format!("{path}: {error}")))
+    text.map_err(|error| EnvelopeError::of(EnvelopeErrorCode::NotFound, format!("{path}: {error}")))
 }
 
 /// What a person is told who prompts one of them.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duologue_client::PeerAgent;
-use duologue_client::exchange::work::{Context, Paths, Step, Workflow};
+use duologue_client::exchange::work::{Step, WorkContext, WorkPaths, Workflow};
 use duologue_client::schema::Members;
 
 /// Whoever validates may send it back to whoever specifies.
@@ -16,13 +16,13 @@ pub(crate) fn workflow(specifier: &PeerAgent, validator: &PeerAgent, project: &P
 }
 
 /// What it is about.
-pub(crate) fn context() -> Context {
-    Context::new("login", "specify-validate", 1)
+pub(crate) fn context() -> WorkContext {
+    WorkContext::new("login", "specify-validate", 1)
 }
 
 /// Where things are, from the root of the project.
-pub(crate) fn paths() -> Paths {
-    Paths::from([
+pub(crate) fn paths() -> WorkPaths {
+    WorkPaths::from([
         ("feature_root", "features/login"),
         ("request", "requests/login.md"),
         ("spec", "features/login/spec.md"),

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use duologue_schema::{
-    AgentResponse, CancelRequestNotification, ClientNotification, ClientRequest, METHODS, Side,
+    AgentResponse, CancelRequestNotification, ClientNotification, ClientRequest, METHODS, MethodSide,
 };
 
 use crate::kept::{method_and_json, survives};
 
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    METHODS.concat().iter().filter(|row| row.side != Side::Client).map(|row| row.method).collect()
+    METHODS.concat().iter().filter(|row| row.side != MethodSide::Client).map(|row| row.method).collect()
 });
 
 /// The name of a method and JSON, see [`method_and_json`]: read as its params and as its result.

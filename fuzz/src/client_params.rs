@@ -2,14 +2,14 @@
 
 use std::sync::LazyLock;
 
-use duologue_schema::{AgentNotification, AgentRequest, ClientResponse, METHODS, SessionUpdate, Side};
+use duologue_schema::{AgentNotification, AgentRequest, ClientResponse, METHODS, SessionUpdate, MethodSide};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::kept::{method_and_json, survives};
 
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    METHODS.concat().iter().filter(|row| row.side == Side::Client).map(|row| row.method).collect()
+    METHODS.concat().iter().filter(|row| row.side == MethodSide::Client).map(|row| row.method).collect()
 });
 
 /// The name of a method and JSON, see [`method_and_json`]: read as its params and as its result.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use duologue_exchange::dialogue::{Key, fuzzing, sign};
 use duologue_schema::Json;
-use duologue_schema::dialogue::{Message, MessageType};
+use duologue_schema::dialogue::{DialogueMessage, MessageType};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -67,7 +67,7 @@ fn is_taken(text: &str) -> bool {
 /// another spelling and carries the same signature.
 fn holds_against_changes(json: &RawValue, place: usize, byte: u8, length: usize) {
     let mut message =
-        Message::new("m1", "s1", SENDER, RECIPIENT, "2026-03-01T12:00:00Z", 1, MessageType::Inform);
+        DialogueMessage::new("m1", "s1", SENDER, RECIPIENT, "2026-03-01T12:00:00Z", 1, MessageType::Inform);
     message.content = message.content.parameter("x", Json::from(json.to_owned()));
     let Ok(signed) = sign(&message, &key()) else { return };
     assert!(is_taken(signed.get()), "{signed} is refused");

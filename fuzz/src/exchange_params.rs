@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use duologue_schema::dialogue::{DialogueRequest, DialogueResponse};
 use duologue_schema::envelope::{
-    Ack, Cancel, Capabilities, Carried, Delegate, Discover, Fault, Notify, Outcome, Payload, Ping, Pong,
-    Query, Reply, Response,
+    Ack, Cancel, Capabilities, EnvelopeParams, Delegate, Discover, EnvelopeError, Notify, DelegationOutcome, Payload, Ping, Pong,
+    Query, EnvelopeResult, QueryResponse,
 };
 use duologue_schema::work::{WorkParams, WorkResult};
 use duologue_schema::{dialogue, envelope, work};
@@ -22,24 +22,24 @@ static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 /// The name of a method and JSON, see [`method_and_json`]: read as its params and as its result.
 pub fn check(input: &[u8]) {
     let Some((method, json)) = method_and_json(input, &NAMES) else { return };
-    reads::<Carried>(json);
-    reads::<Reply>(json);
+    reads::<EnvelopeParams>(json);
+    reads::<EnvelopeResult>(json);
     let mut is_carried = !envelope::METHODS.iter().any(|row| row.method == method);
     macro_rules! carried {
         ($($payload:ty)*) => {$(
             if method == <$payload as Payload>::METHOD {
                 is_carried = true;
-                reads::<Carried<$payload>>(json);
-                reads::<Reply<$payload>>(json);
+                reads::<EnvelopeParams<$payload>>(json);
+                reads::<EnvelopeResult<$payload>>(json);
                 opens::<$payload>(json);
             }
         )*};
     }
-    carried!(Ack Cancel Capabilities Delegate Discover Fault Notify Outcome Ping Pong Query Response);
+    carried!(Ack Cancel Capabilities Delegate Discover EnvelopeError Notify DelegationOutcome Ping Pong Query QueryResponse);
     assert!(is_carried, "{method} is a new kind of envelope; name its payload here");
     reads::<DialogueRequest>(json);
     reads::<DialogueResponse>(json);
-    reads::<dialogue::Message>(json);
+    reads::<dialogue::DialogueMessage>(json);
     reads::<WorkParams>(json);
     reads::<WorkResult>(json);
 }
@@ -50,8 +50,8 @@ fn reads<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &R
 
 /// What reads at once as an envelope of a kind is the same when it is opened later.
 fn opens<P: Payload + PartialEq + std::fmt::Debug>(json: &RawValue) {
-    let carried = serde_json::from_str::<Carried>(json.get());
-    let at_once = serde_json::from_str::<Carried<P>>(json.get());
+    let carried = serde_json::from_str::<EnvelopeParams>(json.get());
+    let at_once = serde_json::from_str::<EnvelopeParams<P>>(json.get());
     if let (Ok(carried), Ok(at_once)) = (carried, at_once)
         && carried.envelope.kind == P::KIND
     {

@@ -10,7 +10,7 @@ use duologue_agent::exchange::dialogue::{
 use duologue_agent::{Agent, Exchange, Prompt, Server, StopReason, Turn};
 use duologue_client::Client;
 use duologue_schema::Json;
-use duologue_schema::dialogue::{Content, Message, MessageType, Metadata};
+use duologue_schema::dialogue::{DialogueContent, DialogueMessage, DialogueMetadata, MessageType};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -42,13 +42,13 @@ async fn a_client_hears_only_what_it_can_believe(wire: Wire) {
 /// Says everything that must not be heard, and in between what may.
 async fn try_everything(buyer: &mut Played, session: &str, mut heard: mpsc::UnboundedReceiver<String>) {
     let key = Key::new("buyer-1", BUYER, [1; 32]).unwrap();
-    let signed = |message: &Message| sign(message, &key).unwrap().get().to_owned();
+    let signed = |message: &DialogueMessage| sign(message, &key).unwrap().get().to_owned();
     let good = message("good", "getCarDetails");
 
     let thief = Key::new("buyer-1", BUYER, [9; 32]).unwrap();
     let unknown = Key::new("buyer-2", BUYER, [1; 32]).unwrap();
     let seller = Key::new("seller-1", BUYER, [2; 32]).unwrap();
-    let late = at(message("late", "getCarDetails"), -3600).metadata(Metadata::new().ttl(60));
+    let late = at(message("late", "getCarDetails"), -3600).metadata(DialogueMetadata::new().ttl(60));
     let early = at(message("early", "getCarDetails"), 3600);
     let mut elsewhere = message("elsewhere", "getCarDetails");
     elsewhere.recipient_id = "agent://else.example".into();
@@ -106,7 +106,7 @@ async fn try_everything(buyer: &mut Played, session: &str, mut heard: mpsc::Unbo
 /// The content of a refusal. It is not signed: whoever can have a signature made by sending nonsense could send it on
 /// to where it is believed.
 fn refusal(message: &Value) -> Value {
-    let refusal: Message = Json::from(message.clone()).parse().expect("a message");
+    let refusal: DialogueMessage = Json::from(message.clone()).parse().expect("a message");
     assert_eq!(refusal.message_type, MessageType::Error);
     assert_eq!(refusal.sender_id, SELLER);
     assert_eq!(refusal.signature, None);
@@ -125,13 +125,13 @@ async fn dialogue(buyer: &mut Played, session: &str, message: &str) -> Value {
 }
 
 /// A request in a dialogue of its own.
-fn message(id: &str, task: &str) -> Message {
-    let message = Message::new(id, id, BUYER, SELLER, "", 1, MessageType::Request);
-    at(message, 0).content(Content::new().domain("automotive.sales").task(task))
+fn message(id: &str, task: &str) -> DialogueMessage {
+    let message = DialogueMessage::new(id, id, BUYER, SELLER, "", 1, MessageType::Request);
+    at(message, 0).content(DialogueContent::new().domain("automotive.sales").task(task))
 }
 
 /// The message as if it was sent so many seconds after now.
-fn at(mut message: Message, seconds: i64) -> Message {
+fn at(mut message: DialogueMessage, seconds: i64) -> DialogueMessage {
     message.timestamp = (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string();
     message
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
-use duologue_client::exchange::envelope::{Fault, FaultCode};
+use duologue_client::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_client::exchange::work::{
-    Artifact, Context, End, Input, Output, Recommendation, Step, Task, Worker, Workflow,
+    Artifact, End, Recommendation, Step, WorkContext, WorkInput, WorkOutput, WorkTask, Worker, Workflow,
 };
 use duologue_client::{Client, Connection, Exchange};
 use duologue_schema::Members;
@@ -54,30 +54,37 @@ impl Drop for OnDrop {
 }
 
 impl Worker for Hands {
-    async fn work(&self, input: Input) -> Result<Output, Fault> {
+    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
         match input.task.action.as_str() {
             "write" => {
                 let path = format!("{}.md", input.context.feature_id);
                 let content = format!("{} {}", input.context.iteration, input.prior_context.len());
-                Ok(Output::new(true, "Wrote it.", [Artifact::create(path, content)], Recommendation::Proceed)
-                    .notes(["It is short.".into()]))
+                Ok(WorkOutput::new(
+                    true,
+                    "Wrote it.",
+                    [Artifact::create(path, content)],
+                    Recommendation::Proceed,
+                )
+                .notes(["It is short.".into()]))
             }
-            "fail" => Ok(Output::new(false, "No.", [], Recommendation::Retry)),
-            "refuse" => Err(Fault::overloaded("come back later")),
+            "fail" => Ok(WorkOutput::new(false, "No.", [], Recommendation::Retry)),
+            "refuse" => Err(EnvelopeError::overloaded("come back later")),
             "panic" => panic!("as I was told"),
             "hang" => {
                 let _guard = OnDrop(self.dropped.clone());
                 self.started.notify_one();
                 std::future::pending().await
             }
-            other => Err(Fault::of(FaultCode::NotFound, format!("nobody knows how to {other}"))),
+            other => {
+                Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, format!("nobody knows how to {other}")))
+            }
         }
     }
 }
 
-fn order(action: &str) -> Input {
-    let task = Task::new(action, Members::new());
-    Input::new(Context::new("login", "feature", 1), [("feature_root", "features/login")], task)
+fn order(action: &str) -> WorkInput {
+    let task = WorkTask::new(action, Members::new());
+    WorkInput::new(WorkContext::new("login", "feature", 1), [("feature_root", "features/login")], task)
 }
 
 /// Gives its client, as a worker, the order it was prompted.
@@ -135,16 +142,16 @@ async fn the_client_works_for_the_agent(wire: Wire) {
 
 async fn a_workflow_over_two_connections(wire: Wire) {
     let writer = agent(wire, Hands::new()).await;
-    let strict = async |input: Input| {
+    let strict = async |input: WorkInput| {
         let verdict = if input.context.iteration == 1 { "retry" } else { "proceed" };
-        Ok(Output::new(true, "Read it.", [], verdict).notes(["Say more.".into()]))
+        Ok(WorkOutput::new(true, "Read it.", [], verdict).notes(["Say more.".into()]))
     };
     let reader = agent(wire, strict).await;
     let workflow = Workflow::new()
         .step(Step::new("write", writer.peer_agent().clone()))
         .step(Step::new("read", reader.peer_agent().clone()).back_to("write"));
     let run =
-        workflow.run(Context::new("login", "feature", 1), [("feature_root", ".")]).await.expect("a run");
+        workflow.run(WorkContext::new("login", "feature", 1), [("feature_root", ".")]).await.expect("a run");
     assert_eq!((run.end, run.done.len()), (End::Finished, 4));
     assert_eq!(run.done[2].output.artifacts, [Artifact::create("login.md", "2 2")]);
 }
@@ -177,15 +184,15 @@ async fn what_could_not_be_tried_is_an_error(wire: Wire) {
     let fault = refused("refuse").await;
     assert_eq!(
         (fault.code, fault.message.as_str(), fault.retryable),
-        (FaultCode::Overloaded, "come back later", true)
+        (EnvelopeErrorCode::Overloaded, "come back later", true)
     );
     let fault = refused("dance").await;
-    assert_eq!((fault.code, fault.retryable), (FaultCode::NotFound, false));
-    assert_eq!(refused("panic").await.code, FaultCode::Internal);
+    assert_eq!((fault.code, fault.retryable), (EnvelopeErrorCode::NotFound, false));
+    assert_eq!(refused("panic").await.code, EnvelopeErrorCode::Internal);
     // The connection has seen worse.
     agent.peer_agent().work(order("write")).await.expect("an output");
     let nowhere = agent.peer_agent().in_session("none").work(order("write")).await;
-    assert!(matches!(nowhere, Err(Error::Fault(fault)) if fault.code == FaultCode::NotFound));
+    assert!(matches!(nowhere, Err(Error::Fault(fault)) if fault.code == EnvelopeErrorCode::NotFound));
 }
 
 async fn a_dropped_order_is_withdrawn(wire: Wire) {
@@ -204,11 +211,11 @@ async fn a_dropped_order_is_withdrawn(wire: Wire) {
 
 async fn orders_run_side_by_side(wire: Wire) {
     let together = Arc::new(tokio::sync::Barrier::new(20));
-    let worker = move |input: Input| {
+    let worker = move |input: WorkInput| {
         let together = together.clone();
         async move {
             together.wait().await;
-            Ok(Output::new(true, input.context.iteration.to_string(), [], Recommendation::Proceed))
+            Ok(WorkOutput::new(true, input.context.iteration.to_string(), [], Recommendation::Proceed))
         }
     };
     let agent = agent(wire, worker).await;
@@ -230,9 +237,9 @@ async fn the_end_of_the_connection_ends_orders(wire: Wire) {
     agent.hang_up().await;
     drop(agent);
     let ended = waiting.await.expect("no panic").expect_err("no answer");
-    assert_eq!(ended.code(), FaultCode::Unreachable, "{ended}");
+    assert_eq!(ended.code(), EnvelopeErrorCode::Unreachable, "{ended}");
     let later = client.peer_agent().work(order("write")).await.expect_err("no connection");
-    assert_eq!(later.code(), FaultCode::Unreachable, "{later}");
+    assert_eq!(later.code(), EnvelopeErrorCode::Unreachable, "{later}");
 }
 
 fn takes_orders() -> Value {

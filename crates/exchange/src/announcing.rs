@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_rpc::{Error as RpcError, Limits, NotificationBuffer};
 use duologue_schema::SessionId;
-use duologue_schema::envelope::{Carried, Tell};
+use duologue_schema::envelope::{EnvelopeParams, NotificationPayload};
 
 use crate::PeerAgent;
 use crate::error::{Error, Result};
@@ -41,7 +41,10 @@ impl PeerAgent {
     }
 
     /// Keeps a message if its session has not been announced, else gives it back.
-    pub(crate) fn keep<P: Tell>(&self, message: Carried<P>) -> Result<Option<Carried<P>>> {
+    pub(crate) fn keep<P: NotificationPayload>(
+        &self,
+        message: EnvelopeParams<P>,
+    ) -> Result<Option<EnvelopeParams<P>>> {
         let mut all = lock(&self.link.unannounced.0);
         let waiting = self.session().and_then(|session| all.get_mut(session));
         let Some(waiting) = waiting.filter(|_| !self.rpc().is_closed()) else { return Ok(Some(message)) };

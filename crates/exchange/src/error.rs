@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::envelope::{AgentId, Envelope, Fault, FaultCode, Kind, VERSION, fault_in};
+use duologue_schema::envelope::{
+    AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, VERSION, fault_in,
+};
 use duologue_schema::{DuologueCapabilities, Error as WireError};
 use serde::Deserialize;
 
@@ -23,19 +25,19 @@ pub enum Error {
     #[error("{kind} needs a session: use the peer_agent() of a session, or in_session(id); nothing was sent")]
     NoSession {
         /// What was to be sent.
-        kind: Kind,
+        kind: EnvelopeKind,
     },
     /// The other agent answered with an error, or ended with one what it had taken on.
     #[error("the other agent says: {0}")]
-    Fault(Fault),
+    Fault(EnvelopeError),
     /// The other agent does not take the task on.
     #[error("the other agent refused: {0}")]
-    Refused(Fault),
+    Refused(EnvelopeError),
     /// No answer in time, or for news to several no room. An answer that comes later is dropped and counted.
     #[error("{} within {after:?}", awaited(kind))]
     Timeout {
         /// What was asked or told.
-        kind: Kind,
+        kind: EnvelopeKind,
         /// The time that was allowed.
         after: Duration,
     },
@@ -43,9 +45,9 @@ pub enum Error {
     #[error("the answer to {kind} does not fit: {fault}")]
     Answer {
         /// What was asked.
-        kind: Kind,
+        kind: EnvelopeKind,
         /// What is wrong with the answer.
-        fault: Fault,
+        fault: EnvelopeError,
     },
     /// The task was delegated with `report_back(false)`, so that nobody is told how it ends.
     #[error("no report was asked for: delegate with report_back(true) to wait for the result")]
@@ -80,26 +82,26 @@ impl Error {
     /// The fault as an envelope would carry it: what happened here has a code too, `timeout` or
     /// `unreachable` say.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> EnvelopeError {
         let code = match self {
             Error::Fault(fault) | Error::Refused(fault) => return fault.clone(),
-            Error::NotSupported { .. } => FaultCode::UnknownKind,
-            Error::NoSession { .. } => FaultCode::InvalidParameter,
-            Error::Timeout { .. } => FaultCode::Timeout,
+            Error::NotSupported { .. } => EnvelopeErrorCode::UnknownKind,
+            Error::NoSession { .. } => EnvelopeErrorCode::InvalidParameter,
+            Error::Timeout { .. } => EnvelopeErrorCode::Timeout,
             Error::Answer { fault, .. } => fault.code.clone(),
-            Error::NoReport => FaultCode::InvalidParameter,
-            Error::TooEarly => FaultCode::Overloaded,
-            Error::TooManyHops { .. } => FaultCode::TooManyHops,
-            Error::Connection(RpcError::Closed(_)) => FaultCode::Unreachable,
-            Error::Connection(RpcError::Cancelled) => FaultCode::Cancelled,
-            Error::Connection(_) => FaultCode::Internal,
+            Error::NoReport => EnvelopeErrorCode::InvalidParameter,
+            Error::TooEarly => EnvelopeErrorCode::Overloaded,
+            Error::TooManyHops { .. } => EnvelopeErrorCode::TooManyHops,
+            Error::Connection(RpcError::Closed(_)) => EnvelopeErrorCode::Unreachable,
+            Error::Connection(RpcError::Cancelled) => EnvelopeErrorCode::Cancelled,
+            Error::Connection(_) => EnvelopeErrorCode::Internal,
         };
-        Fault::of(code, self.to_string())
+        EnvelopeError::of(code, self.to_string())
     }
 
     /// What kind of fault it is.
     #[must_use]
-    pub fn code(&self) -> FaultCode {
+    pub fn code(&self) -> EnvelopeErrorCode {
         self.fault().code
     }
 
@@ -109,11 +111,12 @@ impl Error {
         self.fault().retryable
     }
 
-    pub(crate) fn of_call(kind: Kind, error: RpcError) -> Self {
+    pub(crate) fn of_call(kind: EnvelopeKind, error: RpcError) -> Self {
         match error {
             RpcError::Response(error) => Error::Fault(fault_of(&error)),
             RpcError::Decode { error, .. } => {
-                let fault = Fault::of(FaultCode::InvalidParameter, fault_in("result", &error));
+                let fault =
+                    EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in("result", &error));
                 Error::Answer { kind, fault }
             }
             other => Error::Connection(other),
@@ -122,16 +125,16 @@ impl Error {
 }
 
 /// So that a handler which turns to others may use `?`: who asked it learns that the answer failed, and on what.
-/// [`FaultCode::TooManyHops`] is passed on as it is. To pass on another fault of the other agent, answer with
+/// [`EnvelopeErrorCode::TooManyHops`] is passed on as it is. To pass on another fault of the other agent, answer with
 /// [`Error::fault`].
-impl From<Error> for Fault {
+impl From<Error> for EnvelopeError {
     fn from(error: Error) -> Self {
         // The fault that stops a circle of agents has to reach the one that began it.
-        if error.code() == FaultCode::TooManyHops {
+        if error.code() == EnvelopeErrorCode::TooManyHops {
             return error.fault();
         }
         let retryable = error.is_retryable();
-        Fault::internal(format!("what this depends on failed: {error}")).retryable(retryable)
+        EnvelopeError::internal(format!("what this depends on failed: {error}")).retryable(retryable)
     }
 }
 
@@ -157,15 +160,15 @@ fn not_supported(scheme: &str, versions: &[u32]) -> String {
     }
 }
 
-fn awaited(kind: &Kind) -> String {
+fn awaited(kind: &EnvelopeKind) -> String {
     match kind {
-        Kind::Notify => "no room for news: the other side did not read".to_owned(),
+        EnvelopeKind::Notify => "no room for news: the other side did not read".to_owned(),
         kind => format!("no answer to {kind}"),
     }
 }
 
 /// The fault in a JSON-RPC error: its envelope's, or for a peer that sends none the nearest.
-pub(crate) fn fault_of(error: &WireError) -> Fault {
+pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
     /// Read for the fault alone: what a peer got wrong around it does not matter.
     #[derive(Deserialize)]
     struct Data {
@@ -173,16 +176,16 @@ pub(crate) fn fault_of(error: &WireError) -> Fault {
     }
     #[derive(Deserialize)]
     struct Around {
-        payload: Fault,
+        payload: EnvelopeError,
     }
     match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
         Some(data) => data.envelope.payload,
-        None => Fault::of(FaultCode::from_rpc(error.code), error.message.clone()),
+        None => EnvelopeError::of(EnvelopeErrorCode::from_rpc(error.code), error.message.clone()),
     }
 }
 
 /// The JSON-RPC error that carries a fault.
-pub(crate) fn to_wire(envelope: Envelope<Fault>) -> WireError {
+pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>) -> WireError {
     let error = WireError::new(envelope.payload.code.rpc_code(), envelope.payload.message.clone());
     match serde_json::to_value(serde_json::json!({ "envelope": envelope })) {
         Ok(data) => error.data(data),

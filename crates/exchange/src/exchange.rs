@@ -24,7 +24,7 @@ use crate::work::worker::{self, Worker};
 /// ```
 /// use duologue_exchange::Exchange;
 /// use duologue_exchange::envelope::{Correspondent, Received};
-/// use duologue_schema::envelope::{Capabilities, Fault, Query, Response};
+/// use duologue_schema::envelope::{Capabilities, EnvelopeError, Query, QueryResponse};
 ///
 /// struct Calendar;
 ///
@@ -33,8 +33,8 @@ use crate::work::worker::{self, Worker};
 ///         Capabilities::new("calendar").domains(vec!["family.calendar".to_owned()])
 ///     }
 ///
-///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-///         Ok(Response::new(format!("nobody knows {}", query.question)))
+///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+///         Ok(QueryResponse::new(format!("nobody knows {}", query.question)))
 ///     }
 /// }
 ///

@@ -3,7 +3,7 @@
 //! The number travels as `_meta.duologue.hops` beside a query, a delegation and a work order. A side that does not know
 //! it ignores it, and its own calls begin at 0 again.
 
-use duologue_schema::envelope::{Fault, FaultCode, Kind};
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind};
 use duologue_schema::{DuologueCapabilities, Meta};
 use serde_json::{Map, Value};
 
@@ -24,17 +24,17 @@ tokio::task_local! {
 /// a call is refused, on both sides.
 ///
 /// ```
-/// use duologue_exchange::envelope::{Correspondent, Fault, Query, Received, Response};
+/// use duologue_exchange::envelope::{Correspondent, EnvelopeError, Query, Received, QueryResponse};
 /// use duologue_exchange::{Exchange, Hops};
 ///
 /// struct Hall;
 ///
 /// impl Correspondent for Hall {
-///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
 ///         // Asks back until there have been enough.
 ///         let asking = async move { query.peer.query("What is that?").await };
 ///         let answer = tokio::spawn(Hops::current().scope(asking)).await;
-///         Ok(answer.map_err(|error| Fault::internal(error.to_string()))??)
+///         Ok(answer.map_err(|error| EnvelopeError::internal(error.to_string()))??)
 ///     }
 /// }
 ///
@@ -99,7 +99,7 @@ impl Hops {
     }
 
     /// Refuses a call that has come through too many handlers.
-    pub(crate) fn check(self, limit: u32) -> Result<(), Fault> {
+    pub(crate) fn check(self, limit: u32) -> Result<(), EnvelopeError> {
         let Hops(hops) = self;
         if hops <= limit {
             return Ok(());
@@ -108,7 +108,7 @@ impl Hops {
             "this call has {hops} hops, more than Exchange::max_hops = {limit}: agents may be asking each other in a \
              circle"
         );
-        Err(Fault::of(FaultCode::TooManyHops, message))
+        Err(EnvelopeError::of(EnvelopeErrorCode::TooManyHops, message))
     }
 }
 
@@ -120,8 +120,8 @@ impl From<u32> for Hops {
 }
 
 /// Returns true for the kinds of envelopes whose hops count.
-pub(crate) fn are_counted(kind: &Kind) -> bool {
-    matches!(kind, Kind::Query | Kind::Delegate)
+pub(crate) fn are_counted(kind: &EnvelopeKind) -> bool {
+    matches!(kind, EnvelopeKind::Query | EnvelopeKind::Delegate)
 }
 
 #[cfg(test)]

@@ -32,13 +32,13 @@ impl Exchange {
     ///
     /// ```
     /// use duologue_exchange::Exchange;
-    /// use duologue_exchange::envelope::{Correspondent, Fault, Query, Received, Response};
+    /// use duologue_exchange::envelope::{Correspondent, EnvelopeError, Query, Received, QueryResponse};
     ///
     /// struct Calendar;
     ///
     /// impl Correspondent for Calendar {
-    ///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-    ///         Ok(Response::new(format!("nobody knows {}", query.question)))
+    ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+    ///         Ok(QueryResponse::new(format!("nobody knows {}", query.question)))
     ///     }
     /// }
     ///

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
-use duologue_schema::envelope::{AgentId, Carried, Envelope, EnvelopeId, Kind, Payload};
+use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
 use crate::announcing::Unannounced;
@@ -149,7 +149,7 @@ impl PeerAgent {
         Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE, versions })
     }
 
-    pub(crate) fn require_session(&self, kind: Kind) -> Result<()> {
+    pub(crate) fn require_session(&self, kind: EnvelopeKind) -> Result<()> {
         if kind.needs_session() && self.session.is_none() {
             return Err(Error::NoSession { kind });
         }
@@ -166,14 +166,14 @@ impl PeerAgent {
 
     /// A new envelope as it is sent, with its hops: those of the call that is being handled here, or `made` if the call
     /// was made elsewhere with more.
-    pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<Carried<P>> {
+    pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<EnvelopeParams<P>> {
         let mut carried = self.carried(envelope);
         made.max(Hops::current()).write_to(&mut carried.meta, self.link.max_hops)?;
         Ok(carried)
     }
 
-    pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> Carried<P> {
-        Carried::new(self.session.clone(), envelope)
+    pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> EnvelopeParams<P> {
+        EnvelopeParams::new(self.session.clone(), envelope)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use duologue_exchange::work::{ApplyError, apply_artifacts};
 use duologue_schema::Members;
-use duologue_schema::work::{Artifact, Context, Input, Output, Recommendation, Task};
+use duologue_schema::work::{Artifact, Recommendation, WorkContext, WorkInput, WorkOutput, WorkTask};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// More than there may be descriptors.
@@ -46,10 +46,10 @@ fn more_artifacts_and_folders_than_descriptors() {
 }
 
 fn apply(project: &Path, artifacts: impl Iterator<Item = Artifact>) -> Result<Vec<PathBuf>, ApplyError> {
-    let task = Task::new("write", Members::new());
-    let input = Input::new(Context::new("many", "feature", 1), [("feature_root", "feature")], task);
+    let task = WorkTask::new("write", Members::new());
+    let input = WorkInput::new(WorkContext::new("many", "feature", 1), [("feature_root", "feature")], task);
     let artifacts: Vec<_> = artifacts.collect();
-    apply_artifacts(project, &input, &Output::new(true, "", artifacts, Recommendation::Proceed))
+    apply_artifacts(project, &input, &WorkOutput::new(true, "", artifacts, Recommendation::Proceed))
 }
 
 /// What the files say, each thing once.

@@ -4,10 +4,11 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Fields, GenericArgument, Ident, ItemEnum, PathArguments, Result, Type, Variant, parse_quote};
 
-use crate::options::{MemberOptions, doc_text, json_schema, snake_case};
+use crate::options::{MemberOptions, TypeOptions, doc_text, json_schema, snake_case};
 
 /// An enum of names: a string on the wire.
-pub(crate) fn expand_names(mut item: ItemEnum, open: bool) -> Result<TokenStream> {
+pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Result<TokenStream> {
+    let open = type_options.open;
     let mut arms = Vec::new();
     for variant in &mut item.variants {
         let options = MemberOptions::take(&mut variant.attrs)?;
@@ -23,7 +24,8 @@ pub(crate) fn expand_names(mut item: ItemEnum, open: bool) -> Result<TokenStream
         Unknown(::std::sync::Arc<str>)
     });
     let name = &item.ident;
-    let schema = json_schema(name, &quote!(crate::export::names(#doc, #open, &[#((#wires, #docs)),*])));
+    let schema =
+        json_schema(name, type_options, &quote!(crate::export::names(#doc, #open, &[#((#wires, #docs)),*])));
     Ok(quote! {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -60,7 +62,12 @@ struct Arm {
 }
 
 /// An enum told apart by the key `tag`: an object on the wire.
-pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str, open: bool) -> Result<TokenStream> {
+pub(crate) fn expand_tagged(
+    mut item: ItemEnum,
+    tag: &str,
+    type_options: &TypeOptions,
+) -> Result<TokenStream> {
+    let open = type_options.open;
     let mut arms = Vec::new();
     for variant in &mut item.variants {
         let options = MemberOptions::take(&mut variant.attrs)?;
@@ -119,6 +126,7 @@ pub(crate) fn expand_tagged(mut item: ItemEnum, tag: &str, open: bool) -> Result
     });
     let schema = json_schema(
         name,
+        type_options,
         &quote! {{
             let variants = [#(#variants),*];
             crate::export::tagged(#doc, #tag, #open, variants)

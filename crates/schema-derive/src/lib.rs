@@ -38,8 +38,8 @@ pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = match parse_macro_input!(item as Item) {
         Item::Struct(item) => structs::expand(item, &type_options),
         Item::Enum(item) => match &type_options.tag {
-            Some(tag) => enums::expand_tagged(item, tag, type_options.open),
-            None => enums::expand_names(item, type_options.open),
+            Some(tag) => enums::expand_tagged(item, tag, &type_options),
+            None => enums::expand_names(item, &type_options),
         },
         other => Err(syn::Error::new_spanned(other, "#[wire] takes a struct or an enum")),
     };

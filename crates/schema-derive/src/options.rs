@@ -11,6 +11,8 @@ pub(crate) struct TypeOptions {
     pub(crate) no_meta: bool,
     pub(crate) snake: bool,
     pub(crate) open: bool,
+    /// The name of the definition in the JSON Schema, if it is not the name of the type.
+    pub(crate) definition: Option<String>,
 }
 
 impl TypeOptions {
@@ -23,6 +25,8 @@ impl TypeOptions {
             self.snake = true;
         } else if meta.path.is_ident("open") {
             self.open = true;
+        } else if meta.path.is_ident("definition") {
+            self.definition = Some(meta.value()?.parse::<LitStr>()?.value());
         } else {
             return Err(meta.error("unknown option"));
         }
@@ -119,13 +123,13 @@ pub(crate) fn snake_case(camel: &str) -> String {
 }
 
 /// `impl JsonSchema`, with `body` an expression over `generator`.
-pub(crate) fn json_schema(name: &syn::Ident, body: &TokenStream) -> TokenStream {
-    let text = name.to_string();
+pub(crate) fn json_schema(name: &syn::Ident, options: &TypeOptions, body: &TokenStream) -> TokenStream {
+    let definition = options.definition.clone().unwrap_or_else(|| name.to_string());
     quote! {
         #[cfg(feature = "schemars")]
         impl ::schemars::JsonSchema for #name {
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
-                #text.into()
+                #definition.into()
             }
             #[allow(unused_variables)]
             fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {

@@ -69,7 +69,7 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
     let inherent = inherent(name, &fields);
     let read = read(name, &fields);
     let write = write(name, &fields);
-    let schema = schema(name, &item.attrs, &fields);
+    let schema = schema(name, type_options, &item.attrs, &fields);
     Ok(quote! {
         #[derive(Clone, Debug, #default PartialEq)]
         #[non_exhaustive]
@@ -266,7 +266,7 @@ fn write(name: &Ident, fields: &[Field]) -> TokenStream {
     }
 }
 
-fn schema(name: &Ident, attributes: &[Attribute], fields: &[Field]) -> TokenStream {
+fn schema(name: &Ident, options: &TypeOptions, attributes: &[Attribute], fields: &[Field]) -> TokenStream {
     let doc = doc_text(attributes);
     let calls = fields.iter().map(|field| {
         let Field { key, doc, ty, shape, options, .. } = field;
@@ -295,7 +295,7 @@ fn schema(name: &Ident, attributes: &[Attribute], fields: &[Field]) -> TokenStre
             })
         }
     });
-    json_schema(name, &quote!(crate::export::Object::new(#doc) #(#calls)* .finish()))
+    json_schema(name, options, &quote!(crate::export::Object::new(#doc) #(#calls)* .finish()))
 }
 
 /// How a value of type `ty` is taken: by `impl Into` unless that would break integer literals.

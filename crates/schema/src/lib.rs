@@ -92,7 +92,7 @@ pub use v1::initialize::{Implementation, InitializeRequest, InitializeResponse, 
 pub use v1::mcp::{HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio};
 pub use v1::methods::{
     AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse,
-    METHODS, MethodRow, Side,
+    METHODS, MethodRow, MethodSide,
 };
 pub use v1::mode::{
     CurrentModeUpdate, SessionMode, SessionModeState, SetSessionModeRequest, SetSessionModeResponse,

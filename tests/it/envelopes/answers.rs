@@ -20,11 +20,11 @@ impl Correspondent for Listener {
         self.0.add(format!("news of {}", news.topic));
     }
 
-    async fn result(&self, result: Received<Outcome>) {
+    async fn result(&self, result: Received<DelegationOutcome>) {
         self.0.add(format!("result: {}", result.outcome));
     }
 
-    async fn error(&self, error: Received<Fault>) {
+    async fn error(&self, error: Received<EnvelopeError>) {
         self.0.add(format!("error: {}", *error));
     }
 }
@@ -231,7 +231,10 @@ async fn a_result_may_come_at_any_time() {
     let wait = Duration::from_secs(1);
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("late").ack_timeout(wait)).await;
     let timeout = task.await.unwrap().unwrap_err();
-    assert!(matches!(timeout, Error::Timeout { kind: Kind::Delegate, after } if after == wait), "{timeout}");
+    assert!(
+        matches!(timeout, Error::Timeout { kind: EnvelopeKind::Delegate, after } if after == wait),
+        "{timeout}"
+    );
     desk.agent.expect("$/cancel_request").await;
     for _ in 0..2 {
         desk.tell("result", reply(&asked, "result", done("late"))).await;
@@ -264,8 +267,8 @@ async fn an_end_that_does_not_fit_is_an_end() {
         end[change.0] = change.1.clone();
         desk.tell(kind, end).await;
         let error = task.result().await.unwrap_err();
-        let fits =
-            matches!(&error, Error::Answer { kind: Kind::Delegate, .. }) && error.code().as_str() == code;
+        let fits = matches!(&error, Error::Answer { kind: EnvelopeKind::Delegate, .. })
+            && error.code().as_str() == code;
         assert!(fits, "{change:?}: {error}");
         if kind == "result" {
             let complaint = desk.agent.expect("_session/error").await;
@@ -275,14 +278,17 @@ async fn an_end_that_does_not_fit_is_an_end() {
     // One that is the first answer, and one to a question.
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("paint")).await;
     desk.tell("result", reply(&asked, "result", json!({}))).await;
-    assert!(matches!(task.await.unwrap(), Err(Error::Answer { kind: Kind::Delegate, .. })));
+    assert!(matches!(task.await.unwrap(), Err(Error::Answer { kind: EnvelopeKind::Delegate, .. })));
     desk.agent.expect("_session/error").await;
     for kind in ["error", "response"] {
         let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
         let mut answer = reply(&asked, kind, json!({}));
         answer["ts"] = json!(null);
         desk.tell(kind, answer).await;
-        assert!(matches!(query.await.unwrap(), Err(Error::Answer { kind: Kind::Query, .. })), "{kind}");
+        assert!(
+            matches!(query.await.unwrap(), Err(Error::Answer { kind: EnvelopeKind::Query, .. })),
+            "{kind}"
+        );
     }
     desk.agent.expect("_session/error").await;
     // What nobody waits for has not ended by something that does not fit.
@@ -327,7 +333,10 @@ async fn a_missed_deadline_withdraws_the_question() {
         let begin = Instant::now();
         let (query, asked) = desk.asks("_session/query", query).await;
         let error = query.await.unwrap().unwrap_err();
-        assert!(matches!(error, Error::Timeout { kind: Kind::Query, .. }) && error.is_retryable(), "{error}");
+        assert!(
+            matches!(error, Error::Timeout { kind: EnvelopeKind::Query, .. }) && error.is_retryable(),
+            "{error}"
+        );
         assert_eq!(begin.elapsed().as_secs(), after);
         let withdrawn = desk.agent.expect("$/cancel_request").await;
         assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
@@ -375,7 +384,7 @@ async fn errors_of_those_who_know_no_envelopes() {
     let error = reply(&asked, "error", json!({"code": "overloaded", "message": "later", "retryable": true}));
     desk.agent.answer(&asked, json!({ "envelope": error })).await;
     let got = query.await.unwrap().unwrap_err();
-    assert!(matches!(&got, Error::Fault(fault) if fault.code == FaultCode::Overloaded), "{got}");
+    assert!(matches!(&got, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{got}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -395,7 +404,8 @@ async fn what_is_no_answer_is_an_error_at_once() {
         answer[change.0] = change.1.clone();
         desk.agent.answer(&asked, json!({ "envelope": answer })).await;
         let error = query.await.unwrap().unwrap_err();
-        let fits = matches!(&error, Error::Answer { kind: Kind::Query, .. }) && error.code().as_str() == code;
+        let fits = matches!(&error, Error::Answer { kind: EnvelopeKind::Query, .. })
+            && error.code().as_str() == code;
         assert!(fits, "{change:?}: {error}");
     }
     for nothing in [json!({}), json!(null), json!({"envelope": 7})] {
@@ -466,7 +476,7 @@ async fn what_was_discovered_is_kept_for_a_minute() {
     desk.agent.hang_up().await;
     desk.peer.rpc().closed().await;
     assert_eq!(directory.who_handles("family.dinner").await.len(), 0);
-    assert_eq!(desk.peer.discover().await.unwrap_err().code(), FaultCode::Unreachable);
+    assert_eq!(desk.peer.discover().await.unwrap_err().code(), EnvelopeErrorCode::Unreachable);
 }
 
 #[tokio::test(start_paused = true)]
@@ -479,7 +489,7 @@ async fn those_who_ask_a_mute_agent_fail_together() {
             tokio::spawn(async move { peer.discover().await })
         });
         for asking in futures::future::join_all(all).await {
-            assert!(matches!(asking.unwrap(), Err(Error::Timeout { kind: Kind::Discover, .. })));
+            assert!(matches!(asking.unwrap(), Err(Error::Timeout { kind: EnvelopeKind::Discover, .. })));
         }
         assert_eq!(begin.elapsed().as_secs(), 10);
         desk.agent.expect("_session/discover").await;
@@ -538,7 +548,10 @@ async fn an_agent_that_hangs_up_is_unreachable() {
         desk.peer.delegate("more").await.unwrap_err(),
         desk.peer.notify("a", json!(1)).await.unwrap_err(),
     ] {
-        assert!(matches!(error, Error::Connection(_)) && error.code() == FaultCode::Unreachable, "{error}");
+        assert!(
+            matches!(error, Error::Connection(_)) && error.code() == EnvelopeErrorCode::Unreachable,
+            "{error}"
+        );
         assert!(error.is_retryable());
     }
     assert_eq!(begin.elapsed(), Duration::ZERO);

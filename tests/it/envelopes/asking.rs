@@ -1,6 +1,8 @@
 //! `ping`, `query` and `discover`, in both directions.
 
-use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Fault, Query, Received, Response};
+use duologue_agent::exchange::envelope::{
+    Capabilities, Correspondent, EnvelopeError, Query, QueryResponse, Received,
+};
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
 use duologue_client::{Client, Exchange, Transport};
@@ -13,8 +15,8 @@ impl Correspondent for Named {
         Capabilities::new(self.0)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-        Ok(Response::new(format!("{}: {}", self.0, query.question)))
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new(format!("{}: {}", self.0, query.question)))
     }
 }
 

@@ -20,28 +20,28 @@ impl Correspondent for Painter {
         Capabilities::new("painter").max_concurrent_tasks(2)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-        Ok(Response::new(format!("{}?", query.question)))
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new(format!("{}?", query.question)))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
         match task.task.as_str() {
-            "tiles" => Err(Fault::not_authorized("I do not do tiles")),
+            "tiles" => Err(EnvelopeError::not_authorized("I do not do tiles")),
             "think" => std::future::pending().await,
             "panic early" => panic!("on purpose"),
             _ => Ok(Ack::new(true).estimated_ms(1_500)),
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         self.0.add(format!("does {}{}", task.task, if task.is_urgent() { " now" } else { "" }));
         match task.task.as_str() {
-            "fail" => return Err(Fault::unknown_domain("work.tiles")),
+            "fail" => return Err(EnvelopeError::unknown_domain("work.tiles")),
             "panic" => panic!("on purpose"),
             "for ever" => std::future::pending::<()>().await,
             "until told" => {
                 task.cancelled().await;
-                return Ok(Outcome::new(OutcomeStatus::Partial).outcome("half of it"));
+                return Ok(DelegationOutcome::new(OutcomeStatus::Partial).outcome("half of it"));
             }
             "with news" => {
                 for step in 1..=3 {
@@ -54,11 +54,11 @@ impl Correspondent for Painter {
             }
             "ask back" => {
                 let answer = task.peer.query("blue").await.map_err(|error| error.fault())?;
-                return Ok(Outcome::new(OutcomeStatus::Completed).outcome(answer.summary));
+                return Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(answer.summary));
             }
             _ => tokio::time::sleep(Duration::from_secs(1)).await,
         }
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("{} is done", task.task)))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("{} is done", task.task)))
     }
 }
 
@@ -66,19 +66,19 @@ impl Correspondent for Painter {
 struct Listener(Heard);
 
 impl Correspondent for Listener {
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-        Ok(Response::new(format!("{}!", query.question)))
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new(format!("{}!", query.question)))
     }
 
     async fn notify(&self, news: Received<Notify>) {
         self.0.add(format!("news of {}", news.topic));
     }
 
-    async fn result(&self, result: Received<Outcome>) {
+    async fn result(&self, result: Received<DelegationOutcome>) {
         self.0.add(format!("result: {}", result.outcome));
     }
 
-    async fn error(&self, error: Received<Fault>) {
+    async fn error(&self, error: Received<EnvelopeError>) {
         self.0.add(format!("error: {}", *error));
     }
 }
@@ -102,13 +102,16 @@ async fn a_task_is_taken_on_and_done() {
 async fn a_task_may_fail() {
     let (_session, peer) = pair((), Painter(Heard::default())).await;
     let refused = peer.delegate("tiles").await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused(fault) if fault.code == FaultCode::NotAuthorized), "{refused}");
+    assert!(
+        matches!(&refused, Error::Refused(fault) if fault.code == EnvelopeErrorCode::NotAuthorized),
+        "{refused}"
+    );
     let failed = peer.delegate("fail").await.unwrap().result().await.unwrap_err();
-    assert_eq!(failed.code(), FaultCode::UnknownDomain, "{failed}");
+    assert_eq!(failed.code(), EnvelopeErrorCode::UnknownDomain, "{failed}");
     let panicked = peer.delegate("panic").await.unwrap().result().await.unwrap_err();
-    assert_eq!(panicked.code(), FaultCode::Internal, "{panicked}");
+    assert_eq!(panicked.code(), EnvelopeErrorCode::Internal, "{panicked}");
     let panicked = peer.delegate("panic early").await.unwrap_err();
-    assert_eq!(panicked.code(), FaultCode::Internal, "{panicked}");
+    assert_eq!(panicked.code(), EnvelopeErrorCode::Internal, "{panicked}");
     assert_eq!(peer.ping().await.unwrap().active_tasks, 0);
 }
 
@@ -147,7 +150,7 @@ async fn a_cancelled_task_ends_as_cancelled_or_as_it_likes() {
     let ack = task.cancel("no paint").await.unwrap();
     assert!(ack.accepted, "{ack:?}");
     let end = task.result().await.unwrap_err();
-    assert!(matches!(&end, Error::Fault(fault) if fault.code == FaultCode::Cancelled), "{end}");
+    assert!(matches!(&end, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Cancelled), "{end}");
     assert!(end.to_string().contains("no paint"), "{end}");
     let ack = task.cancel("again").await.unwrap();
     assert_eq!((ack.accepted, ack.reason.as_deref()), (false, Some("already_finished")));
@@ -164,10 +167,10 @@ async fn a_task_has_its_time() {
     let begin = Instant::now();
     let task = peer.delegate("for ever").deadline(Duration::from_secs(5)).await.unwrap();
     let end = task.result().await.unwrap_err();
-    assert_eq!(end.code(), FaultCode::Timeout, "{end}");
+    assert_eq!(end.code(), EnvelopeErrorCode::Timeout, "{end}");
     assert_eq!(begin.elapsed().as_secs(), 6, "with the grace");
     let late = peer.delegate("think").ack_timeout(Duration::from_secs(3)).await.unwrap_err();
-    assert!(matches!(late, Error::Timeout { kind: Kind::Delegate, .. }), "{late}");
+    assert!(matches!(late, Error::Timeout { kind: EnvelopeKind::Delegate, .. }), "{late}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(peer.ping().await.unwrap().active_tasks, 0, "it was withdrawn");
 }
@@ -176,22 +179,22 @@ async fn a_task_has_its_time() {
 async fn there_are_so_many_slots_and_one_for_what_is_urgent() {
     let heard = Heard::default();
     let (_session, peer) = pair((), Painter(heard.clone())).await;
-    assert_eq!(peer.ping().await.unwrap().status, Status::Idle);
+    assert_eq!(peer.ping().await.unwrap().status, AgentStatus::Idle);
     let first = peer.delegate("one").await.unwrap();
-    assert_eq!(peer.ping().await.unwrap().status, Status::Busy);
+    assert_eq!(peer.ping().await.unwrap().status, AgentStatus::Busy);
     let _second = peer.delegate("two").await.unwrap();
     let full = peer.delegate("three").await.unwrap_err();
-    assert!(matches!(&full, Error::Fault(fault) if fault.code == FaultCode::Overloaded), "{full}");
+    assert!(matches!(&full, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{full}");
     assert!(full.is_retryable());
     let _third = peer.delegate("three").urgent().await.unwrap();
-    assert_eq!(peer.delegate("four").urgent().await.unwrap_err().code(), FaultCode::Overloaded);
+    assert_eq!(peer.delegate("four").urgent().await.unwrap_err().code(), EnvelopeErrorCode::Overloaded);
     let pong = peer.ping().await.unwrap();
-    assert_eq!((pong.status, pong.active_tasks, &*pong.agent_name), (Status::Overloaded, 3, "painter"));
+    assert_eq!((pong.status, pong.active_tasks, &*pong.agent_name), (AgentStatus::Overloaded, 3, "painter"));
     first.result().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(heard.all(), ["does one", "does two", "does three now"]);
     let pong = peer.ping().await.unwrap();
-    assert_eq!((pong.status, pong.active_tasks, pong.uptime_secs), (Status::Idle, 0, 11));
+    assert_eq!((pong.status, pong.active_tasks, pong.uptime_secs), (AgentStatus::Idle, 0, 11));
     assert_eq!(peer.delegate("four").await.unwrap().result().await.unwrap().outcome, "four is done");
 }
 
@@ -200,7 +203,10 @@ async fn there_are_so_many_slots_and_one_for_what_is_urgent() {
 async fn who_has_no_slots_takes_no_tasks() {
     let (_session, peer) = pair((), Listener(Heard::default())).await;
     let refused = peer.delegate("kitchen").await.unwrap_err();
-    assert!(matches!(&refused, Error::Fault(fault) if fault.code == FaultCode::UnknownKind), "{refused}");
+    assert!(
+        matches!(&refused, Error::Fault(fault) if fault.code == EnvelopeErrorCode::UnknownKind),
+        "{refused}"
+    );
     assert!(!refused.is_retryable() && refused.to_string().contains("max_concurrent_tasks"), "{refused}");
 }
 
@@ -214,8 +220,8 @@ async fn what_cannot_be_sent_is_an_error() {
             Capabilities::new("lavish").max_concurrent_tasks(1)
         }
 
-        async fn delegate(&self, _: Assignment) -> Result<Outcome, Fault> {
-            Ok(Outcome::new(OutcomeStatus::Completed).outcome("x".repeat(10_000)))
+        async fn delegate(&self, _: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+            Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome("x".repeat(10_000)))
         }
     }
 
@@ -227,7 +233,7 @@ async fn what_cannot_be_sent_is_an_error() {
     let agent = Client::new(()).exchange(Exchange::new().agent_id("c1")).connect(ours).await.unwrap();
     let session = agent.new_session("/tmp").await.unwrap();
     let end = session.peer_agent().delegate("much").await.unwrap().result().await.unwrap_err();
-    assert_eq!(end.code(), FaultCode::Internal, "{end}");
+    assert_eq!(end.code(), EnvelopeErrorCode::Internal, "{end}");
     assert!(end.to_string().contains("frame_bytes"), "{end}");
 }
 
@@ -274,10 +280,10 @@ async fn those_who_wait_are_told_when_the_connection_ends() {
         [task.result().await.map(drop), thinking.await.unwrap(), peer.notify("a.b", json!(1)).await.map(drop)]
     {
         let error = end.unwrap_err();
-        assert_eq!(error.code(), FaultCode::Unreachable, "{error}");
+        assert_eq!(error.code(), EnvelopeErrorCode::Unreachable, "{error}");
     }
-    assert_eq!(peer.query("anybody?").await.unwrap_err().code(), FaultCode::Unreachable);
-    assert_eq!(peer.delegate("anything").await.unwrap_err().code(), FaultCode::Unreachable);
+    assert_eq!(peer.query("anybody?").await.unwrap_err().code(), EnvelopeErrorCode::Unreachable);
+    assert_eq!(peer.delegate("anything").await.unwrap_err().code(), EnvelopeErrorCode::Unreachable);
     assert!(peer.subscribe("*").next().await.is_none());
     assert_eq!(begin.elapsed(), Duration::ZERO, "at once");
 }

@@ -1,7 +1,7 @@
 //! Several agents at once.
 
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Directory, Importance, Kind};
+use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Directory, EnvelopeKind, Importance};
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Connection, Transport};
 use serde_json::json;
@@ -81,7 +81,7 @@ async fn news_for_all_do_not_wait_for_one_that_does_not_read() {
     assert_eq!(told["params"]["envelope"]["payload"]["importance"], "high");
     let told = telling.await.unwrap();
     assert!(
-        matches!(&told[0], Err(Error::Timeout { kind: Kind::Notify, .. })) && told[1].is_ok(),
+        matches!(&told[0], Err(Error::Timeout { kind: EnvelopeKind::Notify, .. })) && told[1].is_ok(),
         "{told:?}"
     );
     assert_eq!(begin.elapsed().as_secs(), 10);

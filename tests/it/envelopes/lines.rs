@@ -14,32 +14,36 @@ impl Correspondent for Clerk {
         Capabilities::new("clerk").max_concurrent_tasks(1)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.question.as_str() {
             "panic" => panic!("on purpose"),
             "think" => std::future::pending().await,
-            question => Ok(Response::new(question)),
+            question => Ok(QueryResponse::new(question)),
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         self.0.add(&*task.task);
         if task.task == "wait" {
             task.cancelled().await;
             std::future::pending::<()>().await;
         }
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(&*task.task))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(&*task.task))
     }
 
-    async fn cancel(&self, cancel: Received<Cancel>, _: &Assignment) -> Result<(), Fault> {
-        if cancel.reason == "no reason" { Err(Fault::not_authorized("give a reason")) } else { Ok(()) }
+    async fn cancel(&self, cancel: Received<Cancel>, _: &Assignment) -> Result<(), EnvelopeError> {
+        if cancel.reason == "no reason" {
+            Err(EnvelopeError::not_authorized("give a reason"))
+        } else {
+            Ok(())
+        }
     }
 
     async fn notify(&self, news: Received<Notify>) {
         self.0.add(format!("{}: {:?}", news.topic, news.data));
     }
 
-    async fn error(&self, error: Received<Fault>) {
+    async fn error(&self, error: Received<EnvelopeError>) {
         self.0.add(error.to_string());
     }
 }

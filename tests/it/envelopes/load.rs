@@ -37,19 +37,19 @@ impl Correspondent for Clerk {
         Capabilities::new(format!("clerk {asked}")).max_concurrent_tasks(1)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.question.as_str() {
-            "large" => Ok(Response::new("x".repeat(17 << 20))),
+            "large" => Ok(QueryResponse::new("x".repeat(17 << 20))),
             _ => std::future::pending().await,
         }
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
         if task.task == "think" { std::future::pending().await } else { Ok(Ack::new(true)) }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
-        let done = Outcome::new(OutcomeStatus::Completed);
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+        let done = DelegationOutcome::new(OutcomeStatus::Completed);
         match task.task.as_str() {
             "bomb" => {
                 let _bomb = Bomb;

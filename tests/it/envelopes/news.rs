@@ -29,25 +29,26 @@ impl Correspondent for Slow {
         Capabilities::new("slow").max_concurrent_tasks(1)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.question.as_str() {
             "news?" => {
                 // The asker's news come to a subscription of the one it asks, in the session it asks in.
                 let mut news = query.peer.subscribe("a.*");
                 query.peer.notify("ready", json!(null)).await.map_err(|error| error.fault())?;
-                let first = news.next().await.and_then(Result::ok).ok_or_else(|| Fault::internal("none"))?;
-                Ok(Response::new(&*first.topic))
+                let first =
+                    news.next().await.and_then(Result::ok).ok_or_else(|| EnvelopeError::internal("none"))?;
+                Ok(QueryResponse::new(&*first.topic))
             }
-            "dropped?" => Ok(Response::new(query.peer.exchange_stats().dropped.to_string())),
+            "dropped?" => Ok(QueryResponse::new(query.peer.exchange_stats().dropped.to_string())),
             _ => std::future::pending().await,
         }
     }
 
-    async fn delegate(&self, _: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, _: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         std::future::pending().await
     }
 
-    async fn result(&self, result: Received<Outcome>) {
+    async fn result(&self, result: Received<DelegationOutcome>) {
         self.heard.add(&*result.outcome);
     }
 
@@ -178,7 +179,7 @@ async fn a_ping_is_answered_while_everybody_is_busy() {
     let begin = tokio::time::Instant::now();
     let pong = peer.ping().await.unwrap();
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!((pong.status, pong.active_tasks, pong.uptime_secs), (Status::Overloaded, 2, 9));
+    assert_eq!((pong.status, pong.active_tasks, pong.uptime_secs), (AgentStatus::Overloaded, 2, 9));
     drop(queries);
 }
 
@@ -208,7 +209,7 @@ async fn what_a_subscriber_does_not_take_is_counted() {
 struct Flood;
 
 impl Correspondent for Flood {
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         let fault = |error: duologue_client::exchange::Error| error.fault();
         match query.question.parse::<u32>() {
             Ok(many) => {
@@ -224,7 +225,7 @@ impl Correspondent for Flood {
                 }
             }
         }
-        Ok(Response::new("sent"))
+        Ok(QueryResponse::new("sent"))
     }
 }
 
@@ -308,8 +309,10 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
     let heard = Heard::default();
     let (news, errors) = (heard.clone(), heard.clone());
     let extensions = Extensions::new()
-        .on_notification(move |told: Carried<Notify>, _| news.add(&*told.envelope.payload.topic))
-        .on_notification(move |error: Carried<Fault>, _| errors.add(&*error.envelope.payload.message));
+        .on_notification(move |told: EnvelopeParams<Notify>, _| news.add(&*told.envelope.payload.topic))
+        .on_notification(move |error: EnvelopeParams<EnvelopeError>, _| {
+            errors.add(&*error.envelope.payload.message)
+        });
     let meta = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
     let (connection, mut agent) = client_of(Wire::Memory, Client::new(()).extensions(extensions), meta).await;
     let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));

@@ -16,27 +16,29 @@ impl Correspondent for Twin {
         Capabilities::new("twin").domains(["meta.twins".to_owned()]).max_concurrent_tasks(1)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.domain.as_deref() {
-            Some(domain) if domain != "meta.twins" => Err(Fault::unknown_domain(domain)),
-            _ => Ok(Response::new(format!("{}?", query.question)).data(json!({"asked": query.question}))),
+            Some(domain) if domain != "meta.twins" => Err(EnvelopeError::unknown_domain(domain)),
+            _ => {
+                Ok(QueryResponse::new(format!("{}?", query.question)).data(json!({"asked": query.question})))
+            }
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         if task.task == "wait" {
             task.cancelled().await;
-            return Err(Fault::internal("stopped"));
+            return Err(EnvelopeError::internal("stopped"));
         }
         task.progress(json!("half")).await.map_err(|error| error.fault())?;
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("{} is done", task.task)))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("{} is done", task.task)))
     }
 
     async fn notify(&self, news: Received<Notify>) {
         self.0.lock().unwrap().push(format!("{} ({})", news.topic, news.importance));
     }
 
-    async fn result(&self, result: Received<Outcome>) {
+    async fn result(&self, result: Received<DelegationOutcome>) {
         self.0.lock().unwrap().push(result.outcome.clone());
     }
 }

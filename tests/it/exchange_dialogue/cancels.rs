@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
-use duologue_schema::dialogue::{Content, MessageType};
+use duologue_schema::dialogue::{DialogueContent, MessageType};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -24,13 +24,13 @@ impl Interlocutor for Slow {
         if number % 3 == 0 {
             dialogue.confirm("One moment.").await?;
         }
-        dialogue.respond(Content::new().parameter("number", json!(number))).await?;
+        dialogue.respond(DialogueContent::new().parameter("number", json!(number))).await?;
         Ok(())
     }
 }
 
-fn asked(number: usize, pause: u64) -> Content {
-    Content::new().task("wait").parameter("number", json!(number)).parameter("pause", json!(pause))
+fn asked(number: usize, pause: u64) -> DialogueContent {
+    DialogueContent::new().task("wait").parameter("number", json!(number)).parameter("pause", json!(pause))
 }
 
 /// Asks one thing after the other, each with a limit to its patience.

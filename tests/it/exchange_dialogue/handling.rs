@@ -9,7 +9,7 @@ use duologue_agent::exchange::dialogue::{
 };
 use duologue_agent::{Exchange, Server};
 use duologue_client::Client;
-use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, Message, MessageType};
+use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode as Code, DialogueMessage, MessageType};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -40,7 +40,7 @@ async fn a_handler_that_fails_is_answered_for() {
             ("panic", Code::ServerError, "the handler panicked"),
         ] {
             let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
-            let error = dialogue.request(Content::new().task(task)).await.unwrap_err();
+            let error = dialogue.request(DialogueContent::new().task(task)).await.unwrap_err();
             let Error::Failed(error) = error else { panic!("{error}") };
             let asked = &dialogue.messages()[0];
             assert_eq!((&error.error_code, error.error_message.as_str()), (&code, text));
@@ -215,7 +215,10 @@ async fn parameters_have_the_form_of_their_task() {
         let (_connection, session) = connected(signing(BUYER), seller).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
         let asked = |model: Value| {
-            Content::new().domain("cars").task("getCarDetails").parameters(members([("model", model)]))
+            DialogueContent::new()
+                .domain("cars")
+                .task("getCarDetails")
+                .parameters(members([("model", model)]))
         };
         let error = dialogue.request(asked(json!(7))).receipt().await.unwrap_err();
         let Error::Refused(error) = error else { panic!("{error}") };
@@ -309,7 +312,7 @@ async fn what_is_said_answers_the_last_message_it_can() {
     in_time(async {
         let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(Careful)).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
-        let back = dialogue.request(Content::new().task("paint")).await.unwrap();
+        let back = dialogue.request(DialogueContent::new().task("paint")).await.unwrap();
         assert_eq!(back.message_type, MessageType::Clarify);
         let told = dialogue.inform("Red.").await.unwrap();
         assert_eq!(told.message.parent_message_id.as_ref(), Some(&back.message_id));
@@ -504,8 +507,9 @@ async fn a_message_that_is_stolen_on_its_way_is_heard_where_its_dialogue_is() {
         let key = Key::new("key-1", BUYER, [1; 32]).unwrap();
         let signed = |id: &str, step| -> Value {
             let now = jiff::Timestamp::now().to_string();
-            let message = Message::new(id, "d", BUYER, SELLER, now, step, MessageType::Inform);
-            serde_json::from_str(sign(&message.content(Content::from(id)), &key).unwrap().get()).unwrap()
+            let message = DialogueMessage::new(id, "d", BUYER, SELLER, now, step, MessageType::Inform);
+            serde_json::from_str(sign(&message.content(DialogueContent::from(id)), &key).unwrap().get())
+                .unwrap()
         };
         let send = async |who: &mut Played, session: &str, message: &Value| {
             let params = json!({ "sessionId": session, "message": message });
@@ -553,7 +557,7 @@ struct Asks(duologue_agent::PeerAgent);
 impl Interlocutor for Asks {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
-            dialogue.nested(&self.0, DETAILS)?.request(Content::new().task("fail")).await?;
+            dialogue.nested(&self.0, DETAILS)?.request(DialogueContent::new().task("fail")).await?;
         }
         Ok(())
     }

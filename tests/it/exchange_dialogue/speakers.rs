@@ -8,7 +8,7 @@ use duologue_agent::exchange::dialogue::{
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Connection, Session, Transport};
 use duologue_schema::Members;
-use duologue_schema::dialogue::{Content, MessageType};
+use duologue_schema::dialogue::{DialogueContent, MessageType};
 use serde_json::json;
 
 pub(super) const BUYER: &str = "agent://cars.example/buyer";
@@ -86,7 +86,7 @@ pub(super) async fn joined<A: Agent>(
 /// Buys a car, and says what it cost.
 pub(super) async fn buy(peer: PeerAgent) -> Result<String, Error> {
     let dialogue = peer.dialogue(SELLER)?;
-    let wanted = Content::new()
+    let wanted = DialogueContent::new()
         .domain("automotive.sales")
         .task("getCarDetails")
         .parameters(members([("model", json!("Camry"))]));
@@ -96,7 +96,7 @@ pub(super) async fn buy(peer: PeerAgent) -> Result<String, Error> {
 
     let mut offer = dialogue.next().await?;
     while offer.parameter::<u32>("price")? > 17_000 {
-        let less = Content::from("I can pay 16,000.")
+        let less = DialogueContent::from("I can pay 16,000.")
             .parameters(members([(COUNTER_OFFER, json!({ "price": 16_000 }))]));
         offer = dialogue.reject(less).answer().await?;
     }
@@ -126,7 +126,7 @@ impl Interlocutor for Seller {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
         let offer = |price: u32| {
             let belief = duologue_schema::dialogue::Belief::new("vehicle", "price", json!(price), 1.0);
-            Content::new()
+            DialogueContent::new()
                 .task("negotiatePrice")
                 .domain("automotive.sales")
                 .parameters(members([("price", json!(price))]))
@@ -137,7 +137,7 @@ impl Interlocutor for Seller {
                 let nested = dialogue.nested(&self.details, DETAILS)?;
                 assert_eq!(nested.correlation_id(), dialogue.correlation_id());
                 assert_eq!(nested.opened_within(), Some((dialogue.id(), Some(&message.message_id))));
-                let asked = Content::new()
+                let asked = DialogueContent::new()
                     .domain("automotive.data")
                     .task("getDetailedCarInfo")
                     .parameters(message.content.parameters.clone())
@@ -149,7 +149,7 @@ impl Interlocutor for Seller {
                 let steps: Vec<u64> = nested.messages().iter().map(|said| said.interaction_step).collect();
                 self.nested.lock().unwrap().push(format!("{steps:?}"));
 
-                dialogue.respond(Content::new().parameters(known.content.parameters.clone())).await?;
+                dialogue.respond(DialogueContent::new().parameters(known.content.parameters.clone())).await?;
                 dialogue.propose(offer(18_000)).await?;
             }
             MessageType::Reject if has_counter_offer(message) => drop(dialogue.propose(offer(17_000)).await?),
@@ -167,7 +167,9 @@ impl Interlocutor for Details {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             assert!(dialogue.opened_within().is_some());
-            dialogue.respond(Content::new().parameters(members([("mileage", json!(15_000))]))).await?;
+            dialogue
+                .respond(DialogueContent::new().parameters(members([("mileage", json!(15_000))])))
+                .await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use duologue_exchange::PeerAgent;
 use duologue_exchange::dialogue::{
     COUNTER_OFFER, Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys,
 };
-use duologue_schema::dialogue::{Content, DialogueErrorCode, ErrorContent, MessageType};
+use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode, ErrorContent, MessageType};
 use serde_json::json;
 
 pub(crate) const AGENT: &str = "agent://walkthrough.example/agent";
@@ -44,7 +44,8 @@ impl Interlocutor for Listener {
             MessageType::Clarify => drop(dialogue.inform("A blue that is green.").await?),
             MessageType::Inform => self.keep(&dialogue.query("Do you like it?").await?),
             MessageType::Propose => {
-                let less = Content::from("For forty.").parameter(COUNTER_OFFER, json!({ "price": 40 }));
+                let less =
+                    DialogueContent::from("For forty.").parameter(COUNTER_OFFER, json!({ "price": 40 }));
                 dialogue.reject(less).await?;
             }
             MessageType::Accept => drop(dialogue.propose("The window too?").await?),

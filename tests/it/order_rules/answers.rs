@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
 use duologue_rpc::{Closed, Connection, Error, Incoming, Limits, Responder, Service};
-use duologue_schema::{AgentCapabilities, METHODS, Side};
+use duologue_schema::{AgentCapabilities, METHODS, MethodSide};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -98,7 +98,7 @@ async fn rule_7_what_nobody_handles_is_refused_at_once(wire: Wire) {
         }
     }
     let mut optional = 0;
-    for row in METHODS.iter().copied().flatten().filter(|row| row.side == Side::Agent) {
+    for row in METHODS.iter().copied().flatten().filter(|row| row.side == MethodSide::Agent) {
         let params = json!({
             "sessionId": session, "cwd": "/tmp", "mcpServers": [], "modeId": "m", "configId": "c", "value": "v",
             "methodId": "a", "prompt": [], "protocolVersion": 1,

@@ -6,8 +6,8 @@ use duologue_client::{Client, Host, HostResult};
 use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CompleteElicitationNotification, ContentBlock,
-    FileSystemCapabilities, ImageContent, METHODS, PromptCapabilities, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionId, Side,
+    FileSystemCapabilities, ImageContent, METHODS, MethodSide, PromptCapabilities, ReadTextFileRequest,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
     WriteTextFileRequest, WriteTextFileResponse,
 };
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ async fn no_error_repeats_what_was_sent(wire: Wire) {
     let (transport, mut to_agent) = wire.played();
     tokio::spawn(duologue_agent::serve(Leaky, transport));
     to_agent.initialize(json!({})).await;
-    for (script, side) in [(&mut to_agent, Side::Agent), (&mut to_client, Side::Client)] {
+    for (script, side) in [(&mut to_agent, MethodSide::Agent), (&mut to_client, MethodSide::Client)] {
         let rows = METHODS.iter().copied().flatten().filter(|row| row.side == side && row.result.is_some());
         for row in rows {
             let members: Vec<String> = whole.as_object().expect("an object").keys().cloned().collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duologue_agent::schema::{SessionMode, SessionModeId, SessionModeState};
 use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
-use duologue_schema::{METHODS, Side};
+use duologue_schema::{METHODS, MethodSide};
 use serde_json::{Value, json};
 
 use crate::support::played::client_of;
@@ -87,7 +87,7 @@ async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
     let _session = session.expect("a session");
     let mut refused = 0;
-    for row in METHODS.iter().copied().flatten().filter(|row| row.side == Side::Client) {
+    for row in METHODS.iter().copied().flatten().filter(|row| row.side == MethodSide::Client) {
         if row.result.is_none() {
             continue;
         }

@@ -13,7 +13,8 @@ use duologue_agent::{
     Turn,
 };
 use duologue_client::exchange::envelope::{
-    Assignment, Capabilities, Correspondent, Fault, Outcome, OutcomeStatus, Query, Received, Response,
+    Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, OutcomeStatus, Query,
+    QueryResponse, Received,
 };
 use duologue_client::exchange::{Exchange, PeerAgent};
 use duologue_client::schema::{
@@ -140,13 +141,13 @@ impl Correspondent for Colleague {
         Capabilities::new("colleague").max_concurrent_tasks(100)
     }
 
-    async fn query(&self, query: Received<Query>) -> std::result::Result<Response, Fault> {
-        Ok(Response::new(format!("you asked: {}", query.question)))
+    async fn query(&self, query: Received<Query>) -> std::result::Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new(format!("you asked: {}", query.question)))
     }
 
-    async fn delegate(&self, task: Assignment) -> std::result::Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> std::result::Result<DelegationOutcome, EnvelopeError> {
         task.progress(serde_json::json!("half of it")).await.map_err(|error| error.fault())?;
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Envelopes: what an agent that advertises them keeps to. Others are not asked.
 
 use duologue_schema::envelope::{
-    Ack, AgentId, Cancel, Capabilities, Discover, Envelope, EnvelopeId, Fault, FaultCode, Payload, Ping,
-    Pong, Query, Reply, VERSION,
+    Ack, AgentId, Cancel, Capabilities, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
+    EnvelopeResult, Payload, Ping, Pong, Query, VERSION,
 };
 use duologue_schema::{AgentCapabilities, DuologueCapabilities};
 use serde::Deserialize;
@@ -100,7 +100,7 @@ fn envelope<P: Payload>(agent: &mut Agent, to: &AgentId, payload: P) -> Envelope
 }
 
 /// The error envelope that a request has to be answered with, and the JSON-RPC error around it.
-fn refused(answer: &Answer, asked: &EnvelopeId, what: &str) -> Result<(Fault, Refusal), Finding> {
+fn refused(answer: &Answer, asked: &EnvelopeId, what: &str) -> Result<(EnvelopeError, Refusal), Finding> {
     let refusal = match &answer.outcome {
         Err(refusal) => refusal,
         Ok(result) => return Err(fail(format!("{what} is answered with a result: {result}"))),
@@ -114,7 +114,7 @@ fn refused(answer: &Answer, asked: &EnvelopeId, what: &str) -> Result<(Fault, Re
             around["ref"]
         )));
     }
-    match envelope.open::<Fault>() {
+    match envelope.open::<EnvelopeError>() {
         Ok(envelope) => Ok((envelope.payload, refusal.clone())),
         Err(fault) => Err(fail(format!("{what} is answered with an envelope that is no error: {fault}"))),
     }
@@ -127,7 +127,7 @@ fn replied<P: Payload>(answer: Answer, asked: &EnvelopeId, by: &AgentId) -> Resu
         Ok(result) => result,
         Err(refusal) => return Err(fail(format!("answered with {refusal}, not with {method}"))),
     };
-    let reply: Reply = Reply::deserialize(&result)
+    let reply: EnvelopeResult = EnvelopeResult::deserialize(&result)
         .map_err(|error| fail(format!("the answer has no envelope that can be read: {error}")))?;
     let envelope = reply.envelope;
     let faults = [
@@ -188,7 +188,7 @@ async fn unknown_kind(bench: &mut Bench) -> Outcome {
     let answer = agent.ask("_session/no_such_kind", params).await?;
     let (fault, refusal) = refused(&answer, &ping.id, "_session/no_such_kind")?;
     Ok(match (fault.code, refusal.code) {
-        (FaultCode::UnknownKind, -32601) => pass("-32601, unknown_kind"),
+        (EnvelopeErrorCode::UnknownKind, -32601) => pass("-32601, unknown_kind"),
         (code, number) => fail(format!("answered with {number} and the code {code}")),
     })
 }
@@ -205,7 +205,7 @@ async fn kind_mismatch(bench: &mut Bench) -> Outcome {
     let (agent, id) = speaker(bench).await?;
     let query = envelope(agent, &id, Query::new("Is this a ping?"));
     let answer = agent.ask(Ping::METHOD, json!({ "envelope": query })).await?;
-    has_code(&answer, &query.id, "a query sent as _session/ping", FaultCode::KindMismatch)
+    has_code(&answer, &query.id, "a query sent as _session/ping", EnvelopeErrorCode::KindMismatch)
 }
 
 async fn unsupported_version(bench: &mut Bench) -> Outcome {
@@ -213,10 +213,10 @@ async fn unsupported_version(bench: &mut Bench) -> Outcome {
     let mut ping = envelope(agent, &id, Ping::new());
     ping.v = ABSURD;
     let answer = agent.ask(Ping::METHOD, json!({ "envelope": ping })).await?;
-    has_code(&answer, &ping.id, "an envelope of version 65000", FaultCode::UnsupportedVersion)
+    has_code(&answer, &ping.id, "an envelope of version 65000", EnvelopeErrorCode::UnsupportedVersion)
 }
 
-fn has_code(answer: &Answer, asked: &EnvelopeId, what: &str, expected: FaultCode) -> Outcome {
+fn has_code(answer: &Answer, asked: &EnvelopeId, what: &str, expected: EnvelopeErrorCode) -> Outcome {
     let (fault, _) = refused(answer, asked, what)?;
     Ok(match fault.code == expected {
         true => pass(expected.to_string()),

@@ -1,6 +1,6 @@
 //! `duologue discover`.
 
-use duologue_schema::envelope::Kind;
+use duologue_schema::envelope::EnvelopeKind;
 
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let peer = command.peer();
-        let told = command.answer_in_time(Kind::Discover, peer.discover()).await?;
+        let told = command.answer_in_time(EnvelopeKind::Discover, peer.discover()).await?;
         let names = |names: &[String]| names.iter().map(|name| one_line(name)).collect::<Vec<_>>().join(", ");
         let rows = [
             ("name", one_line(&told.agent_name)),

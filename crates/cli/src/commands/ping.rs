@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use duologue_schema::envelope::Kind;
+use duologue_schema::envelope::EnvelopeKind;
 
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let start = Instant::now();
         let peer = command.peer();
-        let pong = command.answer_in_time(Kind::Ping, peer.ping()).await?;
+        let pong = command.answer_in_time(EnvelopeKind::Ping, peer.ping()).await?;
         let took = start.elapsed();
         let name = if pong.agent_name.is_empty() { "the agent" } else { &pong.agent_name };
         let line = format!(

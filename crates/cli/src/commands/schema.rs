@@ -23,11 +23,11 @@ pub(crate) struct Args {
 const ACP: &str = "acp";
 
 fn names() -> Vec<&'static str> {
-    std::iter::once(ACP).chain(export::schemes().iter().map(|scheme| scheme.name)).collect()
+    std::iter::once(ACP).chain(export::extension_schemas().iter().map(|scheme| scheme.name)).collect()
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit> {
-    let scheme = export::schemes().into_iter().find(|scheme| scheme.name == args.of);
+    let scheme = export::extension_schemas().into_iter().find(|scheme| scheme.name == args.of);
     let value = match scheme {
         Some(scheme) if args.meta => scheme.meta(),
         Some(scheme) => scheme.document(),

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::{
-    Ack, Assignment, Cancel, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Pattern,
-    Query, Received, Response,
+    Ack, Assignment, Cancel, Capabilities, Correspondent, DelegationOutcome, EnvelopeError,
+    EnvelopeErrorCode, OutcomeStatus, Pattern, Query, QueryResponse, Received,
 };
-use duologue_agent::exchange::work::{Artifact, Input, Output, Recommendation};
+use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use serde_json::{Value, json};
 
 use super::odd::{self, ATTACK};
@@ -44,9 +44,9 @@ impl Correspondent for Colleague {
             .model("none")
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         if let Some(domain) = query.domain.as_deref().filter(|domain| !knows(domain)) {
-            return Err(Fault::unknown_domain(domain));
+            return Err(EnvelopeError::unknown_domain(domain));
         }
         match first_word(&query.question) {
             "slow" => {
@@ -56,28 +56,31 @@ impl Correspondent for Colleague {
             "crash" => odd::end(),
             "hostile" => {
                 let attack = format!("An answer with {ATTACK} in it.");
-                return Ok(Response::new(attack).data(Value::from(ATTACK)));
+                return Ok(QueryResponse::new(attack).data(Value::from(ATTACK)));
             }
             word => fault_named(word)?,
         }
         Ok(answer(&query))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
         match first_word(&task.task) {
-            "refuse" => Err(Fault::not_authorized("the mock does not do that")),
-            "overloaded" => Err(Fault::overloaded("the mock has enough to do")),
+            "refuse" => Err(EnvelopeError::not_authorized("the mock does not do that")),
+            "overloaded" => Err(EnvelopeError::overloaded("the mock has enough to do")),
             _ => Ok(Ack::new(true).estimated_ms(millis(self.step() * 3))),
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         let word = first_word(&task.task);
         match word {
             "slow" => {
                 tell(&task, "working until it is cancelled".into()).await?;
                 if tokio::time::timeout(LONG, task.cancelled()).await.is_ok() {
-                    return Err(Fault::of(FaultCode::Cancelled, "the mock stopped as it was told"));
+                    return Err(EnvelopeError::of(
+                        EnvelopeErrorCode::Cancelled,
+                        "the mock stopped as it was told",
+                    ));
                 }
             }
             "stubborn" => {
@@ -96,7 +99,10 @@ impl Correspondent for Colleague {
         for (number, step) in (1..).zip(STEPS) {
             let stopped = tokio::time::timeout(self.step(), task.cancelled()).await.is_ok();
             if stopped {
-                return Err(Fault::of(FaultCode::Cancelled, "the mock stopped between two steps"));
+                return Err(EnvelopeError::of(
+                    EnvelopeErrorCode::Cancelled,
+                    "the mock stopped between two steps",
+                ));
             }
             match (word, number) {
                 ("crash", 2) => {
@@ -105,13 +111,13 @@ impl Correspondent for Colleague {
                     odd::end();
                 }
                 ("fail", 2) => {
-                    let fault = Fault::internal("the mock was asked to fail");
-                    return Ok(Outcome::new(OutcomeStatus::Failed)
+                    let fault = EnvelopeError::internal("the mock was asked to fail");
+                    return Ok(DelegationOutcome::new(OutcomeStatus::Failed)
                         .outcome(format!("Nothing came of it: {}", task.task))
                         .error(json!({ "code": fault.code, "message": fault.message, "retryable": false })));
                 }
                 ("partial", 3) => {
-                    return Ok(Outcome::new(OutcomeStatus::Partial)
+                    return Ok(DelegationOutcome::new(OutcomeStatus::Partial)
                         .outcome(format!("Two of three steps are done: {}", task.task))
                         .data(json!({ "steps": 2 })));
                 }
@@ -123,12 +129,12 @@ impl Correspondent for Colleague {
             _ => format!("Done: {}", task.task),
         };
         let data = json!({ "steps": 3, "urgent": task.is_urgent(), "context": task.context });
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(outcome).data(data))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(outcome).data(data))
     }
 
-    async fn cancel(&self, _: Received<Cancel>, task: &Assignment) -> Result<(), Fault> {
+    async fn cancel(&self, _: Received<Cancel>, task: &Assignment) -> Result<(), EnvelopeError> {
         match first_word(&task.task) {
-            "stubborn" => Err(Fault::not_authorized("the mock ends what it began")),
+            "stubborn" => Err(EnvelopeError::not_authorized("the mock ends what it began")),
             _ => Ok(()),
         }
     }
@@ -141,18 +147,18 @@ impl Colleague {
     }
 }
 
-async fn tell(task: &Assignment, news: Value) -> Result<(), Fault> {
+async fn tell(task: &Assignment, news: Value) -> Result<(), EnvelopeError> {
     task.progress(news).await.map_err(|error| error.fault())
 }
 
 /// Says the question back, cut to as many words as tokens were allowed.
-fn answer(query: &Query) -> Response {
+fn answer(query: &Query) -> QueryResponse {
     let about = query.domain.as_ref().map(|domain| format!(" about {domain}")).unwrap_or_default();
     let whole = format!("You asked{about}: {}", query.question);
     let words: Vec<&str> = whole.split_whitespace().collect();
     let room = usize::try_from(query.max_tokens).unwrap_or(usize::MAX);
     let kept = if room == 0 { words.len() } else { words.len().min(room) };
-    Response::new(words[..kept].join(" "))
+    QueryResponse::new(words[..kept].join(" "))
         .data(json!({ "question": query.question, "domain": query.domain, "words": words.len() }))
         .tokens_used(kept as u64)
         .truncated(kept < words.len())
@@ -181,19 +187,22 @@ pub(super) async fn turn_to(peer: &PeerAgent) -> Vec<String> {
 }
 
 /// Does the work order `specify`. Others fail, or ask for a person.
-pub(super) async fn work(input: Input) -> Result<Output, Fault> {
+pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     let feature = &input.context.feature_id;
-    let done = |success, summary: &str, recommendation| Output::new(success, summary, [], recommendation);
+    let done = |success, summary: &str, recommendation| WorkOutput::new(success, summary, [], recommendation);
     match input.task.action.as_str() {
         "specify" => {
             let spec = format!("# {feature}\n\nIt does what its name says.\n");
             let artifact = Artifact::create("spec.md", spec);
             let summary = "Wrote a specification.";
-            Ok(Output::new(true, summary, [artifact], Recommendation::Proceed))
+            Ok(WorkOutput::new(true, summary, [artifact], Recommendation::Proceed))
         }
         "fail" => Ok(done(false, "The mock was asked to fail.", Recommendation::Retry)),
         "escalate" => Ok(done(false, "A person has to decide.", Recommendation::Escalate)),
-        _ => Err(Fault::of(FaultCode::InvalidParameter, "the mock does specify, fail and escalate")),
+        _ => Err(EnvelopeError::of(
+            EnvelopeErrorCode::InvalidParameter,
+            "the mock does specify, fail and escalate",
+        )),
     }
 }
 
@@ -207,10 +216,10 @@ fn first_word(text: &str) -> &str {
 }
 
 /// The fault whose code the word is, if it is one.
-fn fault_named(word: &str) -> Result<(), Fault> {
-    match FaultCode::from(word) {
-        FaultCode::Unknown(_) => Ok(()),
-        code => Err(Fault::of(code, "the mock was asked for this error")),
+fn fault_named(word: &str) -> Result<(), EnvelopeError> {
+    match EnvelopeErrorCode::from(word) {
+        EnvelopeErrorCode::Unknown(_) => Ok(()),
+        code => Err(EnvelopeError::of(code, "the mock was asked for this error")),
     }
 }
 

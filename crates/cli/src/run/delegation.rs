@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use duologue_client::exchange;
 use duologue_client::exchange::envelope::{
-    AskDelegate, Delegation, Lagged, Notify, Outcome, PROGRESS, Received, Subscription,
+    AskDelegate, Delegation, DelegationOutcome, Lagged, Notify, PROGRESS, Received, Subscription,
 };
-use duologue_schema::envelope::{Ack, Kind, OutcomeStatus};
+use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus};
 use tokio::time::Instant;
 
 use super::agent_session::{SessionEnd, WaitResult};
@@ -33,7 +33,7 @@ enum TaskEvent {
     Ack(exchange::Result<Ack>),
     /// It should have ended by now.
     Ignored,
-    End(exchange::Result<Outcome>),
+    End(exchange::Result<DelegationOutcome>),
 }
 
 type Cancelling<'a> = Pin<Box<dyn Future<Output = exchange::Result<Ack>> + Send + 'a>>;
@@ -92,7 +92,7 @@ impl EnvelopeCommand<'_> {
                     if interrupted {
                         return Err(SessionEnd::Left(Signal::Interrupt));
                     }
-                    break Err(exchange::Error::Timeout { kind: Kind::Result, after: PATIENCE });
+                    break Err(exchange::Error::Timeout { kind: EnvelopeKind::Result, after: PATIENCE });
                 }
                 WaitResult::Done(TaskEvent::Late) => {
                     late = None;
@@ -148,7 +148,7 @@ impl EnvelopeCommand<'_> {
         }
     }
 
-    fn outcome(&mut self, outcome: exchange::Result<Outcome>) -> Result<Exit, SessionEnd> {
+    fn outcome(&mut self, outcome: exchange::Result<DelegationOutcome>) -> Result<Exit, SessionEnd> {
         let outcome = outcome.map_err(to_error)?;
         let said = Some(multi_line(&outcome.outcome)).filter(|said| !said.is_empty());
         let lines: Vec<_> = said.into_iter().chain(outcome.data.as_ref().map(data)).collect();

@@ -16,7 +16,7 @@ use duologue_client::exchange::envelope::{Capabilities, Correspondent, Subscript
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
-use duologue_schema::envelope::{Fault, FaultCode, Kind, Payload};
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind, Payload};
 use serde::Serialize;
 
 use super::agent_session::{AgentSession, SessionEnd};
@@ -108,7 +108,7 @@ impl EnvelopeCommand<'_> {
     /// Waits for an answer as long as for any other step.
     pub(crate) async fn answer_in_time<T>(
         &mut self,
-        kind: Kind,
+        kind: EnvelopeKind,
         work: impl Future<Output = exchange::Result<T>>,
     ) -> Result<T, SessionEnd> {
         let after = self.patience();
@@ -149,17 +149,17 @@ impl EnvelopeCommand<'_> {
 }
 
 /// The code and the words for what went wrong, wherever that was.
-pub(super) fn fault(error: &Error) -> Fault {
+pub(super) fn fault(error: &Error) -> EnvelopeError {
     let code = match error {
         Error::Exchange(error) => return error.fault(),
-        Error::Agent(ClientError::Agent(error)) => FaultCode::from_rpc(error.code),
-        Error::Login(_) => FaultCode::NotAuthorized,
-        Error::Agent(_) | Error::Start(_) => FaultCode::Unreachable,
-        Error::NotSpoken(_) => FaultCode::UnknownKind,
-        Error::Usage(_) => FaultCode::InvalidParameter,
-        _ => FaultCode::Internal,
+        Error::Agent(ClientError::Agent(error)) => EnvelopeErrorCode::from_rpc(error.code),
+        Error::Login(_) => EnvelopeErrorCode::NotAuthorized,
+        Error::Agent(_) | Error::Start(_) => EnvelopeErrorCode::Unreachable,
+        Error::NotSpoken(_) => EnvelopeErrorCode::UnknownKind,
+        Error::Usage(_) => EnvelopeErrorCode::InvalidParameter,
+        _ => EnvelopeErrorCode::Internal,
     };
-    Fault::of(code, error.to_string())
+    EnvelopeError::of(code, error.to_string())
 }
 
 /// What the other agent answers stays as it is; how the agent ended is what the SDK knows best.
@@ -173,7 +173,7 @@ pub(super) fn to_error(error: exchange::Error) -> Error {
 fn print<P: Payload>(payload: &P) -> Result<()> {
     #[derive(Serialize)]
     struct PrintedPayload<'a, P> {
-        kind: Kind,
+        kind: EnvelopeKind,
         payload: &'a P,
     }
     Ok(json_line(&mut io::stdout().lock(), &PrintedPayload { kind: P::KIND, payload })?)

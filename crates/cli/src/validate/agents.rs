@@ -1,9 +1,9 @@
 //! What agents say to each other: envelopes, messages of a dialogue, work orders.
 
-use duologue_schema::dialogue::{self, DialogueRequest, DialogueResponse, Message};
+use duologue_schema::dialogue::{self, DialogueMessage, DialogueRequest, DialogueResponse};
 use duologue_schema::envelope::{
-    self, Ack, Cancel, Capabilities, Carried, Delegate, Discover, Fault, Kind, Notify, Outcome, Ping, Pong,
-    Query, Reply, Response, VERSION,
+    self, Ack, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeError, EnvelopeKind,
+    EnvelopeParams, EnvelopeResult, Notify, Ping, Pong, Query, QueryResponse, VERSION,
 };
 use duologue_schema::work::{self, WorkParams, WorkResult};
 use duologue_schema::{MethodRow, Request};
@@ -32,7 +32,7 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
         WorkParams::METHOD => typed::<WorkParams>(params, path, problems),
         _ => {
             let kind = kind_of(method);
-            let lossless = carried::<Carried>(params, &kind, path, problems);
+            let lossless = carried::<EnvelopeParams>(params, &kind, path, problems);
             needed(params, &kind, path, problems);
             lossless
         }
@@ -54,13 +54,13 @@ pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) 
         WorkParams::METHOD => typed::<WorkResult>(result, path, problems),
         _ => {
             let answer = match kind_of(method) {
-                Kind::Ping => Kind::Pong,
-                Kind::Query => Kind::Response,
-                Kind::Delegate | Kind::Cancel => Kind::Ack,
-                Kind::Discover => Kind::Capabilities,
+                EnvelopeKind::Ping => EnvelopeKind::Pong,
+                EnvelopeKind::Query => EnvelopeKind::Response,
+                EnvelopeKind::Delegate | EnvelopeKind::Cancel => EnvelopeKind::Ack,
+                EnvelopeKind::Discover => EnvelopeKind::Capabilities,
                 kind => kind,
             };
-            carried::<Reply>(result, &answer, path, problems)
+            carried::<EnvelopeResult>(result, &answer, path, problems)
         }
     }
 }
@@ -69,21 +69,21 @@ pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) 
 pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
     match error.get("data") {
         Some(data) if data.get("envelope").is_some() => {
-            carried::<Reply>(data, &Kind::Error, "$.error.data", problems)
+            carried::<EnvelopeResult>(data, &EnvelopeKind::Error, "$.error.data", problems)
         }
         _ => true,
     }
 }
 
 /// The kind that a method is called after.
-fn kind_of(method: &str) -> Kind {
-    Kind::from(method.trim_start_matches("_session/"))
+fn kind_of(method: &str) -> EnvelopeKind {
+    EnvelopeKind::from(method.trim_start_matches("_session/"))
 }
 
 /// What carries an envelope, and the envelope in it, which is of the kind `expected`.
 fn carried<C: Serialize + DeserializeOwned>(
     carrier: &Value,
-    expected: &Kind,
+    expected: &EnvelopeKind,
     path: &str,
     problems: &mut Vec<Problem>,
 ) -> bool {
@@ -119,7 +119,7 @@ fn carried<C: Serialize + DeserializeOwned>(
 }
 
 /// What a message needs that is not the answer to a request.
-fn needed(params: &Value, kind: &Kind, path: &str, problems: &mut Vec<Problem>) {
+fn needed(params: &Value, kind: &EnvelopeKind, path: &str, problems: &mut Vec<Problem>) {
     let lacks = |value: &Value, key| value.is_object() && value.get(key).is_none_or(Value::is_null);
     if kind.needs_session() && lacks(params, "sessionId") {
         problems.push(Problem::error(path, "missing field `sessionId`"));
@@ -129,20 +129,20 @@ fn needed(params: &Value, kind: &Kind, path: &str, problems: &mut Vec<Problem>) 
     }
 }
 
-fn payload_of(kind: &Kind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
+fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
     let read = match kind {
-        Kind::Ping => typed::<Ping>,
-        Kind::Query => typed::<Query>,
-        Kind::Delegate => typed::<Delegate>,
-        Kind::Cancel => typed::<Cancel>,
-        Kind::Discover => typed::<Discover>,
-        Kind::Result => typed::<Outcome>,
-        Kind::Notify => typed::<Notify>,
-        Kind::Error => typed::<Fault>,
-        Kind::Pong => typed::<Pong>,
-        Kind::Response => typed::<Response>,
-        Kind::Ack => typed::<Ack>,
-        Kind::Capabilities => typed::<Capabilities>,
+        EnvelopeKind::Ping => typed::<Ping>,
+        EnvelopeKind::Query => typed::<Query>,
+        EnvelopeKind::Delegate => typed::<Delegate>,
+        EnvelopeKind::Cancel => typed::<Cancel>,
+        EnvelopeKind::Discover => typed::<Discover>,
+        EnvelopeKind::Result => typed::<DelegationOutcome>,
+        EnvelopeKind::Notify => typed::<Notify>,
+        EnvelopeKind::Error => typed::<EnvelopeError>,
+        EnvelopeKind::Pong => typed::<Pong>,
+        EnvelopeKind::Response => typed::<QueryResponse>,
+        EnvelopeKind::Ack => typed::<Ack>,
+        EnvelopeKind::Capabilities => typed::<Capabilities>,
         _ => return true,
     };
     read(payload, path, problems)
@@ -152,8 +152,8 @@ fn payload_of(kind: &Kind, payload: &Value, path: &str, problems: &mut Vec<Probl
 fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) -> bool {
     let Some(sent) = carrier.get(key).filter(|message| !message.is_null()) else { return true };
     let path = member(path, key);
-    let lossless = typed::<Message>(sent, &path, problems);
-    if let Ok(message) = serde_json::from_value::<Message>(sent.clone())
+    let lossless = typed::<DialogueMessage>(sent, &path, problems);
+    if let Ok(message) = serde_json::from_value::<DialogueMessage>(sent.clone())
         && let Err(fault) = message.check()
     {
         problems.push(Problem::error(member(&path, fault.field), fault.reason));

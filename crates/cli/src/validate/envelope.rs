@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duologue_rpc::Outcome;
-use duologue_schema::{Side as Handler, path_fault};
+use duologue_schema::{MethodSide as Handler, path_fault};
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 

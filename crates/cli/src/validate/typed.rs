@@ -20,20 +20,20 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
     }
     let Some(row) = row(method) else { return true };
     match (row.side, row.result.is_some()) {
-        (duologue_schema::Side::Agent, true) => {
+        (duologue_schema::MethodSide::Agent, true) => {
             through(params, path, problems, |json| ClientRequest::read(method, json))
         }
-        (duologue_schema::Side::Agent, false) => {
+        (duologue_schema::MethodSide::Agent, false) => {
             through(params, path, problems, |json| ClientNotification::read(method, json))
         }
-        (duologue_schema::Side::Client, true) => {
+        (duologue_schema::MethodSide::Client, true) => {
             through(params, path, problems, |json| AgentRequest::read(method, json))
         }
-        (duologue_schema::Side::Client, false) => {
+        (duologue_schema::MethodSide::Client, false) => {
             unknown_update(params, problems);
             through(params, path, problems, |json| AgentNotification::read(method, json))
         }
-        (duologue_schema::Side::Protocol, _) => {
+        (duologue_schema::MethodSide::Protocol, _) => {
             through(params, path, problems, |json| Some(CancelRequestNotification::deserialize(json)))
         }
     }

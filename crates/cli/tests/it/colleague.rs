@@ -2,9 +2,9 @@
 
 use duologue_client::exchange::dialogue::Dialogues;
 use duologue_client::exchange::envelope::{
-    Capabilities, Correspondent, Fault, FaultCode, Pattern, Query, Received, Response,
+    Capabilities, Correspondent, EnvelopeError, EnvelopeErrorCode, Pattern, Query, QueryResponse, Received,
 };
-use duologue_client::exchange::work::{Context, Input, Recommendation, Task};
+use duologue_client::exchange::work::{Recommendation, WorkContext, WorkInput, WorkTask};
 use duologue_client::exchange::{Error, Exchange};
 use duologue_client::schema::Members;
 use duologue_client::schema::dialogue::MessageType;
@@ -17,8 +17,8 @@ impl Correspondent for Editor {
         Capabilities::new("editor")
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
-        Ok(Response::new(format!("{} characters were asked.", query.question.len())))
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new(format!("{} characters were asked.", query.question.len())))
     }
 }
 
@@ -62,8 +62,8 @@ async fn turns_to_clients_that_are_agents() {
 async fn takes_work_orders() {
     let (agent, session) = start(None).await;
     let order = |action: &str| {
-        let task = Task::new(action, Members::new());
-        Input::new(Context::new("login", "feature", 1), [("feature_root", "features/login")], task)
+        let task = WorkTask::new(action, Members::new());
+        WorkInput::new(WorkContext::new("login", "feature", 1), [("feature_root", "features/login")], task)
     };
     let peer = session.peer_agent();
     let done = peer.work(order("specify")).await.unwrap();
@@ -74,7 +74,7 @@ async fn takes_work_orders() {
     let asked = peer.work(order("escalate")).await.unwrap();
     assert_eq!(asked.recommendation, Recommendation::Escalate);
     match peer.work(order("juggle")).await {
-        Err(Error::Fault(fault)) => assert_eq!(fault.code, FaultCode::InvalidParameter),
+        Err(Error::Fault(fault)) => assert_eq!(fault.code, EnvelopeErrorCode::InvalidParameter),
         other => panic!("{other:?}"),
     }
     agent.close().await;

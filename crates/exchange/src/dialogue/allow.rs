@@ -1,6 +1,6 @@
 //! Who may ask whom for what, once it is known who asks.
 
-use duologue_schema::dialogue::{AgentUri, Message, MessageType};
+use duologue_schema::dialogue::{AgentUri, DialogueMessage, MessageType};
 
 /// The messages that are taken, by sender, recipient and task. It is looked at after the signature, so the
 /// sender is who it says it is.
@@ -43,7 +43,7 @@ impl AllowList {
 
     /// Whether a rule allows the message.
     #[must_use]
-    pub fn allows(&self, message: &Message) -> bool {
+    pub fn allows(&self, message: &DialogueMessage) -> bool {
         self.rules.iter().any(|rule| rule.allows(message))
     }
 }
@@ -85,7 +85,7 @@ impl Allow {
         self
     }
 
-    fn allows(&self, message: &Message) -> bool {
+    fn allows(&self, message: &DialogueMessage) -> bool {
         let sender = self.sender.as_ref().is_none_or(|sender| *sender == message.sender_id);
         let recipient = self.recipients.is_empty() || self.recipients.contains(&message.recipient_id);
         let task = match &message.content.task {
@@ -102,15 +102,22 @@ impl Allow {
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::dialogue::Content;
+    use duologue_schema::dialogue::DialogueContent;
 
     use super::*;
 
-    fn message(sender: &str, recipient: &str, task: Option<&str>) -> Message {
-        let message =
-            Message::new("m", "s", sender, recipient, "2026-03-01T12:00:00Z", 1, MessageType::Request);
+    fn message(sender: &str, recipient: &str, task: Option<&str>) -> DialogueMessage {
+        let message = DialogueMessage::new(
+            "m",
+            "s",
+            sender,
+            recipient,
+            "2026-03-01T12:00:00Z",
+            1,
+            MessageType::Request,
+        );
         match task {
-            Some(task) => message.content(Content::new().task(task)),
+            Some(task) => message.content(DialogueContent::new().task(task)),
             None => message,
         }
     }

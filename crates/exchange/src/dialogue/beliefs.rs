@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message};
+use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
 
 /// The beliefs that the messages of one dialogue add up to.
 ///
@@ -14,14 +14,14 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessageId, Message};
 ///
 /// ```
 /// use duologue_exchange::dialogue::Beliefs;
-/// use duologue_schema::dialogue::{Belief, Content, Message, MessageType};
+/// use duologue_schema::dialogue::{Belief, DialogueContent, DialogueMessage, MessageType};
 /// use duologue_schema::Json;
 ///
 /// let price = Belief::new("vehicle:1", "price", Json::new(&18_000)?, 0.9);
-/// let message = Message::new(
+/// let message = DialogueMessage::new(
 ///     "m1", "s1", "agent://seller", "agent://buyer", "2026-03-01T12:00:00Z", 1, MessageType::Inform,
 /// )
-/// .content(Content::new().belief_updates(vec![price.into()]));
+/// .content(DialogueContent::new().belief_updates(vec![price.into()]));
 ///
 /// let mut beliefs = Beliefs::new();
 /// beliefs.fold(&message)?;
@@ -80,7 +80,7 @@ impl Beliefs {
     /// # Errors
     ///
     /// When a confidence is not from 0 to 1; nothing of the message is added then.
-    pub fn fold(&mut self, message: &Message) -> Result<(), BadConfidence> {
+    pub fn fold(&mut self, message: &DialogueMessage) -> Result<(), BadConfidence> {
         check(message)?;
         for (index, update) in message.content.belief_updates.iter().enumerate() {
             let Some(belief) = update.belief() else { continue };
@@ -160,7 +160,7 @@ fn size((entity, attribute, speaker): &Key, held: &Held) -> usize {
 }
 
 /// Checks the confidences of a message.
-pub(crate) fn check(message: &Message) -> Result<(), BadConfidence> {
+pub(crate) fn check(message: &DialogueMessage) -> Result<(), BadConfidence> {
     for (index, update) in message.content.belief_updates.iter().enumerate() {
         let Some(belief) = update.belief() else { continue };
         if !(0.0..=1.0).contains(&belief.confidence) {
@@ -191,16 +191,16 @@ impl std::error::Error for BadConfidence {}
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::dialogue::{Belief, BeliefUpdate, Content, MessageType};
+    use duologue_schema::dialogue::{Belief, BeliefUpdate, DialogueContent, MessageType};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn message(sender: &str, step: u64, updates: Vec<BeliefUpdate>) -> Message {
+    fn message(sender: &str, step: u64, updates: Vec<BeliefUpdate>) -> DialogueMessage {
         let id = format!("{sender}-{step}");
         let time = "2026-03-01T12:00:00Z";
-        Message::new(id, "s1", sender, "agent://nobody", time, step, MessageType::Inform)
-            .content(Content::new().belief_updates(updates))
+        DialogueMessage::new(id, "s1", sender, "agent://nobody", time, step, MessageType::Inform)
+            .content(DialogueContent::new().belief_updates(updates))
     }
 
     fn belief(attribute: &str, value: u32, confidence: f64) -> BeliefUpdate {
@@ -271,7 +271,7 @@ mod tests {
             order in any::<prop::sample::Index>(),
             twice in any::<prop::sample::Index>(),
         ) {
-            let messages: Vec<Message> = updates
+            let messages: Vec<DialogueMessage> = updates
                 .iter()
                 .enumerate()
                 .map(|(at, (who, attribute, value, confidence))| {
@@ -282,7 +282,7 @@ mod tests {
                     ])
                 })
                 .collect();
-            let fold = |messages: &[Message]| {
+            let fold = |messages: &[DialogueMessage]| {
                 let mut beliefs = Beliefs::new();
                 for message in messages {
                     beliefs.fold(message).unwrap();

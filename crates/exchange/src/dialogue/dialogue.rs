@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_schema::dialogue::{
-    AgentUri, Content, DialogueAct, DialogueId, DialogueMessageId, Message, MessageType,
+    AgentUri, DialogueAct, DialogueContent, DialogueId, DialogueMessage, DialogueMessageId, MessageType,
 };
 use futures::future::BoxFuture;
 
@@ -108,7 +108,7 @@ impl Dialogue {
     }
 
     /// The handle for the handler of a message.
-    pub(crate) fn about(live: Arc<Live>, message: &Message) -> Self {
+    pub(crate) fn about(live: Arc<Live>, message: &DialogueMessage) -> Self {
         Dialogue { live, about: Mutex::new([message.message_id.clone()].into()), reader: None }
     }
 
@@ -138,62 +138,62 @@ impl Dialogue {
     /// instead. An `error` is an error.
     ///
     /// What comes before that, `confirm` or `update` say, comes out of [`next`](Self::next) or goes to the handler.
-    pub fn request(&self, content: impl Into<Content>) -> Say<'_, Heard> {
+    pub fn request(&self, content: impl Into<DialogueContent>) -> Say<'_, Heard> {
         self.say(MessageType::Request, content).answer()
     }
 
     /// Asks for information and waits for the answer, as [`request`](Self::request) does.
-    pub fn query(&self, content: impl Into<Content>) -> Say<'_, Heard> {
+    pub fn query(&self, content: impl Into<DialogueContent>) -> Say<'_, Heard> {
         self.say(MessageType::Query, content).answer()
     }
 
     /// Answers a request or a query.
-    pub fn respond(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn respond(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Response, content)
     }
 
     /// Says something nobody asked for.
-    pub fn inform(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn inform(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Inform, content)
     }
 
     /// Says that a message was understood.
-    pub fn confirm(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn confirm(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Confirm, content)
     }
 
     /// Offers something. With [`answer`](Say::answer) it waits for `accept`, `reject` or another `propose`.
-    pub fn propose(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn propose(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Propose, content)
     }
 
     /// Takes an offer, or a counter-offer.
-    pub fn accept(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn accept(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Accept, content)
     }
 
     /// Refuses an offer. With the parameter [`COUNTER_OFFER`](super::COUNTER_OFFER) it is an offer itself.
-    pub fn reject(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn reject(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Reject, content)
     }
 
     /// Asks what was meant.
-    pub fn clarify(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn clarify(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Clarify, content)
     }
 
     /// Says how far something is.
-    pub fn update(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn update(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Update, content)
     }
 
     /// Ends the dialogue. When both sides do so at once, both succeed.
-    pub fn terminate(&self, content: impl Into<Content>) -> Say<'_> {
+    pub fn terminate(&self, content: impl Into<DialogueContent>) -> Say<'_> {
         self.say(MessageType::Termination, content)
     }
 
     /// Says anything.
-    pub fn say(&self, message_type: MessageType, content: impl Into<Content>) -> Say<'_> {
+    pub fn say(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> Say<'_> {
         let mut draft = Draft::new(message_type, content.into());
         draft.parents = lock(&self.about).iter().cloned().collect();
         Say { dialogue: self, draft, within: None, returns: PhantomData }
@@ -220,20 +220,20 @@ impl Dialogue {
     /// dialogue has ended, the handles of who opened it remember what was said, and those of a handler no longer than
     /// it takes to handle the last message.
     #[must_use]
-    pub fn message(&self, id: &DialogueMessageId) -> Option<Message> {
+    pub fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
         lock(&self.live.inner).track.lineage.message(id)
     }
 
     /// The message that another one answers.
     #[must_use]
-    pub fn parent_of(&self, message: &Message) -> Option<Message> {
+    pub fn parent_of(&self, message: &DialogueMessage) -> Option<DialogueMessage> {
         self.message(message.parent_message_id.as_ref()?)
     }
 
     /// The messages that the `previous_context` of another one names, those that are still remembered, of this
     /// dialogue and of those it is nested in.
     #[must_use]
-    pub fn context_of(&self, message: &Message) -> Vec<Message> {
+    pub fn context_of(&self, message: &DialogueMessage) -> Vec<DialogueMessage> {
         let chain = || std::iter::successors(Some(&self.live), |live| live.above.as_ref()?.live.as_ref());
         let find = |id| chain().find_map(|live| lock(&live.inner).track.lineage.message(id));
         message.content.previous_context.iter().filter_map(find).collect()
@@ -241,7 +241,7 @@ impl Dialogue {
 
     /// What both sides have said and is still remembered, in order: by step, time and id.
     #[must_use]
-    pub fn messages(&self) -> Vec<Message> {
+    pub fn messages(&self) -> Vec<DialogueMessage> {
         lock(&self.live.inner).track.lineage.messages().collect()
     }
 
@@ -328,7 +328,7 @@ impl<'a, T> Say<'a, T> {
     }
 
     /// Which message it answers, in place of the last one that it can.
-    pub fn answering(mut self, message: &Message) -> Self {
+    pub fn answering(mut self, message: &DialogueMessage) -> Self {
         self.draft.parents = vec![message.message_id.clone()];
         self
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use duologue_rpc::{CancellationToken, Closed};
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, AgentUriFault, Message};
+use duologue_schema::dialogue::{AgentUri, AgentUriError, DialogueMessage};
 use tokio::time::Instant;
 
 use super::allow::AllowList;
@@ -68,7 +68,7 @@ impl Dialogues {
     /// # Errors
     ///
     /// When `own` is no agent's name.
-    pub fn new(own: &str) -> Result<Self, AgentUriFault> {
+    pub fn new(own: &str) -> Result<Self, AgentUriError> {
         let limits = DialogueLimits::default();
         Ok(Dialogues {
             verifier: Verifier::new(AgentUri::parse(own)?),
@@ -132,7 +132,7 @@ impl Dialogues {
     /// ([`Undelivered::answer`]), goes to whoever waits for one; `None` is no help, and the error stands.
     pub fn fallback<F>(mut self, fallback: impl Fn(Undelivered) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Option<Message>> + Send + 'static,
+        F: Future<Output = Option<DialogueMessage>> + Send + 'static,
     {
         self.fallback = Some(Arc::new(move |undelivered| Box::pin(fallback(undelivered))));
         self
@@ -163,7 +163,7 @@ impl Dialogues {
     }
 
     /// A message as text, signed if we sign.
-    pub(crate) fn write(&self, message: &Message) -> Result<Json, Error> {
+    pub(crate) fn write(&self, message: &DialogueMessage) -> Result<Json, Error> {
         Ok(self.verifier.sign(message, SystemTime::now())?)
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::dialogue::{AgentUriFault, DialogueErrorCode as Code, ErrorContent};
-use duologue_schema::envelope::FaultCode;
+use duologue_schema::dialogue::{AgentUriError, DialogueErrorCode as Code, ErrorContent};
+use duologue_schema::envelope::EnvelopeErrorCode;
 
 use super::beliefs::BadConfidence;
 use super::moves::IllegalMove;
@@ -34,7 +34,7 @@ pub enum Error {
     NotSetUp,
     /// A name that is no URI.
     #[error("an agent's name {0}")]
-    Uri(#[from] AgentUriFault),
+    Uri(#[from] AgentUriError),
     /// The rules do not allow what was to be said. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Illegal(#[from] IllegalMove),
@@ -110,7 +110,9 @@ impl Error {
         match self {
             Error::Refused(error) => error.is_retryable(),
             Error::Connection(RpcError::Timeout { .. }) => true,
-            Error::Connection(RpcError::Response(error)) => FaultCode::from_rpc(error.code).is_retryable(),
+            Error::Connection(RpcError::Response(error)) => {
+                EnvelopeErrorCode::from_rpc(error.code).is_retryable()
+            }
             _ => false,
         }
     }

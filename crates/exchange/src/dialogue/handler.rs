@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, Content, Message, MessageType};
+use duologue_schema::dialogue::{AgentUri, DialogueContent, DialogueMessage, MessageType};
 use futures::future::BoxFuture;
 
 use super::dialogue::Dialogue;
@@ -14,14 +14,14 @@ use super::heard::Heard;
 ///
 /// ```
 /// use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
-/// use duologue_schema::dialogue::{Content, MessageType};
+/// use duologue_schema::dialogue::{DialogueContent, MessageType};
 ///
 /// struct Clock;
 ///
 /// impl Interlocutor for Clock {
 ///     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
 ///         if message.message_type == MessageType::Query {
-///             dialogue.respond(Content::from("It is noon.")).await?;
+///             dialogue.respond(DialogueContent::from("It is noon.")).await?;
 ///         }
 ///         Ok(())
 ///     }
@@ -75,7 +75,7 @@ impl<I: Interlocutor> Erased for I {
 #[non_exhaustive]
 pub struct Undelivered {
     /// The message, as it was to be sent.
-    pub message: Message,
+    pub message: DialogueMessage,
     /// What went wrong the last time.
     pub error: Error,
 }
@@ -84,10 +84,10 @@ impl Undelivered {
     /// An answer made here, by a person or by doing without. Its sender is who sent the message: nobody else
     /// has said anything.
     #[must_use]
-    pub fn answer(&self, content: impl Into<Content>) -> Message {
+    pub fn answer(&self, content: impl Into<DialogueContent>) -> DialogueMessage {
         let asked = &self.message;
         let own: AgentUri = asked.sender_id.clone();
-        Message::new(
+        DialogueMessage::new(
             super::live::new_id(),
             asked.session_id.clone(),
             own.clone(),
@@ -101,10 +101,11 @@ impl Undelivered {
     }
 }
 
-pub(crate) type Fallback = Arc<dyn Fn(Undelivered) -> BoxFuture<'static, Option<Message>> + Send + Sync>;
+pub(crate) type Fallback =
+    Arc<dyn Fn(Undelivered) -> BoxFuture<'static, Option<DialogueMessage>> + Send + Sync>;
 
 /// An answer that did not come over the wire, in the form of one that did.
-pub(crate) fn heard(message: Message) -> Heard {
+pub(crate) fn heard(message: DialogueMessage) -> Heard {
     let raw = Json::new(&message).unwrap_or_else(|_| Json::from(serde_json::Value::Null));
     Heard::new(message, raw)
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{DialogueErrorCode as Code, ErrorContent, Message};
+use duologue_schema::dialogue::{DialogueErrorCode as Code, DialogueMessage, ErrorContent};
 use serde::de::{DeserializeOwned, Error as _};
 
 use super::state::refused;
 
-/// A message of the other side: verified, in its place, and a legal move. It reads like the [`Message`] it is.
+/// A message of the other side: verified, in its place, and a legal move. It reads like the [`DialogueMessage`] it is.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Heard {
     /// The message.
-    pub message: Message,
+    pub message: DialogueMessage,
     /// The message as it was written, which is what its signature covers.
     pub raw: Json,
     /// The id of the key it is signed with, if it is.
@@ -28,7 +28,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    pub(crate) fn new(message: Message, raw: Json) -> Self {
+    pub(crate) fn new(message: DialogueMessage, raw: Json) -> Self {
         Heard { message, raw, key_id: None, gap: false, ends: None }
     }
 
@@ -97,9 +97,9 @@ impl From<Heard> for Kept {
 }
 
 impl Deref for Heard {
-    type Target = Message;
+    type Target = DialogueMessage;
 
-    fn deref(&self) -> &Message {
+    fn deref(&self) -> &DialogueMessage {
         &self.message
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use duologue_schema::dialogue::{AgentUri, AgentUriFault, ID_CHARS};
+use duologue_schema::dialogue::{AgentUri, AgentUriError, ID_CHARS};
 use zeroize::Zeroizing;
 
 /// Shortest secret, in bytes: what HMAC-SHA-256 makes of a longer one.
@@ -160,10 +160,10 @@ pub enum KeyFault {
     Short,
     /// Its owner is no URI.
     #[error("the owner of a key {0}")]
-    Owner(#[source] AgentUriFault),
+    Owner(#[source] AgentUriError),
     /// Whom it is for is no URI.
     #[error("the peer of a key {0}")]
-    Peer(#[source] AgentUriFault),
+    Peer(#[source] AgentUriError),
     /// There was a key with that id before. An id is used once, also after the key was revoked.
     #[error("there is or was a key with that id; give every key its own")]
     Taken,
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(fault("", "agent://a", &[1; 32]), KeyFault::Id);
         assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyFault::Id);
         assert_eq!(fault("k", "agent://a", &[1; 31]), KeyFault::Short);
-        assert_eq!(fault("k", "a", &[1; 32]), KeyFault::Owner(AgentUriFault::Scheme));
+        assert_eq!(fault("k", "a", &[1; 32]), KeyFault::Owner(AgentUriError::Scheme));
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
             (signs("agent://b").as_deref(), signs("agent://d").as_deref()),
             (Some("b"), Some("anybody"))
         );
-        assert_eq!(key("k").with("b").unwrap_err(), KeyFault::Peer(AgentUriFault::Scheme));
+        assert_eq!(key("k").with("b").unwrap_err(), KeyFault::Peer(AgentUriError::Scheme));
     }
 
     #[test]

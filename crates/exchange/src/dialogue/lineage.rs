@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{DialogueMessageId, Message, MessageType};
+use duologue_schema::dialogue::{DialogueMessage, DialogueMessageId, MessageType};
 
 use super::DialogueLimits;
 use super::moves::{Parent, has_counter_offer};
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn of(message: &Message) -> Self {
+    pub(crate) fn of(message: &DialogueMessage) -> Self {
         let at = message.timestamp.parse().ok();
         Place { step: message.interaction_step, at, id: message.message_id.clone() }
     }
@@ -49,7 +49,7 @@ pub(crate) struct Lineage {
 
 impl Lineage {
     /// Adds a message that has this text.
-    pub(crate) fn add(&mut self, message: &Message, text: &Json, own: bool, limits: &DialogueLimits) {
+    pub(crate) fn add(&mut self, message: &DialogueMessage, text: &Json, own: bool, limits: &DialogueLimits) {
         let headline = Headline {
             kind: message.message_type.clone(),
             counter: has_counter_offer(message),
@@ -113,12 +113,12 @@ impl Lineage {
     }
 
     /// The message, if its text is still here.
-    pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<Message> {
+    pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
         self.messages.iter().find(|(place, _)| place.id == *id)?.1.parse().ok()
     }
 
     /// The messages that are still here, in order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Message> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = DialogueMessage> {
         self.messages.values().filter_map(|text| text.parse().ok())
     }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use duologue_rpc::until_dropped;
 use duologue_schema::dialogue::{
-    AgentUri, Content, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent, MessageType,
+    AgentUri, DialogueContent, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent,
+    MessageType,
 };
 use futures::FutureExt;
 use tokio::sync::{Notify, oneshot};
@@ -423,7 +424,8 @@ impl Live {
         self.apply(&mut inner, events);
         if self.dialogues.handler.is_none() && inner.over.is_none() && in_runtime() {
             let live = self.clone();
-            let goodbye = Draft::new(MessageType::Termination, Content::from("Nobody listens any more."));
+            let goodbye =
+                Draft::new(MessageType::Termination, DialogueContent::from("Nobody listens any more."));
             self.peer.rpc().spawn(async move {
                 let _ = live.say(goodbye).await;
                 live.end(&Error::Ended);

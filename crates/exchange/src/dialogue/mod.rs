@@ -11,13 +11,13 @@
 //! ```
 //! use duologue_exchange::PeerAgent;
 //! use duologue_exchange::dialogue::{COUNTER_OFFER, Error};
-//! use duologue_schema::dialogue::Content;
+//! use duologue_schema::dialogue::DialogueContent;
 //! use serde_json::json;
 //!
 //! async fn buy(peer: &PeerAgent) -> Result<(), Error> {
 //!     let dialogue = peer.dialogue("agent://cars.example/seller")?;
 //!
-//!     let wanted = Content::new()
+//!     let wanted = DialogueContent::new()
 //!         .domain("automotive.sales")
 //!         .task("getCarDetails")
 //!         .parameter("make", json!("Toyota"))
@@ -27,7 +27,7 @@
 //!
 //!     let mut offer = dialogue.next().await?;
 //!     while offer.parameter::<u32>("price")? > 17_000 {
-//!         let less = Content::from("I can pay 16,000.").parameter(COUNTER_OFFER, json!({ "price": 16_000 }));
+//!         let less = DialogueContent::from("I can pay 16,000.").parameter(COUNTER_OFFER, json!({ "price": 16_000 }));
 //!         offer = dialogue.reject(less).answer().await?;
 //!     }
 //!     dialogue.accept("Agreed.").await?;
@@ -42,7 +42,7 @@
 //! ```
 //! use duologue_exchange::PeerAgent;
 //! use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor, has_counter_offer};
-//! use duologue_schema::dialogue::{Content, MessageType};
+//! use duologue_schema::dialogue::{DialogueContent, MessageType};
 //! use serde_json::json;
 //!
 //! struct Seller {
@@ -55,16 +55,16 @@
 //!         match message.message_type {
 //!             MessageType::Request if message.task() == "getCarDetails" => {
 //!                 let nested = dialogue.nested(&self.details, "agent://cars.example/details")?;
-//!                 let asked = Content::new().domain("automotive.data").task("getDetailedCarInfo");
+//!                 let asked = DialogueContent::new().domain("automotive.data").task("getDetailedCarInfo");
 //!                 let known = nested.request(asked.parameters(message.content.parameters.clone())).await?;
 //!                 nested.terminate("That is all.").await?;
 //!
-//!                 dialogue.respond(Content::new().parameters(known.content.parameters.clone())).await?;
-//!                 let offer = Content::new().domain("automotive.sales").task("negotiatePrice");
+//!                 dialogue.respond(DialogueContent::new().parameters(known.content.parameters.clone())).await?;
+//!                 let offer = DialogueContent::new().domain("automotive.sales").task("negotiatePrice");
 //!                 dialogue.propose(offer.parameter("price", json!(18_000))).await?;
 //!             }
 //!             MessageType::Reject if has_counter_offer(message) => {
-//!                 dialogue.propose(Content::from("We meet halfway.").parameter("price", json!(17_000))).await?;
+//!                 dialogue.propose(DialogueContent::from("We meet halfway.").parameter("price", json!(17_000))).await?;
 //!             }
 //!             MessageType::Request => return Err(Error::invalid("ask for getCarDetails")),
 //!             _ => {}

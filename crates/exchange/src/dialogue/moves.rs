@@ -3,7 +3,7 @@
 //! The rules look at the type of a message, at the message it answers and at where the dialogue is. They
 //! never look at its act: a greeting is legal wherever the message that carries it is.
 
-use duologue_schema::dialogue::{Message, MessageType};
+use duologue_schema::dialogue::{DialogueMessage, MessageType};
 
 /// The key of `parameters` that makes a `reject` a counter-offer: what its sender would accept instead.
 pub const COUNTER_OFFER: &str = "counter_offer";
@@ -130,7 +130,7 @@ pub(crate) fn settles(asked: &MessageType, kind: &MessageType) -> bool {
 /// Whether this is a `reject` that says what its sender would accept instead, under [`COUNTER_OFFER`] in its
 /// `parameters`. It can be answered by `accept`.
 #[must_use]
-pub fn has_counter_offer(message: &Message) -> bool {
+pub fn has_counter_offer(message: &DialogueMessage) -> bool {
     let offer = message.content.parameters.get::<serde_json::Value>(COUNTER_OFFER);
     message.message_type == MessageType::Reject && offer.is_some_and(|offer| !offer.is_null())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use duologue_schema::dialogue::{Message, MessageType};
+use duologue_schema::dialogue::{DialogueMessage, MessageType};
 use duologue_schema::{Json, Members};
 use serde::de::DeserializeOwned;
 
@@ -66,7 +66,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When they do not fit the form that is registered for them.
-    pub fn check(&self, message: &Message) -> Result<(), BadParameters> {
+    pub fn check(&self, message: &DialogueMessage) -> Result<(), BadParameters> {
         let content = &message.content;
         let (Some(domain), Some(task)) = (&content.domain, &content.task) else { return Ok(()) };
         if message.message_type == MessageType::Error {
@@ -116,7 +116,7 @@ impl std::error::Error for BadParameters {}
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::dialogue::Content;
+    use duologue_schema::dialogue::DialogueContent;
     use serde::Deserialize;
     use serde_json::json;
 
@@ -128,10 +128,13 @@ mod tests {
         amount: u32,
     }
 
-    fn message(kind: MessageType, task: &str, parameters: serde_json::Value) -> Message {
-        let content =
-            Content::new().domain("sales").task(task).parameters(super::super::state::object(parameters));
-        Message::new("m", "s", "agent://a", "agent://b", "2026-03-01T12:00:00Z", 1, kind).content(content)
+    fn message(kind: MessageType, task: &str, parameters: serde_json::Value) -> DialogueMessage {
+        let content = DialogueContent::new()
+            .domain("sales")
+            .task(task)
+            .parameters(super::super::state::object(parameters));
+        DialogueMessage::new("m", "s", "agent://a", "agent://b", "2026-03-01T12:00:00Z", 1, kind)
+            .content(content)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Why a message was not let in.
 
-use duologue_schema::dialogue::{DialogueErrorCode, ErrorContent, FieldFault};
+use duologue_schema::dialogue::{DialogueErrorCode, ErrorContent, InvalidField};
 use duologue_schema::{Json, Members};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     Unreadable(String),
     /// A field does not fit.
     #[error(transparent)]
-    Field(#[from] FieldFault),
+    Field(#[from] InvalidField),
     /// It has no signature where one is required.
     #[error("it is not signed")]
     Unsigned,

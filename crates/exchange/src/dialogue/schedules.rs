@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{Content, DialogueErrorCode as Code, Message, MessageType as M};
+use duologue_schema::dialogue::{
+    DialogueContent, DialogueErrorCode as Code, DialogueMessage, MessageType as M,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -18,13 +20,13 @@ use super::state::{Arrival, Event, Track, object};
 const US: &str = "agent://us";
 const THEM: &str = "agent://them";
 
-fn message(from: &str, id: &str, step: u64, kind: M) -> Message {
+fn message(from: &str, id: &str, step: u64, kind: M) -> DialogueMessage {
     let to = if from == US { THEM } else { US };
     let time = format!("2026-03-01T12:00:00.{:03}Z", step % 1000);
-    Message::new(id, "s1", from, to, time, step, kind)
+    DialogueMessage::new(id, "s1", from, to, time, step, kind)
 }
 
-fn heard(message: Message) -> Heard {
+fn heard(message: DialogueMessage) -> Heard {
     let raw = Json::new(&message).unwrap();
     Heard::new(message, raw)
 }
@@ -227,7 +229,8 @@ fn after_the_end_nothing_waits() {
 fn a_bad_confidence_is_refused_by_name() {
     let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
     let mut track = track(limits(64, 64));
-    let told = message(THEM, "a", 1, M::Inform).content(Content::new().belief_updates(vec![belief.into()]));
+    let told =
+        message(THEM, "a", 1, M::Inform).content(DialogueContent::new().belief_updates(vec![belief.into()]));
     let Arrival::Refused(error) = track.arrive(heard(told), false, ms(0)).0 else { panic!("it was taken") };
     assert_eq!(error.error_code, Code::InvalidParameter);
     assert!(
@@ -264,7 +267,7 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
 fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
     let mut track = track(DialogueLimits { message_bytes: 1000, ..limits(64, 64) });
     let mut arrive = |step: u64, words: &str| {
-        let message = message(THEM, &step.to_string(), step, M::Inform).content(Content::from(words));
+        let message = message(THEM, &step.to_string(), step, M::Inform).content(DialogueContent::from(words));
         assert_eq!(track.arrive(heard(message), false, ms(0)).0, Arrival::Delivered);
         let kept: Vec<u64> = track.lineage.messages().map(|message| message.interaction_step).collect();
         kept
@@ -448,7 +451,7 @@ proptest! {
             let legal = allowed.contains(&kind);
             let mut message = message(if ours { US } else { THEM }, &id, track.next_step(), kind.clone());
             if counter {
-                message.content = Content::new().parameters(object(json!({ COUNTER_OFFER: 7 })));
+                message.content = DialogueContent::new().parameters(object(json!({ COUNTER_OFFER: 7 })));
             }
             message.parent_message_id = parent_id.map(|id| id.as_str().into());
             if ours {
@@ -533,15 +536,15 @@ struct Side {
     /// What is still to be said.
     left: u64,
     /// What waits for its receipt.
-    open: Option<Arc<Message>>,
+    open: Option<Arc<DialogueMessage>>,
     spoken: Vec<String>,
     heard: Vec<String>,
 }
 
 /// Something on its way to one of the two.
 enum Flight {
-    Message(usize, Arc<Message>),
-    Receipt(usize, Arc<Message>),
+    Message(usize, Arc<DialogueMessage>),
+    Receipt(usize, Arc<DialogueMessage>),
 }
 
 impl Side {
@@ -551,7 +554,7 @@ impl Side {
         Side { name, track, left, open: None, spoken: Vec::new(), heard: Vec::new() }
     }
 
-    fn speak(&mut self) -> Option<Arc<Message>> {
+    fn speak(&mut self) -> Option<Arc<DialogueMessage>> {
         if self.left == 0 || self.open.is_some() {
             return None;
         }
@@ -565,7 +568,7 @@ impl Side {
     }
 
     /// A message of ours has its receipt; that of a copy says nothing new.
-    fn said(&mut self, message: &Message) {
+    fn said(&mut self, message: &DialogueMessage) {
         if self.open.as_ref().is_some_and(|open| open.message_id == message.message_id) {
             self.open = None;
         }

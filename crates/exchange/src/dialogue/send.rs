@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use duologue_schema::Json;
 use duologue_schema::dialogue::{
-    Content, DialogueAct, DialogueErrorCode as Code, DialogueMessageId, DialogueRequest, DialogueResponse,
-    ErrorContent, Message, MessageType, Metadata, Receipt,
+    DialogueAct, DialogueContent, DialogueErrorCode as Code, DialogueMessage, DialogueMessageId,
+    DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent, MessageType, Receipt,
 };
 use tokio::sync::oneshot;
 
@@ -24,20 +24,20 @@ pub(crate) struct Draft {
     /// The messages it may be an answer to: it answers the first that it can.
     pub(crate) parents: Vec<DialogueMessageId>,
     pub(crate) act: Option<DialogueAct>,
-    pub(crate) content: Content,
-    pub(crate) metadata: Metadata,
+    pub(crate) content: DialogueContent,
+    pub(crate) metadata: DialogueMetadata,
     /// Whether somebody waits for an answer.
     pub(crate) asks: bool,
 }
 
 impl Draft {
-    pub(crate) fn new(kind: MessageType, content: Content) -> Self {
+    pub(crate) fn new(kind: MessageType, content: DialogueContent) -> Self {
         let act = act_of(&kind);
-        Draft { kind, parents: Vec::new(), act, content, metadata: Metadata::new(), asks: false }
+        Draft { kind, parents: Vec::new(), act, content, metadata: DialogueMetadata::new(), asks: false }
     }
 
     /// An error about a message.
-    pub(crate) fn about(message: &Message, error: ErrorContent) -> Self {
+    pub(crate) fn about(message: &DialogueMessage, error: ErrorContent) -> Self {
         let parents = vec![message.message_id.clone()];
         Draft { parents, ..Draft::new(MessageType::Error, error.into()) }
     }
@@ -63,18 +63,18 @@ fn act_of(kind: &MessageType) -> Option<DialogueAct> {
 #[non_exhaustive]
 pub struct Sent {
     /// The message.
-    pub message: Arc<Message>,
+    pub message: Arc<DialogueMessage>,
     /// The other side's receipt, or one made here because it has answered before it gave any. Without one the
     /// message did not get through, and the fallback has helped; or both sides have ended the dialogue at the same
     /// time.
     pub receipt: Option<Receipt>,
     /// What the fallback answered.
-    pub fallback: Option<Message>,
+    pub fallback: Option<DialogueMessage>,
 }
 
 /// A message that is to leave.
 struct Written {
-    message: Arc<Message>,
+    message: Arc<DialogueMessage>,
     json: Json,
     /// For who waits for the answer.
     waiter: Option<Waiter>,
@@ -115,7 +115,7 @@ impl Live {
     /// Sends a message and keeps the state in step with what becomes of it.
     async fn deliver(
         self: &Arc<Self>,
-        message: &Message,
+        message: &DialogueMessage,
         json: Json,
         answered: oneshot::Receiver<()>,
     ) -> Result<Option<Receipt>, Error> {
@@ -164,7 +164,7 @@ impl Live {
         }
         let own = self.dialogues.own().clone();
         let mut message =
-            Message::new(new_id(), self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
+            DialogueMessage::new(new_id(), self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
                 .content(content)
                 .metadata(metadata);
         message.parent_message_id = parent;
@@ -186,7 +186,7 @@ impl Live {
     }
 
     /// Sends a message until it is taken or has been sent often enough.
-    async fn send(&self, message: &Message, json: Json) -> Result<Receipt, Error> {
+    async fn send(&self, message: &DialogueMessage, json: Json) -> Result<Receipt, Error> {
         let session = self.peer.session().cloned().ok_or(Error::NoSession)?;
         let request = DialogueRequest::new(session, json);
         let mut failures = 0;
@@ -215,7 +215,7 @@ impl Live {
     }
 
     /// The other side has taken a message of ours.
-    fn taken(self: &Arc<Self>, message: &Message) {
+    fn taken(self: &Arc<Self>, message: &DialogueMessage) {
         let mut inner = lock(&self.inner);
         let events = inner.track.receipted(message, self.dialogues.now());
         self.apply(&mut inner, events);
@@ -226,7 +226,7 @@ impl Live {
     }
 
     /// A message of ours was not taken, or nobody knows; says whether the dialogue has ended meanwhile.
-    fn undone(&self, message: &Message, error: &Error) -> bool {
+    fn undone(&self, message: &DialogueMessage, error: &Error) -> bool {
         let mut inner = lock(&self.inner);
         let unknown = matches!(
             error,
@@ -240,13 +240,15 @@ impl Live {
 }
 
 /// The receipt in the answer to a message, or why there is none.
-fn receipt(response: DialogueResponse, message: &Message) -> Result<Receipt, Error> {
+fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<Receipt, Error> {
     let names = |receipt: &Receipt| {
         receipt.message_id == message.message_id && receipt.session_id == message.session_id
     };
     let content = match (response.receipt, response.error) {
         (Some(receipt), None) if names(&receipt) => return Ok(receipt),
-        (None, Some(error)) => error.parse::<Message>().ok().and_then(|message| message.content.error()),
+        (None, Some(error)) => {
+            error.parse::<DialogueMessage>().ok().and_then(|message| message.content.error())
+        }
         _ => None,
     };
     let unnamed = || {

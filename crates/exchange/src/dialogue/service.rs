@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use duologue_rpc::{Incoming, Responder};
 use duologue_schema::dialogue::{
-    AgentUri, DialogueErrorCode as Code, DialogueRequest, DialogueResponse, ErrorContent, Message,
+    AgentUri, DialogueErrorCode as Code, DialogueMessage, DialogueRequest, DialogueResponse, ErrorContent,
     MessageType, Receipt, ReceiptStatus,
 };
 use duologue_schema::envelope::fault_in;
@@ -101,7 +101,7 @@ fn take(
 }
 
 /// How long a message may still be acted upon.
-fn left(message: &Message) -> Option<Duration> {
+fn left(message: &DialogueMessage) -> Option<Duration> {
     let sent: jiff::Timestamp = message.timestamp.parse().ok()?;
     let ends = SystemTime::from(sent).checked_add(Duration::from_secs(message.metadata.ttl?))?;
     Some(ends.duration_since(SystemTime::now()).unwrap_or_default())
@@ -128,7 +128,7 @@ fn arrive(
 fn find(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
-    message: &Message,
+    message: &DialogueMessage,
 ) -> Result<Arc<Live>, Box<ErrorContent>> {
     let key = (peer.link.line.id, message.session_id.clone());
     if let Some(live) = lock(&dialogues.rooms).get(&key) {
@@ -169,7 +169,8 @@ fn refusal(dialogues: &Dialogues, json: &Json, error: ErrorContent) -> Json {
     let parent = error.failed_message_id.clone();
     let own = dialogues.own().clone();
     let mut message =
-        Message::new(new_id(), session, own, sender, timestamp(), step, MessageType::Error).content(error);
+        DialogueMessage::new(new_id(), session, own, sender, timestamp(), step, MessageType::Error)
+            .content(error);
     message.parent_message_id = parent;
     handler::heard(message).raw
 }

@@ -7,7 +7,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duologue_schema::Json;
-use duologue_schema::dialogue::Message;
+use duologue_schema::dialogue::DialogueMessage;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -23,16 +23,16 @@ const SIGNATURE_TYPE: &str = "dialogue";
 ///
 /// ```
 /// use duologue_exchange::dialogue::{Key, sign};
-/// use duologue_schema::dialogue::{Message, MessageType};
+/// use duologue_schema::dialogue::{DialogueMessage, MessageType};
 ///
 /// # let secret = [7; 32];
 /// let key = Key::new("k1", "agent://buyer.example", secret)?;
-/// let message = Message::new(
+/// let message = DialogueMessage::new(
 ///     "m1", "s1", "agent://buyer.example", "agent://seller.example",
 ///     "2026-03-01T12:00:00Z", 1, MessageType::Inform,
 /// );
 /// let signed = sign(&message, &key)?;
-/// assert!(signed.parse::<Message>()?.signature.unwrap().contains(".."));
+/// assert!(signed.parse::<DialogueMessage>()?.signature.unwrap().contains(".."));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -40,7 +40,7 @@ const SIGNATURE_TYPE: &str = "dialogue";
 ///
 /// When the key is not the sender's or not for the recipient, or the message holds what nobody may sign: a duplicate key, an integer
 /// beyond 2^53, or a double that RFC 8785 writes as one (`1e18`).
-pub fn sign(message: &Message, key: &Key) -> Result<Json, SignFault> {
+pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignFault> {
     if message.sender_id != *key.owner() {
         return Err(SignFault::Owner);
     }
@@ -53,19 +53,19 @@ pub fn sign(message: &Message, key: &Key) -> Result<Json, SignFault> {
 }
 
 /// The text of a message without its signature.
-pub(super) fn unsigned(message: &Message) -> Result<Json, SignFault> {
+pub(super) fn unsigned(message: &DialogueMessage) -> Result<Json, SignFault> {
     text(&stripped(message)?.0)
 }
 
 /// A message without its signature, and its canonical form.
-fn stripped(message: &Message) -> Result<(Message, String), SignFault> {
+fn stripped(message: &DialogueMessage) -> Result<(DialogueMessage, String), SignFault> {
     let mut message = message.clone();
     message.signature = None;
     let signable = Signable::read(text(&message)?.get()).map_err(SignFault::Message)?;
     Ok((message, signable.canonical))
 }
 
-fn text(message: &Message) -> Result<Json, SignFault> {
+fn text(message: &DialogueMessage) -> Result<Json, SignFault> {
     Json::new(message).map_err(|error| SignFault::Message(CanonicalFault::Json(error.to_string())))
 }
 

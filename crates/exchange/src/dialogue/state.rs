@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_schema::dialogue::{
-    AgentUri, DialogueErrorCode as Code, DialogueMessageId, ErrorContent, Message, MessageType,
+    AgentUri, DialogueErrorCode as Code, DialogueMessage, DialogueMessageId, ErrorContent, MessageType,
 };
 use duologue_schema::{Json, Members};
 use serde_json::json;
@@ -211,7 +211,7 @@ impl Track {
     }
 
     /// Whether a message of the other side is a legal move now.
-    fn judge(&self, message: &Message) -> Result<(), Box<ErrorContent>> {
+    fn judge(&self, message: &DialogueMessage) -> Result<(), Box<ErrorContent>> {
         let parent = self.lineage.parent(message.parent_message_id.as_ref(), false);
         IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
             let allowed: Vec<&str> = illegal.allowed.iter().map(MessageType::as_str).collect();
@@ -306,13 +306,13 @@ impl Track {
     }
 
     /// A message of ours leaves; it has the [next step](Self::next_step).
-    pub(crate) fn say(&mut self, message: &Message, text: &Json) {
+    pub(crate) fn say(&mut self, message: &DialogueMessage, text: &Json) {
         self.own_step = message.interaction_step;
         self.lineage.add(message, text, true, &self.limits);
     }
 
     /// A message of ours was taken by the other side.
-    pub(crate) fn receipted(&mut self, message: &Message, now: Duration) -> Vec<Event> {
+    pub(crate) fn receipted(&mut self, message: &DialogueMessage, now: Duration) -> Vec<Event> {
         self.settled = self.settled.max(message.interaction_step);
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
@@ -320,7 +320,7 @@ impl Track {
     }
 
     /// A message of ours was refused by the other side: its step is free again.
-    pub(crate) fn refused(&mut self, message: &Message) {
+    pub(crate) fn refused(&mut self, message: &DialogueMessage) {
         self.lineage.remove(&message.message_id);
         if self.own_step == message.interaction_step {
             self.own_step -= 1;

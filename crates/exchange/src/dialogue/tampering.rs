@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::Message;
+use duologue_schema::dialogue::DialogueMessage;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -273,7 +273,7 @@ proptest! {
     fn what_is_sent_cannot_be_altered_whatever_it_says(
         words in any_json(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
-        let mut message: Message = serde_json::from_str(MESSAGE).unwrap();
+        let mut message: DialogueMessage = serde_json::from_str(MESSAGE).unwrap();
         message.content.parameters.insert("words", words);
         let sent = seller().sign(&message, now()).unwrap();
         prop_assert!(seller().verify(&sent, 0, now()).is_ok());

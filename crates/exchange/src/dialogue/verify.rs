@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, Message, Receipt};
+use duologue_schema::dialogue::{AgentUri, DialogueMessage, Receipt};
 use duologue_schema::envelope::fault_in;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -122,7 +122,7 @@ impl Verifier {
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
-        let message: Message =
+        let message: DialogueMessage =
             json.parse().map_err(|error| Refusal::Unreadable(fault_in("message", &error)))?;
         message.check()?;
         if message.recipient_id != self.own {
@@ -170,7 +170,7 @@ impl Verifier {
     }
 
     /// Signs a message with the newest key its sender has for its recipient. Where there are no keys, it is left unsigned.
-    pub(crate) fn sign(&self, message: &Message, now: SystemTime) -> Result<Json, SignFault> {
+    pub(crate) fn sign(&self, message: &DialogueMessage, now: SystemTime) -> Result<Json, SignFault> {
         let Some(keys) = &self.keys else { return unsigned(message) };
         let (sender, recipient) = (&message.sender_id, &message.recipient_id);
         match callbacks::call("KeyStore::signing_key", || keys.signing_key(sender, recipient, now)) {
@@ -215,7 +215,7 @@ impl Verifier {
     /// When it was sent, when it expires, and what time it is.
     fn check_clock(
         &self,
-        message: &Message,
+        message: &DialogueMessage,
         now: SystemTime,
     ) -> Result<(Timestamp, Option<Timestamp>, Timestamp), Refusal> {
         // A clock that far from 1970 is beyond all timestamps.

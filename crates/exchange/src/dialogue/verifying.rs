@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duologue_schema::Json;
-use duologue_schema::dialogue::{Content, DialogueErrorCode, Message, MessageType, Metadata};
+use duologue_schema::dialogue::{
+    DialogueContent, DialogueErrorCode, DialogueMessage, DialogueMetadata, MessageType,
+};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 
@@ -40,12 +42,12 @@ fn seller(keys: &Arc<Keys>) -> Verifier {
     Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH).keys(keys.clone())
 }
 
-fn message(id: &str) -> Message {
-    Message::new(id, "s1", BUYER, SELLER, "2026-03-01T12:00:00Z", 1, MessageType::Request)
-        .content(Content::new().domain("automotive.sales").task("getCarDetails"))
+fn message(id: &str) -> DialogueMessage {
+    DialogueMessage::new(id, "s1", BUYER, SELLER, "2026-03-01T12:00:00Z", 1, MessageType::Request)
+        .content(DialogueContent::new().domain("automotive.sales").task("getCarDetails"))
 }
 
-fn signed(message: &Message) -> Json {
+fn signed(message: &DialogueMessage) -> Json {
     sign(message, &key("k1")).unwrap()
 }
 
@@ -68,7 +70,7 @@ fn forge(message: &Value, header: &Value, secret: &[u8]) -> Json {
     message.into()
 }
 
-fn value(message: &Message) -> Value {
+fn value(message: &DialogueMessage) -> Value {
     serde_json::to_value(message).unwrap()
 }
 
@@ -96,7 +98,7 @@ fn a_signed_message_is_taken_once() {
 fn the_same_id_with_other_words_is_a_conflict() {
     let seller = seller(&keys([key("k1")]));
     let first = taken(seller.verify(&signed(&message("m1")), 0, start()));
-    let other = signed(&message("m1").content(Content::new().task("negotiatePrice")));
+    let other = signed(&message("m1").content(DialogueContent::new().task("negotiatePrice")));
     assert_eq!(seller.verify(&other, 0, start()), Err(Refusal::Conflict));
     // Unless nobody acted upon the first.
     seller.forget(&first.mark);
@@ -222,7 +224,7 @@ fn old_and_new_keys_are_valid_together() {
 #[test]
 fn time_runs_out() {
     let seller = seller(&keys([key("k1")]));
-    let with_ttl = |id: &str, ttl| signed(&message(id).metadata(Metadata::new().ttl(ttl)));
+    let with_ttl = |id: &str, ttl| signed(&message(id).metadata(DialogueMetadata::new().ttl(ttl)));
     taken(seller.verify(&with_ttl("m1", 10), 0, start() + 10 * SECOND));
     assert_eq!(seller.verify(&with_ttl("m2", 10), 0, start() + 11 * SECOND), Err(Refusal::Expired));
     // What was taken and has expired is refused like anything that has expired.
@@ -257,7 +259,7 @@ fn the_list_is_behind_the_signature() {
     let list = AllowList::new().rule(Allow::sender(BUYER).to(SELLER).task("getCarDetails"));
     let seller = seller(&keys([key("k1")])).allow(list);
     taken(seller.verify(&signed(&message("m1")), 0, start()));
-    let other = message("m2").content(Content::new().task("deleteEverything"));
+    let other = message("m2").content(DialogueContent::new().task("deleteEverything"));
     assert_eq!(seller.verify(&signed(&other), 0, start()), Err(Refusal::NotAllowed));
     // A stranger learns nothing about the list.
     assert_eq!(seller.verify(&Json::new(&other).unwrap(), 0, start()), Err(Refusal::Unsigned));
@@ -298,7 +300,7 @@ fn size_comes_first() {
         let refusal = Refusal::TooLarge { bytes: json.get().len(), limit: MESSAGE_BYTES };
         assert_eq!(seller.verify(&json, 0, start()), Err(refusal));
     };
-    large(signed(&message("m1").content(Content::from("x".repeat(MESSAGE_BYTES).as_str()))));
+    large(signed(&message("m1").content(DialogueContent::from("x".repeat(MESSAGE_BYTES).as_str()))));
     large(Json::from(json!("x".repeat(MESSAGE_BYTES))));
 }
 

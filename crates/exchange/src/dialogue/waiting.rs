@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duologue_schema::dialogue::{
-    DialogueErrorCode as Code, DialogueMessageId, ErrorContent, Message, MessageType,
+    DialogueErrorCode as Code, DialogueMessage, DialogueMessageId, ErrorContent, MessageType,
 };
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ pub(crate) type Answer = Result<Arc<Heard>, Error>;
 
 impl Live {
     /// Waits for what settles a message of ours. It is registered before the message leaves.
-    pub(crate) fn wait(self: &Arc<Self>, inner: &mut Inner, message: &Message) -> Waiter {
+    pub(crate) fn wait(self: &Arc<Self>, inner: &mut Inner, message: &DialogueMessage) -> Waiter {
         let (sender, receiver) = oneshot::channel();
         inner.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
         Waiter { live: self.clone(), id: message.message_id.clone(), receiver }
@@ -49,14 +49,14 @@ pub(crate) fn answer(heard: &Arc<Heard>) -> Answer {
 
 impl Inner {
     /// Whether somebody waits for this message.
-    pub(crate) fn awaits(&self, message: &Message) -> bool {
+    pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
         let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
         let kind = &message.message_type;
         asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
     }
 
     /// Who waits for this message.
-    pub(crate) fn waiter(&mut self, message: &Message) -> Option<oneshot::Sender<Answer>> {
+    pub(crate) fn waiter(&mut self, message: &DialogueMessage) -> Option<oneshot::Sender<Answer>> {
         let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
         self.waiters.remove(parent).map(|(_, waiter)| waiter)
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use duologue_rpc::Asked;
 use duologue_schema::Request;
 use duologue_schema::envelope::{
-    Ask, Carried, Envelope, EnvelopeId, Fault, FaultCode, Kind, Payload, Ping, Pong, Query, Reply, Response,
+    Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult,
+    Payload, Ping, Pong, Query, QueryResponse, RequestPayload,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -43,10 +44,10 @@ impl PeerAgent {
     /// struct Calendar;
     ///
     /// impl Correspondent for Calendar {
-    ///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
     ///         match query.domain.as_deref() {
-    ///             Some("family.calendar") => Ok(Response::new("Both are free on Friday")),
-    ///             other => Err(Fault::unknown_domain(other.unwrap_or("anything"))),
+    ///             Some("family.calendar") => Ok(QueryResponse::new("Both are free on Friday")),
+    ///             other => Err(EnvelopeError::unknown_domain(other.unwrap_or("anything"))),
     ///         }
     ///     }
     /// }
@@ -57,7 +58,7 @@ impl PeerAgent {
     /// let answer = peer.query("Who is free on Friday?").domain("family.calendar").max_tokens(200).await?;
     /// assert_eq!(answer.summary, "Both are free on Friday");
     /// let error = peer.query("What is for dinner?").domain("family.dinner").await.unwrap_err();
-    /// assert_eq!(error.code(), FaultCode::UnknownDomain);
+    /// assert_eq!(error.code(), EnvelopeErrorCode::UnknownDomain);
     /// # Ok(())
     /// # }
     /// ```
@@ -75,7 +76,7 @@ impl PeerAgent {
         AskQuery { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
     }
 
-    pub(crate) async fn ask<P: Ask>(
+    pub(crate) async fn ask<P: RequestPayload>(
         &self,
         envelope: Envelope<P>,
         within: Duration,
@@ -83,21 +84,25 @@ impl PeerAgent {
         self.ask_carried(self.carried(envelope), within).await
     }
 
-    async fn ask_carried<P: Ask>(&self, message: Carried<P>, within: Duration) -> Result<Envelope<P::Reply>> {
+    async fn ask_carried<P: RequestPayload>(
+        &self,
+        message: EnvelopeParams<P>,
+        within: Duration,
+    ) -> Result<Envelope<P::Reply>> {
         self.require_envelopes()?;
         self.require_session(P::KIND)?;
         self.post(message)?.answer::<P>(within).await
     }
 
     /// Sends a message now, with somebody to wait for its answer.
-    pub(crate) fn post<P: Ask>(&self, message: Carried<P>) -> Result<Asking> {
+    pub(crate) fn post<P: RequestPayload>(&self, message: EnvelopeParams<P>) -> Result<Asking> {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Before it is sent, so that no answer can come too early.
         lock(&self.link.letters.table).ask(id.clone(), P::Reply::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
-            move |reply: Result<Reply, duologue_rpc::Error>| {
+            move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
                 let waiter = lock(&link.letters.table).answered(&id);
                 let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
                 if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
@@ -119,11 +124,11 @@ impl PeerAgent {
 /// A message as it is sent. Its answer is read later, when it is known what it is.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound = "P: Payload")]
-struct Posted<P>(Carried<P>);
+struct Posted<P>(EnvelopeParams<P>);
 
-impl<P: Ask> Request for Posted<P> {
+impl<P: RequestPayload> Request for Posted<P> {
     const METHOD: &'static str = P::METHOD;
-    type Result = Reply;
+    type Result = EnvelopeResult;
 }
 
 /// A message that waits for its answer. Dropping it withdraws the message.
@@ -135,7 +140,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    pub(crate) async fn answer<P: Ask>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
+    pub(crate) async fn answer<P: RequestPayload>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
         let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         let answer = match tokio::time::timeout(within, &mut self.answer).await {
             Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),
@@ -145,19 +150,19 @@ impl Asking {
             Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
         };
         self.fits(&answer).map_err(unfit)?;
-        if answer.kind == Kind::Error {
+        if answer.kind == EnvelopeKind::Error {
             // Some peers have no other way to answer with an error.
-            return Err(Error::Fault(answer.open::<Fault>().map_err(unfit)?.payload));
+            return Err(Error::Fault(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
         }
         answer.open().map_err(unfit)
     }
 
     /// Whether an answer belongs to the message. One without a `ref` came as the JSON-RPC response.
-    fn fits(&self, answer: &Envelope) -> Result<(), Fault> {
+    fn fits(&self, answer: &Envelope) -> Result<(), EnvelopeError> {
         super::read::check(&self.peer, answer)?;
         match &answer.reference {
             Some(id) if *id != self.id => {
-                Err(Fault::of(FaultCode::InvalidParameter, "its `ref` names another message"))
+                Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, "its `ref` names another message"))
             }
             _ => Ok(()),
         }
@@ -203,8 +208,8 @@ impl AskQuery {
 }
 
 impl IntoFuture for AskQuery {
-    type Output = Result<Response>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<Response>> + Send>>;
+    type Output = Result<QueryResponse>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<QueryResponse>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         let AskQuery { peer, query, hops } = self;

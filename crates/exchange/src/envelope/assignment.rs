@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
 use duologue_schema::Json;
-use duologue_schema::envelope::{Delegate, Envelope, Fault, FaultCode, Notify, Priority};
+use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify, Priority};
 
 use super::Received;
 use super::received::Origin;
@@ -29,7 +29,7 @@ pub struct Assignment {
     pub peer: PeerAgent,
     hops: Hops,
     cancellation: CancellationToken,
-    why: Arc<Mutex<Option<Fault>>>,
+    why: Arc<Mutex<Option<EnvelopeError>>>,
 }
 
 impl Assignment {
@@ -106,15 +106,17 @@ impl Assignment {
     }
 
     /// Asks it to stop. The first reason counts.
-    pub(crate) fn stop(&self, code: FaultCode, why: impl Into<String>) {
-        lock(&self.why).get_or_insert_with(|| Fault::of(code, why));
+    pub(crate) fn stop(&self, code: EnvelopeErrorCode, why: impl Into<String>) {
+        lock(&self.why).get_or_insert_with(|| EnvelopeError::of(code, why));
         self.cancellation.cancel();
     }
 
     /// What it ends with if it does not finish after having been asked to stop.
-    pub(crate) fn stopped(&self) -> Option<Fault> {
+    pub(crate) fn stopped(&self) -> Option<EnvelopeError> {
         let why = lock(&self.why).clone();
-        why.or_else(|| self.is_cancelled().then(|| Fault::of(FaultCode::Cancelled, "it was withdrawn")))
+        why.or_else(|| {
+            self.is_cancelled().then(|| EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was withdrawn"))
+        })
     }
 }
 

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use duologue_schema::envelope::{
-    Ack, Cancel, Capabilities, Delegate, Fault, FaultCode, Notify, Outcome, Payload, Query, Response,
+    Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, Notify,
+    Payload, Query, QueryResponse,
 };
 
 use super::inbox::News;
@@ -25,7 +26,7 @@ use super::{Assignment, Received};
 ///
 /// ```
 /// use duologue_exchange::envelope::{
-///     Assignment, Capabilities, Correspondent, Fault, Outcome, OutcomeStatus, Query, Received, Response,
+///     Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, OutcomeStatus, Query, QueryResponse, Received,
 /// };
 ///
 /// struct Painter;
@@ -35,16 +36,16 @@ use super::{Assignment, Received};
 ///         Capabilities::new("painter").domains(["work.paint".to_owned()]).max_concurrent_tasks(2)
 ///     }
 ///
-///     async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
 ///         match query.domain.as_deref() {
-///             Some("work.paint") => Ok(Response::new("Blue is out of stock")),
-///             other => Err(Fault::unknown_domain(other.unwrap_or("anything"))),
+///             Some("work.paint") => Ok(QueryResponse::new("Blue is out of stock")),
+///             other => Err(EnvelopeError::unknown_domain(other.unwrap_or("anything"))),
 ///         }
 ///     }
 ///
-///     async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+///     async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
 ///         task.progress(serde_json::json!("the first coat is on")).await.map_err(|error| error.fault())?;
-///         Ok(Outcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
+///         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
 ///     }
 /// }
 ///
@@ -73,7 +74,10 @@ pub trait Correspondent: Send + Sync + 'static {
     /// # Errors
     ///
     /// The fault is the answer.
-    fn query(&self, query: Received<Query>) -> impl Future<Output = Result<Response, Fault>> + Send {
+    fn query(
+        &self,
+        query: Received<Query>,
+    ) -> impl Future<Output = Result<QueryResponse, EnvelopeError>> + Send {
         let _ = query;
         ready(Err(not_handled::<Query>()))
     }
@@ -84,7 +88,7 @@ pub trait Correspondent: Send + Sync + 'static {
     /// # Errors
     ///
     /// The fault is why not.
-    fn accept(&self, task: &Assignment) -> impl Future<Output = Result<Ack, Fault>> + Send {
+    fn accept(&self, task: &Assignment) -> impl Future<Output = Result<Ack, EnvelopeError>> + Send {
         let _ = task;
         ready(Ok(Ack::new(true)))
     }
@@ -95,7 +99,10 @@ pub trait Correspondent: Send + Sync + 'static {
     ///
     /// The fault is the end of the task. After a cancellation it is sent as `cancelled`, after the
     /// deadline as `timeout`.
-    fn delegate(&self, task: Assignment) -> impl Future<Output = Result<Outcome, Fault>> + Send {
+    fn delegate(
+        &self,
+        task: Assignment,
+    ) -> impl Future<Output = Result<DelegationOutcome, EnvelopeError>> + Send {
         let _ = task;
         ready(Err(not_handled::<Delegate>()))
     }
@@ -110,7 +117,7 @@ pub trait Correspondent: Send + Sync + 'static {
         &self,
         cancel: Received<Cancel>,
         task: &Assignment,
-    ) -> impl Future<Output = Result<(), Fault>> + Send {
+    ) -> impl Future<Output = Result<(), EnvelopeError>> + Send {
         let _ = (cancel, task);
         ready(Ok(()))
     }
@@ -123,14 +130,14 @@ pub trait Correspondent: Send + Sync + 'static {
 
     /// Hears of the end of a task whose [`Delegation`](super::Delegation) has been dropped, or that
     /// was delegated before the connection was there.
-    fn result(&self, result: Received<Outcome>) -> impl Future<Output = ()> + Send {
+    fn result(&self, result: Received<DelegationOutcome>) -> impl Future<Output = ()> + Send {
         tracing::debug!(of = ?result.envelope.reference, "nobody waits for a result");
         ready(())
     }
 
     /// Hears of an error that belongs to nothing that waits: to a notification, for instance. It is not
     /// answered.
-    fn error(&self, error: Received<Fault>) -> impl Future<Output = ()> + Send {
+    fn error(&self, error: Received<EnvelopeError>) -> impl Future<Output = ()> + Send {
         tracing::debug!(of = ?error.envelope.reference, fault = %*error, "the other agent complains");
         ready(())
     }
@@ -139,14 +146,14 @@ pub trait Correspondent: Send + Sync + 'static {
 /// Answers `ping` and `discover`, and refuses the rest.
 impl Correspondent for () {}
 
-fn not_handled<P: Payload>() -> Fault {
-    Fault::of(FaultCode::UnknownKind, format!("{} is not handled here", P::KIND))
+fn not_handled<P: Payload>() -> EnvelopeError {
+    EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{} is not handled here", P::KIND))
 }
 
 /// Why a delegation is refused by those who take none.
-pub(crate) fn takes_none() -> Fault {
-    let Fault { message, .. } = not_handled::<Delegate>();
-    Fault::of(FaultCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
+pub(crate) fn takes_none() -> EnvelopeError {
+    let EnvelopeError { message, .. } = not_handled::<Delegate>();
+    EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -154,10 +161,14 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A [`Correspondent`] without its type.
 pub(crate) trait Erased: Send + Sync {
     fn capabilities(&self) -> Capabilities;
-    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>>;
-    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, Fault>>;
-    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<Outcome, Fault>>;
-    fn cancel(self: Arc<Self>, cancel: Received<Cancel>, task: Assignment) -> Boxed<Result<(), Fault>>;
+    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>>;
+    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, EnvelopeError>>;
+    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<DelegationOutcome, EnvelopeError>>;
+    fn cancel(
+        self: Arc<Self>,
+        cancel: Received<Cancel>,
+        task: Assignment,
+    ) -> Boxed<Result<(), EnvelopeError>>;
     fn hear(self: Arc<Self>, news: News) -> Boxed<()>;
 }
 
@@ -166,19 +177,23 @@ impl<C: Correspondent> Erased for C {
         Correspondent::capabilities(self)
     }
 
-    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<Response, Fault>> {
+    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>> {
         Box::pin(async move { Correspondent::query(&*self, query).await })
     }
 
-    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, Fault>> {
+    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, EnvelopeError>> {
         Box::pin(async move { Correspondent::accept(&*self, &task).await })
     }
 
-    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<Outcome, Fault>> {
+    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<DelegationOutcome, EnvelopeError>> {
         Box::pin(async move { Correspondent::delegate(&*self, task).await })
     }
 
-    fn cancel(self: Arc<Self>, cancel: Received<Cancel>, task: Assignment) -> Boxed<Result<(), Fault>> {
+    fn cancel(
+        self: Arc<Self>,
+        cancel: Received<Cancel>,
+        task: Assignment,
+    ) -> Boxed<Result<(), EnvelopeError>> {
         Box::pin(async move { Correspondent::cancel(&*self, cancel, &task).await })
     }
 

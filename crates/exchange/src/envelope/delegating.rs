@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use duologue_schema::Members;
 use duologue_schema::envelope::{
-    Ack, Cancel, Delegate, EnvelopeId, Fault, FaultCode, Kind, Outcome, Priority,
+    Ack, Cancel, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind,
+    Priority,
 };
 
 use super::asking::millis;
@@ -37,20 +38,20 @@ impl PeerAgent {
     ///         Capabilities::new("painter").max_concurrent_tasks(1)
     ///     }
     ///
-    ///     async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    ///     async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
     ///         match task.task.contains("tiles") {
-    ///             true => Err(Fault::not_authorized("no tiles")),
+    ///             true => Err(EnvelopeError::not_authorized("no tiles")),
     ///             false => Ok(Ack::new(true).estimated_ms(60_000)),
     ///         }
     ///     }
     ///
-    ///     async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    ///     async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
     ///         if task.is_urgent() {
     ///             // Until it is asked to stop.
     ///             task.cancelled().await;
-    ///             return Ok(Outcome::new(OutcomeStatus::Partial).outcome("half of it"));
+    ///             return Ok(DelegationOutcome::new(OutcomeStatus::Partial).outcome("half of it"));
     ///         }
-    ///         Ok(Outcome::new(OutcomeStatus::Completed).outcome("it is blue"))
+    ///         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome("it is blue"))
     ///     }
     /// }
     ///
@@ -130,7 +131,7 @@ impl AskDelegate {
     async fn send(self) -> Result<Delegation> {
         let AskDelegate { peer, delegate, ack_timeout, hops } = self;
         peer.require_envelopes()?;
-        peer.require_session(Kind::Delegate)?;
+        peer.require_session(EnvelopeKind::Delegate)?;
         let ending = delegate.wants_report().then(|| Arc::new(Ending::new()));
         let message = peer.counted(peer.envelope(delegate), hops)?;
         let id = message.envelope.id.clone();
@@ -165,10 +166,13 @@ impl IntoFuture for AskDelegate {
     }
 }
 
-fn refusal(ack: Ack) -> Fault {
+fn refusal(ack: Ack) -> EnvelopeError {
     let Ack { reason, error, .. } = ack;
     error.unwrap_or_else(|| {
-        Fault::of(FaultCode::Refused, reason.unwrap_or_else(|| "it gives no reason".to_owned()))
+        EnvelopeError::of(
+            EnvelopeErrorCode::Refused,
+            reason.unwrap_or_else(|| "it gives no reason".to_owned()),
+        )
     })
 }
 
@@ -206,7 +210,7 @@ impl Delegation {
 
     /// Waits for the end. Asked again, it says the same again.
     ///
-    /// An [`Outcome`] may be a failure: see its status.
+    /// A [`DelegationOutcome`] may be a failure: see its status.
     ///
     /// # Errors
     ///
@@ -218,7 +222,7 @@ impl Delegation {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn result(&self) -> Result<Outcome> {
+    pub async fn result(&self) -> Result<DelegationOutcome> {
         let Some(ending) = &self.ending else { return Err(Error::NoReport) };
         match ending.wait().await {
             End::Result(envelope, _) => Ok(envelope.payload),

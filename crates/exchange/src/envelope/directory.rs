@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use duologue_schema::Json;
-use duologue_schema::envelope::{EnvelopeId, Importance, Kind};
+use duologue_schema::envelope::{EnvelopeId, EnvelopeKind, Importance};
 
 use super::TellNotify;
 use super::asking::SHORT;
@@ -121,7 +121,7 @@ impl IntoFuture for TellAll {
     fn into_future(self) -> Self::IntoFuture {
         let each = self.each.into_iter().map(|news| async move {
             let told = tokio::time::timeout(SHORT, news.into_future()).await;
-            told.unwrap_or(Err(Error::Timeout { kind: Kind::Notify, after: SHORT }))
+            told.unwrap_or(Err(Error::Timeout { kind: EnvelopeKind::Notify, after: SHORT }))
         });
         Box::pin(futures::future::join_all(each))
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use duologue_rpc::{Error as RpcError, Queue, QueueSender, until_dropped};
-use duologue_schema::envelope::{Fault, Notify, Outcome};
+use duologue_schema::envelope::{DelegationOutcome, EnvelopeError, Notify};
 use futures::{FutureExt as _, Stream as _};
 use tokio::runtime::Handle;
 
@@ -21,8 +21,8 @@ use crate::peer_agent::{Link, PeerAgent};
 /// What is waiting for the correspondent.
 pub(crate) enum News {
     Notify(Received<Notify>),
-    Result(Received<Outcome>),
-    Error(Received<Fault>),
+    Result(Received<DelegationOutcome>),
+    Error(Received<EnvelopeError>),
 }
 
 /// With the number of what came.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::envelope::{Capabilities, Envelope, Fault, Outcome};
+use duologue_schema::envelope::{Capabilities, DelegationOutcome, Envelope, EnvelopeError};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -85,8 +85,8 @@ pub(crate) struct Ending {
 /// The end of a delegation. The number is what its message took on the wire.
 #[derive(Clone)]
 pub(crate) enum End {
-    Result(Envelope<Outcome>, usize),
-    Error(Envelope<Fault>, usize),
+    Result(Envelope<DelegationOutcome>, usize),
+    Error(Envelope<EnvelopeError>, usize),
     Lost(Error),
 }
 

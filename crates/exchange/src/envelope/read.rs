@@ -1,7 +1,8 @@
 //! Reading what others send: whatever is wrong with an envelope, its id is told if it can be read.
 
 use duologue_schema::envelope::{
-    AgentId, Carried, Envelope, EnvelopeId, Fault, FaultCode, Kind, Payload, VERSION, fault_in,
+    AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload,
+    VERSION, fault_in,
 };
 use duologue_schema::{Json, SessionId};
 use serde::Deserialize;
@@ -20,7 +21,7 @@ pub(crate) struct Unfit {
     pub(crate) from: Option<AgentId>,
     pub(crate) session: Option<SessionId>,
     pub(crate) reference: Option<EnvelopeId>,
-    pub(crate) fault: Fault,
+    pub(crate) fault: EnvelopeError,
 }
 
 /// Reads what a method carries and checks whatever can be checked of every kind.
@@ -46,7 +47,7 @@ pub(crate) fn read_unopened<P: Payload>(
     knows: &Knows,
     params: Option<&RawValue>,
 ) -> Result<Received<Json>, Box<Unfit>> {
-    let Carried { session_id: session, envelope, meta, .. } = parse(P::METHOD, params)?;
+    let EnvelopeParams { session_id: session, envelope, meta, .. } = parse(P::METHOD, params)?;
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
@@ -62,62 +63,67 @@ pub(crate) fn read_unopened<P: Payload>(
     Ok(Received::new(envelope, sender, hops))
 }
 
-fn parse(method: &str, params: Option<&RawValue>) -> Result<Carried, Box<Unfit>> {
+fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<Unfit>> {
     let text = params.map_or("{}", RawValue::get);
     serde_json::from_str(text).map_err(|error| {
         let head = Head::of(text);
         let fault = match &head.version {
             // What another version looks like is not known here, so that it does not fit means nothing.
             Some(version) if *version != VERSION.to_string() => unsupported(),
-            _ => Fault::of(FaultCode::InvalidParameter, fault_in(method, &error)),
+            _ => EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in(method, &error)),
         };
         head.unfit(fault)
     })
 }
 
 /// Checks what every envelope has.
-pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Fault> {
+pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), EnvelopeError> {
     if envelope.v != VERSION {
         return Err(unsupported());
     }
     if !envelope.to.as_str().is_empty() && envelope.to != *peer.own_id() {
         let message = format!("`to` is another agent: this one is {}", peer.own_id());
-        return Err(Fault::of(FaultCode::NotFound, message));
+        return Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, message));
     }
     Ok(())
 }
 
 /// Answers and errors find their way by `ref`, and a result may well come after its session.
 fn check_session(
-    kind: &Kind,
+    kind: &EnvelopeKind,
     session: Option<&SessionId>,
     knows: impl Fn(&SessionId) -> bool,
-) -> Result<(), Fault> {
+) -> Result<(), EnvelopeError> {
     match (kind, session) {
         (kind, None) if kind.needs_session() => {
             let message = format!("_session/{kind}: missing field `sessionId`");
-            Err(Fault::of(FaultCode::InvalidParameter, message))
+            Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message))
         }
         (
-            Kind::Ping | Kind::Discover | Kind::Query | Kind::Delegate | Kind::Cancel | Kind::Notify,
+            EnvelopeKind::Ping
+            | EnvelopeKind::Discover
+            | EnvelopeKind::Query
+            | EnvelopeKind::Delegate
+            | EnvelopeKind::Cancel
+            | EnvelopeKind::Notify,
             Some(session),
-        ) if !knows(session) => Err(Fault::of(FaultCode::NotFound, "unknown session")),
+        ) if !knows(session) => Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session")),
         _ => Ok(()),
     }
 }
 
 /// What is about another message has to say which.
-fn check_reference(kind: &Kind, envelope: &Envelope) -> Result<(), Fault> {
+fn check_reference(kind: &EnvelopeKind, envelope: &Envelope) -> Result<(), EnvelopeError> {
     if kind.needs_ref() && envelope.reference.is_none() {
         let message = format!("_session/{kind}: missing field `ref`");
-        return Err(Fault::of(FaultCode::InvalidParameter, message));
+        return Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message));
     }
     Ok(())
 }
 
-fn unsupported() -> Fault {
+fn unsupported() -> EnvelopeError {
     let message = format!("this version of envelopes is not spoken here; these are: {VERSION}");
-    Fault::of(FaultCode::UnsupportedVersion, message)
+    EnvelopeError::of(EnvelopeErrorCode::UnsupportedVersion, message)
 }
 
 /// What can be read of a message that does not fit, each part by itself.
@@ -133,7 +139,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn unfit(self, fault: Fault) -> Box<Unfit> {
+    pub(crate) fn unfit(self, fault: EnvelopeError) -> Box<Unfit> {
         let Head { id, from, session, reference, .. } = self;
         Box::new(Unfit { id, from, session, reference, fault })
     }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use duologue_rpc::Responder;
-use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, Fault, Payload, Reply};
+use duologue_schema::envelope::{AgentId, Envelope, EnvelopeError, EnvelopeId, EnvelopeResult, Payload};
 
 use crate::error::to_wire;
 use crate::hops::Hops;
@@ -65,11 +65,11 @@ impl Origin {
     }
 
     /// Answers the message. An answer that is too large becomes a fault, in an envelope like any other.
-    pub(crate) fn respond<R: Payload>(&self, responder: Responder, answer: Result<R, Fault>) {
+    pub(crate) fn respond<R: Payload>(&self, responder: Responder, answer: Result<R, EnvelopeError>) {
         let answer = match answer {
-            Ok(payload) => Ok(Reply::new(self.reply(payload))),
+            Ok(payload) => Ok(EnvelopeResult::new(self.reply(payload))),
             Err(fault) => Err(to_wire(self.reply(fault))),
         };
-        responder.respond_or(answer, |why| to_wire(self.reply(Fault::internal(why))));
+        responder.respond_or(answer, |why| to_wire(self.reply(EnvelopeError::internal(why))));
     }
 }

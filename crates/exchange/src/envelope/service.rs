@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Ack, Ask, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode,
-    Kind, METHODS, Notify, Outcome, Payload, Ping, Pong, Query, Response, Status,
+    Ack, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, Envelope, EnvelopeError,
+    EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, METHODS, Notify, Payload, Ping, Pong, Query,
+    QueryResponse, RequestPayload,
 };
 use tokio::time::Instant;
 
@@ -58,7 +59,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Reads it; one that does not fit is answered here.
-    fn take<P: Ask>(self, answer: impl FnOnce(Received<P>, Responder)) {
+    fn take<P: RequestPayload>(self, answer: impl FnOnce(Received<P>, Responder)) {
         match read::<P>(self.peer, self.knows, self.request.params) {
             Ok(received) => match received.hops.check(self.peer.link.max_hops) {
                 Ok(()) => answer(received, self.responder),
@@ -70,7 +71,7 @@ impl Call<'_> {
 }
 
 impl Unfit {
-    fn answer(self, peer: &PeerAgent) -> Envelope<Fault> {
+    fn answer(self, peer: &PeerAgent) -> Envelope<EnvelopeError> {
         let mut envelope = peer.envelope(self.fault);
         envelope.reference = self.id;
         if let Some(from) = self.from {
@@ -87,9 +88,9 @@ fn pong(peer: &PeerAgent) -> Pong {
     let (active, queries) = (lock(&letters.tasks).count(), letters.queries.load(Relaxed));
     let full = active > 0 && active >= u64::from(max_concurrent_tasks);
     let status = match active {
-        _ if full || queries >= most_queries(peer) => Status::Overloaded,
-        0 if queries == 0 => Status::Idle,
-        _ => Status::Busy,
+        _ if full || queries >= most_queries(peer) => AgentStatus::Overloaded,
+        0 if queries == 0 => AgentStatus::Idle,
+        _ => AgentStatus::Busy,
     };
     Pong::new(status)
         .uptime_secs(letters.started.elapsed().as_secs())
@@ -108,8 +109,9 @@ fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Respon
     let (origin, most) = (query.origin(), most_queries(&query.peer));
     let place = Place(query.peer.clone());
     if query.peer.link.letters.queries.fetch_add(1, Relaxed) >= most {
-        let fault = Fault::overloaded(format!("no more than {most} questions at once; try again later"));
-        return origin.respond::<Response>(responder, Err(fault));
+        let fault =
+            EnvelopeError::overloaded(format!("no more than {most} questions at once; try again later"));
+        return origin.respond::<QueryResponse>(responder, Err(fault));
     }
     responder.spawn_with(|responder| async move {
         let grace = query.peer.rpc().limits().cancel_grace;
@@ -161,12 +163,14 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
     let row = METHODS.iter().find(|row| row.method == message.method);
     let fault = match row {
         // An agent hears nothing before it knows with whom it speaks.
-        Some(row) if row.result.is_some() => Fault::of(FaultCode::InvalidParameter, "initialize first"),
+        Some(row) if row.result.is_some() => {
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, "initialize first")
+        }
         Some(_) => {
             let message = format!("{kind} is not asked for: send it as a notification");
-            Fault::of(FaultCode::UnknownKind, message)
+            EnvelopeError::of(EnvelopeErrorCode::UnknownKind, message)
         }
-        None => Fault::of(FaultCode::UnknownKind, "there is no such kind of envelope"),
+        None => EnvelopeError::of(EnvelopeErrorCode::UnknownKind, "there is no such kind of envelope"),
     };
     Some(head.unfit(fault))
 }
@@ -180,10 +184,10 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incomi
     let news = Told { peer, knows, notification };
     let ours = match notification.method {
         Notify::METHOD => news.take(|news, bytes| notify(peer, news, bytes)),
-        Outcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
-        Fault::METHOD => news.take(|error, bytes| fault(peer, error, bytes)),
+        DelegationOutcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
+        EnvelopeError::METHOD => news.take(|error, bytes| fault(peer, error, bytes)),
         Pong::METHOD => news.reply::<Pong>(),
-        Response::METHOD => news.reply::<Response>(),
+        QueryResponse::METHOD => news.reply::<QueryResponse>(),
         Ack::METHOD => news.reply::<Ack>(),
         Capabilities::METHOD => news.reply::<Capabilities>(),
         Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => news.unasked(),
@@ -232,7 +236,7 @@ impl Told<'_> {
         match P::KIND {
             // It may well fit what the user's handlers know of it.
             _ if !ours && self.peer.link.correspondent.is_none() => {}
-            Kind::Error => drop_silently(self.peer, &unfit.fault),
+            EnvelopeKind::Error => drop_silently(self.peer, &unfit.fault),
             _ => complain(self.peer, *unfit),
         }
         ours
@@ -245,19 +249,19 @@ impl Told<'_> {
         }
         let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
-        complain(self.peer, *head.unfit(Fault::of(FaultCode::InvalidParameter, message)));
+        complain(self.peer, *head.unfit(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message)));
         true
     }
 }
 
 /// Ends what waits for a message that does not fit: a better one may never come. `false` if nothing does.
-fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) -> bool {
+fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
     let mut table = lock(&peer.link.letters.table);
     let whose = match kind {
-        Kind::Result if table.delegator(of).is_some() => table.result(of),
-        Kind::Error if table.awaits(of) => table.error(of),
-        Kind::Pong | Kind::Response | Kind::Ack | Kind::Capabilities => {
+        EnvelopeKind::Result if table.delegator(of).is_some() => table.result(of),
+        EnvelopeKind::Error if table.awaits(of) => table.error(of),
+        EnvelopeKind::Pong | EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Capabilities => {
             table.replied(of, kind).map_or(Whose::Unknown, Whose::Asker)
         }
         _ => Whose::Unknown,
@@ -265,7 +269,7 @@ fn unfit_end(peer: &PeerAgent, kind: &Kind, of: &EnvelopeId, fault: &Fault) -> b
     match whose {
         // It knows better what it asked.
         Whose::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
-        Whose::Delegator(task) => task.end(End::Lost(unfit(Kind::Delegate))),
+        Whose::Delegator(task) => task.end(End::Lost(unfit(EnvelopeKind::Delegate))),
         Whose::Nobody | Whose::Unknown => return false,
     }
     true
@@ -280,7 +284,7 @@ fn deliver(peer: &PeerAgent, news: News, bytes: usize) -> bool {
     answers
 }
 
-fn drop_silently(peer: &PeerAgent, fault: &Fault) {
+fn drop_silently(peer: &PeerAgent, fault: &EnvelopeError) {
     tracing::debug!(%fault, "dropped a notification");
     count(&peer.link.letters.dropped);
 }
@@ -291,7 +295,7 @@ fn complain(peer: &PeerAgent, unfit: Unfit) {
     let can_be_told = unfit.id.is_some() && unfit.from.is_some();
     if can_be_told && lock(&peer.link.letters.complaints).allow(Instant::now()) {
         let session = unfit.session.clone();
-        let _ = peer.rpc().try_notify(&Carried::new(session, unfit.answer(peer)));
+        let _ = peer.rpc().try_notify(&EnvelopeParams::new(session, unfit.answer(peer)));
     }
 }
 
@@ -318,7 +322,7 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
     deliver(peer, News::Notify(news), bytes) || !listening.is_empty()
 }
 
-fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) -> bool {
+fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
     let letters = &peer.link.letters;
     // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
     let mut table = lock(&letters.table);
@@ -330,7 +334,7 @@ fn outcome(peer: &PeerAgent, result: Received<Outcome>, bytes: usize) -> bool {
     true
 }
 
-fn fault(peer: &PeerAgent, error: Received<Fault>, bytes: usize) -> bool {
+fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
     let letters = &peer.link.letters;
     let mut table = lock(&letters.table);
     let whose = match &error.envelope.reference {

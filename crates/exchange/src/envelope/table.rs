@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 
-use duologue_schema::envelope::{EnvelopeId, Kind};
+use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 
 use super::seen::Seen;
 
 /// What we have asked and delegated. `W` waits for an answer, `D` for the end of a delegation.
 pub(crate) struct Table<W, D> {
-    asked: HashMap<EnvelopeId, (Kind, W)>,
+    asked: HashMap<EnvelopeId, (EnvelopeKind, W)>,
     delegated: HashMap<EnvelopeId, D>,
     /// Ids of what we asked and delegated.
     ours: Seen,
@@ -49,7 +49,7 @@ impl<W, D> Default for Table<W, D> {
 
 impl<W, D> Table<W, D> {
     /// A message is about to be sent whose answer is of this kind.
-    pub(crate) fn ask(&mut self, id: EnvelopeId, answer: Kind, waiter: W) {
+    pub(crate) fn ask(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
         self.ours.insert(id.as_str());
         self.asked.insert(id, (answer, waiter));
     }
@@ -66,7 +66,7 @@ impl<W, D> Table<W, D> {
 
     /// A `pong`, `response`, `ack` or `capabilities` has come as a notification: whom to give it to, unless
     /// it is late, or an answer to something else.
-    pub(crate) fn replied(&mut self, to: &EnvelopeId, kind: &Kind) -> Option<W> {
+    pub(crate) fn replied(&mut self, to: &EnvelopeId, kind: &EnvelopeKind) -> Option<W> {
         match self.asked.get(to) {
             Some((wanted, _)) if wanted == kind => self.answered(to),
             _ => None,

@@ -4,7 +4,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use duologue_schema::Json;
-use duologue_schema::envelope::{Carried, EnvelopeId, Importance, Kind, Notify, Tell};
+use duologue_schema::envelope::{
+    EnvelopeId, EnvelopeKind, EnvelopeParams, Importance, NotificationPayload, Notify,
+};
 
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
@@ -36,7 +38,10 @@ impl PeerAgent {
         TellNotify { peer: self.clone(), notify: Notify::new(topic).data(data) }
     }
 
-    pub(crate) async fn tell<P: Tell>(&self, message: Carried<P>) -> Result<EnvelopeId> {
+    pub(crate) async fn tell<P: NotificationPayload>(
+        &self,
+        message: EnvelopeParams<P>,
+    ) -> Result<EnvelopeId> {
         let id = message.envelope.id.clone();
         if let Some(message) = self.keep(message)? {
             self.rpc().notify(&message).await?;
@@ -69,7 +74,7 @@ impl IntoFuture for TellNotify {
         let TellNotify { peer, notify } = self;
         Box::pin(async move {
             peer.require_envelopes()?;
-            peer.require_session(Kind::Notify)?;
+            peer.require_session(EnvelopeKind::Notify)?;
             let envelope = peer.envelope(notify);
             peer.tell(peer.carried(envelope)).await
         })

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, until_dropped};
-use duologue_schema::envelope::{Ack, Cancel, Capabilities, Delegate, EnvelopeId, Fault, FaultCode, Outcome};
+use duologue_schema::envelope::{
+    Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
+};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,7 +19,7 @@ use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
 /// What a delegate is answered with; the fault is a JSON-RPC error.
-type Decision = Result<Ack, Fault>;
+type Decision = Result<Ack, EnvelopeError>;
 
 /// A task that has a slot.
 #[derive(Clone)]
@@ -27,9 +29,13 @@ pub(crate) struct Running {
 }
 
 /// What the correspondent can do, asked anew, and kept for the pings until it is asked again.
-pub(crate) fn capabilities(peer: &PeerAgent, correspondent: &dyn Erased) -> Result<Capabilities, Fault> {
+pub(crate) fn capabilities(
+    peer: &PeerAgent,
+    correspondent: &dyn Erased,
+) -> Result<Capabilities, EnvelopeError> {
     let asked = catch_unwind(AssertUnwindSafe(|| correspondent.capabilities()));
-    let capabilities = asked.map_err(|_| Fault::internal("asked what it can do, the agent panicked"))?;
+    let capabilities =
+        asked.map_err(|_| EnvelopeError::internal("asked what it can do, the agent panicked"))?;
     lock(&peer.link.letters.own).clone_from(&capabilities);
     Ok(capabilities)
 }
@@ -58,7 +64,7 @@ pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Deleg
         Admission::Full => {
             let urgent = if task.is_urgent() { ", and the place for an urgent one is taken" } else { "" };
             let message = format!("as many tasks run as may, {limit}{urgent}; try again later");
-            origin.respond::<Ack>(responder, Err(Fault::overloaded(message)));
+            origin.respond::<Ack>(responder, Err(EnvelopeError::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
             // There is no handler behind it that a withdrawal would have to wait for.
@@ -73,7 +79,7 @@ impl Running {
     async fn decided(mut self) -> Decision {
         let decision = self.decision.wait_for(Option::is_some).await;
         let decision = decision.ok().and_then(|decision| decision.clone());
-        decision.unwrap_or_else(|| Err(Fault::internal("the task has ended without a decision")))
+        decision.unwrap_or_else(|| Err(EnvelopeError::internal("the task has ended without a decision")))
     }
 }
 
@@ -112,14 +118,18 @@ async fn run(
 }
 
 /// Does the task, for as long as it may take.
-async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration) -> Result<Outcome, Fault> {
+async fn work(
+    correspondent: Arc<dyn Erased>,
+    task: &Assignment,
+    grace: Duration,
+) -> Result<DelegationOutcome, EnvelopeError> {
     // A time too far away to be expressed is no limit.
     let limit = task.deadline_ms.map(Duration::from_millis);
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let expire = async {
         if let (Some(deadline), Some(limit)) = (deadline, limit) {
             tokio::time::sleep_until(deadline).await;
-            task.stop(FaultCode::Timeout, format!("not done within {limit:?}"));
+            task.stop(EnvelopeErrorCode::Timeout, format!("not done within {limit:?}"));
         }
         std::future::pending().await
     };
@@ -132,7 +142,7 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
     match end {
         Ok(Ok(outcome)) => Ok(outcome),
         Ok(Err(fault)) => Err(match task.stopped() {
-            Some(stopped) if stopped.code == FaultCode::Timeout => {
+            Some(stopped) if stopped.code == EnvelopeErrorCode::Timeout => {
                 let message = format!("{}: {}", stopped.message, fault.message);
                 stopped.message(message)
             }
@@ -140,13 +150,13 @@ async fn work(correspondent: Arc<dyn Erased>, task: &Assignment, grace: Duration
             Some(stopped) => stopped.message(fault.message),
             None => fault,
         }),
-        Err(fault) if fault.code == FaultCode::Cancelled => Err(task.stopped().unwrap_or(fault)),
+        Err(fault) if fault.code == EnvelopeErrorCode::Cancelled => Err(task.stopped().unwrap_or(fault)),
         Err(fault) => Err(fault),
     }
 }
 
 /// Tells the other agent how a task has ended.
-fn report(task: &Assignment, end: Result<Outcome, Fault>) {
+fn report(task: &Assignment, end: Result<DelegationOutcome, EnvelopeError>) {
     let (peer, origin) = (&task.peer, task.origin());
     let sent = match end {
         Ok(outcome) => peer.rpc().notify_now(&peer.carried(origin.reply(outcome))),
@@ -155,7 +165,7 @@ fn report(task: &Assignment, end: Result<Outcome, Fault>) {
     let Err(error) = sent else { return };
     tracing::warn!(%error, "the end of a task could not be sent");
     // Too large, then. It must not wait for ever.
-    let fault = Fault::internal(format!("the result cannot be sent: {error}"));
+    let fault = EnvelopeError::internal(format!("the result cannot be sent: {error}"));
     let _ = peer.rpc().notify_now(&peer.carried(origin.reply(fault)));
 }
 
@@ -171,11 +181,12 @@ pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>
             responder.spawn_with(|responder| stop(correspondent, received, task, responder));
         }
         Found::Finished => {
-            let fault = Fault::of(FaultCode::from("already_finished"), "the delegation is over");
+            let fault =
+                EnvelopeError::of(EnvelopeErrorCode::from("already_finished"), "the delegation is over");
             origin.respond(responder, Ok(refuse("already_finished").error(fault)));
         }
         Found::Nothing => {
-            let fault = Fault::of(FaultCode::NotFound, "there is no delegation of this id");
+            let fault = EnvelopeError::of(EnvelopeErrorCode::NotFound, "there is no delegation of this id");
             origin.respond(responder, Ok(refuse("not_found").error(fault)));
         }
     }
@@ -201,7 +212,7 @@ async fn stop(
     origin.respond(responder, answer);
     if stops {
         let why = if reason.is_empty() { "it was cancelled".to_owned() } else { reason };
-        task.stop(FaultCode::Cancelled, why);
+        task.stop(EnvelopeErrorCode::Cancelled, why);
     }
 }
 
@@ -215,12 +226,14 @@ pub(crate) async fn guarded<F: Future>(
     cancellation: &CancellationToken,
     grace: Duration,
     handler: F,
-) -> Result<F::Output, Fault> {
+) -> Result<F::Output, EnvelopeError> {
     // Around the drop as well: what a handler holds may panic there.
     match AssertUnwindSafe(until_dropped(cancellation, grace, handler)).catch_unwind().await {
         Ok(Some(output)) => Ok(output),
-        Err(_) => Err(Fault::internal("the handler panicked")),
-        Ok(None) => Err(Fault::of(FaultCode::Cancelled, "it was cancelled before it was done")),
+        Err(_) => Err(EnvelopeError::internal("the handler panicked")),
+        Ok(None) => {
+            Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was cancelled before it was done"))
+        }
     }
 }
 

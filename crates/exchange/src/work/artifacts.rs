@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use duologue_schema::work::{Artifact, Input, Operation, Output};
+use duologue_schema::work::{Artifact, ArtifactOperation, WorkInput, WorkOutput};
 
 use super::folders::Folders;
 use super::tree::{Changes, Staged};
@@ -34,14 +34,14 @@ use super::tree::{Changes, Staged};
 /// ```
 /// use duologue_exchange::work::apply_artifacts;
 /// use duologue_schema::Members;
-/// use duologue_schema::work::{Artifact, Context, Input, Output, Recommendation, Task};
+/// use duologue_schema::work::{Artifact, WorkContext, WorkInput, WorkOutput, Recommendation, WorkTask};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let project = folder.path();
-/// let task = Task::new("specify", Members::new());
-/// let input = Input::new(Context::new("login", "feature", 1), [("feature_root", "features/login")], task);
+/// let task = WorkTask::new("specify", Members::new());
+/// let input = WorkInput::new(WorkContext::new("login", "feature", 1), [("feature_root", "features/login")], task);
 /// let artifacts = [Artifact::create("spec.md", "# Login\n")];
-/// let output = Output::new(true, "Wrote the specification.", artifacts, Recommendation::Proceed);
+/// let output = WorkOutput::new(true, "Wrote the specification.", artifacts, Recommendation::Proceed);
 ///
 /// apply_artifacts(project, &input, &output)?;
 /// assert_eq!(std::fs::read_to_string(project.join("features/login/spec.md"))?, "# Login\n");
@@ -54,8 +54,8 @@ use super::tree::{Changes, Staged};
 /// [`ApplyError::Artifact`] lists as `left`.
 pub fn apply_artifacts(
     project_root: impl AsRef<Path>,
-    input: &Input,
-    output: &Output,
+    input: &WorkInput,
+    output: &WorkOutput,
 ) -> Result<Vec<PathBuf>, ApplyError> {
     if output.artifacts.is_empty() {
         return Ok(Vec::new());
@@ -112,7 +112,7 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
     };
     let mut places = Vec::new();
     for (index, artifact) in artifacts.iter().enumerate() {
-        if let Operation::Unknown(name) = &artifact.operation {
+        if let ArtifactOperation::Unknown(name) = &artifact.operation {
             return Err(about(index, ArtifactFault::UnknownOperation(name.to_string())));
         }
         let place = place(feature_root, &artifact.path).map_err(|fault| about(index, fault))?;

@@ -1,11 +1,11 @@
 //! Notes without names.
 
-use duologue_schema::work::Note;
+use duologue_schema::work::WorkNote;
 use serde_json::Value;
 
 /// The note with `name` replaced by `action`, where it stands by itself in one of its texts. What looks like a
 /// part of something else, a longer word or a path, stays; and so do the keys of objects.
-pub(super) fn renamed(note: &Note, name: &str, action: &str) -> Note {
+pub(super) fn renamed(note: &WorkNote, name: &str, action: &str) -> WorkNote {
     let Ok(mut value) = note.as_json().parse::<Value>() else { return note.clone() };
     // Mostly there is nothing to do, and then the note keeps its spelling.
     if !name.is_empty() && rename(&mut value, name, action) { value.into() } else { note.clone() }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn no_name_changes_nothing() {
-        let note: Note = serde_json::from_str("1.50").unwrap();
+        let note: WorkNote = serde_json::from_str("1.50").unwrap();
         assert_eq!(renamed(&note, "", "x").to_string(), "1.50");
         assert_eq!(renamed(&"a b".into(), "", "x"), "a b".into());
     }

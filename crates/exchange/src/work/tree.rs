@@ -7,24 +7,24 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cap_std::fs::{Dir, Metadata, OpenOptions};
-use duologue_schema::work::{Artifact, Operation};
+use duologue_schema::work::{Artifact, ArtifactOperation};
 
 use super::artifacts::ArtifactFault as Fault;
 use super::folders::{Folder, Folders, PROJECT};
 use super::system::{self, FileAccess};
 
 /// Checks that the operation can be done in this folder, as things are. Returns the old file's metadata.
-fn check_name(dir: &Dir, name: &str, operation: &Operation) -> Result<Option<Metadata>, Fault> {
+fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Option<Metadata>, Fault> {
     match (dir.symlink_metadata(name), operation) {
         (Ok(metadata), _) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
-        (Ok(_), Operation::Create) => Err(Fault::Exists),
+        (Ok(_), ArtifactOperation::Create) => Err(Fault::Exists),
         (Ok(metadata), _) if !metadata.is_file() => Err(Fault::NotAFile),
         (Ok(metadata), _) => match system::special_bits(&metadata) {
             Some(mode) => Err(Fault::SpecialBits { mode }),
             None => Ok(Some(metadata)),
         },
         (Err(error), operation) if error.kind() == ErrorKind::NotFound => match operation {
-            Operation::Create => Ok(None),
+            ArtifactOperation::Create => Ok(None),
             _ => Err(Fault::Missing),
         },
         (Err(error), _) => Err(error.into()),
@@ -97,11 +97,11 @@ impl Changes {
     }
 
     /// Whether the operation can be done at this place, as things are.
-    pub(super) fn check(&mut self, place: &[&str], operation: &Operation) -> Result<(), Fault> {
+    pub(super) fn check(&mut self, place: &[&str], operation: &ArtifactOperation) -> Result<(), Fault> {
         let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
         match self.folders.find(way)? {
             Some(folder) => check_name(&*self.folders.open(folder)?, name, operation).map(drop),
-            None if *operation == Operation::Update => Err(Fault::Missing),
+            None if *operation == ArtifactOperation::Update => Err(Fault::Missing),
             None => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ pub(super) struct Staged {
     beside: String,
     name: String,
     path: String,
-    operation: Operation,
+    operation: ArtifactOperation,
     /// The access that the old file gave, if there is one.
     old: Option<FileAccess>,
 }
@@ -187,7 +187,7 @@ impl Staged {
     pub(super) fn new(place: &[&str], artifact: &Artifact, changes: &mut Changes) -> Result<Self, Fault> {
         let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
         let folder = match artifact.operation {
-            Operation::Create => changes.make(way)?,
+            ArtifactOperation::Create => changes.make(way)?,
             _ => changes.folders.find(way)?.ok_or(Fault::Missing)?,
         };
         let dir = changes.folders.open(folder)?;
@@ -219,7 +219,7 @@ impl Staged {
     pub(super) fn place(&self, changes: &mut Changes) -> Result<(), Fault> {
         let (folder, name, path) = (self.folder, self.name.clone(), self.path.clone());
         let dir = changes.folders.open(folder)?;
-        if self.operation == Operation::Create {
+        if self.operation == ArtifactOperation::Create {
             self.create(&dir)?;
             changes.placed.push(Placed { folder, name, path, old: None });
             return Ok(());
@@ -228,7 +228,7 @@ impl Staged {
         self.set_aside(&dir, &old)?;
         changes.placed.push(Placed { folder, name, path, old: Some(old.clone()) });
         // Now that nobody can exchange it any more: it may not be what was checked.
-        let found = check_name(&dir, &old, &Operation::Update).map_err(|fault| match fault {
+        let found = check_name(&dir, &old, &ArtifactOperation::Update).map_err(|fault| match fault {
             Fault::Link { .. } => Fault::Link { name: self.name.clone() },
             other => other,
         })?;
@@ -245,7 +245,7 @@ impl Staged {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Fault::Exists),
             // A file system without second names.
             Err(_) => {
-                check_name(dir, &self.name, &Operation::Create)?;
+                check_name(dir, &self.name, &ArtifactOperation::Create)?;
                 Ok(dir.rename(&self.beside, dir, &self.name)?)
             }
         }

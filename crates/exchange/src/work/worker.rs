@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use duologue_rpc::{Error as RpcError, Incoming, Responder};
-use duologue_schema::envelope::{Fault, FaultCode, fault_in};
-use duologue_schema::work::{Input, Output, WorkParams, WorkResult};
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, fault_in};
+use duologue_schema::work::{WorkInput, WorkOutput, WorkParams, WorkResult};
 use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
 use serde_json::value::RawValue;
 
@@ -28,18 +28,18 @@ use crate::service::Knows;
 ///
 /// ```
 /// use duologue_exchange::Exchange;
-/// use duologue_exchange::envelope::Fault;
-/// use duologue_exchange::work::{Artifact, Input, Output, Recommendation, Worker};
+/// use duologue_exchange::envelope::EnvelopeError;
+/// use duologue_exchange::work::{Artifact, WorkInput, WorkOutput, Recommendation, Worker};
 ///
 /// struct Specifier;
 ///
 /// impl Worker for Specifier {
-///     async fn work(&self, input: Input) -> Result<Output, Fault> {
+///     async fn work(&self, input: Input) -> Result<WorkOutput, EnvelopeError> {
 ///         let text = format!("# {}\n", input.context.feature_id);
 ///         // It may have been here before: a validator sends a workflow back.
 ///         let is_there = std::fs::exists("features/login/spec.md").unwrap_or(false);
 ///         let spec = if is_there { Artifact::update("spec.md", text) } else { Artifact::create("spec.md", text) };
-///         Ok(Output::new(true, "Wrote the specification.", [spec], Recommendation::Proceed))
+///         Ok(WorkOutput::new(true, "Wrote the specification.", [spec], Recommendation::Proceed))
 ///     }
 /// }
 ///
@@ -52,22 +52,22 @@ pub trait Worker: Send + Sync + 'static {
     /// # Errors
     ///
     /// Only for an order that could not be tried: an action nobody here knows, a tool that is not there. A
-    /// step that was tried and failed is an [`Output`] whose `success` is false.
-    fn work(&self, input: Input) -> impl Future<Output = Result<Output, Fault>> + Send;
+    /// step that was tried and failed is an [`WorkOutput`] whose `success` is false.
+    fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send;
 }
 
 impl<F, Working> Worker for F
 where
-    F: Fn(Input) -> Working + Send + Sync + 'static,
-    Working: Future<Output = Result<Output, Fault>> + Send,
+    F: Fn(WorkInput) -> Working + Send + Sync + 'static,
+    Working: Future<Output = Result<WorkOutput, EnvelopeError>> + Send,
 {
-    fn work(&self, input: Input) -> impl Future<Output = Result<Output, Fault>> + Send {
+    fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send {
         self(input)
     }
 }
 
 impl Worker for PeerAgent {
-    async fn work(&self, input: Input) -> Result<Output, Fault> {
+    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
         PeerAgent::work(self, input).await.map_err(|error| error.fault())
     }
 }
@@ -78,12 +78,12 @@ impl PeerAgent {
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) -> Result<(), Box<dyn std::error::Error>> {
-    /// use duologue_exchange::work::{Context, Input, Task, apply_artifacts};
+    /// use duologue_exchange::work::{WorkContext, WorkInput, WorkTask, apply_artifacts};
     /// use duologue_schema::Members;
     ///
-    /// let context = Context::new("login", "feature", 1);
-    /// let task = Task::new("specify", Members::new());
-    /// let input = Input::new(context, [("feature_root", "features/login")], task);
+    /// let context = WorkContext::new("login", "feature", 1);
+    /// let task = WorkTask::new("specify", Members::new());
+    /// let input = WorkInput::new(context, [("feature_root", "features/login")], task);
     /// let output = peer.work(input.clone()).await?;
     /// println!("{}", output.summary);
     /// apply_artifacts("/home/me/project", &input, &output)?;
@@ -100,13 +100,13 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order.
-    pub fn work(&self, input: Input) -> impl Future<Output = Result<Output>> + Send {
+    pub fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput>> + Send {
         // Taken now too, because the future may run in a task that was not given the number.
         let hops = Hops::current();
         self.work_with(input, hops)
     }
 
-    async fn work_with(&self, input: Input, hops: Hops) -> Result<Output> {
+    async fn work_with(&self, input: WorkInput, hops: Hops) -> Result<WorkOutput> {
         if !self.offers().work {
             return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
         }
@@ -140,11 +140,19 @@ pub(crate) fn request(
     Ok(())
 }
 
-fn read(peer: &PeerAgent, knows: &Knows, params: Option<&RawValue>) -> Result<(Input, Hops), Fault> {
+fn read(
+    peer: &PeerAgent,
+    knows: &Knows,
+    params: Option<&RawValue>,
+) -> Result<(WorkInput, Hops), EnvelopeError> {
     let WorkParams { session_id, input, meta, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
-        .map_err(|error| Fault::of(FaultCode::InvalidParameter, fault_in(WorkParams::METHOD, &error)))?;
+        .map_err(|error| {
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in(WorkParams::METHOD, &error))
+        })?;
     match session_id {
-        Some(session) if !knows(&session) => Err(Fault::of(FaultCode::NotFound, "unknown session")),
+        Some(session) if !knows(&session) => {
+            Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session"))
+        }
         _ => {
             let hops = Hops::of(meta.as_ref());
             hops.check(peer.link.max_hops).map(|()| (input, hops))
@@ -153,13 +161,13 @@ fn read(peer: &PeerAgent, knows: &Knows, params: Option<&RawValue>) -> Result<(I
 }
 
 /// A fault as a JSON-RPC error: its code is kept in `data`, since several share a number.
-fn to_wire(fault: &Fault) -> WireError {
+fn to_wire(fault: &EnvelopeError) -> WireError {
     let data = serde_json::json!({ "code": fault.code, "retryable": fault.retryable });
     WireError::new(fault.code.rpc_code(), fault.message.clone()).data(data)
 }
 
-fn from_wire(error: &WireError) -> Fault {
-    match error.data.as_ref().and_then(|data| data.parse::<Fault>().ok()) {
+fn from_wire(error: &WireError) -> EnvelopeError {
+    match error.data.as_ref().and_then(|data| data.parse::<EnvelopeError>().ok()) {
         Some(fault) => fault.message(error.message.clone()),
         None => fault_of(error),
     }
@@ -169,11 +177,11 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Worker`] without its type.
 pub(crate) trait Erased: Send + Sync {
-    fn work(self: Arc<Self>, input: Input) -> Boxed<Result<Output, Fault>>;
+    fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>>;
 }
 
 impl<W: Worker> Erased for W {
-    fn work(self: Arc<Self>, input: Input) -> Boxed<Result<Output, Fault>> {
+    fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>> {
         Box::pin(async move { Worker::work(&*self, input).await })
     }
 }

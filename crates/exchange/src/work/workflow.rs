@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use duologue_schema::Members;
-use duologue_schema::envelope::Fault;
-use duologue_schema::work::{Context, Input, Note, Output, Paths, Recommendation, Task};
+use duologue_schema::envelope::EnvelopeError;
+use duologue_schema::work::{
+    Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkPaths, WorkTask,
+};
 
 use super::artifacts::{ApplyError, apply_artifacts};
 use super::notes;
@@ -24,23 +26,23 @@ use super::worker::{Erased, Worker};
 /// look at.
 ///
 /// ```
-/// use duologue_exchange::work::{Context, End, Input, Output, Recommendation, Step, Workflow};
+/// use duologue_exchange::work::{WorkContext, End, WorkInput, WorkOutput, Recommendation, Step, Workflow};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), duologue_exchange::work::WorkflowError> {
-/// let specify = async |_: Input| Ok(Output::new(true, "Wrote it.", [], Recommendation::Proceed));
+/// let specify = async |_: Input| Ok(WorkOutput::new(true, "Wrote it.", [], Recommendation::Proceed));
 /// let validate = async |input: Input| {
 ///     let verdict = match input.context.iteration {
 ///         1 => Recommendation::Retry,
 ///         _ => Recommendation::Proceed,
 ///     };
-///     Ok(Output::new(true, "Read it.", [], verdict).notes(["A case is missing.".into()]))
+///     Ok(WorkOutput::new(true, "Read it.", [], verdict).notes(["A case is missing.".into()]))
 /// };
 /// let workflow = Workflow::new()
 ///     .step(Step::new("specify", specify))
 ///     .step(Step::new("validate", validate).back_to("specify"));
 ///
-/// let run = workflow.run(Context::new("login", "feature", 1), [("feature_root", "features/login")]).await?;
+/// let run = workflow.run(WorkContext::new("login", "feature", 1), [("feature_root", "features/login")]).await?;
 /// let actions: Vec<_> = run.done.iter().map(|done| done.action.as_str()).collect();
 /// assert_eq!(actions, ["specify", "validate", "specify", "validate"]);
 /// assert_eq!(run.end, End::Finished);
@@ -52,7 +54,7 @@ pub struct Workflow {
     steps: Vec<Step>,
     max_iterations: u32,
     project: Option<PathBuf>,
-    prior_context: Vec<Note>,
+    prior_context: Vec<WorkNote>,
     on_step: Option<Callback<Done>>,
     on_escalate: Option<Callback<Run>>,
 }
@@ -156,7 +158,7 @@ impl Workflow {
     }
 
     /// What the first step is told already, such as the notes of an earlier run.
-    pub fn prior_context(mut self, notes: impl Into<Vec<Note>>) -> Self {
+    pub fn prior_context(mut self, notes: impl Into<Vec<WorkNote>>) -> Self {
         self.prior_context = notes.into();
         self
     }
@@ -187,7 +189,7 @@ impl Workflow {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order that runs. Artifacts that are being written are written.
-    pub async fn run(&self, context: Context, paths: impl Into<Paths>) -> Result<Run, WorkflowError> {
+    pub async fn run(&self, context: WorkContext, paths: impl Into<WorkPaths>) -> Result<Run, WorkflowError> {
         let back = self.steps.iter().enumerate().map(|(at, step)| self.back(at, step));
         let back = back.collect::<Result<Vec<_>, _>>()?;
         let paths = paths.into();
@@ -196,8 +198,8 @@ impl Workflow {
         while let Some(step) = self.steps.get(at) {
             let (action, iteration) = (step.action.clone(), context.iteration);
             tracing::debug!(action, iteration, "a work order");
-            let task = Task::new(action.clone(), step.params.clone());
-            let input = Input::new(context.clone(), paths.clone(), task).prior_context(&*run.notes);
+            let task = WorkTask::new(action.clone(), step.params.clone());
+            let input = WorkInput::new(context.clone(), paths.clone(), task).prior_context(&*run.notes);
             let output = match step.worker.clone().work(input.clone()).await {
                 Ok(output) => output,
                 Err(fault) => {
@@ -245,7 +247,7 @@ impl Workflow {
     }
 
     /// Writes the artifacts, if they are to be written. That waits for the disk.
-    async fn write(&self, input: Input, output: &Output) -> Result<Vec<PathBuf>, ApplyError> {
+    async fn write(&self, input: WorkInput, output: &WorkOutput) -> Result<Vec<PathBuf>, ApplyError> {
         let Some(project) = &self.project else { return Ok(Vec::new()) };
         if !output.success || output.recommendation.escalates() {
             return Ok(Vec::new());
@@ -257,7 +259,7 @@ impl Workflow {
         })
     }
 
-    fn nameless(&self, said: &[Note]) -> Vec<Note> {
+    fn nameless(&self, said: &[WorkNote]) -> Vec<WorkNote> {
         let mut said = said.to_vec();
         for step in &self.steps {
             if let Some(name) = &step.agent {
@@ -283,7 +285,7 @@ pub struct Run {
     /// What was done, in the order in which it was done.
     pub done: Vec<Done>,
     /// What a next step would be told: the notes of all steps, oldest first.
-    pub notes: Vec<Note>,
+    pub notes: Vec<WorkNote>,
     /// How it ended.
     pub end: End,
 }
@@ -297,7 +299,7 @@ pub struct Done {
     /// In which iteration.
     pub iteration: u32,
     /// What came of it, as the agent said it.
-    pub output: Output,
+    pub output: WorkOutput,
     /// The files that were written, from the root of the project.
     pub written: Vec<PathBuf>,
 }
@@ -346,7 +348,7 @@ pub enum WorkflowError {
         /// In which iteration.
         iteration: u32,
         /// Why.
-        fault: Fault,
+        fault: EnvelopeError,
         /// What was done before that.
         run: Box<Run>,
     },

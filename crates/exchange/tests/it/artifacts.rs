@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use duologue_exchange::work::{ApplyError, ArtifactFault as Fault, apply_artifacts};
 use duologue_schema::Members;
-use duologue_schema::work::{Artifact, Context, Input, Output, Paths, Recommendation, Task};
+use duologue_schema::work::{
+    Artifact, Recommendation, WorkContext, WorkInput, WorkOutput, WorkPaths, WorkTask,
+};
 use proptest::prelude::*;
 
 /// A project whose feature root is `features/login`, beside files that are none of its business.
@@ -53,7 +55,11 @@ impl Project {
     }
 
     fn apply_to(&self, feature_root: &str, artifacts: &[Artifact]) -> Result<Vec<PathBuf>, ApplyError> {
-        apply_artifacts(self.root(), &input([(Paths::FEATURE_ROOT, feature_root)].into()), &output(artifacts))
+        apply_artifacts(
+            self.root(),
+            &input([(WorkPaths::FEATURE_ROOT, feature_root)].into()),
+            &output(artifacts),
+        )
     }
 
     /// Every file, folder and link, what it is and what is in it.
@@ -95,12 +101,12 @@ impl Project {
     }
 }
 
-fn input(paths: Paths) -> Input {
-    Input::new(Context::new("login", "feature", 1), paths, Task::new("specify", Members::new()))
+fn input(paths: WorkPaths) -> WorkInput {
+    WorkInput::new(WorkContext::new("login", "feature", 1), paths, WorkTask::new("specify", Members::new()))
 }
 
-fn output(artifacts: &[Artifact]) -> Output {
-    Output::new(true, "", artifacts, Recommendation::Proceed)
+fn output(artifacts: &[Artifact]) -> WorkOutput {
+    WorkOutput::new(true, "", artifacts, Recommendation::Proceed)
 }
 
 fn create(path: &str) -> Artifact {
@@ -147,7 +153,7 @@ fn a_feature_root_that_is_not_there_is_made() {
 
 #[test]
 fn nothing_to_write_asks_for_nothing() {
-    assert_eq!(apply_artifacts("/nowhere", &input(Paths::new()), &output(&[])).unwrap().len(), 0);
+    assert_eq!(apply_artifacts("/nowhere", &input(WorkPaths::new()), &output(&[])).unwrap().len(), 0);
 }
 
 #[test]
@@ -170,9 +176,9 @@ fn the_feature_root_is_a_folder_of_the_project() {
     assert!(matches!(fault("features/link/deeper"), Fault::Link { .. }));
     assert!(matches!(fault("README.md"), Fault::NotAFolder { name } if name == "README.md"));
 
-    let nowhere = apply_artifacts(project.root(), &input(Paths::new()), &output(&[create("a.md")]));
+    let nowhere = apply_artifacts(project.root(), &input(WorkPaths::new()), &output(&[create("a.md")]));
     assert!(matches!(nowhere, Err(ApplyError::NoFeatureRoot)));
-    let paths = Paths::from([(Paths::FEATURE_ROOT, "features")]);
+    let paths = WorkPaths::from([(WorkPaths::FEATURE_ROOT, "features")]);
     let gone = apply_artifacts(project.root().join("gone"), &input(paths), &output(&[create("a.md")]));
     assert!(matches!(gone, Err(ApplyError::Project { .. })));
     assert_eq!(project.tree(), before);

@@ -8,7 +8,7 @@ use duologue_exchange::dialogue::{
 };
 use duologue_exchange::{Exchange, ExchangeService, PeerAgent, Wiring};
 use duologue_rpc::{Connection, Direction, Incoming, Responder, Service, Tap, TappedFrame, Transport};
-use duologue_schema::dialogue::{AgentUri, Content, MessageType};
+use duologue_schema::dialogue::{AgentUri, DialogueContent, MessageType};
 use futures::FutureExt;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -126,7 +126,7 @@ fn a_form_of_parameters_may_look_at_the_dialogue_and_not_speak_in_it() {
         let (peer, _) = here.in_memory(there);
         let dialogue = peer.dialogue(THEM).unwrap();
         assert!(DIALOGUE.set(dialogue.clone()).is_ok());
-        let question = Content::new().domain("time").task("tell").parameter("zone", json!("UTC"));
+        let question = DialogueContent::new().domain("time").task("tell").parameter("zone", json!("UTC"));
         dialogue.query(question).await.unwrap();
         // For the query and for its answer, each once to send and once to receive.
         assert_eq!(*REFUSED.lock().unwrap(), ["a form of Parameters"; 4]);

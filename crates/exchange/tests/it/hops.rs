@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use duologue_exchange::envelope::{
-    Assignment, Capabilities, Correspondent, Fault, FaultCode, Outcome, OutcomeStatus, Query, Received,
-    Response,
+    Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, EnvelopeErrorCode,
+    OutcomeStatus, Query, QueryResponse, Received,
 };
 use duologue_exchange::limits::HOPS;
-use duologue_exchange::work::{Context, Input, Output, Task, Worker};
+use duologue_exchange::work::{WorkContext, WorkInput, WorkOutput, WorkTask, Worker};
 use duologue_exchange::{Error, Exchange, Hops, PeerAgent};
 use duologue_schema::Members;
 
@@ -42,7 +42,7 @@ impl Circle {
         assert!(self.calls.load(Relaxed) < 100, "nothing stops them");
     }
 
-    fn failed(&self, error: Error) -> Fault {
+    fn failed(&self, error: Error) -> EnvelopeError {
         let fault = error.clone().into();
         let _ = self.last.set(error);
         fault
@@ -58,7 +58,7 @@ impl Correspondent for Circle {
         Capabilities::new("circle").max_concurrent_tasks(u32::MAX)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         self.is_reached(query.hops());
         let call = query.peer.query("And you?");
         let answer = match self.way {
@@ -73,7 +73,7 @@ impl Correspondent for Circle {
         answer.map_err(|error| self.failed(error))
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         self.is_reached(task.hops());
         let delegation = match self.way {
             Way::TaskOfTheCall => tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap(),
@@ -81,20 +81,20 @@ impl Correspondent for Circle {
         };
         let delegation = delegation.map_err(|error| self.failed(error))?;
         delegation.result().await.map_err(|error| self.failed(error))?;
-        Ok(Outcome::new(OutcomeStatus::Completed))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed))
     }
 }
 
 impl Worker for Circle {
-    async fn work(&self, input: Input) -> Result<Output, Fault> {
+    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
         self.is_reached(Hops::from(Hops::current().get() - 1));
         self.other.get().unwrap().work(input).await.map_err(|error| self.failed(error))
     }
 }
 
-fn order() -> Input {
-    let task = Task::new("build", Members::new());
-    Input::new(Context::new("login", "feature", 1), [("feature_root", ".")], task)
+fn order() -> WorkInput {
+    let task = WorkTask::new("build", Members::new());
+    WorkInput::new(WorkContext::new("login", "feature", 1), [("feature_root", ".")], task)
 }
 
 /// Two agents of this kind, and the first one's handle on the second.
@@ -112,9 +112,9 @@ fn check(circle: &Circle, outermost: &Error, limit: u32) {
         matches!(last, Error::TooManyHops { hops, limit: most } if *hops == limit + 1 && *most == limit),
         "{last}"
     );
-    assert_eq!(last.code(), FaultCode::TooManyHops);
+    assert_eq!(last.code(), EnvelopeErrorCode::TooManyHops);
     // `?` passes it on as it is, through every handler of the circle.
-    assert_eq!(outermost.code(), FaultCode::TooManyHops, "{outermost}");
+    assert_eq!(outermost.code(), EnvelopeErrorCode::TooManyHops, "{outermost}");
     assert!(!last.is_retryable() && outermost.to_string().contains("Exchange::max_hops"), "{outermost}");
 }
 
@@ -165,7 +165,7 @@ async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
     let work = hops.scope(peer.work(order())).await.unwrap_err();
     for error in [query, task, work] {
         let Error::Fault(fault) = &error else { panic!("{error}") };
-        assert_eq!(fault.code, FaultCode::TooManyHops);
+        assert_eq!(fault.code, EnvelopeErrorCode::TooManyHops);
         assert!(fault.message.contains("4 hops, more than Exchange::max_hops = 3"), "{fault}");
     }
     assert_eq!(circle.calls.load(Relaxed), 0, "no handler was asked");

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use duologue_exchange::envelope::{Fault, FaultCode};
+use duologue_exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_exchange::work::{
-    ApplyError, Artifact, ArtifactFault, Context, End, Input, Note, Output, Reason, Recommendation, Step,
-    Workflow, WorkflowError,
+    ApplyError, Artifact, ArtifactFault, End, Reason, Recommendation, Step, WorkContext, WorkInput, WorkNote,
+    WorkOutput, Workflow, WorkflowError,
 };
 use duologue_schema::Members;
 use proptest::prelude::*;
 
 /// The orders that were given, oldest first.
-type Seen = Arc<Mutex<Vec<Input>>>;
+type Seen = Arc<Mutex<Vec<WorkInput>>>;
 
 /// A step that answers with these recommendations, one after the other, and then with `proceed`. It notes
 /// which order it was.
@@ -21,22 +21,22 @@ fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> Step {
     let left: Mutex<VecDeque<Recommendation>> =
         Mutex::new(recommendations.iter().map(|name| Recommendation::from(*name)).collect());
     let seen = seen.clone();
-    Step::new(action, move |input: Input| {
+    Step::new(action, move |input: WorkInput| {
         let recommendation = left.lock().unwrap().pop_front().unwrap_or(Recommendation::Proceed);
         let mut seen = seen.lock().unwrap();
         seen.push(input);
         let note = format!("note {}", seen.len());
-        std::future::ready(Ok(Output::new(true, "", [], recommendation).notes([note.into()])))
+        std::future::ready(Ok(WorkOutput::new(true, "", [], recommendation).notes([note.into()])))
     })
 }
 
 /// A step that gives one answer.
-fn answering(action: &str, output: Output) -> Step {
-    Step::new(action, move |_: Input| std::future::ready(Ok(output.clone())))
+fn answering(action: &str, output: WorkOutput) -> Step {
+    Step::new(action, move |_: WorkInput| std::future::ready(Ok(output.clone())))
 }
 
-fn context() -> Context {
-    Context::new("login", "feature", 1)
+fn context() -> WorkContext {
+    WorkContext::new("login", "feature", 1)
 }
 
 fn root() -> [(&'static str, &'static str); 1] {
@@ -44,8 +44,8 @@ fn root() -> [(&'static str, &'static str); 1] {
 }
 
 fn told(seen: &Seen) -> Vec<(String, u32, Vec<String>)> {
-    let told = |input: &Input| {
-        let notes = input.prior_context.iter().map(Note::to_string).collect();
+    let told = |input: &WorkInput| {
+        let notes = input.prior_context.iter().map(WorkNote::to_string).collect();
         (input.task.action.clone(), input.context.iteration, notes)
     };
     seen.lock().unwrap().iter().map(told).collect()
@@ -137,7 +137,7 @@ async fn the_limit_is_the_highest_iteration() {
     for (first, limit, orders) in [(1, 1, 1), (1, 5, 5), (4, 5, 2), (7, 5, 1)] {
         let seen = Seen::default();
         let workflow = Workflow::new().max_iterations(limit).step(step("a", &seen, &["retry"; 9]));
-        let run = workflow.run(Context::new("f", "w", first), root()).await.unwrap();
+        let run = workflow.run(WorkContext::new("f", "w", first), root()).await.unwrap();
         assert_eq!((run.end, run.done.len()), (End::Escalated(Reason::TooManyIterations), orders));
     }
 }
@@ -145,7 +145,7 @@ async fn the_limit_is_the_highest_iteration() {
 #[tokio::test]
 async fn a_step_that_failed_is_a_step_like_any_other() {
     let seen = Seen::default();
-    let failed = Output::new(false, "No.", [], Recommendation::Proceed);
+    let failed = WorkOutput::new(false, "No.", [], Recommendation::Proceed);
     let workflow = Workflow::new().step(answering("a", failed)).step(step("b", &seen, &[]));
     let run = workflow.run(context(), root()).await.unwrap();
     assert_eq!((run.end, run.done.len()), (End::Finished, 2));
@@ -155,7 +155,9 @@ async fn a_step_that_failed_is_a_step_like_any_other() {
 #[tokio::test]
 async fn an_order_that_could_not_be_tried_is_an_error() {
     let seen = Seen::default();
-    let nobody = |_: Input| std::future::ready(Err(Fault::of(FaultCode::NotFound, "nobody knows how")));
+    let nobody = |_: WorkInput| {
+        std::future::ready(Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "nobody knows how")))
+    };
     let workflow = Workflow::new()
         .step(step("a", &seen, &["retry"]))
         .step(Step::new("b", nobody))
@@ -177,10 +179,11 @@ async fn artifacts_are_written_before_the_next_step() {
     let spec = project.path().join("features/login/spec.md");
     let there = spec.clone();
     let proceed = Recommendation::Proceed;
-    let draft = |recommendation| Output::new(true, "", [Artifact::create("spec.md", "v1")], recommendation);
-    let update = move |_: Input| {
+    let draft =
+        |recommendation| WorkOutput::new(true, "", [Artifact::create("spec.md", "v1")], recommendation);
+    let update = move |_: WorkInput| {
         assert!(there.exists());
-        std::future::ready(Ok(Output::new(
+        std::future::ready(Ok(WorkOutput::new(
             true,
             "",
             [Artifact::update("spec.md", "v2")],
@@ -208,7 +211,10 @@ async fn artifacts_are_written_before_the_next_step() {
     let after = Seen::default();
     let workflow = Workflow::new()
         .apply_to(project.path())
-        .step(answering("plan", Output::new(true, "", [Artifact::create("plan.md", "")], proceed.clone())))
+        .step(answering(
+            "plan",
+            WorkOutput::new(true, "", [Artifact::create("plan.md", "")], proceed.clone()),
+        ))
         .step(answering("specify", draft(proceed)))
         .step(step("b", &after, &[]));
     match workflow.run(context(), root()).await {
@@ -237,7 +243,7 @@ async fn what_a_person_must_see_first_is_not_written() {
         (false, "retry", false),
     ] {
         let project = tempfile::tempdir().unwrap();
-        let output = Output::new(success, "", artifacts.clone(), recommendation);
+        let output = WorkOutput::new(success, "", artifacts.clone(), recommendation);
         let workflow =
             Workflow::new().apply_to(project.path()).max_iterations(1).step(answering("validate", output));
         let run = workflow.run(context(), root()).await.unwrap();
@@ -253,7 +259,7 @@ async fn what_a_person_must_see_first_is_not_written() {
 #[tokio::test]
 async fn notes_name_steps_instead_of_agents() {
     let seen = Seen::default();
-    let said = Output::new(true, "", [], Recommendation::Proceed).notes([
+    let said = WorkOutput::new(true, "", [], Recommendation::Proceed).notes([
         "strict-agent asks writer: what if offline?".into(),
         serde_json::json!({ "by": "strict-agent" }).into(),
     ]);

@@ -7,8 +7,8 @@ use super::{DialogueMessageId, ErrorContent};
 use crate::{Json, Members};
 
 /// What a message says. Errors and goodbyes leave most of it out.
-#[wire(snake)]
-pub struct Content {
+#[wire(snake, definition = "Content")]
+pub struct DialogueContent {
     /// The messages one has to know to understand this one.
     #[wire(default, always, null_default)]
     pub previous_context: Vec<DialogueMessageId>,
@@ -26,7 +26,7 @@ pub struct Content {
     pub belief_updates: Vec<BeliefUpdate>,
 }
 
-impl Content {
+impl DialogueContent {
     /// Sets one of the `parameters`.
     #[must_use]
     pub fn parameter(mut self, name: &str, value: impl Into<Json>) -> Self {
@@ -47,18 +47,18 @@ impl Content {
 }
 
 /// A content of words.
-impl From<&str> for Content {
+impl From<&str> for DialogueContent {
     fn from(words: &str) -> Self {
-        Content::new().natural_language(words)
+        DialogueContent::new().natural_language(words)
     }
 }
 
 /// A content that says nothing but what went wrong.
-impl From<ErrorContent> for Content {
+impl From<ErrorContent> for DialogueContent {
     fn from(error: ErrorContent) -> Self {
         let members: Option<Members> = Json::new(&error).ok().and_then(|json| json.parse().ok());
         // An `ErrorContent` always is an object, so nothing is lost here.
-        Content::new().extra(members.unwrap_or_default())
+        DialogueContent::new().extra(members.unwrap_or_default())
     }
 }
 

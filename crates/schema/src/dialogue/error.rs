@@ -12,11 +12,11 @@ use crate::{Json, Members};
 ///
 /// ```
 /// use duologue_schema::Json;
-/// use duologue_schema::dialogue::{Content, DialogueErrorCode, ErrorContent};
+/// use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode, ErrorContent};
 ///
 /// let refused = Json::new(&serde_json::json!({ "message_id": "m1", "session_id": 7 }))?;
 /// let error = ErrorContent::of(DialogueErrorCode::InvalidParameter, "session_id must be a string").about(&refused);
-/// let content = Content::from(error);
+/// let content = DialogueContent::from(error);
 /// assert_eq!(content.error().unwrap().failed_message_id.unwrap(), "m1");
 /// # Ok::<(), serde_json::Error>(())
 /// ```

@@ -1,7 +1,7 @@
 //! How dialogues, their messages and their speakers are named.
 //!
 //! Reading takes any text, so that a message with a bad id can still be answered.
-//! [`Message::check`](super::Message::check) refuses it.
+//! [`DialogueMessage::check`](super::DialogueMessage::check) refuses it.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl AgentUri {
     /// Two URIs name the same agent when their texts are equal; nothing is normalised.
     ///
     /// ```
-    /// use duologue_schema::dialogue::{AgentUri, AgentUriFault};
+    /// use duologue_schema::dialogue::{AgentUri, AgentUriError};
     ///
     /// let uri = AgentUri::parse("agent://cars.example/seller/camry/2023")?;
     /// assert_eq!(uri.domain(), "cars.example");
@@ -40,14 +40,14 @@ impl AgentUri {
     /// assert_eq!(uri.resource(), Some("camry/2023"));
     ///
     /// assert_eq!(AgentUri::parse("agent://buyer")?.name(), None);
-    /// assert_eq!(AgentUri::parse("agent:///buyer"), Err(AgentUriFault::NoDomain));
-    /// # Ok::<(), AgentUriFault>(())
+    /// assert_eq!(AgentUri::parse("agent:///buyer"), Err(AgentUriError::NoDomain));
+    /// # Ok::<(), AgentUriError>(())
     /// ```
     ///
     /// # Errors
     ///
     /// When `text` is not of that form.
-    pub fn parse(text: &str) -> Result<Self, AgentUriFault> {
+    pub fn parse(text: &str) -> Result<Self, AgentUriError> {
         let uri = AgentUri::from(text);
         uri.check()?;
         Ok(uri)
@@ -58,17 +58,17 @@ impl AgentUri {
     /// # Errors
     ///
     /// When it is not of the form [`parse`](Self::parse) takes.
-    pub fn check(&self) -> Result<(), AgentUriFault> {
+    pub fn check(&self) -> Result<(), AgentUriError> {
         let text = self.as_str();
-        let Some(rest) = text.strip_prefix(SCHEME) else { return Err(AgentUriFault::Scheme) };
+        let Some(rest) = text.strip_prefix(SCHEME) else { return Err(AgentUriError::Scheme) };
         if text.len() > URI_BYTES {
-            return Err(AgentUriFault::TooLong);
+            return Err(AgentUriError::TooLong);
         }
         let odd = |c: &char| c.is_control() || c.is_whitespace() || ['?', '#', '\\'].contains(c);
         if let Some(c) = rest.chars().find(odd) {
-            return Err(AgentUriFault::Character(c));
+            return Err(AgentUriError::Character(c));
         }
-        if self.domain().is_empty() { Err(AgentUriFault::NoDomain) } else { Ok(()) }
+        if self.domain().is_empty() { Err(AgentUriError::NoDomain) } else { Ok(()) }
     }
 
     /// The domain, which is required; empty if this is no URI.
@@ -99,7 +99,7 @@ const SCHEME: &str = "agent://";
 /// What is wrong with the text of an [`AgentUri`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AgentUriFault {
+pub enum AgentUriError {
     /// It does not start with `agent://`.
     Scheme,
     /// It has no domain.
@@ -110,7 +110,7 @@ pub enum AgentUriFault {
     TooLong,
 }
 
-impl fmt::Display for AgentUriFault {
+impl fmt::Display for AgentUriError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheme => f.write_str("must start with agent://"),
@@ -121,7 +121,7 @@ impl fmt::Display for AgentUriFault {
     }
 }
 
-impl std::error::Error for AgentUriFault {}
+impl std::error::Error for AgentUriError {}
 
 #[cfg(test)]
 mod tests {
@@ -131,16 +131,16 @@ mod tests {
     fn uris_that_are_refused() {
         let long = format!("agent://{}", "a".repeat(URI_BYTES));
         for (text, fault) in [
-            ("", AgentUriFault::Scheme),
-            ("buyer", AgentUriFault::Scheme),
-            ("AGENT://buyer", AgentUriFault::Scheme),
-            ("https://buyer", AgentUriFault::Scheme),
-            ("agent://", AgentUriFault::NoDomain),
-            ("agent:///name", AgentUriFault::NoDomain),
-            ("agent://a b", AgentUriFault::Character(' ')),
-            ("agent://a/b\n", AgentUriFault::Character('\n')),
-            ("agent://a/b?c", AgentUriFault::Character('?')),
-            (&long, AgentUriFault::TooLong),
+            ("", AgentUriError::Scheme),
+            ("buyer", AgentUriError::Scheme),
+            ("AGENT://buyer", AgentUriError::Scheme),
+            ("https://buyer", AgentUriError::Scheme),
+            ("agent://", AgentUriError::NoDomain),
+            ("agent:///name", AgentUriError::NoDomain),
+            ("agent://a b", AgentUriError::Character(' ')),
+            ("agent://a/b\n", AgentUriError::Character('\n')),
+            ("agent://a/b?c", AgentUriError::Character('?')),
+            (&long, AgentUriError::TooLong),
         ] {
             assert_eq!(AgentUri::parse(text), Err(fault), "{text}");
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use duologue_schema_derive::wire;
 
 use super::ids::is_id;
-use super::{AgentUri, Content, DialogueId, DialogueMessageId, ID_CHARS};
+use super::{AgentUri, DialogueContent, DialogueId, DialogueMessageId, ID_CHARS};
 
 /// Most messages in `previous_context`, and most of the `belief_updates`.
 pub const LIST_ITEMS: usize = 256;
@@ -13,18 +13,18 @@ pub const LIST_ITEMS: usize = 256;
 /// One message of a dialogue.
 ///
 /// ```
-/// use duologue_schema::dialogue::{Content, DialogueAct, Message, MessageType};
+/// use duologue_schema::dialogue::{DialogueContent, DialogueAct, DialogueMessage, MessageType};
 ///
-/// let message = Message::new(
+/// let message = DialogueMessage::new(
 ///     "m1", "s1", "agent://buyer.example", "agent://seller.example/sales",
 ///     "2026-03-01T12:00:00Z", 1, MessageType::Propose,
 /// )
 /// .dialogue_act(DialogueAct::Propose)
-/// .content(Content::new().domain("automotive.sales").task("negotiatePrice"));
+/// .content(DialogueContent::new().domain("automotive.sales").task("negotiatePrice"));
 /// assert!(message.check().is_ok());
 /// ```
-#[wire(snake)]
-pub struct Message {
+#[wire(snake, definition = "Message")]
+pub struct DialogueMessage {
     /// Which message this is.
     pub message_id: DialogueMessageId,
     /// The dialogue it belongs to, which is no session of ACP.
@@ -45,23 +45,23 @@ pub struct Message {
     pub dialogue_act: Option<DialogueAct>,
     /// What it says.
     #[wire(default, always)]
-    pub content: Content,
+    pub content: DialogueContent,
     /// What its way and its life are.
     #[wire(default, null_default)]
-    pub metadata: Metadata,
+    pub metadata: DialogueMetadata,
     /// That the sender wrote all of the above, and nobody changed it.
     pub signature: Option<String>,
 }
 
-impl Message {
+impl DialogueMessage {
     /// Says which field is wrong, if one is. Whether the message makes sense in its dialogue is another question.
     ///
     /// # Errors
     ///
     /// When an id or the `routing_key` is empty or longer than [`ID_CHARS`], a list longer than [`LIST_ITEMS`], a URI
     /// is none, or the step is 0.
-    pub fn check(&self) -> Result<(), FieldFault> {
-        let fault = |field, reason: String| Err(FieldFault { field, reason });
+    pub fn check(&self) -> Result<(), InvalidField> {
+        let fault = |field, reason: String| Err(InvalidField { field, reason });
         let parents = [&self.parent_message_id, &self.metadata.parent_message_id].into_iter().flatten();
         let ids = [("message_id", self.message_id.as_str()), ("session_id", self.session_id.as_str())]
             .into_iter()
@@ -96,23 +96,23 @@ impl Message {
     }
 }
 
-/// A field of a [`Message`] that does not fit.
+/// A field of a [`DialogueMessage`] that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FieldFault {
+pub struct InvalidField {
     /// Its name.
     pub field: &'static str,
     /// What is wrong with it; the sentence goes on from the name.
     pub reason: String,
 }
 
-impl fmt::Display for FieldFault {
+impl fmt::Display for InvalidField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.field, self.reason)
     }
 }
 
-impl std::error::Error for FieldFault {}
+impl std::error::Error for InvalidField {}
 
 /// Which move a message is. The rules of a dialogue look at this one.
 #[wire]
@@ -174,8 +174,8 @@ pub enum DialogueAct {
 }
 
 /// What a message's way and its life are.
-#[wire(snake)]
-pub struct Metadata {
+#[wire(snake, definition = "Metadata")]
+pub struct DialogueMetadata {
     /// How much it hurries, from 0 to 9.
     pub priority: Option<i64>,
     /// How long it may be acted upon, in seconds from its `timestamp`; absent, for ever.
@@ -198,34 +198,42 @@ mod tests {
     use crate::Json;
     use crate::dialogue::{Belief, BeliefUpdate, DialogueErrorCode, ErrorContent};
 
-    fn message() -> Message {
-        Message::new("m1", "s1", "agent://a", "agent://b/c", "2026-03-01T12:00:00Z", 1, MessageType::Inform)
+    fn message() -> DialogueMessage {
+        DialogueMessage::new(
+            "m1",
+            "s1",
+            "agent://a",
+            "agent://b/c",
+            "2026-03-01T12:00:00Z",
+            1,
+            MessageType::Inform,
+        )
     }
 
     #[test]
     fn the_fields_are_checked_and_named() {
         assert_eq!(message().check(), Ok(()));
         let long = "é".repeat(ID_CHARS + 1);
-        let parent = Metadata::new().parent_session_id(long.as_str());
-        let context = Content::new().previous_context(vec![DialogueMessageId::from("")]);
+        let parent = DialogueMetadata::new().parent_session_id(long.as_str());
+        let context = DialogueContent::new().previous_context(vec![DialogueMessageId::from("")]);
         let often = |id: &str| vec![DialogueMessageId::from(id); LIST_ITEMS + 1];
         let belief = BeliefUpdate::Other(Json::from(json!(1)));
         let wrong = [
-            ("message_id", Message { message_id: "".into(), ..message() }),
-            ("session_id", Message { session_id: long.as_str().into(), ..message() }),
+            ("message_id", DialogueMessage { message_id: "".into(), ..message() }),
+            ("session_id", DialogueMessage { session_id: long.as_str().into(), ..message() }),
             ("parent_message_id", message().parent_message_id("")),
-            ("sender_id", Message { sender_id: "buyer".into(), ..message() }),
-            ("recipient_id", Message { recipient_id: "agent://".into(), ..message() }),
-            ("interaction_step", Message { interaction_step: 0, ..message() }),
+            ("sender_id", DialogueMessage { sender_id: "buyer".into(), ..message() }),
+            ("recipient_id", DialogueMessage { recipient_id: "agent://".into(), ..message() }),
+            ("interaction_step", DialogueMessage { interaction_step: 0, ..message() }),
             ("parent_session_id", message().metadata(parent)),
             ("previous_context", message().content(context)),
-            ("previous_context", message().content(Content::new().previous_context(often("m")))),
+            ("previous_context", message().content(DialogueContent::new().previous_context(often("m")))),
             (
                 "belief_updates",
-                message().content(Content::new().belief_updates(vec![belief; LIST_ITEMS + 1])),
+                message().content(DialogueContent::new().belief_updates(vec![belief; LIST_ITEMS + 1])),
             ),
-            ("correlation_id", message().metadata(Metadata::new().correlation_id(long.as_str()))),
-            ("routing_key", message().metadata(Metadata::new().routing_key(""))),
+            ("correlation_id", message().metadata(DialogueMetadata::new().correlation_id(long.as_str()))),
+            ("routing_key", message().metadata(DialogueMetadata::new().routing_key(""))),
         ];
         for (field, message) in wrong {
             assert_eq!(message.check().unwrap_err().field, field);
@@ -236,7 +244,7 @@ mod tests {
     fn a_bad_message_is_read_all_the_same() {
         let text = r#"{"message_id":"","session_id":"s","sender_id":"me","recipient_id":"you","timestamp":"now",
             "interaction_step":0,"message_type":"shout","dialogue_act":null,"content":{},"parent_message_id":null}"#;
-        let message: Message = serde_json::from_str(text).unwrap();
+        let message: DialogueMessage = serde_json::from_str(text).unwrap();
         assert_eq!(message.message_type, MessageType::Unknown("shout".into()));
         assert_eq!(message.parent_message_id, None);
         assert!(message.check().is_err());
@@ -246,7 +254,7 @@ mod tests {
     fn beliefs_of_other_forms_are_kept() {
         let text = r#"{"previous_context":[],"parameters":{},"belief_updates":[{"entity":"car","attribute":"price",
             "value":18000,"confidence":1.0,"since":"today"},{"believes":"in luck"},"words",{"entity":1}]}"#;
-        let content: Content = serde_json::from_str(text).unwrap();
+        let content: DialogueContent = serde_json::from_str(text).unwrap();
         let belief: Vec<&Belief> = content.beliefs().collect();
         assert_eq!(belief.len(), 1);
         assert_eq!(belief[0].extra.get::<String>("since").as_deref(), Some("today"));
@@ -260,7 +268,7 @@ mod tests {
     fn an_error_of_another_form_keeps_its_code() {
         let text = r#"{"error_code":"OVERLOADED","error_message":["try","later"],"details":"queue full",
             "retryable":"yes","failed_message_id":7,"failed_session_id":"d"}"#;
-        let error = serde_json::from_str::<Content>(text).unwrap().error().unwrap();
+        let error = serde_json::from_str::<DialogueContent>(text).unwrap().error().unwrap();
         assert_eq!(error.error_code, DialogueErrorCode::Overloaded);
         assert!(error.is_retryable() && error.details.is_empty() && error.error_message.is_empty());
         assert_eq!((error.failed_message_id, error.failed_session_id), (None, Some("d".into())));
@@ -279,6 +287,6 @@ mod tests {
         assert_eq!(about.failed_recipient_id, Some("agent://b/c".into()));
         let wire = serde_json::to_value(&about).unwrap();
         assert_eq!(wire["error_code"], "UNAUTHORIZED");
-        assert_eq!(Content::from(about.clone()).error(), Some(about));
+        assert_eq!(DialogueContent::from(about.clone()).error(), Some(about));
     }
 }

@@ -1,7 +1,7 @@
 //! The dialogue message: what two agents negotiate with, signed; carried by `_session/dialogue`.
 //!
 //! A signature covers the message as it was written, so a message travels as [`Json`] and is read into a
-//! [`Message`] beside it. Who writes a `Message` anew may have lost what its sender signed.
+//! [`DialogueMessage`] beside it. Who writes a `DialogueMessage` anew may have lost what its sender signed.
 //!
 //! None of this is ACP's; a peer says in `initialize` whether it takes dialogue messages
 //! ([`DuologueCapabilities`](crate::DuologueCapabilities)).
@@ -13,19 +13,19 @@ mod message;
 
 use duologue_schema_derive::wire;
 
-use crate::{Json, MethodRow, Request, SessionId, Side};
+use crate::{Json, MethodRow, MethodSide, Request, SessionId};
 
-pub use content::{Belief, BeliefUpdate, Content};
+pub use content::{Belief, BeliefUpdate, DialogueContent};
 pub use error::{DialogueErrorCode, ErrorContent};
-pub use ids::{AgentUri, AgentUriFault, DialogueId, DialogueMessageId, ID_CHARS, URI_BYTES};
-pub use message::{DialogueAct, FieldFault, LIST_ITEMS, Message, MessageType, Metadata};
+pub use ids::{AgentUri, AgentUriError, DialogueId, DialogueMessageId, ID_CHARS, URI_BYTES};
+pub use message::{DialogueAct, DialogueMessage, DialogueMetadata, InvalidField, LIST_ITEMS, MessageType};
 
 /// The params of `_session/dialogue`.
 #[wire]
 pub struct DialogueRequest {
     /// The ACP session it is sent in. The dialogue's own session is in the message.
     pub session_id: SessionId,
-    /// The [`Message`], as its sender wrote it: that text is what the signature covers.
+    /// The [`DialogueMessage`](DialogueMessage), as its sender wrote it: that text is what the signature covers.
     pub message: Json,
 }
 
@@ -36,7 +36,7 @@ pub struct DialogueRequest {
 pub struct DialogueResponse {
     /// The message was taken.
     pub receipt: Option<Receipt>,
-    /// It was not: a [`Message`] of the type `error`, whose content holds an [`ErrorContent`].
+    /// It was not: a [`DialogueMessage`](DialogueMessage) of the type `error`, whose content holds an [`ErrorContent`].
     pub error: Option<Json>,
 }
 
@@ -91,5 +91,5 @@ pub const METHODS: &[MethodRow] = &[MethodRow {
     name: "Dialogue",
     params: "DialogueRequest",
     result: Some("DialogueResponse"),
-    side: Side::Protocol,
+    side: MethodSide::Protocol,
 }];

@@ -7,10 +7,10 @@ use duologue_schema_derive::wire;
 use crate::ErrorCode;
 
 /// The kind `error`. Act on the code; the message is for a person.
-#[wire(snake)]
-pub struct Fault {
+#[wire(snake, definition = "Fault")]
+pub struct EnvelopeError {
     /// What kind of fault it is.
-    pub code: FaultCode,
+    pub code: EnvelopeErrorCode,
     /// One sentence for a person.
     #[wire(default, always)]
     pub message: String,
@@ -20,8 +20,8 @@ pub struct Fault {
 }
 
 /// The kinds of faults. There may be more than these.
-#[wire(open)]
-pub enum FaultCode {
+#[wire(open, definition = "FaultCode")]
+pub enum EnvelopeErrorCode {
     /// The sender may not do that.
     NotAuthorized,
     /// Nobody here knows about that domain.
@@ -52,7 +52,7 @@ pub enum FaultCode {
     TooManyHops,
 }
 
-impl FaultCode {
+impl EnvelopeErrorCode {
     /// The JSON-RPC code an error of this kind is answered with. Peers act on the kind, never on this.
     #[must_use]
     pub fn rpc_code(&self) -> ErrorCode {
@@ -98,43 +98,43 @@ impl FaultCode {
     }
 }
 
-impl Fault {
+impl EnvelopeError {
     /// A fault of this kind, retryable if its kind is.
     #[must_use]
-    pub fn of(code: FaultCode, message: impl Into<String>) -> Self {
+    pub fn of(code: EnvelopeErrorCode, message: impl Into<String>) -> Self {
         let retryable = code.is_retryable();
-        Fault::new(code).message(message).retryable(retryable)
+        EnvelopeError::new(code).message(message).retryable(retryable)
     }
 
     /// The handler failed.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
-        Fault::of(FaultCode::Internal, message)
+        EnvelopeError::of(EnvelopeErrorCode::Internal, message)
     }
 
     /// There is no room for another task.
     #[must_use]
     pub fn overloaded(message: impl Into<String>) -> Self {
-        Fault::of(FaultCode::Overloaded, message)
+        EnvelopeError::of(EnvelopeErrorCode::Overloaded, message)
     }
 
     /// The sender may not do that.
     #[must_use]
     pub fn not_authorized(message: impl Into<String>) -> Self {
-        Fault::of(FaultCode::NotAuthorized, message)
+        EnvelopeError::of(EnvelopeErrorCode::NotAuthorized, message)
     }
 
     /// Nobody here knows about `domain`.
     #[must_use]
     pub fn unknown_domain(domain: &str) -> Self {
-        Fault::of(FaultCode::UnknownDomain, format!("nobody here knows about {domain}"))
+        EnvelopeError::of(EnvelopeErrorCode::UnknownDomain, format!("nobody here knows about {domain}"))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for EnvelopeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.message, self.code)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for EnvelopeError {}

@@ -14,10 +14,10 @@ use crate::v1::methods::params_fault;
 use crate::wire::{ReadFields, lenient, read_struct, required};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
-pub use fault::{Fault, FaultCode};
+pub use fault::{EnvelopeError, EnvelopeErrorCode};
 pub use payload::{
-    Ack, Cancel, Capabilities, Delegate, Discover, Importance, Kind, METHODS, Notify, Outcome, OutcomeStatus,
-    Ping, Pong, Priority, Query, Response, Status,
+    Ack, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeKind, Importance,
+    METHODS, Notify, OutcomeStatus, Ping, Pong, Priority, Query, QueryResponse,
 };
 
 /// The version of envelopes that this crate speaks: their `v`.
@@ -47,7 +47,7 @@ pub struct Envelope<P = Json> {
     /// When it was sent, in milliseconds since 1970.
     pub ts: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: EnvelopeKind,
     /// The message it answers or belongs to: `ref` on the wire.
     #[serde(rename = "ref")]
     pub reference: Option<EnvelopeId>,
@@ -83,15 +83,15 @@ impl Envelope {
     /// # Errors
     ///
     /// When it is of another kind, or what it carries does not fit.
-    pub fn open<P: Payload>(self) -> Result<Envelope<P>, Fault> {
+    pub fn open<P: Payload>(self) -> Result<Envelope<P>, EnvelopeError> {
         let Envelope { v, id, from, to, ts, kind, reference, payload } = self;
         if kind != P::KIND {
             let message = format!("this is the method of {}, not of {kind}", P::KIND);
-            return Err(Fault::of(FaultCode::KindMismatch, message));
+            return Err(EnvelopeError::of(EnvelopeErrorCode::KindMismatch, message));
         }
-        let payload = payload
-            .parse()
-            .map_err(|error| Fault::of(FaultCode::InvalidParameter, params_fault(&kind, &error)))?;
+        let payload = payload.parse().map_err(|error| {
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(&kind, &error))
+        })?;
         Ok(Envelope { v, id, from, to, ts, kind, reference, payload })
     }
 }
@@ -103,7 +103,7 @@ impl<P: DeserializeOwned> ReadFields for Envelope<P> {
         Option<AgentId>,
         Option<AgentId>,
         Option<u64>,
-        Option<Kind>,
+        Option<EnvelopeKind>,
         Option<Option<EnvelopeId>>,
         Option<P>,
     );
@@ -152,25 +152,25 @@ impl<'de, P: DeserializeOwned> Deserialize<'de> for Envelope<P> {
 /// What an envelope carries, and so what kind it is.
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     /// The kind.
-    const KIND: Kind;
+    const KIND: EnvelopeKind;
     /// The method that carries envelopes of this kind.
     const METHOD: &'static str;
 }
 
 /// A payload that is answered.
-pub trait Ask: Payload {
+pub trait RequestPayload: Payload {
     /// What the answer carries.
     type Reply: Payload;
 }
 
 /// A payload that travels as a notification.
-pub trait Tell: Payload {}
+pub trait NotificationPayload: Payload {}
 
 /// The params of `_session/<kind>`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Carried<P = Json> {
+pub struct EnvelopeParams<P = Json> {
     /// The session it is sent in. `ping` and `discover` need none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
@@ -181,15 +181,15 @@ pub struct Carried<P = Json> {
     pub meta: Option<Meta>,
 }
 
-impl<P> Carried<P> {
+impl<P> EnvelopeParams<P> {
     /// An envelope in a session, or in none.
     #[must_use]
     pub fn new(session_id: Option<SessionId>, envelope: Envelope<P>) -> Self {
-        Carried { session_id, envelope, meta: None }
+        EnvelopeParams { session_id, envelope, meta: None }
     }
 }
 
-impl<P: DeserializeOwned> ReadFields for Carried<P> {
+impl<P: DeserializeOwned> ReadFields for EnvelopeParams<P> {
     type Slots = (Option<Option<SessionId>>, Option<Envelope<P>>, Option<Meta>);
 
     fn read<'de, A: MapAccess<'de>>(
@@ -207,11 +207,15 @@ impl<P: DeserializeOwned> ReadFields for Carried<P> {
     }
 
     fn finish<E: serde::de::Error>((session_id, envelope, meta): Self::Slots) -> Result<Self, E> {
-        Ok(Carried { session_id: session_id.flatten(), envelope: required(envelope, "envelope")?, meta })
+        Ok(EnvelopeParams {
+            session_id: session_id.flatten(),
+            envelope: required(envelope, "envelope")?,
+            meta,
+        })
     }
 }
 
-impl<'de, P: DeserializeOwned> Deserialize<'de> for Carried<P> {
+impl<'de, P: DeserializeOwned> Deserialize<'de> for EnvelopeParams<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         read_struct(deserializer)
     }
@@ -220,7 +224,7 @@ impl<'de, P: DeserializeOwned> Deserialize<'de> for Carried<P> {
 /// The result of `_session/<kind>`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Reply<P = Json> {
+pub struct EnvelopeResult<P = Json> {
     /// The answer.
     pub envelope: Envelope<P>,
     /// Extension data.
@@ -228,15 +232,15 @@ pub struct Reply<P = Json> {
     pub meta: Option<Meta>,
 }
 
-impl<P> Reply<P> {
+impl<P> EnvelopeResult<P> {
     /// An answer.
     #[must_use]
     pub fn new(envelope: Envelope<P>) -> Self {
-        Reply { envelope, meta: None }
+        EnvelopeResult { envelope, meta: None }
     }
 }
 
-impl<P: DeserializeOwned> ReadFields for Reply<P> {
+impl<P: DeserializeOwned> ReadFields for EnvelopeResult<P> {
     type Slots = (Option<Envelope<P>>, Option<Meta>);
 
     fn read<'de, A: MapAccess<'de>>(
@@ -253,22 +257,22 @@ impl<P: DeserializeOwned> ReadFields for Reply<P> {
     }
 
     fn finish<E: serde::de::Error>((envelope, meta): Self::Slots) -> Result<Self, E> {
-        Ok(Reply { envelope: required(envelope, "envelope")?, meta })
+        Ok(EnvelopeResult { envelope: required(envelope, "envelope")?, meta })
     }
 }
 
-impl<'de, P: DeserializeOwned> Deserialize<'de> for Reply<P> {
+impl<'de, P: DeserializeOwned> Deserialize<'de> for EnvelopeResult<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         read_struct(deserializer)
     }
 }
 
-impl<P: Ask> Request for Carried<P> {
+impl<P: RequestPayload> Request for EnvelopeParams<P> {
     const METHOD: &'static str = P::METHOD;
-    type Result = Reply<P::Reply>;
+    type Result = EnvelopeResult<P::Reply>;
 }
 
-impl<P: Tell> Notification for Carried<P> {
+impl<P: NotificationPayload> Notification for EnvelopeParams<P> {
     const METHOD: &'static str = P::METHOD;
 }
 

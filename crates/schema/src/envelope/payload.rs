@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::Fault;
+use super::EnvelopeError;
 use crate::{Json, Members};
 
 /// What a kind may need beside its payload.
@@ -15,17 +15,17 @@ enum Need {
 /// The kinds, once each: the payload, the name, what else its method needs, and for a request what answers it.
 macro_rules! kinds {
     (
-        requests { $($ask:ident $ask_kind:literal [$($ask_need:ident)*] -> $reply:ident,)* }
-        notifications { $($tell:ident $variant:ident $tell_kind:literal [$($tell_need:ident)*],)* }
+        requests { $($ask:ident $ask_kind:literal [$($ask_need:ident)*] -> $reply:ident $result:literal,)* }
+        notifications { $($tell:ident $params:literal $variant:ident $tell_kind:literal [$($tell_need:ident)*],)* }
     ) => {
         /// The kind of an envelope.
-        #[wire(open)]
-        pub enum Kind {
+        #[wire(open, definition = "Kind")]
+        pub enum EnvelopeKind {
             $(#[doc = concat!("`", $ask_kind, "`, a request")] $ask,)*
             $(#[doc = concat!("`", $tell_kind, "`, a notification or an answer")] $variant,)*
         }
 
-        impl Kind {
+        impl EnvelopeKind {
             fn needs(&self) -> &'static [Need] {
                 match self {
                     $(Self::$ask => &[$(Need::$ask_need),*],)*
@@ -37,19 +37,19 @@ macro_rules! kinds {
 
         $(
             impl super::Payload for $ask {
-                const KIND: Kind = Kind::$ask;
+                const KIND: EnvelopeKind = EnvelopeKind::$ask;
                 const METHOD: &'static str = concat!("_session/", $ask_kind);
             }
-            impl super::Ask for $ask {
+            impl super::RequestPayload for $ask {
                 type Reply = $reply;
             }
         )*
         $(
             impl super::Payload for $tell {
-                const KIND: Kind = Kind::$variant;
+                const KIND: EnvelopeKind = EnvelopeKind::$variant;
                 const METHOD: &'static str = concat!("_session/", $tell_kind);
             }
-            impl super::Tell for $tell {}
+            impl super::NotificationPayload for $tell {}
         )*
 
         /// The methods of envelopes, all of them for both sides.
@@ -58,15 +58,15 @@ macro_rules! kinds {
                 method: <$ask as super::Payload>::METHOD,
                 name: stringify!($ask),
                 params: concat!(stringify!($ask), "Params"),
-                result: Some(concat!(stringify!($reply), "Result")),
-                side: crate::Side::Protocol,
+                result: Some($result),
+                side: crate::MethodSide::Protocol,
             },)*
             $(crate::MethodRow {
                 method: <$tell as super::Payload>::METHOD,
                 name: stringify!($tell),
-                params: concat!(stringify!($tell), "Params"),
+                params: $params,
                 result: None,
-                side: crate::Side::Protocol,
+                side: crate::MethodSide::Protocol,
             },)*
         ];
     };
@@ -74,24 +74,24 @@ macro_rules! kinds {
 
 kinds! {
     requests {
-        Ping "ping" [] -> Pong,
-        Query "query" [Session] -> Response,
-        Delegate "delegate" [Session] -> Ack,
-        Cancel "cancel" [Session Ref] -> Ack,
-        Discover "discover" [] -> Capabilities,
+        Ping "ping" [] -> Pong "PongResult",
+        Query "query" [Session] -> QueryResponse "ResponseResult",
+        Delegate "delegate" [Session] -> Ack "AckResult",
+        Cancel "cancel" [Session Ref] -> Ack "AckResult",
+        Discover "discover" [] -> Capabilities "CapabilitiesResult",
     }
     notifications {
-        Outcome Result "result" [Session Ref],
-        Notify Notify "notify" [Session],
-        Fault Error "error" [],
-        Pong Pong "pong" [Ref],
-        Response Response "response" [Ref],
-        Ack Ack "ack" [Ref],
-        Capabilities Capabilities "capabilities" [Ref],
+        DelegationOutcome "OutcomeParams" Result "result" [Session Ref],
+        Notify "NotifyParams" Notify "notify" [Session],
+        EnvelopeError "FaultParams" Error "error" [],
+        Pong "PongParams" Pong "pong" [Ref],
+        QueryResponse "ResponseParams" Response "response" [Ref],
+        Ack "AckParams" Ack "ack" [Ref],
+        Capabilities "CapabilitiesParams" Capabilities "capabilities" [Ref],
     }
 }
 
-impl Kind {
+impl EnvelopeKind {
     /// Whether `_session/<kind>` has to say in which session it is sent.
     #[must_use]
     pub fn needs_session(&self) -> bool {
@@ -114,7 +114,7 @@ pub struct Ping {}
 #[wire(snake)]
 pub struct Pong {
     /// How busy the agent is.
-    pub status: Status,
+    pub status: AgentStatus,
     /// Seconds since it started.
     #[wire(default, always)]
     pub uptime_secs: u64,
@@ -127,8 +127,8 @@ pub struct Pong {
 }
 
 /// How busy an agent is.
-#[wire(open)]
-pub enum Status {
+#[wire(open, definition = "Status")]
+pub enum AgentStatus {
     /// It has nothing to do: no delegation, and no question to answer.
     Idle,
     /// It works, and takes more.
@@ -157,8 +157,8 @@ impl Query {
 }
 
 /// The answer to `query`.
-#[wire(snake)]
-pub struct Response {
+#[wire(snake, definition = "Response")]
+pub struct QueryResponse {
     /// The answer as data, in a form the question asked for; `null` when words are all there is.
     #[wire(always)]
     pub data: Option<Json>,
@@ -219,12 +219,12 @@ pub struct Ack {
     /// Why not, in words.
     pub reason: Option<String>,
     /// Why not, with a code.
-    pub error: Option<Fault>,
+    pub error: Option<EnvelopeError>,
 }
 
 /// The kind `result`: how a delegation ended.
-#[wire(snake)]
-pub struct Outcome {
+#[wire(snake, definition = "Outcome")]
+pub struct DelegationOutcome {
     /// How.
     pub status: OutcomeStatus,
     /// What came of it, in words.
@@ -237,12 +237,12 @@ pub struct Outcome {
     pub error: Option<Json>,
 }
 
-impl Outcome {
+impl DelegationOutcome {
     /// What went wrong. Read from an `error` that is an object, or only words.
     #[must_use]
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<EnvelopeError> {
         let error = self.error.as_ref()?;
-        error.parse().ok().or_else(|| error.parse().ok().map(|words: String| Fault::internal(words)))
+        error.parse().ok().or_else(|| error.parse().ok().map(|words: String| EnvelopeError::internal(words)))
     }
 }
 

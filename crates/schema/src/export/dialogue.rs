@@ -2,17 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::registry::{Definition, define, round_trip};
-use super::schemes::Scheme;
+use super::extension_schemas::ExtensionSchema;
+use super::registry::{Definition, define};
 use super::{nullable, reference};
 use crate::SessionId;
 use crate::dialogue::{
-    AgentUri, Belief, BeliefUpdate, Content, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
-    DialogueRequest, DialogueResponse, ErrorContent, ID_CHARS, METHODS, Message, MessageType, Metadata,
-    Receipt, ReceiptStatus, URI_BYTES,
+    AgentUri, Belief, BeliefUpdate, DialogueAct, DialogueContent, DialogueErrorCode, DialogueId,
+    DialogueMessage, DialogueMessageId, DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent,
+    ID_CHARS, METHODS, MessageType, Receipt, ReceiptStatus, URI_BYTES,
 };
 
-pub(super) const SCHEME: Scheme = Scheme {
+pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "dialogue",
     methods: METHODS,
     title: "Dialogue messages of Duologue: what `_session/dialogue` carries",
@@ -22,11 +22,10 @@ pub(super) const SCHEME: Scheme = Scheme {
 
 fn definitions() -> Vec<Definition> {
     define! {
-        AgentUri, Belief, BeliefUpdate, Content, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
-        DialogueRequest, DialogueResponse, ErrorContent, Message, MessageType, Metadata, Receipt, ReceiptStatus,
+        AgentUri, Belief, BeliefUpdate, DialogueContent, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
+        DialogueRequest, DialogueResponse, ErrorContent, DialogueMessage, MessageType, DialogueMetadata, Receipt, ReceiptStatus,
         SessionId,
     }
-    .into()
 }
 
 fn refine(all: &mut Map<String, Value>) {

@@ -5,17 +5,17 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use super::extension_schemas::ExtensionSchema;
 use super::nullable;
-use super::registry::{Definition, define, round_trip};
-use super::schemes::Scheme;
+use super::registry::{Definition, define};
 use crate::envelope::{
-    Ack, AgentId, Cancel, Capabilities, Carried, Delegate, Discover, Envelope, EnvelopeId, Fault, FaultCode,
-    Importance, Kind, METHODS, Notify, Outcome, OutcomeStatus, Payload, Ping, Pong, Priority, Query, Reply,
-    Response, Status, VERSION,
+    Ack, AgentId, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, Envelope,
+    EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult, Importance,
+    METHODS, Notify, OutcomeStatus, Payload, Ping, Pong, Priority, Query, QueryResponse, VERSION,
 };
 use crate::{Json, SessionId};
 
-pub(super) const SCHEME: Scheme = Scheme {
+pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "envelope",
     methods: METHODS,
     title: "Envelopes of Duologue, version 1: what `_session/<kind>` carries",
@@ -25,40 +25,39 @@ pub(super) const SCHEME: Scheme = Scheme {
 
 fn definitions() -> Vec<Definition> {
     define! {
-        Ack, AgentId, Cancel, Capabilities, Delegate, Discover, EnvelopeId, Fault, FaultCode, Importance, Kind,
-        Notify, Outcome, OutcomeStatus, Ping, Pong, Priority, Query, Response, SessionId, Status,
-        Envelope as "Envelope" of Json,
-        Envelope as "AckEnvelope" of Ack,
-        Envelope as "CancelEnvelope" of Cancel,
-        Envelope as "CapabilitiesEnvelope" of Capabilities,
-        Envelope as "DelegateEnvelope" of Delegate,
-        Envelope as "DiscoverEnvelope" of Discover,
-        Envelope as "FaultEnvelope" of Fault,
-        Envelope as "NotifyEnvelope" of Notify,
-        Envelope as "OutcomeEnvelope" of Outcome,
-        Envelope as "PingEnvelope" of Ping,
-        Envelope as "PongEnvelope" of Pong,
-        Envelope as "QueryEnvelope" of Query,
-        Envelope as "ResponseEnvelope" of Response,
-        Carried as "AckParams" of Ack,
-        Carried as "CancelParams" of Cancel,
-        Carried as "CapabilitiesParams" of Capabilities,
-        Carried as "DelegateParams" of Delegate,
-        Carried as "DiscoverParams" of Discover,
-        Carried as "FaultParams" of Fault,
-        Carried as "NotifyParams" of Notify,
-        Carried as "OutcomeParams" of Outcome,
-        Carried as "PingParams" of Ping,
-        Carried as "PongParams" of Pong,
-        Carried as "QueryParams" of Query,
-        Carried as "ResponseParams" of Response,
-        Reply as "AckResult" of Ack,
-        Reply as "CapabilitiesResult" of Capabilities,
-        Reply as "FaultResult" of Fault,
-        Reply as "PongResult" of Pong,
-        Reply as "ResponseResult" of Response,
+        Ack, AgentId, Cancel, Capabilities, Delegate, Discover, EnvelopeId, EnvelopeError, EnvelopeErrorCode, Importance, EnvelopeKind,
+        Notify, DelegationOutcome, OutcomeStatus, Ping, Pong, Priority, Query, QueryResponse, SessionId, AgentStatus,
+        Envelope<Json>,
+        Envelope<Ack>,
+        Envelope<Cancel>,
+        Envelope<Capabilities>,
+        Envelope<Delegate>,
+        Envelope<Discover>,
+        Envelope<EnvelopeError>,
+        Envelope<Notify>,
+        Envelope<DelegationOutcome>,
+        Envelope<Ping>,
+        Envelope<Pong>,
+        Envelope<Query>,
+        Envelope<QueryResponse>,
+        EnvelopeParams<Ack>,
+        EnvelopeParams<Cancel>,
+        EnvelopeParams<Capabilities>,
+        EnvelopeParams<Delegate>,
+        EnvelopeParams<Discover>,
+        EnvelopeParams<EnvelopeError>,
+        EnvelopeParams<Notify>,
+        EnvelopeParams<DelegationOutcome>,
+        EnvelopeParams<Ping>,
+        EnvelopeParams<Pong>,
+        EnvelopeParams<Query>,
+        EnvelopeParams<QueryResponse>,
+        EnvelopeResult<Ack>,
+        EnvelopeResult<Capabilities>,
+        EnvelopeResult<EnvelopeError>,
+        EnvelopeResult<Pong>,
+        EnvelopeResult<QueryResponse>,
     }
-    .into()
 }
 
 impl<P: Payload + JsonSchema> JsonSchema for Envelope<P> {
@@ -85,7 +84,7 @@ impl JsonSchema for Envelope<Json> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let kind = generator.subschema_for::<Kind>().to_value();
+        let kind = generator.subschema_for::<EnvelopeKind>().to_value();
         envelope(generator, "An envelope of any kind, also of one that is not known.", kind, json!({}), false)
     }
 }
@@ -137,7 +136,7 @@ fn envelope(
     })
 }
 
-impl<P: Payload + JsonSchema> JsonSchema for Carried<P> {
+impl<P: Payload + JsonSchema> JsonSchema for EnvelopeParams<P> {
     fn schema_name() -> Cow<'static, str> {
         format!("{}Params", P::schema_name()).into()
     }
@@ -169,13 +168,13 @@ impl<P: Payload + JsonSchema> JsonSchema for Carried<P> {
     }
 }
 
-impl<P: Payload + JsonSchema> JsonSchema for Reply<P> {
+impl<P: Payload + JsonSchema> JsonSchema for EnvelopeResult<P> {
     fn schema_name() -> Cow<'static, str> {
         format!("{}Result", P::schema_name()).into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let doc = if P::KIND == Kind::Error {
+        let doc = if P::KIND == EnvelopeKind::Error {
             "The `data` of the JSON-RPC error that answers a request with an envelope.".to_owned()
         } else {
             format!("An answer that holds an envelope of the kind `{}`.", P::KIND)

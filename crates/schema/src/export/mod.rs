@@ -2,18 +2,18 @@
 
 mod dialogue;
 mod envelope;
+mod extension_schemas;
 pub mod random;
 mod registry;
-mod schemes;
 mod work;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{METHODS, MethodRow, ProtocolVersion, Side};
+use crate::{METHODS, MethodRow, MethodSide, ProtocolVersion};
 
+pub use extension_schemas::{ExtensionSchema, extension_schemas};
 pub use registry::{Definition, definitions};
-pub use schemes::{Scheme, schemes};
 
 /// The generated files: a path from the root of the repository, and the text.
 #[must_use]
@@ -23,10 +23,11 @@ pub fn files() -> Vec<(String, String)> {
         ("schema/v1/schema.json".to_owned(), text(&document())),
         ("schema/v1/meta.json".to_owned(), text(&meta())),
     ];
-    for scheme in schemes() {
+    for scheme in extension_schemas() {
         files.push((format!("schema/duologue/{}.json", scheme.name), text(&scheme.document())));
     }
-    let metas: Map<_, _> = schemes().iter().map(|scheme| (scheme.name.to_owned(), scheme.meta())).collect();
+    let metas: Map<_, _> =
+        extension_schemas().iter().map(|scheme| (scheme.name.to_owned(), scheme.meta())).collect();
     files.push(("schema/duologue/meta.json".to_owned(), text(&metas.into())));
     files
 }
@@ -140,11 +141,11 @@ fn mark_additions(all: &mut Map<String, Value>) {
     all["SessionUpdate"]["oneOf"] = marked.collect();
 }
 
-fn side_name(side: Side) -> &'static str {
+fn side_name(side: MethodSide) -> &'static str {
     match side {
-        Side::Agent => "agent",
-        Side::Client => "client",
-        Side::Protocol => "protocol",
+        MethodSide::Agent => "agent",
+        MethodSide::Client => "client",
+        MethodSide::Protocol => "protocol",
     }
 }
 

@@ -3,16 +3,16 @@
 use serde_json::{Map, Value, json};
 
 /// Makes values from a seed; the same seed makes the same values.
-pub struct Random<'a> {
+pub struct RandomValues<'a> {
     root: &'a Value,
     state: u64,
 }
 
-impl<'a> Random<'a> {
+impl<'a> RandomValues<'a> {
     /// A generator for the definitions in `root`, which must be in a `$defs` there.
     #[must_use]
     pub fn new(root: &'a Value, seed: u64) -> Self {
-        Random { root, state: seed }
+        RandomValues { root, state: seed }
     }
 
     /// A value that fits the definition `name`.

@@ -1,6 +1,8 @@
 //! Every definition by name, with a way through its type.
 
-use schemars::SchemaGenerator;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -46,34 +48,40 @@ use crate::{
 };
 
 /// A definition of the schema.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Definition {
-    /// Its name.
-    pub name: &'static str,
+    /// The name of the definition.
+    pub name: Cow<'static, str>,
     /// Decodes JSON text into the type and encodes that again.
     pub round_trip: fn(&str) -> Result<String, String>,
     pub(super) register: fn(&mut SchemaGenerator),
 }
 
-/// Definitions of types whose name is the definition's, or is given.
+impl Definition {
+    pub(super) fn of<T: JsonSchema + Serialize + DeserializeOwned>() -> Self {
+        Definition {
+            name: T::schema_name(),
+            round_trip: round_trip::<T>,
+            register: |generator| {
+                generator.subschema_for::<T>();
+            },
+        }
+    }
+}
+
+/// The definitions of the listed types.
 macro_rules! define {
-    ($($type:ident $(as $name:literal of $payload:ty)?,)*) => {
-        [$(Definition {
-            name: define!(@name $type $($name)?),
-            round_trip: round_trip::<$type $(<$payload>)?>,
-            register: |generator| { generator.subschema_for::<$type $(<$payload>)?>(); },
-        },)*]
+    ($($type:ty),* $(,)?) => {
+        vec![$(crate::export::Definition::of::<$type>()),*]
     };
-    (@name $type:ident) => { stringify!($type) };
-    (@name $type:ident $name:literal) => { $name };
 }
 pub(super) use define;
 
 /// Every definition of the schema.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
-    let types = define! {
+    let mut all = define! {
         AgentAuthCapabilities, AgentCapabilities, Annotations, AudioContent, AuthCapabilities, AuthMethod,
         AuthMethodAgent, AuthMethodId, AuthMethodTerminal, AuthenticateRequest, AuthenticateResponse,
         AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, BlobResourceContents,
@@ -114,7 +122,7 @@ pub fn definitions() -> Vec<Definition> {
         WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
         WriteTextFileResponse,
     };
-    let envelope = |name, round_trip| Definition { name, round_trip, register: |_| {} };
+    let envelope = |name, round_trip| Definition { name: Cow::Borrowed(name), round_trip, register: |_| {} };
     let envelopes = [
         envelope("AgentNotification", |text| message(text, AgentNotification::decode)),
         envelope("AgentRequest", |text| message(text, AgentRequest::decode)),
@@ -123,10 +131,11 @@ pub fn definitions() -> Vec<Definition> {
         envelope("ClientRequest", |text| message(text, ClientRequest::decode)),
         envelope("ClientResponse", round_trip::<Response>),
     ];
-    types.into_iter().chain(envelopes).collect()
+    all.extend(envelopes);
+    all
 }
 
-pub(super) fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
+fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
     let value: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
     serde_json::to_string(&value).map_err(|error| error.to_string())
 }

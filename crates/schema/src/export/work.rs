@@ -2,14 +2,15 @@
 
 use serde_json::json;
 
-use super::registry::{Definition, define, round_trip};
-use super::schemes::Scheme;
+use super::extension_schemas::ExtensionSchema;
+use super::registry::{Definition, define};
 use crate::SessionId;
 use crate::work::{
-    Artifact, Context, Input, METHODS, Note, Operation, Output, Recommendation, Task, WorkParams, WorkResult,
+    Artifact, ArtifactOperation, METHODS, Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput,
+    WorkParams, WorkResult, WorkTask,
 };
 
-pub(super) const SCHEME: Scheme = Scheme {
+pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "work",
     methods: METHODS,
     title: "Work orders of Duologue: what `_session/work` carries",
@@ -23,8 +24,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 
 fn definitions() -> Vec<Definition> {
     define! {
-        Artifact, Context, Input, Note, Operation, Output, Recommendation, SessionId, Task, WorkParams,
+        Artifact, WorkContext, WorkInput, WorkNote, ArtifactOperation, WorkOutput, Recommendation, SessionId, WorkTask, WorkParams,
         WorkResult,
     }
-    .into()
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// The side that handles a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MethodSide {
     /// The agent: a client sends it.
     Agent,
     /// The client: an agent sends it.
@@ -42,7 +42,7 @@ pub struct MethodRow {
     /// The type of its result; a notification has none.
     pub result: Option<&'static str>,
     /// Who handles it.
-    pub side: Side,
+    pub side: MethodSide,
 }
 
 macro_rules! methods {
@@ -70,14 +70,14 @@ macro_rules! methods {
                 name: stringify!($request),
                 params: stringify!($params),
                 result: Some(stringify!($result)),
-                side: Side::$side,
+                side: MethodSide::$side,
             },)*
             $(MethodRow {
                 method: $name,
                 name: stringify!($notification),
                 params: stringify!($event),
                 result: None,
-                side: Side::$side,
+                side: MethodSide::$side,
             },)*
         ];
     };
@@ -201,7 +201,7 @@ const PROTOCOL_METHODS: &[MethodRow] = &[MethodRow {
     name: "CancelRequest",
     params: "CancelRequestNotification",
     result: None,
-    side: Side::Protocol,
+    side: MethodSide::Protocol,
 }];
 
 /// Every method, by the side that handles it.

@@ -8,9 +8,9 @@ mod paths;
 use duologue_schema_derive::wire;
 use serde::{Deserialize, Serialize};
 
-use crate::{Json, Members, MethodRow, Request, SessionId, Side};
+use crate::{Json, Members, MethodRow, MethodSide, Request, SessionId};
 
-pub use paths::Paths;
+pub use paths::WorkPaths;
 
 /// The params of `_session/work`.
 #[wire]
@@ -18,14 +18,14 @@ pub struct WorkParams {
     /// The session it is sent in. An order needs none: all it is about stands in it.
     pub session_id: Option<SessionId>,
     /// What is to be done.
-    pub input: Input,
+    pub input: WorkInput,
 }
 
 /// The result of `_session/work`.
 #[wire]
 pub struct WorkResult {
     /// What came of it.
-    pub output: Output,
+    pub output: WorkOutput,
 }
 
 impl Request for WorkParams {
@@ -39,36 +39,36 @@ pub const METHODS: &[MethodRow] = &[MethodRow {
     name: "Work",
     params: "WorkParams",
     result: Some("WorkResult"),
-    side: Side::Protocol,
+    side: MethodSide::Protocol,
 }];
 
 /// An order: all that an agent needs to do one step.
 ///
 /// ```
 /// use duologue_schema::Members;
-/// use duologue_schema::work::{Context, Input, Task};
+/// use duologue_schema::work::{WorkContext, WorkInput, WorkTask};
 ///
-/// let context = Context::new("login", "feature", 1);
-/// let task = Task::new("specify", Members::new());
-/// let input = Input::new(context, [("feature_root", "features/login")], task);
+/// let context = WorkContext::new("login", "feature", 1);
+/// let task = WorkTask::new("specify", Members::new());
+/// let input = WorkInput::new(context, [("feature_root", "features/login")], task);
 /// assert_eq!(input.paths.feature_root(), Some("features/login"));
 /// ```
-#[wire(snake)]
-pub struct Input {
+#[wire(snake, definition = "Input")]
+pub struct WorkInput {
     /// What the step is part of.
-    pub context: Context,
+    pub context: WorkContext,
     /// Where things are, by name. Paths, not contents: the agent reads what it needs.
-    pub paths: Paths,
+    pub paths: WorkPaths,
     /// What is to be done.
-    pub task: Task,
+    pub task: WorkTask,
     /// What earlier steps noted, oldest first.
     #[wire(default, null_default)]
-    pub prior_context: Vec<Note>,
+    pub prior_context: Vec<WorkNote>,
 }
 
 /// What a step is part of.
-#[wire(snake)]
-pub struct Context {
+#[wire(snake, definition = "Context")]
+pub struct WorkContext {
     /// What is being worked on.
     pub feature_id: String,
     /// The name of the workflow.
@@ -78,8 +78,8 @@ pub struct Context {
 }
 
 /// What is to be done in a step.
-#[wire(snake)]
-pub struct Task {
+#[wire(snake, definition = "Task")]
+pub struct WorkTask {
     /// Which of the things the agent can do.
     pub action: String,
     /// What it has to know to do that; `{}` if nothing.
@@ -91,14 +91,14 @@ pub struct Task {
 /// A step that failed is an answer like any other: `success` is false, and the summary says why.
 ///
 /// ```
-/// use duologue_schema::work::{Artifact, Output, Recommendation};
+/// use duologue_schema::work::{Artifact, WorkOutput, Recommendation};
 ///
 /// let artifacts = [Artifact::create("spec.md", "# Login\n")];
-/// let output = Output::new(true, "Wrote the specification.", artifacts, Recommendation::Proceed);
+/// let output = WorkOutput::new(true, "Wrote the specification.", artifacts, Recommendation::Proceed);
 /// assert!(!output.recommendation.escalates());
 /// ```
-#[wire(snake)]
-pub struct Output {
+#[wire(snake, definition = "Output")]
+pub struct WorkOutput {
     /// Whether the agent did what it was told.
     pub success: bool,
     /// What it did, or why not, in a sentence or two.
@@ -107,7 +107,7 @@ pub struct Output {
     pub artifacts: Vec<Artifact>,
     /// What the next steps should know. They say nothing about who did what: steps know no agents.
     #[wire(default, null_default)]
-    pub notes: Vec<Note>,
+    pub notes: Vec<WorkNote>,
     /// How it should go on.
     pub recommendation: Recommendation,
 }
@@ -119,7 +119,7 @@ pub struct Artifact {
     /// project; any other begins at the feature root. Its parts are separated by `/`.
     pub path: String,
     /// Whether the file is there already.
-    pub operation: Operation,
+    pub operation: ArtifactOperation,
     /// The whole file.
     pub content: String,
 }
@@ -128,19 +128,19 @@ impl Artifact {
     /// A file that is not there yet.
     #[must_use]
     pub fn create(path: impl Into<String>, content: impl Into<String>) -> Self {
-        Artifact::new(path, Operation::Create, content)
+        Artifact::new(path, ArtifactOperation::Create, content)
     }
 
     /// New content for a file that is there.
     #[must_use]
     pub fn update(path: impl Into<String>, content: impl Into<String>) -> Self {
-        Artifact::new(path, Operation::Update, content)
+        Artifact::new(path, ArtifactOperation::Update, content)
     }
 }
 
 /// What is done with an artifact. One that is not listed is refused when it is to be done.
-#[wire]
-pub enum Operation {
+#[wire(definition = "Operation")]
+pub enum ArtifactOperation {
     /// Make a file that must not be there.
     Create,
     /// Replace a file that must be there.
@@ -169,16 +169,16 @@ impl Recommendation {
 /// A remark of one step for those after it: mostly text, but it may be any JSON.
 ///
 /// ```
-/// use duologue_schema::work::Note;
+/// use duologue_schema::work::WorkNote;
 ///
-/// assert_eq!(Note::from("Two cases are missing.").text().as_deref(), Some("Two cases are missing."));
-/// assert_eq!(Note::from(serde_json::json!({ "missing": 2 })).to_string(), r#"{"missing":2}"#);
+/// assert_eq!(WorkNote::from("Two cases are missing.").text().as_deref(), Some("Two cases are missing."));
+/// assert_eq!(WorkNote::from(serde_json::json!({ "missing": 2 })).to_string(), r#"{"missing":2}"#);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Note(Json);
+pub struct WorkNote(Json);
 
-impl Note {
+impl WorkNote {
     /// The text, if it is one.
     #[must_use]
     pub fn text(&self) -> Option<String> {
@@ -192,26 +192,26 @@ impl Note {
     }
 }
 
-impl From<&str> for Note {
+impl From<&str> for WorkNote {
     fn from(text: &str) -> Self {
         serde_json::Value::from(text).into()
     }
 }
 
-impl From<String> for Note {
+impl From<String> for WorkNote {
     fn from(text: String) -> Self {
         serde_json::Value::from(text).into()
     }
 }
 
-impl From<serde_json::Value> for Note {
+impl From<serde_json::Value> for WorkNote {
     fn from(value: serde_json::Value) -> Self {
-        Note(value.into())
+        WorkNote(value.into())
     }
 }
 
 /// The text, or else the JSON.
-impl std::fmt::Display for Note {
+impl std::fmt::Display for WorkNote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.text() {
             Some(text) => f.pad(&text),
@@ -221,7 +221,7 @@ impl std::fmt::Display for Note {
 }
 
 #[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Note {
+impl schemars::JsonSchema for WorkNote {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Note".into()
     }

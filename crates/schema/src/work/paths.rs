@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 /// Where things are, by name: `{name: path}` on the wire. A path begins at the root of the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Paths(BTreeMap<String, String>);
+pub struct WorkPaths(BTreeMap<String, String>);
 
-impl Paths {
+impl WorkPaths {
     /// The name of the folder that artifacts are written to.
     pub const FEATURE_ROOT: &str = "feature_root";
 
     /// No paths.
     #[must_use]
     pub fn new() -> Self {
-        Paths::default()
+        WorkPaths::default()
     }
 
     /// The path with this name.
@@ -29,7 +29,7 @@ impl Paths {
     /// does without.
     #[must_use]
     pub fn feature_root(&self) -> Option<&str> {
-        self.get(Paths::FEATURE_ROOT)
+        self.get(WorkPaths::FEATURE_ROOT)
     }
 
     /// Puts `path` under `name`, in place of what was there.
@@ -44,20 +44,20 @@ impl Paths {
     }
 }
 
-impl<N: Into<String>, P: Into<String>> FromIterator<(N, P)> for Paths {
+impl<N: Into<String>, P: Into<String>> FromIterator<(N, P)> for WorkPaths {
     fn from_iter<I: IntoIterator<Item = (N, P)>>(paths: I) -> Self {
-        Paths(paths.into_iter().map(|(name, path)| (name.into(), path.into())).collect())
+        WorkPaths(paths.into_iter().map(|(name, path)| (name.into(), path.into())).collect())
     }
 }
 
-impl<N: Into<String>, P: Into<String>, const LEN: usize> From<[(N, P); LEN]> for Paths {
+impl<N: Into<String>, P: Into<String>, const LEN: usize> From<[(N, P); LEN]> for WorkPaths {
     fn from(paths: [(N, P); LEN]) -> Self {
         paths.into_iter().collect()
     }
 }
 
 #[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Paths {
+impl schemars::JsonSchema for WorkPaths {
     fn inline_schema() -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use duologue_schema::export::document;
-use duologue_schema::export::random::Random;
+use duologue_schema::export::random::RandomValues;
 use duologue_schema::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -204,7 +204,7 @@ proptest! {
         static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
         let mut conversation = Conversation::default();
         for seed in seeds {
-            let mut random = Random::new(&DOCUMENT, seed);
+            let mut random = RandomValues::new(&DOCUMENT, seed);
             let mut value = random.definition("SessionUpdate");
             if seed % 4 == 0 {
                 value["sessionUpdate"] = ["user_message", "agent_message", "agent_thought"][random.below(3)].into();

@@ -1,7 +1,7 @@
 //! What envelopes of each kind look like on the wire, and what is read from others.
 
 use duologue_schema::envelope::*;
-use duologue_schema::export::{Definition, schemes};
+use duologue_schema::export::{Definition, extension_schemas};
 use duologue_schema::{ErrorCode, Members, Notification, Request};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn payload(envelope: &Envelope<impl Payload>) -> String {
 }
 
 fn definition(name: &str) -> Definition {
-    let all = schemes().into_iter().flat_map(|scheme| scheme.definitions());
+    let all = extension_schemas().into_iter().flat_map(|scheme| scheme.definitions());
     all.into_iter().find(|definition| definition.name == name).unwrap()
 }
 
@@ -62,12 +62,13 @@ fn requests() {
 
 #[test]
 fn answers() {
-    let pong = Pong::new(Status::Busy).uptime_secs(61).active_tasks(2).agent_name("painter");
+    let pong = Pong::new(AgentStatus::Busy).uptime_secs(61).active_tasks(2).agent_name("painter");
     assert_snapshot!(write(&envelope(pong).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"pong","ref":"e0","payload":{"status":"busy","uptime_secs":61,"active_tasks":2,"agent_name":"painter"}}"#);
-    let response = Response::new("Both on Friday").data(json!(["Ada", "Bo"])).tokens_used(12);
+    let response = QueryResponse::new("Both on Friday").data(json!(["Ada", "Bo"])).tokens_used(12);
     assert_snapshot!(write(&envelope(response).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"response","ref":"e0","payload":{"data":["Ada","Bo"],"summary":"Both on Friday","tokens_used":12,"truncated":false}}"#);
     assert_snapshot!(write(&envelope(Ack::new(true).estimated_ms(9_000)).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ack","ref":"e0","payload":{"accepted":true,"estimated_ms":9000}}"#);
-    let refusal = Ack::new(false).reason("no paint").error(Fault::overloaded("no room for another task"));
+    let refusal =
+        Ack::new(false).reason("no paint").error(EnvelopeError::overloaded("no room for another task"));
     assert_snapshot!(write(&envelope(refusal).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ack","ref":"e0","payload":{"accepted":false,"reason":"no paint","error":{"code":"overloaded","message":"no room for another task","retryable":true}}}"#);
     let capabilities = Capabilities::new("painter")
         .domains(["work.paint".to_owned()])
@@ -80,21 +81,23 @@ fn answers() {
 
 #[test]
 fn notifications() {
-    let done = Outcome::new(OutcomeStatus::Completed).outcome("It is blue").data(json!({"litres": 3}));
+    let done =
+        DelegationOutcome::new(OutcomeStatus::Completed).outcome("It is blue").data(json!({"litres": 3}));
     assert_snapshot!(write(&envelope(done).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"completed","outcome":"It is blue","data":{"litres":3},"error":null}}"#);
-    let failed = Outcome::new(OutcomeStatus::Failed).error(json!({"code": "internal", "message": "dry"}));
+    let failed =
+        DelegationOutcome::new(OutcomeStatus::Failed).error(json!({"code": "internal", "message": "dry"}));
     assert_snapshot!(write(&envelope(failed).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"result","ref":"e0","payload":{"status":"failed","outcome":"","error":{"code":"internal","message":"dry"}}}"#);
     let news = Notify::new("work.paint.progress").data(json!(0.5)).importance(Importance::High);
     assert_snapshot!(write(&envelope(news)), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"notify","ref":null,"payload":{"topic":"work.paint.progress","data":0.5,"importance":"high"}}"#);
-    assert_snapshot!(write(&envelope(Fault::unknown_domain("work.tiles")).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"error","ref":"e0","payload":{"code":"unknown_domain","message":"nobody here knows about work.tiles","retryable":false}}"#);
+    assert_snapshot!(write(&envelope(EnvelopeError::unknown_domain("work.tiles")).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"error","ref":"e0","payload":{"code":"unknown_domain","message":"nobody here knows about work.tiles","retryable":false}}"#);
 }
 
 #[test]
 fn carriers() {
-    let params = Carried::new(Some("s1".into()), envelope(Ping::new()));
+    let params = EnvelopeParams::new(Some("s1".into()), envelope(Ping::new()));
     assert_snapshot!(serde_json::to_string(&params).unwrap(), @r#"{"sessionId":"s1","envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}}"#);
-    assert_snapshot!(serde_json::to_string(&Carried::new(None, envelope(Ping::new()))).unwrap(), @r#"{"envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}}"#);
-    let result = Reply::new(envelope(Pong::new(Status::Idle)).reference("e0"));
+    assert_snapshot!(serde_json::to_string(&EnvelopeParams::new(None, envelope(Ping::new()))).unwrap(), @r#"{"envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ping","ref":null,"payload":{}}}"#);
+    let result = EnvelopeResult::new(envelope(Pong::new(AgentStatus::Idle)).reference("e0"));
     assert_snapshot!(serde_json::to_string(&result).unwrap(), @r#"{"envelope":{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"pong","ref":"e0","payload":{"status":"idle","uptime_secs":0,"active_tasks":0,"agent_name":""}}}"#);
 }
 
@@ -122,17 +125,17 @@ fn methods() {
     _session/ack AckParams
     _session/capabilities CapabilitiesParams
     "#);
-    assert_eq!(<Carried<Query> as Request>::METHOD, "_session/query");
-    assert_eq!(<Carried<Outcome> as Notification>::METHOD, "_session/result");
+    assert_eq!(<EnvelopeParams<Query> as Request>::METHOD, "_session/query");
+    assert_eq!(<EnvelopeParams<DelegationOutcome> as Notification>::METHOD, "_session/result");
 }
 
 /// Which kinds need what is said once: their types, their schemas and whoever reads them go by it.
 #[test]
 fn what_a_kind_needs() {
-    let schema = schemes().into_iter().find(|scheme| scheme.name == "envelope").unwrap().document();
+    let schema = extension_schemas().into_iter().find(|scheme| scheme.name == "envelope").unwrap().document();
     let mut needs = String::new();
     for row in METHODS {
-        let kind = Kind::from(row.method.trim_start_matches("_session/"));
+        let kind = EnvelopeKind::from(row.method.trim_start_matches("_session/"));
         let params = &schema["$defs"][row.params];
         let requires = |value: &Value, key: &str| {
             value["required"].as_array().is_some_and(|keys| keys.contains(&json!(key)))
@@ -194,11 +197,11 @@ fn what_an_envelope_may_leave_out() {
         assert!(serde_json::from_str::<Envelope>(wrong).is_err(), "{wrong}");
     }
     let text = serde_json::to_string(&envelope).unwrap();
-    assert!(serde_json::from_str::<Reply>(&format!("[{text},null]")).is_err(), "members have names");
-    let carried: Carried =
+    assert!(serde_json::from_str::<EnvelopeResult>(&format!("[{text},null]")).is_err(), "members have names");
+    let carried: EnvelopeParams =
         serde_json::from_str(&format!(r#"{{"_meta":7,"later":[],"envelope":{text},"sessionId":null}}"#))
             .unwrap();
-    assert_eq!(carried, Carried::new(None, envelope), "what is malformed beside it costs nothing");
+    assert_eq!(carried, EnvelopeParams::new(None, envelope), "what is malformed beside it costs nothing");
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn an_unknown_kind_is_kept_and_another_kind_is_told_apart() {
         r#"{"v":1,"id":"e","from":"a","to":"b","ts":1,"kind":"sing","ref":null,"payload":{"song":1.50}}"#;
     let envelope: Envelope = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
-    assert_eq!(envelope.kind, Kind::Unknown("sing".into()));
+    assert_eq!(envelope.kind, EnvelopeKind::Unknown("sing".into()));
     let fault = envelope.open::<Query>().unwrap_err();
     assert_eq!(fault.to_string(), "this is the method of query, not of sing (kind_mismatch)");
 }
@@ -298,18 +301,18 @@ fn null_is_as_good_as_left_out() {
 
 #[test]
 fn an_outcome_says_what_went_wrong_in_any_form() {
-    let fault = |error: Value| Outcome::new(OutcomeStatus::Failed).error(error).fault();
-    assert_eq!(fault(json!({"code": "timeout"})).map(|fault| fault.code), Some(FaultCode::Timeout));
-    assert_eq!(fault(json!("it broke")), Some(Fault::internal("it broke")));
+    let fault = |error: Value| DelegationOutcome::new(OutcomeStatus::Failed).error(error).fault();
+    assert_eq!(fault(json!({"code": "timeout"})).map(|fault| fault.code), Some(EnvelopeErrorCode::Timeout));
+    assert_eq!(fault(json!("it broke")), Some(EnvelopeError::internal("it broke")));
     assert_eq!(fault(json!(7)), None);
-    let success: Outcome =
+    let success: DelegationOutcome =
         serde_json::from_str(r#"{"status":"completed","outcome":"o","error":null}"#).unwrap();
     assert_eq!(success.fault(), None);
 }
 
 #[test]
 fn every_fault_has_a_number_and_the_number_leads_back() {
-    use FaultCode::*;
+    use EnvelopeErrorCode::*;
     for code in [
         NotAuthorized,
         UnknownDomain,
@@ -323,11 +326,11 @@ fn every_fault_has_a_number_and_the_number_leads_back() {
         NotFound,
         Unreachable,
     ] {
-        assert_eq!(FaultCode::from_rpc(code.rpc_code()), code);
+        assert_eq!(EnvelopeErrorCode::from_rpc(code.rpc_code()), code);
     }
     assert_eq!(KindMismatch.rpc_code(), ErrorCode::INVALID_PARAMS);
     assert_eq!(Unknown("odd".into()).rpc_code(), ErrorCode::INTERNAL_ERROR);
-    assert_eq!(FaultCode::from_rpc(ErrorCode(7)), Internal);
+    assert_eq!(EnvelopeErrorCode::from_rpc(ErrorCode(7)), Internal);
 }
 
 #[test]

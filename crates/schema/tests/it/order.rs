@@ -1,11 +1,11 @@
 //! The order and the spelling of keys do not change what is read.
 
-use duologue_schema::export::random::Random;
+use duologue_schema::export::random::RandomValues;
 use duologue_schema::export::{definitions, document};
 use serde_json::Value;
 
 /// Writes `value` with the keys of every object in another order and every string escaped.
-fn rewrite(value: &Value, random: &mut Random<'_>, out: &mut String) {
+fn rewrite(value: &Value, random: &mut RandomValues<'_>, out: &mut String) {
     match value {
         Value::Object(object) => {
             let mut keys: Vec<&String> = object.keys().collect();
@@ -38,7 +38,7 @@ fn rewrite(value: &Value, random: &mut Random<'_>, out: &mut String) {
     }
 }
 
-fn escape(text: &str, random: &mut Random<'_>, out: &mut String) {
+fn escape(text: &str, random: &mut RandomValues<'_>, out: &mut String) {
     out.push('"');
     for unit in text.encode_utf16() {
         match char::from_u32(unit.into()) {
@@ -54,8 +54,8 @@ fn any_order_of_keys_and_any_escapes_read_the_same() {
     let document = document();
     for definition in definitions() {
         for seed in 0..60 {
-            let mut random = Random::new(&document, seed);
-            let value = random.definition(definition.name);
+            let mut random = RandomValues::new(&document, seed);
+            let value = random.definition(&definition.name);
             let mut text = String::new();
             rewrite(&value, &mut random, &mut text);
             let (plain, shuffled) =
@@ -72,8 +72,8 @@ fn any_order_of_keys_and_any_escapes_read_the_same() {
 fn unknown_keys_are_passed_over() {
     let document = document();
     for definition in definitions() {
-        let mut random = Random::new(&document, 1);
-        let Value::Object(object) = random.definition(definition.name) else { continue };
+        let mut random = RandomValues::new(&document, 1);
+        let Value::Object(object) = random.definition(&definition.name) else { continue };
         let plain = (definition.round_trip)(&Value::Object(object.clone()).to_string());
         let mut more = object;
         more.insert("aUnknown".into(), serde_json::json!({ "x": [1, { "y": null }] }));

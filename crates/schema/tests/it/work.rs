@@ -1,8 +1,8 @@
 //! Work orders as text.
 
 use duologue_schema::work::{
-    Artifact, Context, Input, METHODS, Note, Operation, Output, Paths, Recommendation, Task, WorkParams,
-    WorkResult,
+    Artifact, ArtifactOperation, METHODS, Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput,
+    WorkParams, WorkPaths, WorkResult, WorkTask,
 };
 use duologue_schema::{Members, Request};
 use insta::assert_snapshot;
@@ -17,16 +17,16 @@ fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     serde_json::from_str(&value.to_string()).map_err(|error| error.to_string())
 }
 
-fn input() -> Input {
-    let context = Context::new("login", "feature", 1);
-    let task = Task::new("validate", Members::from_iter([("strict", json!(true))]));
-    Input::new(context, [("feature_root", "features/login"), ("spec", "features/login/spec.md")], task)
+fn input() -> WorkInput {
+    let context = WorkContext::new("login", "feature", 1);
+    let task = WorkTask::new("validate", Members::from_iter([("strict", json!(true))]));
+    WorkInput::new(context, [("feature_root", "features/login"), ("spec", "features/login/spec.md")], task)
         .prior_context(["Nobody said what happens offline.".into(), json!({ "open": 2 }).into()])
 }
 
-fn output() -> Output {
+fn output() -> WorkOutput {
     let artifacts = [Artifact::create("spec.md", "Login\n"), Artifact::update("index.md", "")];
-    Output::new(true, "Wrote the specification.", artifacts, Recommendation::Retry)
+    WorkOutput::new(true, "Wrote the specification.", artifacts, Recommendation::Retry)
         .notes(["Two cases.".into()])
 }
 
@@ -35,9 +35,10 @@ fn on_the_wire() {
     assert_snapshot!(write(&WorkParams::new(input())), @r#"{"input":{"context":{"feature_id":"login","workflow":"feature","iteration":1},"paths":{"feature_root":"features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}"#);
     assert_snapshot!(write(&WorkParams::new(input()).session_id("s1")), @r#"{"sessionId":"s1","input":{"context":{"feature_id":"login","workflow":"feature","iteration":1},"paths":{"feature_root":"features/login","spec":"features/login/spec.md"},"task":{"action":"validate","params":{"strict":true}},"prior_context":["Nobody said what happens offline.",{"open":2}]}}"#);
     assert_snapshot!(write(&WorkResult::new(output())), @r#"{"output":{"success":true,"summary":"Wrote the specification.","artifacts":[{"path":"spec.md","operation":"create","content":"Login\n"},{"path":"index.md","operation":"update","content":""}],"notes":["Two cases."],"recommendation":"retry"}}"#);
-    let bare = Input::new(Context::new("f", "w", 1), Paths::new(), Task::new("a", Members::new()));
+    let bare =
+        WorkInput::new(WorkContext::new("f", "w", 1), WorkPaths::new(), WorkTask::new("a", Members::new()));
     assert_snapshot!(write(&bare), @r#"{"context":{"feature_id":"f","workflow":"w","iteration":1},"paths":{},"task":{"action":"a","params":{}}}"#);
-    assert_snapshot!(write(&Output::new(false, "No.", [], Recommendation::Escalate)), @r#"{"success":false,"summary":"No.","artifacts":[],"recommendation":"escalate"}"#);
+    assert_snapshot!(write(&WorkOutput::new(false, "No.", [], Recommendation::Escalate)), @r#"{"success":false,"summary":"No.","artifacts":[],"recommendation":"escalate"}"#);
     let row = METHODS[0];
     assert_eq!((row.method, row.params, row.result), (WorkParams::METHOD, "WorkParams", Some("WorkResult")));
 }
@@ -100,14 +101,14 @@ fn what_is_missing_is_named() {
 #[test]
 fn what_nobody_knows_is_kept() {
     let text = r#"{"context":{"feature_id":"f","workflow":"w","iteration":2,"branch":"main"},"paths":{},"task":{"action":"a","params":{"deep":[1.50]},"budget":3},"deadline":"soon"}"#;
-    let input: Input = serde_json::from_str(text).unwrap();
+    let input: WorkInput = serde_json::from_str(text).unwrap();
     assert_eq!(write(&input), text);
     assert_eq!(input.context.extra.get::<String>("branch").as_deref(), Some("main"));
 
     let text = r#"{"success":true,"summary":"","artifacts":[{"path":"a","operation":"append","content":"","mode":420}],"recommendation":"ponder","cost":0.10}"#;
-    let output: Output = serde_json::from_str(text).unwrap();
+    let output: WorkOutput = serde_json::from_str(text).unwrap();
     assert_eq!(write(&output), text);
-    assert_eq!(output.artifacts[0].operation, Operation::Unknown("append".into()));
+    assert_eq!(output.artifacts[0].operation, ArtifactOperation::Unknown("append".into()));
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn a_note_is_any_json() {
         (json!(7), "7"),
         (Value::Null, "null"),
     ] {
-        let note: Note = read(&value).unwrap();
+        let note: WorkNote = read(&value).unwrap();
         assert_eq!((note.to_string().as_str(), note.text().is_some()), (shown, value.is_string()));
         assert_eq!(write(&note), value.to_string());
     }

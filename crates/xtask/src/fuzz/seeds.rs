@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use duologue_schema::export::random::Random;
-use duologue_schema::{METHODS, MethodRow, Side, dialogue, envelope, work};
+use duologue_schema::export::random::RandomValues;
+use duologue_schema::{METHODS, MethodRow, MethodSide, dialogue, envelope, work};
 use serde_json::Value;
 
 use super::Paths;
@@ -33,13 +33,19 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) 
         "framer" | "output" => headed(lines()?, &[40, 7, 3, 64, 1]),
         "dialogue" => headed(lines()?, &[0; 4]),
         "envelope" | "surrogates" | "differential" => messages(lines()?),
-        "agent_params" => values(&side(|side| side != Side::Client), &[document("v1/schema.json", paths)?])?,
-        "client_params" => values(&side(|side| side == Side::Client), &[document("v1/schema.json", paths)?])?,
+        "agent_params" => {
+            values(&side(|side| side != MethodSide::Client), &[document("v1/schema.json", paths)?])?
+        }
+        "client_params" => {
+            values(&side(|side| side == MethodSide::Client), &[document("v1/schema.json", paths)?])?
+        }
         "exchange_params" => {
             let rows = [envelope::METHODS, dialogue::METHODS, work::METHODS].concat();
-            let schemes = ["envelope", "dialogue", "work"];
-            let documents: Result<Vec<_>> =
-                schemes.iter().map(|name| document(&format!("duologue/{name}.json"), paths)).collect();
+            let extension_schemas = ["envelope", "dialogue", "work"];
+            let documents: Result<Vec<_>> = extension_schemas
+                .iter()
+                .map(|name| document(&format!("duologue/{name}.json"), paths))
+                .collect();
             values(&rows, &documents?)?
         }
         "transcript" => transcripts(paths, longest)?,
@@ -101,7 +107,7 @@ fn document(file: &str, paths: &Paths) -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-fn side(wanted: impl Fn(Side) -> bool) -> Vec<MethodRow> {
+fn side(wanted: impl Fn(MethodSide) -> bool) -> Vec<MethodRow> {
     METHODS.concat().into_iter().filter(|row| wanted(row.side)).collect()
 }
 
@@ -113,7 +119,7 @@ fn values(rows: &[MethodRow], documents: &[Value]) -> Result<Vec<Vec<u8>>> {
             let has = |document: &&Value| document["$defs"].get(name).is_some();
             let document = documents.iter().find(has).ok_or_else(|| format!("no schema has {name}"))?;
             for seed in 0..VALUES {
-                let value = Random::new(document, seed).definition(name);
+                let value = RandomValues::new(document, seed).definition(name);
                 seeds.push(format!("{}\n{value}", row.method).into_bytes());
             }
         }

@@ -2,7 +2,7 @@
 //! theirs must pass through ours, what is malformed in theirs must not, and what ours write must fit theirs.
 
 use super::{Paths, Result, finish};
-use duologue_schema::export::random::{Random, same};
+use duologue_schema::export::random::{RandomValues, same};
 use duologue_schema::export::{Definition, definitions, document};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -18,20 +18,20 @@ pub(super) fn check(paths: &Paths) -> Result<String> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
     let theirs: Value = serde_json::from_str(&fs::read_to_string(&their_file)?)?;
-    let ours: BTreeMap<_, _> = definitions().into_iter().map(|ours| (ours.name, ours)).collect();
+    let ours: BTreeMap<_, _> = definitions().into_iter().map(|ours| (ours.name.to_string(), ours)).collect();
     let mut wrong = Vec::new();
 
     let names: Vec<_> =
         theirs["$defs"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     let mut instances = 0;
     for name in &names {
-        let Some(ours) = ours.get(name) else {
+        let Some(ours) = ours.get(*name) else {
             wrong.push(format!("{name}: we have no such definition"));
             continue;
         };
         for seed in 0..INSTANCES {
             instances += 1;
-            wrong.extend(through(ours, &Random::new(&theirs, seed).definition(name)).err());
+            wrong.extend(through(ours, &RandomValues::new(&theirs, seed).definition(name)).err());
         }
     }
     let broken = break_variants(&theirs, &ours, &mut wrong);
@@ -39,9 +39,10 @@ pub(super) fn check(paths: &Paths) -> Result<String> {
     let document = document();
     let mut lines = String::new();
     let mut written = 0;
-    for (name, ours) in ours.iter().filter(|(name, _)| names.contains(*name)) {
+    for (name, ours) in ours.iter().filter(|(name, _)| names.contains(&name.as_str())) {
         for seed in 0..INSTANCES {
-            let Ok(text) = (ours.round_trip)(&Random::new(&document, seed).definition(name).to_string())
+            let Ok(text) =
+                (ours.round_trip)(&RandomValues::new(&document, seed).definition(name).to_string())
             else {
                 wrong.push(format!("{name}: we do not read what fits our own schema, seed {seed}"));
                 continue;
@@ -82,7 +83,7 @@ fn through(ours: &Definition, instance: &Value) -> Result<(), String> {
 
 /// Breaks every variant of every tagged union at every required field, and expects ours to refuse it: a tag we
 /// know with a payload we cannot read is an error, never an unknown variant.
-fn break_variants(theirs: &Value, ours: &BTreeMap<&str, Definition>, wrong: &mut Vec<String>) -> usize {
+fn break_variants(theirs: &Value, ours: &BTreeMap<String, Definition>, wrong: &mut Vec<String>) -> usize {
     let mut broken = 0;
     for (name, definition) in theirs["$defs"].as_object().into_iter().flatten() {
         let variants = ["oneOf", "anyOf"].iter().filter_map(|key| definition[*key].as_array()).flatten();
@@ -131,6 +132,6 @@ fn is_object(theirs: &Value, schema: &Value) -> bool {
 
 /// A random instance of a union that has the tag asked for.
 fn instance(theirs: &Value, name: &str, tag: &str, value: &Value) -> Value {
-    let mut all = (0..).map(|seed| Random::new(theirs, seed).definition(name));
+    let mut all = (0..).map(|seed| RandomValues::new(theirs, seed).definition(name));
     all.find(|made| made[tag] == *value).unwrap_or_default()
 }

@@ -72,22 +72,22 @@ impl Correspondent for Worker {
         Capabilities::new("worker").max_concurrent_tasks(LIMIT)
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         let pause = lock(&self.rng).u64(0..200);
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        Ok(Response::new(&*query.question))
+        Ok(QueryResponse::new(&*query.question))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
         let (pause, refuses) = {
             let mut rng = lock(&self.rng);
             (rng.u64(0..50), rng.u8(0..8) == 0)
         };
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        if refuses { Err(Fault::not_authorized(&*task.task)) } else { Ok(Ack::new(true)) }
+        if refuses { Err(EnvelopeError::not_authorized(&*task.task)) } else { Ok(Ack::new(true)) }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
         *lock(&self.theirs.begun).entry(task.task.clone()).or_default() += 1;
         assert!(self.theirs.active.fetch_add(1, Relaxed) <= LIMIT);
         let _active = Active(&self.theirs);
@@ -99,17 +99,17 @@ impl Correspondent for Worker {
         match way {
             // A panic that prints nothing.
             0 => std::panic::resume_unwind(Box::new(())),
-            1 => return Err(Fault::unknown_domain("anything")),
+            1 => return Err(EnvelopeError::unknown_domain("anything")),
             2 => std::future::pending::<()>().await,
             3 => tokio::select! {
                 () = pause => {}
-                () = task.cancelled() => return Err(Fault::internal("stopped")),
+                () = task.cancelled() => return Err(EnvelopeError::internal("stopped")),
             },
             _ => pause.await,
         }
         let _ = task.progress(json!(1)).await;
         lock(&self.theirs.done).push(task.task.clone());
-        Ok(Outcome::new(OutcomeStatus::Completed).outcome(&*task.task))
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(&*task.task))
     }
 
     async fn notify(&self, news: Received<Notify>) {
@@ -118,7 +118,7 @@ impl Correspondent for Worker {
         }
     }
 
-    async fn result(&self, result: Received<Outcome>) {
+    async fn result(&self, result: Received<DelegationOutcome>) {
         lock(&self.ours.told).push(result.outcome.clone());
     }
 }
@@ -213,7 +213,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
         Err(Error::Refused(fault)) => return assert_eq!(fault.message, name),
         Err(error) => {
             // The end of a task may overtake its ack.
-            let expected = matches!(error.code(), FaultCode::Overloaded) || ends_badly(&error);
+            let expected = matches!(error.code(), EnvelopeErrorCode::Overloaded) || ends_badly(&error);
             return assert!(expected || is_lost(closes, &error), "{error}");
         }
     };
@@ -239,19 +239,22 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
             lock(&log.told).push(name);
         }
         Err(error) => {
-            let cancelled = cancels && error.code() == FaultCode::Cancelled;
+            let cancelled = cancels && error.code() == EnvelopeErrorCode::Cancelled;
             assert!(cancelled || ends_badly(&error) || is_lost(closes, &error), "{error}");
         }
     }
 }
 
 fn ends_badly(error: &Error) -> bool {
-    matches!(error.code(), FaultCode::Internal | FaultCode::UnknownDomain | FaultCode::Timeout)
+    matches!(
+        error.code(),
+        EnvelopeErrorCode::Internal | EnvelopeErrorCode::UnknownDomain | EnvelopeErrorCode::Timeout
+    )
 }
 
 /// Whether it failed because the connection ends. The side that closes it gives up what it does.
 fn is_lost(closes: bool, error: &Error) -> bool {
-    closes && matches!(error.code(), FaultCode::Unreachable | FaultCode::Cancelled)
+    closes && matches!(error.code(), EnvelopeErrorCode::Unreachable | EnvelopeErrorCode::Cancelled)
 }
 
 /// With `closes`, one of the ends closes the connection in the middle of it.

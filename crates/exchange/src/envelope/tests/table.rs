@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use duologue_schema::envelope::{EnvelopeId, Kind};
+use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 use proptest::prelude::*;
 
 use crate::envelope::table::{Table, Whose};
@@ -54,7 +54,7 @@ proptest! {
         for (number, event) in events {
             let id = EnvelopeId::from(&*number.to_string());
             let (delegation, answer) =
-                if number % 2 == 0 { (true, Kind::Ack) } else { (false, Kind::Response) };
+                if number % 2 == 0 { (true, EnvelopeKind::Ack) } else { (false, EnvelopeKind::Response) };
             match event {
                 Event::Send if number < MESSAGES && model.sent.insert(number) => {
                     if delegation {
@@ -71,7 +71,7 @@ proptest! {
                 }
                 Event::Replied { fits } => {
                     let told = (fits && model.asking.remove(&number)).then_some(number);
-                    let kind = if fits { answer } else { Kind::Pong };
+                    let kind = if fits { answer } else { EnvelopeKind::Pong };
                     prop_assert_eq!(table.replied(&id, &kind), told);
                 }
                 Event::Result => {
@@ -127,7 +127,7 @@ fn noise_does_not_make_anything_end_twice() {
     let [ended, dropped, stranger] = ["ended", "dropped", "stranger"].map(EnvelopeId::from);
     for (number, id) in [&ended, &dropped].into_iter().enumerate() {
         table.delegate(id.clone(), number as u32);
-        table.ask(id.clone(), Kind::Ack, ());
+        table.ask(id.clone(), EnvelopeKind::Ack, ());
     }
     table.lets_run(&dropped);
     assert_eq!(table.result(&ended), Whose::Delegator(0));

@@ -4,8 +4,8 @@ use super::{dialogue, work};
 use crate::interop::Result;
 use duologue_agent::exchange::Exchange;
 use duologue_agent::exchange::envelope::{
-    Ack, Assignment, Capabilities, Correspondent, Fault, FaultCode, Notify, Outcome, OutcomeStatus, Pattern,
-    Query, Received, Response,
+    Ack, Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, EnvelopeErrorCode,
+    Notify, OutcomeStatus, Pattern, Query, QueryResponse, Received,
 };
 use duologue_schema::Json;
 use serde_json::json;
@@ -45,49 +45,53 @@ impl Correspondent for Answers {
             .model("none")
     }
 
-    async fn query(&self, query: Received<Query>) -> Result<Response, Fault> {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.question.as_str() {
-            "fault" => Err(Fault::of(FaultCode::UnknownDomain, "nobody knows")),
+            "fault" => Err(EnvelopeError::of(EnvelopeErrorCode::UnknownDomain, "nobody knows")),
             "ask back" => {
                 let answer = query.peer.query("echo").await.map_err(|error| error.fault())?;
-                Ok(Response::new(answer.summary))
+                Ok(QueryResponse::new(answer.summary))
             }
             "forever" => {
                 let _withdrawn = OnDrop(&self.withdrawn);
                 std::future::pending().await
             }
-            "withdrawn" => Ok(Response::new("so many").data(json!(self.withdrawn.load(Relaxed)))),
+            "withdrawn" => Ok(QueryResponse::new("so many").data(json!(self.withdrawn.load(Relaxed)))),
             "told" => {
                 let news = self.news.lock().map(|news| news.clone()).unwrap_or_default();
-                Ok(Response::new("the news").data(json!(news)))
+                Ok(QueryResponse::new("the news").data(json!(news)))
             }
             // As it came, with what we do not know.
-            _ => Ok(Response::new(super::walkthrough::HEARD).data(
-                Json::new(&query.envelope.payload).map_err(|error| Fault::internal(error.to_string()))?,
+            _ => Ok(QueryResponse::new(super::walkthrough::HEARD).data(
+                Json::new(&query.envelope.payload)
+                    .map_err(|error| EnvelopeError::internal(error.to_string()))?,
             )),
         }
     }
-    async fn accept(&self, task: &Assignment) -> Result<Ack, Fault> {
+    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
         match task.task.as_str() {
-            "refuse" => Err(Fault::not_authorized("not for you")),
+            "refuse" => Err(EnvelopeError::not_authorized("not for you")),
             _ => Ok(Ack::new(true).estimated_ms(20_u64)),
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<Outcome, Fault> {
-        let outcome =
-            |status| Outcome::new(status).outcome(&*task.task).data(json!({"context": task.context}));
+    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+        let outcome = |status| {
+            DelegationOutcome::new(status).outcome(&*task.task).data(json!({"context": task.context}))
+        };
         match task.task.as_str() {
-            "fail" => Ok(outcome(OutcomeStatus::Failed).error(json!(Fault::not_authorized("not for you")))),
+            "fail" => {
+                Ok(outcome(OutcomeStatus::Failed).error(json!(EnvelopeError::not_authorized("not for you"))))
+            }
             "partial" => Ok(outcome(OutcomeStatus::Partial)),
             "progress" => {
                 task.progress(json!("half")).await.map_err(|error| error.fault())?;
                 Ok(outcome(OutcomeStatus::Completed))
             }
-            "break" => Err(Fault::internal("broke")),
+            "break" => Err(EnvelopeError::internal("broke")),
             "wait" => {
                 task.cancelled().await;
-                Err(Fault::of(FaultCode::Cancelled, "as you wish"))
+                Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "as you wish"))
             }
             _ => Ok(outcome(OutcomeStatus::Completed)),
         }

@@ -4,7 +4,7 @@ use super::walkthrough::{fault, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{AskDelegate, FaultCode, OutcomeStatus};
+use duologue_agent::exchange::envelope::{AskDelegate, EnvelopeErrorCode, OutcomeStatus};
 use duologue_schema::Members;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(super) async fn finished(peer: &PeerAgent, named: &str) -> Result<()> {
 pub(super) async fn failed(peer: &PeerAgent) -> Result<()> {
     let outcome = task(peer, "fail").await?.result().await?;
     same(outcome.status.clone(), OutcomeStatus::Failed)?;
-    same(outcome.fault().map(|fault| fault.code), Some(FaultCode::NotAuthorized))
+    same(outcome.fault().map(|fault| fault.code), Some(EnvelopeErrorCode::NotAuthorized))
 }
 
 pub(super) async fn partial(peer: &PeerAgent) -> Result<()> {
@@ -41,7 +41,7 @@ pub(super) async fn partial(peer: &PeerAgent) -> Result<()> {
 }
 
 pub(super) async fn broken(peer: &PeerAgent) -> Result<()> {
-    fault(task(peer, "break").await?.result().await, FaultCode::Internal, "broke", true)
+    fault(task(peer, "break").await?.result().await, EnvelopeErrorCode::Internal, "broke", true)
 }
 
 /// What is heard of it until it is done.
@@ -58,7 +58,7 @@ pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
     match task(peer, "refuse").await {
         Err(Error::Refused(fault)) => same(
             (fault.code, fault.message.as_str(), fault.retryable),
-            (FaultCode::NotAuthorized, "not for you", false),
+            (EnvelopeErrorCode::NotAuthorized, "not for you", false),
         ),
         other => Err(format!("{other:?} is no refusal").into()),
     }
@@ -74,7 +74,7 @@ pub(super) async fn unreported(peer: &PeerAgent) -> Result<()> {
 pub(super) async fn cancelled(peer: &PeerAgent) -> Result<()> {
     let delegation = task(peer, "wait").await?;
     same(delegation.cancel("enough").await?.accepted, true)?;
-    fault(delegation.result().await, FaultCode::Cancelled, "as you wish", false)?;
+    fault(delegation.result().await, EnvelopeErrorCode::Cancelled, "as you wish", false)?;
     same(delegation.cancel("enough").await?.accepted, false)
 }
 
@@ -82,14 +82,14 @@ pub(super) async fn cancelled(peer: &PeerAgent) -> Result<()> {
 pub(super) async fn overloaded(peer: &PeerAgent) -> Result<()> {
     let mut waiting = vec![task(peer, "wait").await?, task(peer, "wait").await?];
     same(peer.ping().await?.active_tasks, 2)?;
-    fault(task(peer, "finish").await, FaultCode::Overloaded, "no room", true)?;
+    fault(task(peer, "finish").await, EnvelopeErrorCode::Overloaded, "no room", true)?;
     waiting.push(task(peer, "wait").urgent().await?);
-    fault(task(peer, "finish").urgent().await, FaultCode::Overloaded, "no room", true)?;
+    fault(task(peer, "finish").urgent().await, EnvelopeErrorCode::Overloaded, "no room", true)?;
     for delegation in &waiting {
         same(delegation.cancel("enough").await?.accepted, true)?;
     }
     for delegation in &waiting {
-        fault(delegation.result().await, FaultCode::Cancelled, "as you wish", false)?;
+        fault(delegation.result().await, EnvelopeErrorCode::Cancelled, "as you wish", false)?;
     }
     same(peer.ping().await?.active_tasks, 0)
 }

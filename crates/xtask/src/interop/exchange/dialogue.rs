@@ -7,7 +7,7 @@ use duologue_agent::exchange::dialogue::{
     Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, has_counter_offer,
 };
 use duologue_schema::Members;
-use duologue_schema::dialogue::{Content, DialogueErrorCode, MessageType};
+use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode, MessageType};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ struct Desk;
 impl Interlocutor for Desk {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
-            let content = Content::from(HEARD).parameters(message.content.parameters.clone());
+            let content = DialogueContent::from(HEARD).parameters(message.content.parameters.clone());
             dialogue.respond(content).await?;
         }
         Ok(())
@@ -35,10 +35,14 @@ impl Interlocutor for Desk {
 }
 
 /// A request with numbers and texts that can be written in several ways.
-fn request(task: &str) -> Content {
+fn request(task: &str) -> DialogueContent {
     let odd = json!({"z": 1e21, "€": 0.1, "\r": -0.0, "1": 1.5e-7, "😀": "\u{2028}é", "n": 9_007_199_254_740_991_u64});
     let parameters: Members = [("odd", odd)].into_iter().collect();
-    Content::new().domain("interop").task(task).natural_language("é世界 😀 \u{1}").parameters(parameters)
+    DialogueContent::new()
+        .domain("interop")
+        .task(task)
+        .natural_language("é世界 😀 \u{1}")
+        .parameters(parameters)
 }
 
 /// Asks, is answered with a signed message, and says goodbye.
@@ -49,7 +53,7 @@ pub(super) async fn signed(peer: &PeerAgent) -> Result<()> {
     same((answer.key_id.as_deref(), answer.interaction_step), (Some("ts-1"), 2))?;
     same(answer.content.natural_language.as_deref(), Some(HEARD))?;
     // The same, although the other side writes a number or two in another way.
-    let odd = |content: &Content| {
+    let odd = |content: &DialogueContent| {
         let mut odd: Value = content.parameters.get("odd")?;
         odd["\r"] = json!(odd["\r"].as_f64()? == 0.0);
         Some(odd)
@@ -68,8 +72,9 @@ pub(super) async fn altered(peer: &PeerAgent) -> Result<()> {
 /// An offer, a counter-offer, another offer, and a deal.
 pub(super) async fn bargained(peer: &PeerAgent) -> Result<()> {
     let dialogue = peer.dialogue(THEIRS)?;
-    let price =
-        |price: u32| Content::new().parameters([("price", json!(price))].into_iter().collect::<Members>());
+    let price = |price: u32| {
+        DialogueContent::new().parameters([("price", json!(price))].into_iter().collect::<Members>())
+    };
     let answer = dialogue.propose(price(18_000)).answer().await?;
     same((&answer.message_type, has_counter_offer(&answer)), (&MessageType::Reject, true))?;
     let answer = dialogue.propose(price(17_000)).answer().await?;

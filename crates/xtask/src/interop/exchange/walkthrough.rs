@@ -4,7 +4,7 @@ use super::{delegate, dialogue, work};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{FaultCode, Importance, Status};
+use duologue_agent::exchange::envelope::{AgentStatus, EnvelopeErrorCode, Importance};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub(super) fn same<T: PartialEq + Debug>(came: T, expected: T) -> Result<()> {
 /// The fault of an answer, with its code, its message and whether to try again.
 pub(super) fn fault<T: Debug>(
     answer: Result<T, Error>,
-    code: FaultCode,
+    code: EnvelopeErrorCode,
     message: &str,
     retryable: bool,
 ) -> Result<()> {
@@ -86,7 +86,7 @@ pub(super) fn fault<T: Debug>(
 
 async fn ping(peer: &PeerAgent) -> Result<()> {
     let pong = peer.ping().await?;
-    same((pong.status, pong.active_tasks, pong.agent_name.as_str()), (Status::Idle, 0, "ts"))
+    same((pong.status, pong.active_tasks, pong.agent_name.as_str()), (AgentStatus::Idle, 0, "ts"))
 }
 
 async fn discover(peer: &PeerAgent) -> Result<()> {
@@ -107,12 +107,12 @@ async fn query(peer: &PeerAgent) -> Result<()> {
 }
 
 async fn refused(peer: &PeerAgent) -> Result<()> {
-    fault(peer.query("fault").await, FaultCode::UnknownDomain, "nobody knows", false)?;
-    fault(peer.query("fault of its own").await, FaultCode::from("tired"), "after lunch", true)
+    fault(peer.query("fault").await, EnvelopeErrorCode::UnknownDomain, "nobody knows", false)?;
+    fault(peer.query("fault of its own").await, EnvelopeErrorCode::from("tired"), "after lunch", true)
 }
 
 async fn refused_plainly(peer: &PeerAgent) -> Result<()> {
-    fault(peer.query("plain fault").await, FaultCode::InvalidParameter, "no envelope in here", false)
+    fault(peer.query("plain fault").await, EnvelopeErrorCode::InvalidParameter, "no envelope in here", false)
 }
 
 async fn asked_back(peer: &PeerAgent) -> Result<()> {
@@ -124,7 +124,7 @@ async fn answered(peer: &PeerAgent, question: &str, summary: &str) -> Result<()>
 }
 
 async fn ended(peer: &PeerAgent) -> Result<()> {
-    fault(peer.query("ended").await, FaultCode::Overloaded, "not today", true)
+    fault(peer.query("ended").await, EnvelopeErrorCode::Overloaded, "not today", true)
 }
 
 async fn late(peer: &PeerAgent) -> Result<()> {

@@ -3,34 +3,34 @@
 use super::walkthrough::same;
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
-use duologue_agent::exchange::envelope::Fault;
+use duologue_agent::exchange::envelope::EnvelopeError;
 use duologue_agent::exchange::work::{
-    Artifact, Context, Input, Note, Output, Recommendation, Task, apply_artifacts,
+    Artifact, Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkTask, apply_artifacts,
 };
 use duologue_schema::Members;
 use std::path::Path;
 
 /// Does an order as the other side does it.
-pub(super) async fn work(input: Input) -> Result<Output, Fault> {
+pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     if input.task.action == "fail" {
-        return Ok(Output::new(false, "not done", [], Recommendation::Retry));
+        return Ok(WorkOutput::new(false, "not done", [], Recommendation::Retry));
     }
     let root = input.paths.feature_root().unwrap_or(".");
     let spec = Artifact::create(format!("{root}/spec.md"), "é世界 😀\n");
-    let notes = input.prior_context.into_iter().chain([Note::from("one more")]).collect::<Vec<_>>();
-    Ok(Output::new(true, "done", [spec], Recommendation::Proceed).notes(notes))
+    let notes = input.prior_context.into_iter().chain([WorkNote::from("one more")]).collect::<Vec<_>>();
+    Ok(WorkOutput::new(true, "done", [spec], Recommendation::Proceed).notes(notes))
 }
 
-fn order(action: &str) -> Input {
-    let context = Context::new("login", "feature", 1_u32);
-    Input::new(context, [("feature_root", "features/login")], Task::new(action, Members::new()))
+fn order(action: &str) -> WorkInput {
+    let context = WorkContext::new("login", "feature", 1_u32);
+    WorkInput::new(context, [("feature_root", "features/login")], WorkTask::new(action, Members::new()))
 }
 
 pub(super) async fn done(peer: &PeerAgent) -> Result<()> {
-    let input = order("specify").prior_context(vec![Note::from("a note")]);
+    let input = order("specify").prior_context(vec![WorkNote::from("a note")]);
     let output = peer.work(input.clone()).await?;
     same((output.success, output.recommendation.clone()), (true, Recommendation::Proceed))?;
-    same(output.notes.clone(), vec![Note::from("a note"), Note::from("one more")])?;
+    same(output.notes.clone(), vec![WorkNote::from("a note"), WorkNote::from("one more")])?;
     let project = Path::new(&std::env::var("INTEROP_CWD")?).join(peer.own_id().as_str());
     std::fs::create_dir(&project)?;
     apply_artifacts(&project, &input, &output)?;

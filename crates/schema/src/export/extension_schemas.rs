@@ -9,7 +9,7 @@ use crate::MethodRow;
 /// A scheme of messages between agents.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct Scheme {
+pub struct ExtensionSchema {
     /// Its name, that of the module with its types.
     pub name: &'static str,
     /// Its methods.
@@ -22,11 +22,11 @@ pub struct Scheme {
 
 /// The schemes.
 #[must_use]
-pub fn schemes() -> [Scheme; 3] {
+pub fn extension_schemas() -> [ExtensionSchema; 3] {
     [envelope::SCHEME, dialogue::SCHEME, work::SCHEME]
 }
 
-impl Scheme {
+impl ExtensionSchema {
     /// Every definition of the scheme.
     #[must_use]
     pub fn definitions(&self) -> Vec<Definition> {
