@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use duologue_agent::{Agent, Message, Prompt, Result, StopReason, Turn, serve_stdio};
+use duologue_agent::{Agent, MessageWriter, Prompt, Result, StopReason, Turn, serve_stdio};
 
 struct Drafter;
 
@@ -19,7 +19,7 @@ impl Agent for Drafter {
     }
 }
 
-async fn stream(message: &mut Message, text: &str) -> Result<()> {
+async fn stream(message: &mut MessageWriter, text: &str) -> Result<()> {
     for word in text.split_inclusive(' ') {
         message.push(word).await?;
         tokio::time::sleep(Duration::from_millis(60)).await;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use duologue_client::rpc::Outcome;
+use duologue_client::rpc::ResponseOutcome;
 use duologue_client::schema::Request;
 use duologue_client::schema::dialogue::{
     AgentUri, Belief, DialogueMessage, DialogueRequest, DialogueResponse,
@@ -52,7 +52,9 @@ fn spoken(recording: &Path) -> Result<Vec<Spoken>> {
 }
 
 fn is_refusal(answer: &TranscriptEntry<'_>) -> bool {
-    let ParsedLine::Response { outcome: Outcome::Result(result), .. } = &answer.parsed else { return true };
+    let ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } = &answer.parsed else {
+        return true;
+    };
     serde_json::from_str(result.get()).is_ok_and(|answer: DialogueResponse| answer.error.is_some())
 }
 

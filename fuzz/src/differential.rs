@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use duologue_rpc::{Limits, Malformed, Message, Outcome};
+use duologue_rpc::{Limits, Malformed, RpcMessage, ResponseOutcome};
 use duologue_schema::{Error, RequestId};
 use serde_json::{Map, Value};
 
@@ -44,7 +44,7 @@ const INVALID_PARAMS: i64 = -32602;
 /// A line.
 pub fn check(line: &[u8]) {
     // Both read what a connection reads: halves of characters are gone before (target `surrogates`).
-    let repaired = Message::repair(line);
+    let repaired = RpcMessage::repair(line);
     let line = repaired.as_deref().unwrap_or(line);
     written(line);
     let Some(ours) = ours(line) else {
@@ -91,28 +91,28 @@ fn ours(line: &[u8]) -> Option<Read> {
     fn id(id: &RequestId) -> Option<Value> {
         tree(id.token())
     }
-    Some(match Message::read(line, &Limits::default()) {
+    Some(match RpcMessage::read(line, &Limits::default()) {
         None => Read::Blank,
-        Some(Ok(Message::Request { id: token, method, params })) => {
+        Some(Ok(RpcMessage::Request { id: token, method, params })) => {
             let params = match params {
                 Some(params) => Some(tree(params.get())?),
                 None => None,
             };
             Read::Request { id: id(&token)?, method: method.into_owned(), params }
         }
-        Some(Ok(Message::Notification { method, params })) => {
+        Some(Ok(RpcMessage::Notification { method, params })) => {
             let params = match params {
                 Some(params) => Some(tree(params.get())?),
                 None => None,
             };
             Read::Notification { method: method.into_owned(), params }
         }
-        Some(Ok(Message::Response { id, outcome })) => {
+        Some(Ok(RpcMessage::Response { id, outcome })) => {
             let id = tree(id.get())?;
             match outcome {
-                Outcome::Result(result) => Read::Result { id, result: tree(result.get())? },
-                Outcome::Error(error) => Read::Error { id, error: error.into() },
-                Outcome::Missing(_) => Read::Missing { id },
+                ResponseOutcome::Result(result) => Read::Result { id, result: tree(result.get())? },
+                ResponseOutcome::Error(error) => Read::Error { id, error: error.into() },
+                ResponseOutcome::Missing(_) => Read::Missing { id },
                 _ => Read::Unreadable { id },
             }
         }

@@ -2,7 +2,7 @@
 //! answered with is a message that carries its id byte for byte.
 
 use duologue_rpc::fuzzing::{params_of_usual, refusal, usual};
-use duologue_rpc::{Limits, Malformed, Message, Outcome};
+use duologue_rpc::{Limits, Malformed, RpcMessage, ResponseOutcome};
 use duologue_schema::{Error, RequestId};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -14,8 +14,8 @@ pub fn check(line: &[u8]) {
     whole(&line);
     let short = params_of_usual(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
     if let Some(short) = short {
-        match Message::read(&line, &Limits::default()) {
-            Some(Ok(Message::Notification { method, params })) => {
+        match RpcMessage::read(&line, &Limits::default()) {
+            Some(Ok(RpcMessage::Notification { method, params })) => {
                 assert_eq!((&*method, params.map(RawValue::get)), ("m", Some(short.trim())));
             }
             other => panic!("the short way takes what is {other:?}"),
@@ -24,27 +24,27 @@ pub fn check(line: &[u8]) {
 }
 
 fn whole(line: &[u8]) {
-    let repaired = Message::repair(line);
+    let repaired = RpcMessage::repair(line);
     let line = repaired.as_deref().unwrap_or(line);
     let limits = Limits::default();
     let is_part = |raw: &RawValue| {
         let (line, part) = (line.as_ptr_range(), raw.get().as_bytes().as_ptr_range());
         assert!(line.start <= part.start && part.end <= line.end, "a part that is not of the line");
     };
-    match Message::read(line, &limits) {
+    match RpcMessage::read(line, &limits) {
         None => assert!(is_blank(line), "skipped, but not blank"),
-        Some(Ok(Message::Request { id, params, .. })) => {
+        Some(Ok(RpcMessage::Request { id, params, .. })) => {
             params.map(is_part);
             // Which of several members is the id is not asked here: there is one.
             assert!(holds(line, id.token()), "the id {id} is not in the line");
             answered(&id, &Error::method_not_found("m"));
         }
-        Some(Ok(Message::Notification { params, .. })) => {
+        Some(Ok(RpcMessage::Notification { params, .. })) => {
             params.map(is_part);
         }
-        Some(Ok(Message::Response { id, outcome })) => {
+        Some(Ok(RpcMessage::Response { id, outcome })) => {
             is_part(id);
-            if let Outcome::Result(result) = outcome {
+            if let ResponseOutcome::Result(result) = outcome {
                 is_part(result);
             }
         }
@@ -70,8 +70,8 @@ fn holds(line: &[u8], token: &str) -> bool {
 fn answered(id: &RequestId, error: &Error) {
     let line = refusal(id, error).expect("an error can be written");
     assert!(!line.contains(&b'\n'), "an answer of several lines");
-    match Message::read(&line, &Limits::default()) {
-        Some(Ok(Message::Response { id: echo, outcome: Outcome::Error(told) })) => {
+    match RpcMessage::read(&line, &Limits::default()) {
+        Some(Ok(RpcMessage::Response { id: echo, outcome: ResponseOutcome::Error(told) })) => {
             assert_eq!(echo.get(), id.token());
             assert_eq!(told, *error);
         }

@@ -1,6 +1,6 @@
 //! The repair of halves of surrogate pairs: it leaves JSON, changes nothing else, and misses none.
 
-use duologue_rpc::Message;
+use duologue_rpc::RpcMessage;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::marked::is_marked;
 
 /// A line.
 pub fn check(line: &[u8]) {
-    let repaired = Message::repair(line);
+    let repaired = RpcMessage::repair(line);
     if let Some(repaired) = &repaired {
         assert_eq!(repaired.len(), line.len());
         assert_ne!(repaired, line);
-        assert_eq!(Message::repair(repaired), None, "repaired twice");
+        assert_eq!(RpcMessage::repair(repaired), None, "repaired twice");
         only_halves_changed(line, repaired);
     }
     // A reader that passes over strings does not look at what escapes mean.

@@ -3,7 +3,7 @@
 //! All of `y_` are taken, none of `n_` is. What stands for `i_`, where readers may differ, is written down here and
 //! changes only on purpose.
 
-use duologue_rpc::{Connection, Incoming, Limits, Responder, Service};
+use duologue_rpc::{Incoming, Limits, PeerBuilder, Responder, Service};
 use duologue_schema::Error;
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ async fn json_is_taken_and_nothing_else() {
         // What is no JSON is answered each time, not only ten times in a row.
         let mut limits = Limits::default();
         limits.parse_errors_in_a_row = u32::MAX;
-        let _peer = Connection::new(transport).answer_noise(true).limits(limits).start(|_| Anything);
+        let _peer = PeerBuilder::new(transport).answer_noise(true).limits(limits).start(|_| Anything);
         let (mut taken, mut refused, mut wrong) = ([0, 0], [0, 0], Vec::new());
         for row in TABLE.lines() {
             let row: Value = serde_json::from_str(row).expect("a row");

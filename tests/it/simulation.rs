@@ -6,12 +6,12 @@ mod actors;
 /// What the simulation of the core plays its schedules with, dawdles with, and its wire.
 #[path = "../../crates/rpc/src/simulation/campaign.rs"]
 mod campaign;
+#[path = "../../crates/rpc/src/simulation/random_delay.rs"]
+mod random_delay;
 mod story;
-#[path = "../../crates/rpc/src/simulation/whim.rs"]
-mod whim;
 #[path = "../../crates/rpc/src/simulation/wire.rs"]
 #[allow(dead_code, reason = "shared with the core's own simulation")]
 mod wire;
 
-use campaign::{Campaign, Tally, play};
+use campaign::{Campaign, EventCounts, play};
 use duologue_rpc::Transport;

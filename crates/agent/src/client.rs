@@ -17,13 +17,13 @@ use crate::message::ClearPolicy;
 pub struct ClientHandle {
     peer: Peer,
     agent: PeerAgent,
-    facts: Arc<Facts>,
+    state: Arc<ClientState>,
 }
 
-struct Facts {
-    hello: OnceLock<InitializeRequest>,
+struct ClientState {
+    initialize: OnceLock<InitializeRequest>,
     none: ClientCapabilities,
-    clears: OnceLock<bool>,
+    supports_clear: OnceLock<bool>,
     clear_policy: ClearPolicy,
 }
 
@@ -35,39 +35,39 @@ impl std::fmt::Debug for ClientHandle {
 
 impl ClientHandle {
     pub(crate) fn new(peer: Peer, agent: PeerAgent, clear_policy: ClearPolicy) -> Self {
-        let facts = Facts {
-            hello: OnceLock::new(),
+        let state = ClientState {
+            initialize: OnceLock::new(),
             none: ClientCapabilities::default(),
-            clears: OnceLock::new(),
+            supports_clear: OnceLock::new(),
             clear_policy,
         };
-        ClientHandle { peer, agent, facts: Arc::new(facts) }
+        ClientHandle { peer, agent, state: Arc::new(state) }
     }
 
     /// Keeps what the client said in `initialize`; `false` if it had said it before.
-    pub(crate) fn said(&self, hello: InitializeRequest) -> bool {
-        let clears = hello.client_capabilities.has_message_clear();
-        let first = self.facts.hello.set(hello).is_ok();
+    pub(crate) fn set_initialize_request(&self, initialize: InitializeRequest) -> bool {
+        let supports_clear = initialize.client_capabilities.has_message_clear();
+        let first = self.state.initialize.set(initialize).is_ok();
         if first {
-            let _ = self.facts.clears.set(clears);
+            let _ = self.state.supports_clear.set(supports_clear);
         }
         first
     }
 
-    pub(crate) fn initialized(&self) -> bool {
-        self.facts.hello.get().is_some()
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.state.initialize.get().is_some()
     }
 
     /// What the client can do.
     #[must_use]
     pub fn capabilities(&self) -> &ClientCapabilities {
-        self.facts.hello.get().map_or(&self.facts.none, |hello| &hello.client_capabilities)
+        self.state.initialize.get().map_or(&self.state.none, |initialize| &initialize.client_capabilities)
     }
 
     /// Its name and version, if it told.
     #[must_use]
     pub fn info(&self) -> Option<&Implementation> {
-        self.facts.hello.get()?.client_info.as_ref()
+        self.state.initialize.get()?.client_info.as_ref()
     }
 
     /// The connection itself, for extension methods and [`flush`](Peer::flush).
@@ -84,17 +84,17 @@ impl ClientHandle {
     }
 
     /// How a message is cleared for this client.
-    pub(crate) fn clearing(&self) -> Clearing {
-        match self.facts.clear_policy {
-            ClearPolicy::Always => Clearing::Send,
-            _ if self.facts.clears.get() == Some(&true) => Clearing::Send,
-            ClearPolicy::Separator => Clearing::Separate,
-            ClearPolicy::Hold => Clearing::Hold,
+    pub(crate) fn clearing(&self) -> ClearMode {
+        match self.state.clear_policy {
+            ClearPolicy::Always => ClearMode::Send,
+            _ if self.state.supports_clear.get() == Some(&true) => ClearMode::Send,
+            ClearPolicy::Separator => ClearMode::Separate,
+            ClearPolicy::Hold => ClearMode::Hold,
         }
     }
 
     /// Updates that only some clients may be sent.
-    pub(crate) fn takes(&self, update: &SessionUpdate) -> bool {
+    pub(crate) fn accepts(&self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::Notice(_) => self.capabilities().has_notices(),
             SessionUpdate::CompactionUpdate(_) | SessionUpdate::CompactionSummaryChunk(_) => {
@@ -123,7 +123,7 @@ impl ClientHandle {
 
 /// What `clear` does, decided per client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clearing {
+pub(crate) enum ClearMode {
     Send,
     Separate,
     Hold,

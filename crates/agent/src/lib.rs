@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! A [`Turn`] is where an agent lives: it makes [`Message`]s, thoughts and tool calls, and asks the
+//! A [`Turn`] is where an agent lives: it makes [`MessageWriter`]s, thoughts and tool calls, and asks the
 //! client for permission, files and terminals. What holds between turns is in the [`Session`].
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ pub use duologue_rpc::{Extensions, Limits, Transport};
 pub use duologue_schema as schema;
 pub use duologue_schema::{ContentBlock, PermissionOption, PermissionOptionKind, StopReason, ToolKind};
 pub use error::{Error, Result};
-pub use message::{ClearPolicy, Message};
+pub use message::{ClearPolicy, MessageWriter};
 pub use serve::{Server, serve, serve_stdio};
 pub use session::Session;
 pub use tool_call::{NewToolCall, ToolCallHandle};

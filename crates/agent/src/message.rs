@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
 use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate};
 
-use crate::client::Clearing;
+use crate::client::ClearMode;
 use crate::error::{Error, Result};
 use crate::turn::Turn;
 
-/// What [`Message::clear`] does for a client that has not advertised
+/// What [`MessageWriter::clear`] does for a client that has not advertised
 /// `_meta.duologue.messageClear` in its capabilities. RFD 0001 has the reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,7 +16,7 @@ pub enum ClearPolicy {
     /// Ends the message with a visible rule and goes on under a new message id.
     #[default]
     Separator,
-    /// Holds the text of every message back until it is final: [`Message::finish`] or the end of
+    /// Holds the text of every message back until it is final: [`MessageWriter::finish`] or the end of
     /// the turn. Nothing streams, nothing has to be taken back.
     Hold,
     /// Sends the clear anyway, to every client.
@@ -27,69 +27,69 @@ pub enum ClearPolicy {
 const SEPARATOR: &str = "\n\n---\n\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChunkKind {
     Message,
     Thought,
 }
 
-impl Kind {
+impl ChunkKind {
     fn chunk(self, id: &MessageId, content: ContentBlock) -> SessionUpdate {
         let chunk = ContentChunk::new(content).message_id(id.clone());
         match self {
-            Kind::Message => SessionUpdate::AgentMessageChunk(chunk),
-            Kind::Thought => SessionUpdate::AgentThoughtChunk(chunk),
+            ChunkKind::Message => SessionUpdate::AgentMessageChunk(chunk),
+            ChunkKind::Thought => SessionUpdate::AgentThoughtChunk(chunk),
         }
     }
 
     fn clear(self, id: &MessageId) -> SessionUpdate {
         let clear = MessageClear::new().message_id(id.clone());
         match self {
-            Kind::Message => SessionUpdate::AgentMessageClear(clear),
-            Kind::Thought => SessionUpdate::AgentThoughtClear(clear),
+            ChunkKind::Message => SessionUpdate::AgentMessageClear(clear),
+            ChunkKind::Thought => SessionUpdate::AgentThoughtClear(clear),
         }
     }
 }
 
 /// A message that is held back.
-pub(crate) struct Draft {
-    kind: Kind,
+pub(crate) struct BufferedMessage {
+    kind: ChunkKind,
     id: MessageId,
     content: Vec<ContentBlock>,
 }
 
-impl Draft {
+impl BufferedMessage {
     pub(crate) fn into_updates(self) -> impl Iterator<Item = SessionUpdate> {
-        let Draft { kind, id, content } = self;
+        let BufferedMessage { kind, id, content } = self;
         content.into_iter().map(move |block| kind.chunk(&id, block))
     }
 }
 
 /// A text that is known again when a longer one begins with it, without being kept: messages grow long.
 #[derive(Clone, Debug)]
-struct Said {
+struct PushedText {
     length: usize,
     hash: DefaultHasher,
     key: RandomState,
 }
 
-impl Default for Said {
+impl Default for PushedText {
     fn default() -> Self {
         let key = RandomState::new();
-        Said { length: 0, hash: key.build_hasher(), key }
+        PushedText { length: 0, hash: key.build_hasher(), key }
     }
 }
 
-impl Said {
+impl PushedText {
     /// The text with more behind it.
-    fn and(&self, more: &str) -> Self {
-        let mut said = self.clone();
-        said.length += more.len();
-        said.hash.write(more.as_bytes());
-        said
+    fn extended(&self, more: &str) -> Self {
+        let mut pushed = self.clone();
+        pushed.length += more.len();
+        pushed.hash.write(more.as_bytes());
+        pushed
     }
 
     /// What of `full` comes behind the text, if it begins with it.
-    fn begins<'a>(&self, full: &'a str) -> Option<&'a str> {
+    fn rest_of<'a>(&self, full: &'a str) -> Option<&'a str> {
         let (begin, missing) = full.split_at_checked(self.length)?;
         let mut hash = self.key.build_hasher();
         hash.write(begin.as_bytes());
@@ -109,20 +109,27 @@ impl Said {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Message {
+pub struct MessageWriter {
     turn: Turn,
-    kind: Kind,
+    kind: ChunkKind,
     id: MessageId,
     /// The text that was pushed since the last clear.
-    said: Said,
+    pushed: PushedText,
     /// Whether something else was pushed since.
-    mixed: bool,
+    has_other_content: bool,
     empty: bool,
 }
 
-impl Message {
-    pub(crate) fn new(turn: Turn, kind: Kind) -> Self {
-        Message { turn, kind, id: Turn::new_message_id(), said: Said::default(), mixed: false, empty: true }
+impl MessageWriter {
+    pub(crate) fn new(turn: Turn, kind: ChunkKind) -> Self {
+        MessageWriter {
+            turn,
+            kind,
+            id: Turn::new_message_id(),
+            pushed: PushedText::default(),
+            has_other_content: false,
+            empty: true,
+        }
     }
 
     /// The id the client knows the message by. A clear that falls back to a separator changes it.
@@ -154,20 +161,20 @@ impl Message {
         if content.as_text() == Some("") {
             return Ok(());
         }
-        let said = content.as_text().map(|text| self.said.and(text));
+        let pushed = content.as_text().map(|text| self.pushed.extended(text));
         if self.turn.is_cancelled() {
             return Err(Error::Cancelled);
         }
-        if self.clearing() == Clearing::Hold {
+        if self.clearing() == ClearMode::Hold {
             self.hold(content)?;
         } else {
             self.turn.update(self.kind.chunk(&self.id, content)).await?;
         }
         // Only what was sent is known to the client, and `set` builds on it.
         self.empty = false;
-        match said {
-            Some(said) => self.said = said,
-            None => self.mixed = true,
+        match pushed {
+            Some(pushed) => self.pushed = pushed,
+            None => self.has_other_content = true,
         }
         Ok(())
     }
@@ -185,15 +192,15 @@ impl Message {
             return Ok(());
         }
         match self.clearing() {
-            Clearing::Send => self.turn.update(self.kind.clear(&self.id)).await?,
-            Clearing::Hold => self.turn.with_drafts(|drafts| drafts.retain(|draft| draft.id != self.id))?,
-            Clearing::Separate => {
+            ClearMode::Send => self.turn.update(self.kind.clear(&self.id)).await?,
+            ClearMode::Hold => self.turn.with_drafts(|drafts| drafts.retain(|draft| draft.id != self.id))?,
+            ClearMode::Separate => {
                 self.turn.update(self.kind.chunk(&self.id, SEPARATOR.into())).await?;
                 self.id = Turn::new_message_id();
             }
         }
-        self.said = Said::default();
-        (self.mixed, self.empty) = (false, true);
+        self.pushed = PushedText::default();
+        (self.has_other_content, self.empty) = (false, true);
         Ok(())
     }
 
@@ -205,7 +212,7 @@ impl Message {
     /// As [`Turn::update`].
     pub async fn set(&mut self, full: impl AsRef<str>) -> Result<()> {
         let full = full.as_ref();
-        if let (Some(missing), false) = (self.said.begins(full), self.mixed) {
+        if let (Some(missing), false) = (self.pushed.rest_of(full), self.has_other_content) {
             return self.push(missing).await;
         }
         self.clear().await?;
@@ -226,11 +233,14 @@ impl Message {
             Some(drafts.remove(index))
         })?;
         // One that cannot be sent does not take the rest with it.
-        let sent = draft.into_iter().flat_map(Draft::into_updates).map(|update| self.turn.update_now(update));
+        let sent = draft
+            .into_iter()
+            .flat_map(BufferedMessage::into_updates)
+            .map(|update| self.turn.update_now(update));
         sent.fold(Ok(()), Result::and)
     }
 
-    fn clearing(&self) -> Clearing {
+    fn clearing(&self) -> ClearMode {
         self.turn.client().clearing()
     }
 
@@ -241,7 +251,9 @@ impl Message {
                 (Some(ContentBlock::Text(last)), ContentBlock::Text(text)) => last.text.push_str(&text.text),
                 _ => draft.content.push(content),
             },
-            None => drafts.push(Draft { kind: self.kind, id: self.id.clone(), content: vec![content] }),
+            None => {
+                drafts.push(BufferedMessage { kind: self.kind, id: self.id.clone(), content: vec![content] })
+            }
         })
     }
 }
@@ -256,15 +268,15 @@ mod tests {
         let full = "Grüße, und noch ein paar Worte mehr als in einen Block passen 🦀.".repeat(3);
         let ends: Vec<usize> = full.char_indices().map(|(end, _)| end).collect();
         for pieces in 1..20 {
-            let mut said = Said::default();
+            let mut pushed = PushedText::default();
             for end in ends.iter().step_by(pieces) {
                 let (begin, rest) = full.split_at(*end);
-                said = said.and(begin.split_at(said.length).1);
-                assert_eq!(said.begins(&full), Some(rest));
-                assert_eq!(said.begins(&full.replace('e', "i")).is_some(), !begin.contains('e'));
+                pushed = pushed.extended(begin.split_at(pushed.length).1);
+                assert_eq!(pushed.rest_of(&full), Some(rest));
+                assert_eq!(pushed.rest_of(&full.replace('e', "i")).is_some(), !begin.contains('e'));
             }
-            assert_eq!(said.begins("Gr"), None, "shorter than what was said");
-            assert_eq!(said.begins(&full.replace('ü', "ue")), None);
+            assert_eq!(pushed.rest_of("Gr"), None, "shorter than what was pushed");
+            assert_eq!(pushed.rest_of(&full.replace('ü', "ue")), None);
         }
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, Wiring};
-use duologue_rpc::{CancellationToken, Closed, Connection, Ended, Extensions, Limits, Stdio, Tap, Transport};
+use duologue_rpc::{
+    CancellationToken, Closed, Extensions, InputEnded, Limits, PeerBuilder, Stdio, Tap, Transport,
+};
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
@@ -186,7 +188,7 @@ impl<A: Agent> Server<A> {
     fn start(self, transport: Transport) -> Serving {
         let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
         let exchange = Wiring::new(exchange);
-        let mut connection = Connection::new(transport).limits(limits).answer_noise(true);
+        let mut connection = PeerBuilder::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);
         }
@@ -196,8 +198,8 @@ impl<A: Agent> Server<A> {
 
 /// Sleeps from the end of the input until the process has to exit. If the parent has ended and the input has not,
 /// it cancels `orphaned` first, so that the conversation ends too.
-fn wait_before_exit(ended: Ended, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
-    if ended == Ended::Parent {
+fn wait_before_exit(ended: InputEnded, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
+    if ended == InputEnded::Parent {
         sleep(ORPHANED);
         orphaned.cancel();
     }
@@ -241,13 +243,13 @@ mod tests {
     #[test]
     fn the_process_exits_two_seconds_after_its_input_ended() {
         let answers = Limits::default().cancel_grace * 3 / 2;
-        for ended in [Ended::Input, Ended::Parent] {
+        for ended in [InputEnded::Input, InputEnded::Parent] {
             let orphaned = CancellationToken::new();
             let mut slept = Vec::new();
             wait_before_exit(ended, &orphaned, |time| slept.push((orphaned.is_cancelled(), time)));
-            assert_eq!(orphaned.is_cancelled(), ended == Ended::Parent);
+            assert_eq!(orphaned.is_cancelled(), ended == InputEnded::Parent);
             let (conversation_ended, last) = slept[slept.len() - 1];
-            assert_eq!(conversation_ended, ended == Ended::Parent);
+            assert_eq!(conversation_ended, ended == InputEnded::Parent);
             assert!(last > answers, "{ended:?}: {last:?}");
             let total: Duration = slept.into_iter().map(|(_, time)| time).sum();
             assert!(total <= Duration::from_secs(2), "{ended:?}: {total:?}");

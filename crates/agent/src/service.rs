@@ -22,18 +22,18 @@ use crate::agent::{Agent, Prompt, SessionSetup};
 use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
-use crate::session::{Held, Holding, Place, Session, SessionFacts, lock};
+use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams, lock};
 use crate::turn::Turn;
 
 /// What the requests that make and restore sessions have in common.
-macro_rules! facts {
-    ($request:ident, $held:ident) => {
-        SessionFacts {
+macro_rules! params {
+    ($request:ident, $reservation:ident) => {
+        SessionParams {
             cwd: $request.cwd,
             additional_directories: $request.additional_directories,
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
-            _held: $held,
+            _reservation: $reservation,
         }
     };
 }
@@ -51,7 +51,7 @@ struct Shared<A> {
     agent: A,
     client: ClientHandle,
     sessions: Sessions,
-    holding: Holding,
+    memory: SessionMemory,
     /// What the client is told, and so what it is held to.
     advertised: AgentCapabilities,
 }
@@ -74,7 +74,13 @@ impl<A: Agent> AgentService<A> {
         let exchange = exchange.start(peer, knows);
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
-            shared: Arc::new(Shared { agent, client, sessions, holding: Holding::default(), advertised }),
+            shared: Arc::new(Shared {
+                agent,
+                client,
+                sessions,
+                memory: SessionMemory::default(),
+                advertised,
+            }),
             exchange,
             extensions,
         }
@@ -82,7 +88,7 @@ impl<A: Agent> AgentService<A> {
 
     /// What is not ACP's own: the exchange, then the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        let responder = match self.shared.client.initialized() {
+        let responder = match self.shared.client.is_initialized() {
             true => match self.exchange.request(request, responder) {
                 Ok(()) => return Ok(()),
                 Err(responder) => responder,
@@ -96,11 +102,11 @@ impl<A: Agent> AgentService<A> {
 
     fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
         let shared = self.shared.clone();
-        if !shared.client.initialized() && !matches!(request, ClientRequest::Initialize(_)) {
+        if !shared.client.is_initialized() && !matches!(request, ClientRequest::Initialize(_)) {
             return refuse(responder, WireError::invalid_request("initialize first"));
         }
         match request {
-            ClientRequest::Initialize(hello) => responder.respond(shared.initialize(hello)),
+            ClientRequest::Initialize(initialize) => responder.respond(shared.initialize(initialize)),
             ClientRequest::Authenticate(request) => answer(responder, async move {
                 shared.agent.authenticate(request.method_id).await?;
                 Ok(AuthenticateResponse::default())
@@ -110,13 +116,13 @@ impl<A: Agent> AgentService<A> {
                 Ok(LogoutResponse::default())
             }),
             ClientRequest::NewSession(request) => {
-                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
-                shared.new_session(facts!(request, held), responder);
+                let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+                shared.new_session(params!(request, reservation), responder);
             }
             ClientRequest::LoadSession(request) => {
-                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
-                let facts = facts!(request, held);
-                shared.restore(request.session_id, facts, responder, |shared, session| async move {
+                let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+                let params = params!(request, reservation);
+                shared.restore(request.session_id, params, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.load_session(&session).await?);
                     let mut response = LoadSessionResponse::default();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
@@ -125,9 +131,9 @@ impl<A: Agent> AgentService<A> {
                 });
             }
             ClientRequest::ResumeSession(request) => {
-                let Some((held, responder)) = shared.hold(wire_bytes, responder) else { return };
-                let facts = facts!(request, held);
-                shared.restore(request.session_id, facts, responder, |shared, session| async move {
+                let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+                let params = params!(request, reservation);
+                shared.restore(request.session_id, params, responder, |shared, session| async move {
                     let setup = shared.shown(shared.agent.resume_session(&session).await?);
                     let mut response = ResumeSessionResponse::default();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
@@ -183,8 +189,8 @@ impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         match ClientRequest::decode(request.method, request.params) {
             Some(Ok(decoded)) => {
-                if let ClientRequest::Initialize(hello) = &decoded {
-                    self.exchange.introduced(hello.client_capabilities.meta.as_ref());
+                if let ClientRequest::Initialize(initialize) = &decoded {
+                    self.exchange.introduced(initialize.client_capabilities.meta.as_ref());
                 }
                 self.route(decoded, request.wire_bytes, responder);
             }
@@ -224,18 +230,18 @@ impl<A: Agent> Service for AgentService<A> {
 }
 
 impl<A: Agent> Shared<A> {
-    fn initialize(&self, hello: InitializeRequest) -> Result<InitializeResponse, WireError> {
+    fn initialize(&self, initialize: InitializeRequest) -> Result<InitializeResponse, WireError> {
         // There is one version so far: whatever the client asks for, it is told ours, and one that
         // cannot speak it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
         response.agent_capabilities = self.advertised.clone();
         response.agent_info = self.agent.info();
-        response.auth_methods = self.agent.auth_methods(&hello);
-        if !hello.client_capabilities.auth.terminal {
+        response.auth_methods = self.agent.auth_methods(&initialize);
+        if !initialize.client_capabilities.auth.terminal {
             // The protocol lets only clients that can run a terminal login hear of one.
             response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
         }
-        if self.client.said(hello) {
+        if self.client.set_initialize_request(initialize) {
             Ok(response)
         } else {
             Err(WireError::invalid_request("initialized already"))
@@ -243,9 +249,9 @@ impl<A: Agent> Shared<A> {
     }
 
     /// Makes room for the facts of one more session, or refuses the request.
-    fn hold(&self, wire_bytes: usize, responder: Responder) -> Option<(Held, Responder)> {
-        if let Some(held) = self.holding.hold(wire_bytes) {
-            return Some((held, responder));
+    fn reserve(&self, wire_bytes: usize, responder: Responder) -> Option<(Reservation, Responder)> {
+        if let Some(reservation) = self.memory.reserve(wire_bytes) {
+            return Some((reservation, responder));
         }
         let mib = Session::BYTES_TOGETHER >> 20;
         let why = format!("the open sessions take {mib} MiB together: close one first");
@@ -253,13 +259,14 @@ impl<A: Agent> Shared<A> {
         None
     }
 
-    fn new_session(self: Arc<Self>, facts: SessionFacts, responder: Responder) {
-        if let Err(error) = self.check(&facts) {
+    fn new_session(self: Arc<Self>, params: SessionParams, responder: Responder) {
+        if let Err(error) = self.check(&params) {
             return refuse(responder, error.into_wire());
         }
         responder.spawn_with(move |reply| async move {
             let grace = reply.peer().limits().cancel_grace;
-            let made = duologue_rpc::until_dropped(reply.cancellation(), grace, self.make_session(facts));
+            let made =
+                duologue_rpc::with_cancel_grace(reply.cancellation(), grace, self.make_session(params));
             match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
                 Ok((session, response)) => session.open(reply, response),
                 Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
@@ -267,12 +274,12 @@ impl<A: Agent> Shared<A> {
         });
     }
 
-    async fn make_session(self: Arc<Self>, facts: SessionFacts) -> Result<(Session, NewSessionResponse)> {
+    async fn make_session(self: Arc<Self>, params: SessionParams) -> Result<(Session, NewSessionResponse)> {
         let id = self.agent.new_session_id().await?;
         if self.session(&id).is_some() {
             return Err(Error::other("the agent made a session id that is in use"));
         }
-        let session = Session::new(id.clone(), facts, self.client.clone(), true);
+        let session = Session::new(id.clone(), params, self.client.clone(), true);
         // Registered first, so that the client may use the id the moment it knows it.
         let registration = self.register(session.clone());
         let setup = self.agent.new_session(&session).await?;
@@ -289,17 +296,17 @@ impl<A: Agent> Shared<A> {
     fn restore<R, F>(
         self: Arc<Self>,
         id: SessionId,
-        facts: SessionFacts,
+        params: SessionParams,
         responder: Responder,
         work: impl FnOnce(Arc<Self>, Session) -> F,
     ) where
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R>> + Send + 'static,
     {
-        if let Err(error) = self.check(&facts) {
+        if let Err(error) = self.check(&params) {
             return refuse(responder, error.into_wire());
         }
-        let session = Session::new(id, facts, self.client.clone(), false);
+        let session = Session::new(id, params, self.client.clone(), false);
         let registration = self.register(session.clone());
         if let Some(previous) = &registration.previous {
             previous.cancel_turn();
@@ -332,17 +339,17 @@ impl<A: Agent> Shared<A> {
         F: Future<Output = Result<R>> + Send + 'static,
     {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
-        let mut place = session.place_in_line();
+        let mut ticket = session.queue_ticket();
         // A future that is moved into a task is copied once for each layer around it.
         let work = Box::pin(work(self.clone(), session.clone()));
         responder.spawn_with(move |responder| async move {
             let work = async {
-                self.turn_comes(&session, &mut place).await.map_err(Error::into_wire)?;
+                self.turn_comes(&session, &mut ticket).await.map_err(Error::into_wire)?;
                 work.await.map_err(Error::into_wire)
             };
             responder.answer_with(work).await;
             // The next request of the session begins behind this answer.
-            drop(place);
+            drop(ticket);
         });
     }
 
@@ -356,8 +363,8 @@ impl<A: Agent> Shared<A> {
 
     /// Waits for a request's place in its session's line. What was ahead may have been the end of
     /// the session.
-    async fn turn_comes(&self, session: &Session, place: &mut Place) -> Result<()> {
-        place.reached().await;
+    async fn turn_comes(&self, session: &Session, ticket: &mut QueueTicket) -> Result<()> {
+        ticket.wait_turn().await;
         match self.session(session.id()) {
             Some(known) if known.is(session) => Ok(()),
             _ => Err(Error::Protocol(unknown_session())),
@@ -375,8 +382,8 @@ impl<A: Agent> Shared<A> {
         if let Err(why) = session.begin_turn(cancellation.clone()) {
             return refuse(responder, WireError::invalid_request(why));
         }
-        let mut place = session.place_in_line();
-        let waits = place.is_behind();
+        let mut ticket = session.queue_ticket();
+        let waits = ticket.must_wait();
         let running = RunningTurn { turn: Turn::new(session, cancellation), over: false };
         let grace = responder.peer().limits().cancel_grace;
         let prompt = Prompt::new(request.prompt, request.meta);
@@ -386,8 +393,8 @@ impl<A: Agent> Shared<A> {
             let running = running;
             let turn = &running.turn;
             let work = async {
-                place.reached().await;
-                drop(place);
+                ticket.wait_turn().await;
+                drop(ticket);
                 if waits && turn.is_cancelled() {
                     // It was taken back in the line. Who did not wait is told of it, as ever.
                     return Ok(StopReason::Cancelled);
@@ -395,7 +402,7 @@ impl<A: Agent> Shared<A> {
                 // Boxed, or the layers around it would each be larger than what an agent keeps over a turn.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };
-            let outcome = duologue_rpc::until_dropped(&turn.cancellation(), grace, work).await;
+            let outcome = duologue_rpc::with_cancel_grace(&turn.cancellation(), grace, work).await;
             let outcome = match outcome {
                 _ if turn.is_cancelled() => Ok(StopReason::Cancelled),
                 Some(outcome) => outcome,
@@ -421,11 +428,14 @@ impl<A: Agent> Shared<A> {
         setup
     }
 
-    fn check(&self, facts: &SessionFacts) -> Result<()> {
-        check_path(&facts.cwd, "cwd")?;
-        facts.additional_directories.iter().try_for_each(|path| check_path(path, "additionalDirectories"))?;
+    fn check(&self, params: &SessionParams) -> Result<()> {
+        check_path(&params.cwd, "cwd")?;
+        params
+            .additional_directories
+            .iter()
+            .try_for_each(|path| check_path(path, "additionalDirectories"))?;
         let mcp = &self.advertised.mcp_capabilities;
-        for server in &facts.mcp_servers {
+        for server in &params.mcp_servers {
             let (offered, transport) = match server {
                 McpServer::Http(_) => (mcp.http, "http"),
                 McpServer::Sse(_) => (mcp.sse, "sse"),

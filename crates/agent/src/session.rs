@@ -22,39 +22,39 @@ pub struct Session {
 
 struct Inner {
     id: SessionId,
-    facts: SessionFacts,
+    params: SessionParams,
     client: ClientHandle,
     state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    gate: Mutex<Gate>,
+    pre_open: Mutex<PreOpenBuffer>,
     turn: watch::Sender<Option<CancellationToken>>,
     /// How many `session/close` are at work: no turn begins meanwhile.
     closing: AtomicUsize,
-    last_in_line: Mutex<Option<oneshot::Receiver<()>>>,
+    last_ticket: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 /// What the client said when it made or restored the session.
-pub(crate) struct SessionFacts {
+pub(crate) struct SessionParams {
     pub(crate) cwd: PathBuf,
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
-    pub(crate) _held: Held,
+    pub(crate) _reservation: Reservation,
 }
 
 /// The bytes that the facts of all sessions of a connection count.
 #[derive(Default)]
-pub(crate) struct Holding(Arc<AtomicUsize>);
+pub(crate) struct SessionMemory(Arc<AtomicUsize>);
 
-impl Holding {
+impl SessionMemory {
     /// Counts the facts of one more session, unless there are too many already.
-    pub(crate) fn hold(&self, wire_bytes: usize) -> Option<Held> {
+    pub(crate) fn reserve(&self, wire_bytes: usize) -> Option<Reservation> {
         let bytes = wire_bytes.saturating_add(SESSION_ITSELF);
-        let together = |held: usize| {
-            let together = held.saturating_add(bytes);
-            (held == 0 || together <= Session::BYTES_TOGETHER).then_some(together)
+        let together = |reservation: usize| {
+            let together = reservation.saturating_add(bytes);
+            (reservation == 0 || together <= Session::BYTES_TOGETHER).then_some(together)
         };
         self.0.fetch_update(Relaxed, Relaxed, together).ok()?;
-        Some(Held { together: self.0.clone(), bytes })
+        Some(Reservation { together: self.0.clone(), bytes })
     }
 }
 
@@ -62,20 +62,20 @@ impl Holding {
 const SESSION_ITSELF: usize = 1024;
 
 /// The count of one session's facts, for as long as they are there.
-pub(crate) struct Held {
+pub(crate) struct Reservation {
     together: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.together.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
-enum Gate {
-    Held { updates: Vec<SessionNotification>, bytes: usize, news: Announcing },
+enum PreOpenBuffer {
+    Buffering { updates: Vec<SessionNotification>, bytes: usize, announcing: Announcing },
     Open,
 }
 
@@ -91,23 +91,28 @@ impl Session {
     /// A session counts until it is closed or deleted, and the last clone of it is gone.
     pub const BYTES_TOGETHER: usize = 64 << 20;
 
-    pub(crate) fn new(id: SessionId, facts: SessionFacts, client: ClientHandle, hold_updates: bool) -> Self {
-        let gate = if hold_updates {
-            let news = client.peer_agent().announcing(id.clone());
-            Gate::Held { updates: Vec::new(), bytes: 0, news }
+    pub(crate) fn new(
+        id: SessionId,
+        params: SessionParams,
+        client: ClientHandle,
+        hold_updates: bool,
+    ) -> Self {
+        let pre_open = if hold_updates {
+            let announcing = client.peer_agent().announcing(id.clone());
+            PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, announcing }
         } else {
-            Gate::Open
+            PreOpenBuffer::Open
         };
         Session {
             inner: Arc::new(Inner {
                 id,
-                facts,
+                params,
                 client,
                 state: Mutex::default(),
-                gate: Mutex::new(gate),
+                pre_open: Mutex::new(pre_open),
                 turn: watch::Sender::new(None),
                 closing: AtomicUsize::new(0),
-                last_in_line: Mutex::default(),
+                last_ticket: Mutex::default(),
             }),
         }
     }
@@ -121,25 +126,25 @@ impl Session {
     /// The folder relative paths start from. Always absolute.
     #[must_use]
     pub fn cwd(&self) -> &Path {
-        &self.inner.facts.cwd
+        &self.inner.params.cwd
     }
 
     /// Further folders the session may work in. Always absolute.
     #[must_use]
     pub fn additional_directories(&self) -> &[PathBuf] {
-        &self.inner.facts.additional_directories
+        &self.inner.params.additional_directories
     }
 
     /// The MCP servers the client wants connected.
     #[must_use]
     pub fn mcp_servers(&self) -> &[McpServer] {
-        &self.inner.facts.mcp_servers
+        &self.inner.params.mcp_servers
     }
 
     /// The `_meta` of the request that made or restored the session.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.inner.facts.meta.as_ref()
+        self.inner.params.meta.as_ref()
     }
 
     /// The client this session belongs to.
@@ -201,12 +206,12 @@ impl Session {
     /// When the connection has ended or the update is larger than a line may be.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
-        if !self.inner.client.takes(&update) {
+        if !self.inner.client.accepts(&update) {
             return Ok(());
         }
         let update = SessionNotification::new(self.inner.id.clone(), update);
         loop {
-            if matches!(&*lock(&self.inner.gate), Gate::Open) {
+            if matches!(&*lock(&self.inner.pre_open), PreOpenBuffer::Open) {
                 self.peer().ready().await?;
             }
             if self.try_send(&update)? {
@@ -233,8 +238,10 @@ impl Session {
         update: &SessionNotification,
         send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
     ) -> Result<bool> {
-        let mut gate = lock(&self.inner.gate);
-        let Gate::Held { updates, bytes, .. } = &mut *gate else { return Ok(send(self.peer())?) };
+        let mut pre_open = lock(&self.inner.pre_open);
+        let PreOpenBuffer::Buffering { updates, bytes, .. } = &mut *pre_open else {
+            return Ok(send(self.peer())?);
+        };
         let more = serde_json::to_string(&update.update)?.len();
         if *bytes + more > Limits::EARLY_BYTES {
             return Err(Error::other(format!(
@@ -251,8 +258,10 @@ impl Session {
     /// push: the client reacts to the answer only when all of them are in the output. Whatever the
     /// session sends because of that, an update, a request or an answer, comes after them.
     pub(crate) fn open(&self, responder: Responder, answer: NewSessionResponse) {
-        let mut gate = lock(&self.inner.gate);
-        let Gate::Held { updates, news, .. } = std::mem::replace(&mut *gate, Gate::Open) else {
+        let mut pre_open = lock(&self.inner.pre_open);
+        let PreOpenBuffer::Buffering { updates, announcing, .. } =
+            std::mem::replace(&mut *pre_open, PreOpenBuffer::Open)
+        else {
             return responder.respond(Ok(answer));
         };
         let mut notifications = NotificationBuffer::new(self.peer());
@@ -261,7 +270,8 @@ impl Session {
                 tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
             }
         }
-        news.done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
+        announcing
+            .done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
     }
 
     pub(crate) fn peer(&self) -> &Peer {
@@ -284,10 +294,10 @@ impl Session {
     /// Cancels the running turn and lets none begin until the guard is dropped. Called by the
     /// reader, as [`begin_turn`](Self::begin_turn) is: a turn that began behind the close would wait
     /// for its place in line, and the close for the turn.
-    pub(crate) fn begin_close(&self) -> Closing {
+    pub(crate) fn begin_close(&self) -> CloseGuard {
         self.inner.closing.fetch_add(1, Relaxed);
         self.cancel_turn();
-        Closing(self.clone())
+        CloseGuard(self.clone())
     }
 
     /// Whether both are the same session, not just two with one id.
@@ -319,37 +329,37 @@ impl Session {
 
     /// A place in the line of requests that change this session. Taken by the reader, so the line
     /// has the order of the wire.
-    pub(crate) fn place_in_line(&self) -> Place {
+    pub(crate) fn queue_ticket(&self) -> QueueTicket {
         let (done, next) = oneshot::channel();
-        Place { before: lock(&self.inner.last_in_line).replace(next), _done: done }
+        QueueTicket { before: lock(&self.inner.last_ticket).replace(next), _done: done }
     }
 }
 
 /// A session that is being closed; see [`Session::begin_close`].
-pub(crate) struct Closing(Session);
+pub(crate) struct CloseGuard(Session);
 
-impl Drop for Closing {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         self.0.inner.closing.fetch_sub(1, Relaxed);
     }
 }
 
 /// Dropping it lets the next one go.
-pub(crate) struct Place {
+pub(crate) struct QueueTicket {
     before: Option<oneshot::Receiver<()>>,
     _done: oneshot::Sender<()>,
 }
 
-impl Place {
+impl QueueTicket {
     /// Whether something is ahead of it.
-    pub(crate) fn is_behind(&mut self) -> bool {
+    pub(crate) fn must_wait(&mut self) -> bool {
         let empty = Err(oneshot::error::TryRecvError::Empty);
         // What has been received cannot be waited for again.
         self.before.take_if(|before| before.try_recv() != empty);
         self.before.is_some()
     }
 
-    pub(crate) async fn reached(&mut self) {
+    pub(crate) async fn wait_turn(&mut self) {
         if let Some(before) = self.before.take() {
             let _ = before.await;
         }
@@ -366,12 +376,12 @@ mod tests {
 
     #[test]
     fn sessions_hold_so_much_together() {
-        let holding = Holding::default();
+        let memory = SessionMemory::default();
         // Alone it may be as large as a line may be.
-        let alone = holding.hold(2 * Session::BYTES_TOGETHER).expect("room");
-        assert!(holding.hold(0).is_none());
+        let alone = memory.reserve(2 * Session::BYTES_TOGETHER).expect("room");
+        assert!(memory.reserve(0).is_none());
         drop(alone);
-        let small: Vec<Held> = std::iter::from_fn(|| holding.hold(0)).collect();
+        let small: Vec<Reservation> = std::iter::from_fn(|| memory.reserve(0)).collect();
         assert_eq!(small.len(), Session::BYTES_TOGETHER / SESSION_ITSELF);
     }
 }

@@ -7,7 +7,7 @@ use duologue_rpc::CancellationToken;
 use duologue_schema::{MessageId, Meta, SessionNotification, SessionUpdate, ToolCallId};
 
 use crate::error::{Error, Result};
-use crate::message::{Draft, Kind, Message};
+use crate::message::{BufferedMessage, ChunkKind, MessageWriter};
 use crate::session::{Session, lock};
 use crate::tool_call::NewToolCall;
 
@@ -23,7 +23,7 @@ struct Inner {
     cancellation: CancellationToken,
     /// `None` once the turn is answered. Held while an update of the turn is sent, so that none
     /// can slip behind the answer.
-    drafts: Mutex<Option<Vec<Draft>>>,
+    drafts: Mutex<Option<Vec<BufferedMessage>>>,
     answer_meta: Mutex<Option<Meta>>,
 }
 
@@ -55,14 +55,14 @@ impl Turn {
 
     /// Begins a message of the agent, with an id of its own.
     #[must_use]
-    pub fn message(&self) -> Message {
-        Message::new(self.clone(), Kind::Message)
+    pub fn message(&self) -> MessageWriter {
+        MessageWriter::new(self.clone(), ChunkKind::Message)
     }
 
     /// Begins a thought: text the client may show apart or not at all.
     #[must_use]
-    pub fn thought(&self) -> Message {
-        Message::new(self.clone(), Kind::Thought)
+    pub fn thought(&self) -> MessageWriter {
+        MessageWriter::new(self.clone(), ChunkKind::Thought)
     }
 
     /// Begins a tool call; see [`NewToolCall`].
@@ -110,7 +110,7 @@ impl Turn {
     /// the turn was answered, and as [`Session::update`].
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
-        if !self.client().takes(&update) {
+        if !self.client().accepts(&update) {
             return Ok(());
         }
         let update = SessionNotification::new(self.id().clone(), update);
@@ -132,7 +132,7 @@ impl Turn {
     }
 
     pub(crate) fn update_now(&self, update: SessionUpdate) -> Result<()> {
-        let taken = self.client().takes(&update);
+        let taken = self.client().accepts(&update);
         self.while_running(|session| if taken { session.send_now(update) } else { Ok(()) })
     }
 
@@ -143,14 +143,14 @@ impl Turn {
     }
 
     /// Works on the drafts of messages that are held back, while the turn runs.
-    pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<Draft>) -> T) -> Result<T> {
+    pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<BufferedMessage>) -> T) -> Result<T> {
         lock(&self.inner.drafts).as_mut().map(work).ok_or(Error::TurnEnded)
     }
 
     /// Sends what is still held back and closes the turn for good.
     pub(crate) fn end(&self) {
         let mut drafts = lock(&self.inner.drafts);
-        for update in drafts.take().into_iter().flatten().flat_map(Draft::into_updates) {
+        for update in drafts.take().into_iter().flatten().flat_map(BufferedMessage::into_updates) {
             if let Err(error) = self.session().send_now(update) {
                 tracing::warn!(%error, "a message that was held back could not be sent");
             }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
 use duologue_client::{
-    Client, Command, Connection, Conversation, Prompt, Session, SessionUpdate, StopReason,
+    Client, Command, Connection, Conversation, PromptBuilder, Session, SessionUpdate, StopReason,
 };
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -160,7 +160,7 @@ impl Stage {
         let image = "A".repeat(bytes);
         let (mut figures, mut watch) = (Figures::default(), Watch::start(count));
         for _ in 0..count {
-            let prompt = Prompt::new("image").image(image.clone(), "image/png");
+            let prompt = PromptBuilder::new("image").image(image.clone(), "image/png");
             watch.again();
             figures.bytes += said(&self.session, prompt).await?.parse::<usize>()?;
             watch.lap();
@@ -200,7 +200,7 @@ async fn counted(session: &Session, prompt: String) -> Result<(usize, usize)> {
 }
 
 /// Prompts, and takes what the agent says.
-async fn said(session: &Session, prompt: impl Into<Prompt>) -> Result<String> {
+async fn said(session: &Session, prompt: impl Into<PromptBuilder>) -> Result<String> {
     let reply = session.prompt(prompt).await?.finish().await?;
     ended(reply.response.stop_reason)?;
     Ok(reply.text)

@@ -9,7 +9,7 @@ use duologue_schema::{SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate}
 
 use crate::bounded::{Bounded, Bounds};
 use crate::limits::{OPEN_CALL_BYTES, OPEN_CALL_BYTES_TOGETHER, OPEN_CALLS};
-use crate::written::written;
+use crate::serialized_len::serialized_len;
 
 const BOUNDS: Bounds =
     Bounds { items: OPEN_CALLS, bytes: OPEN_CALL_BYTES, together: OPEN_CALL_BYTES_TOGETHER };
@@ -73,7 +73,7 @@ impl OpenCalls {
         call.content = call.content.filter(|content| !content.is_empty());
         call.locations = call.locations.filter(|locations| !locations.is_empty());
         // One that is longer would take the others with it.
-        if let Some(bytes) = written(&call, OPEN_CALL_BYTES) {
+        if let Some(bytes) = serialized_len(&call, OPEN_CALL_BYTES) {
             self.0.push(call, bytes);
         }
     }
@@ -83,7 +83,7 @@ impl OpenCalls {
 /// a line.
 fn is_kept(status: &ToolCallStatus, parts: &impl Serialize) -> bool {
     let has_ended = matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
-    !has_ended && written(parts, OPEN_CALL_BYTES).is_some()
+    !has_ended && serialized_len(parts, OPEN_CALL_BYTES).is_some()
 }
 
 /// Adds to `call` what it leaves out and `known` says.
@@ -129,7 +129,7 @@ mod tests {
             assert!(calls.0.iter().len() <= OPEN_CALLS && together.load(Relaxed) <= OPEN_CALL_BYTES);
             assert_eq!(
                 together.load(Relaxed),
-                calls.0.iter().filter_map(|call| written(call, usize::MAX)).sum::<usize>()
+                calls.0.iter().filter_map(|call| serialized_len(call, usize::MAX)).sum::<usize>()
             );
             ["a", "b", "c"].map(|id| titled(&calls, id).is_some())
         };

@@ -33,7 +33,7 @@ use crate::limits::{CLOSE_STEP, REAP};
 #[derive(Debug)]
 pub struct AgentProcess {
     pub(crate) child: Child,
-    pub(crate) group: Group,
+    pub(crate) group: ProcessGroup,
 }
 
 /// The three pipes of an [`AgentProcess`].
@@ -67,7 +67,7 @@ impl AgentProcess {
         command.process_group(0);
         let failed = |error| Error::Spawn { program: program.clone(), error: Arc::new(error) };
         let mut child = command.spawn().map_err(failed)?;
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(stdin), Some(stdout), Some(stderr)) => {
                 Ok((AgentProcess { child, group }, Pipes { stdin, stdout, stderr }))
@@ -105,7 +105,7 @@ impl AgentProcess {
     /// terminate, waits two more, kills it. Whatever it started goes with it. `None` when even that
     /// could not be seen.
     pub async fn end(mut self) -> Option<ExitStatus> {
-        let status = ladder(&mut self.child, &self.group).await;
+        let status = graceful_shutdown(&mut self.child, &self.group).await;
         self.group.kill();
         self.group.forget();
         status
@@ -113,7 +113,7 @@ impl AgentProcess {
 }
 
 /// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
-pub(crate) async fn ladder(child: &mut Child, group: &Group) -> Option<ExitStatus> {
+pub(crate) async fn graceful_shutdown(child: &mut Child, group: &ProcessGroup) -> Option<ExitStatus> {
     if let Some(status) = asked_to_leave(child.wait(), || group.terminate()).await {
         return status.ok();
     }
@@ -139,16 +139,16 @@ pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
 /// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
 /// the supervisor goes away.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     #[cfg(unix)]
     id: Option<rustix::process::Pid>,
 }
 
-impl Group {
+impl ProcessGroup {
     #[cfg(unix)]
     pub(crate) fn of(child: &Child) -> Self {
         let id = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        Group { id }
+        ProcessGroup { id }
     }
 
     #[cfg(unix)]
@@ -178,7 +178,7 @@ impl Group {
     // Elsewhere only the process itself is ended, by `reap`.
     #[cfg(not(unix))]
     pub(crate) fn of(_: &Child) -> Self {
-        Group {}
+        ProcessGroup {}
     }
     #[cfg(not(unix))]
     pub(crate) fn terminate(&self) {}
@@ -188,7 +188,7 @@ impl Group {
     pub(crate) fn forget(&mut self) {}
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
         // The runtime that would have collected the leader may be gone.

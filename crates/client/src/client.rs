@@ -13,14 +13,14 @@ use duologue_schema::{
 };
 
 use crate::command::Command;
-use crate::connection::{Connection, Inner};
+use crate::connection::{Connection, ConnectionInner};
 use crate::error::{Error, Result};
 use crate::fair::FairSemaphore;
 use crate::host::{ConnectionId, Host, HostResult};
 use crate::limits::{HOST_BYTES, START_TIMEOUT};
-use crate::process::{self, Process};
+use crate::process::{self, ProcessHandle};
 use crate::router::Router;
-use crate::service::{ClientService, Closures, Rejected};
+use crate::service::{ClientService, Closures, RejectedHook};
 
 /// A client before it has an agent: its host and its settings.
 ///
@@ -41,7 +41,7 @@ pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
     closures: Closures,
-    rejected: Option<Rejected>,
+    rejected: Option<RejectedHook>,
     exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
@@ -231,7 +231,7 @@ impl<H: Host> Client<H> {
         connection.initialize(hello).await
     }
 
-    fn start(self, transport: Transport, process: Option<Process>) -> (Starting, InitializeRequest) {
+    fn start(self, transport: Transport, process: Option<ProcessHandle>) -> (Starting, InitializeRequest) {
         let mut capabilities = self.host.capabilities();
         self.closures.advertise(&mut capabilities);
         let mut duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
@@ -256,7 +256,7 @@ impl<H: Host> Client<H> {
             }
         });
         let router = Arc::new(Router::new(self.keep_conversations, started));
-        let mut connection = duologue_rpc::Connection::new(transport).limits(self.limits);
+        let mut connection = duologue_rpc::PeerBuilder::new(transport).limits(self.limits);
         if let Some(tap) = self.tap {
             connection = connection.tap(tap);
         }
@@ -284,14 +284,14 @@ impl<H: Host> Client<H> {
             }
         });
         let exchange = started.expect("the service is made before the connection starts");
-        let inner = Inner::new(peer, process, router, exchange, self.request_timeout);
+        let inner = ConnectionInner::new(peer, process, router, exchange, self.request_timeout);
         (Starting { inner, timeout: self.start_timeout }, hello)
     }
 }
 
 /// A connection whose agent has not said hello. Dropping it ends the agent.
 struct Starting {
-    inner: Inner,
+    inner: ConnectionInner,
     timeout: Duration,
 }
 

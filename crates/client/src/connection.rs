@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duologue_exchange::{ExchangeService, PeerAgent};
-use duologue_rpc::{Asked, Error as RpcError, Peer};
+use duologue_rpc::{Error as RpcError, Peer, RequestHandle};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
     DeleteSessionRequest, Implementation, InitializeResponse, LogoutRequest, Request, SessionId,
@@ -17,9 +17,9 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{Error, Result};
 use crate::limits::CANCEL_PATIENCE;
 use crate::listing::Listing;
-use crate::process::Process;
-use crate::router::{Route, Router};
-use crate::session::{Replay, Session, SessionBuilder, absolute};
+use crate::process::ProcessHandle;
+use crate::router::{Router, SessionEntry};
+use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 
 /// A connection to an agent that has answered `initialize`. Cheap to clone.
 ///
@@ -27,13 +27,13 @@ use crate::session::{Replay, Session, SessionBuilder, absolute};
 /// input is closed, then it is signalled if it stays.
 #[derive(Clone)]
 pub struct Connection {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<ConnectionInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct ConnectionInner {
     peer: Peer,
     hello: OnceLock<InitializeResponse>,
-    process: Option<Process>,
+    process: Option<ProcessHandle>,
     request_timeout: Option<Duration>,
     runtime: Handle,
     pub(crate) router: Arc<Router>,
@@ -47,16 +47,16 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl Inner {
+impl ConnectionInner {
     pub(crate) fn new(
         peer: Peer,
-        process: Option<Process>,
+        process: Option<ProcessHandle>,
         router: Arc<Router>,
         exchange: Arc<ExchangeService>,
         request_timeout: Option<Duration>,
     ) -> Self {
         let (hello, runtime, turn_ended) = (OnceLock::new(), Handle::current(), Notify::new());
-        Inner { peer, hello, process, request_timeout, runtime, router, exchange, turn_ended }
+        ConnectionInner { peer, hello, process, request_timeout, runtime, router, exchange, turn_ended }
     }
 
     pub(crate) fn initialized(&self, hello: InitializeResponse) {
@@ -89,7 +89,7 @@ impl Inner {
     }
 
     pub(crate) fn stderr(&self) -> String {
-        self.process.as_ref().map(Process::stderr).unwrap_or_default()
+        self.process.as_ref().map(ProcessHandle::stderr).unwrap_or_default()
     }
 
     pub(crate) fn kill(&self) {
@@ -101,7 +101,7 @@ impl Inner {
 
     /// Sends `session/cancel` for a turn unless that was done, answers its open questions, and gives
     /// the agent a while to end it.
-    pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<Route>, number: u64, drop_sink: bool) {
+    pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<SessionEntry>, number: u64, drop_sink: bool) {
         let Some(questions) = route.cancel(number, drop_sink) else { return };
         self.send_cancel(route);
         questions.cancel();
@@ -119,7 +119,7 @@ impl Inner {
         self.runtime.spawn(patience);
     }
 
-    pub(crate) fn send_cancel(&self, route: &Route) {
+    pub(crate) fn send_cancel(&self, route: &SessionEntry) {
         let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
     }
 
@@ -142,7 +142,7 @@ impl Inner {
             }
             let _ = sender.send(answer);
         })?;
-        let _withdraw = Withdraw(asked);
+        let _withdraw = WithdrawOnDrop(asked);
         let answer = self.limited(R::METHOD, receiver).await?;
         answer.map_err(|error| Error::from(error).with_login(self.auth_methods()))
     }
@@ -160,15 +160,15 @@ impl Inner {
 
 /// Withdraws a request that has no answer when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Withdraw(pub(crate) Asked);
+pub(crate) struct WithdrawOnDrop(pub(crate) RequestHandle);
 
-impl Drop for Withdraw {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
 }
 
-impl Drop for Inner {
+impl Drop for ConnectionInner {
     fn drop(&mut self) {
         match &self.process {
             Some(process) => process.close(),
@@ -265,7 +265,7 @@ impl Connection {
     /// # Errors
     ///
     /// As [`SessionBuilder::load`].
-    pub fn load_session(&self, id: impl Into<SessionId>, cwd: impl Into<PathBuf>) -> Result<Replay> {
+    pub fn load_session(&self, id: impl Into<SessionId>, cwd: impl Into<PathBuf>) -> Result<SessionReplay> {
         self.session_in(cwd).load(id)
     }
 

@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 /// Requests of one key are served in the order they were made, keys with requests one after the other. A key may
 /// hold half of the units, or one request of any size while it holds nothing, so that a key with many requests
 /// cannot keep the others out.
-pub(crate) struct FairSemaphore<K: Key>(Arc<Mutex<State<K>>>);
+pub(crate) struct FairSemaphore<K: FairKey>(Arc<Mutex<State<K>>>);
 
 /// Names one of the users of a [`FairSemaphore`].
-pub(crate) trait Key: Clone + Eq + Hash + Send + 'static {}
+pub(crate) trait FairKey: Clone + Eq + Hash + Send + 'static {}
 
-impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
+impl<K: Clone + Eq + Hash + Send + 'static> FairKey for K {}
 
-struct State<K: Key> {
+struct State<K: FairKey> {
     capacity: usize,
     free: usize,
     last_ticket: u64,
@@ -27,21 +27,21 @@ struct State<K: Key> {
     turn: VecDeque<K>,
 }
 
-struct User<K: Key> {
+struct User<K: FairKey> {
     held: usize,
     waiting: BTreeMap<u64, (usize, oneshot::Sender<Permit<K>>)>,
 }
 
 /// Units of a [`FairSemaphore`], returned when it is dropped.
 #[must_use = "the units are returned when it is dropped"]
-pub(crate) struct Permit<K: Key> {
+pub(crate) struct Permit<K: FairKey> {
     state: Arc<Mutex<State<K>>>,
     key: K,
     units: usize,
     is_replaced: bool,
 }
 
-impl<K: Key> Permit<K> {
+impl<K: FairKey> Permit<K> {
     /// Gives the others as many units as this permit holds, which its key still counts as held. For work that
     /// does not end: it costs its own key, and nobody else.
     pub(crate) fn replace(&mut self) {
@@ -53,13 +53,13 @@ impl<K: Key> Permit<K> {
     }
 }
 
-impl<K: Key> Clone for FairSemaphore<K> {
+impl<K: FairKey> Clone for FairSemaphore<K> {
     fn clone(&self) -> Self {
         FairSemaphore(self.0.clone())
     }
 }
 
-impl<K: Key> FairSemaphore<K> {
+impl<K: FairKey> FairSemaphore<K> {
     /// Creates a semaphore of `capacity` units, and of one if that is 0.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
@@ -93,17 +93,17 @@ impl<K: Key> FairSemaphore<K> {
     }
 }
 
-fn lock<K: Key>(state: &Mutex<State<K>>) -> MutexGuard<'_, State<K>> {
+fn lock<K: FairKey>(state: &Mutex<State<K>>) -> MutexGuard<'_, State<K>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K: Key> Default for User<K> {
+impl<K: FairKey> Default for User<K> {
     fn default() -> Self {
         User { held: 0, waiting: BTreeMap::new() }
     }
 }
 
-impl<K: Key> State<K> {
+impl<K: FairKey> State<K> {
     /// Returns true if these units are free, and the key may have them.
     fn fits(&self, key: &K, units: usize) -> bool {
         let held = self.users.get(key).map_or(0, |user| user.held);
@@ -170,7 +170,7 @@ impl<K: Key> State<K> {
     }
 }
 
-impl<K: Key> Drop for Permit<K> {
+impl<K: FairKey> Drop for Permit<K> {
     fn drop(&mut self) {
         if self.units == 0 {
             return;
@@ -188,13 +188,13 @@ impl<K: Key> Drop for Permit<K> {
 }
 
 /// A request in its queue, taken out when it is dropped.
-struct QueuedRequest<'a, K: Key> {
+struct QueuedRequest<'a, K: FairKey> {
     state: &'a Arc<Mutex<State<K>>>,
     key: &'a K,
     ticket: u64,
 }
 
-impl<K: Key> Drop for QueuedRequest<'_, K> {
+impl<K: FairKey> Drop for QueuedRequest<'_, K> {
     fn drop(&mut self) {
         let mut state = lock(self.state);
         let Some(user) = state.users.get_mut(self.key) else { return };

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use duologue_schema::{ListSessionsRequest, SessionInfo};
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
-use crate::connection::Inner;
+use crate::connection::ConnectionInner;
 use crate::error::{Error, Result};
 
 /// The sessions an agent knows. Pages are asked for as they are needed.
@@ -19,10 +19,10 @@ pub struct Listing {
 }
 
 /// Where a listing goes on.
-type Page = Option<(Arc<Inner>, ListSessionsRequest, HashSet<String>)>;
+type Page = Option<(Arc<ConnectionInner>, ListSessionsRequest, HashSet<String>)>;
 
 impl Listing {
-    pub(crate) fn new(connection: Arc<Inner>, cwd: Option<PathBuf>) -> Self {
+    pub(crate) fn new(connection: Arc<ConnectionInner>, cwd: Option<PathBuf>) -> Self {
         let mut request = ListSessionsRequest::default();
         request.cwd = cwd;
         let pages = stream::try_unfold(Some((connection, request, HashSet::new())), async |page: Page| {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 
-use crate::child::{AgentProcess, Group, Pipes, ladder, reap};
+use crate::child::{AgentProcess, Pipes, ProcessGroup, graceful_shutdown, reap};
 use crate::command::Command;
 use crate::error::{AgentExited, Result};
 use crate::limits::STDERR_TAIL;
@@ -25,14 +25,14 @@ const LAST_ROUNDS: u32 = 4;
 
 /// Owns the process until it is gone.
 pub(crate) struct Supervisor {
-    process: Process,
+    process: ProcessHandle,
     child: Child,
-    group: Group,
+    group: ProcessGroup,
 }
 
 /// What others see of the process. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Process {
+pub(crate) struct ProcessHandle {
     shared: Arc<Shared>,
 }
 
@@ -45,7 +45,7 @@ struct Shared {
     kill: Notify,
 }
 
-impl Process {
+impl ProcessHandle {
     pub(crate) fn stderr(&self) -> String {
         self.shared.stderr.text()
     }
@@ -85,7 +85,7 @@ impl Process {
 }
 
 /// Starts the program and drains its stderr.
-pub(crate) fn spawn(mut command: Command) -> Result<(Transport, Process, Supervisor)> {
+pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, Supervisor)> {
     let shown = command.take_stderr();
     let (AgentProcess { child, group }, Pipes { stdin, stdout, stderr }) = AgentProcess::start(command)?;
     let shared = Arc::new(Shared {
@@ -102,7 +102,7 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, Process, Supervi
             shared.stderr_done.send_replace(true);
         }
     });
-    let process = Process { shared };
+    let process = ProcessHandle { shared };
     Ok((Transport::new(stdout, stdin), process.clone(), Supervisor { process, child, group }))
 }
 
@@ -122,7 +122,7 @@ impl Supervisor {
                 () = closing(shared, &peer) => {
                     peer.finish();
                     tokio::select! {
-                        status = ladder(&mut child, &group) => status,
+                        status = graceful_shutdown(&mut child, &group) => status,
                         () = shared.kill.notified() => {
                             group.kill();
                             reap(&mut child).await

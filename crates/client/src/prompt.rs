@@ -10,23 +10,23 @@ use crate::error::{Error, Result};
 /// agents that advertise them.
 ///
 /// ```
-/// use duologue_client::Prompt;
+/// use duologue_client::PromptBuilder;
 ///
-/// let prompt = Prompt::new("What is wrong here?")
+/// let prompt = PromptBuilder::new("What is wrong here?")
 ///     .link("main.rs", "file:///home/me/main.rs")
 ///     .image("aGVsbG8=", "image/png");
 /// # let _ = prompt;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Prompt {
+pub struct PromptBuilder {
     blocks: Vec<ContentBlock>,
     meta: Option<Meta>,
 }
 
-impl Prompt {
+impl PromptBuilder {
     /// A prompt of text.
     pub fn new(text: impl Into<String>) -> Self {
-        Prompt::default().text(text)
+        PromptBuilder::default().text(text)
     }
 
     /// Adds text.
@@ -91,20 +91,20 @@ impl Prompt {
     }
 }
 
-impl From<&str> for Prompt {
+impl From<&str> for PromptBuilder {
     fn from(text: &str) -> Self {
-        Prompt::new(text)
+        PromptBuilder::new(text)
     }
 }
 
-impl From<String> for Prompt {
+impl From<String> for PromptBuilder {
     fn from(text: String) -> Self {
-        Prompt::new(text)
+        PromptBuilder::new(text)
     }
 }
 
-impl From<Vec<ContentBlock>> for Prompt {
+impl From<Vec<ContentBlock>> for PromptBuilder {
     fn from(blocks: Vec<ContentBlock>) -> Self {
-        Prompt { blocks, meta: None }
+        PromptBuilder { blocks, meta: None }
     }
 }

@@ -16,31 +16,31 @@ use duologue_schema::{
 use crate::bounded::{Bounded, Bounds};
 use crate::calls::OpenCalls;
 use crate::error::Result;
-use crate::events::Event;
 use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES};
 use crate::state::SessionState;
+use crate::turn_events::TurnEvent;
 
 /// Updates that wait for somebody who listens.
 const KEPT: Bounds = Bounds { items: KEPT_UPDATES, bytes: KEPT_BYTES, together: KEPT_BYTES_TOGETHER };
 
 /// Tells the host of a session and its folders.
-pub(crate) type Started = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
+pub(crate) type SessionStartedHook = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
 
 /// How a question is answered when its turn is cancelled.
-pub(crate) type Cancel = fn(Responder);
+pub(crate) type AnswerCancelled = fn(Responder);
 
-pub(crate) type PromptEvent = Event<PromptResponse>;
+pub(crate) type PromptTurnEvent = TurnEvent<PromptResponse>;
 
 /// A session's entry.
-pub(crate) struct Route {
+pub(crate) struct SessionEntry {
     pub(crate) id: SessionId,
     /// How often it was loaded or resumed: a close or delete ends only what was there before it.
     restored: AtomicU64,
-    inner: Mutex<Inner>,
-    together: Arc<Together>,
+    inner: Mutex<EntryState>,
+    together: Arc<ConnectionShared>,
 }
 
-impl Drop for Route {
+impl Drop for SessionEntry {
     /// What an entry points to is not freed while the entry is there.
     fn drop(&mut self) {
         let mut sessions = self.together.sessions();
@@ -50,23 +50,23 @@ impl Drop for Route {
     }
 }
 
-struct Inner {
+struct EntryState {
     state: SessionState,
     conversation: Option<Conversation>,
     calls: OpenCalls,
-    turn: Slot,
-    replay: Option<Replaying>,
-    between: Between,
+    turn: TurnSlot,
+    replay: Option<RunningReplay>,
+    between: IdleUpdates,
     /// Questions of the agent that the user has not answered, by age: a cancellation answers them in
     /// the order they were asked.
     questions: BTreeMap<u64, Question>,
     last_number: u64,
-    together: Arc<Together>,
+    together: Arc<ConnectionShared>,
 }
 
 /// What the sessions of a connection have in common.
 #[derive(Default)]
-struct Together {
+struct ConnectionShared {
     /// Updates that nobody took.
     dropped: AtomicU64,
     /// Bytes of those that are kept for whoever listens next.
@@ -77,15 +77,15 @@ struct Together {
     sessions: Mutex<Sessions>,
 }
 
-impl Together {
+impl ConnectionShared {
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A `session/load` at work.
-struct Replaying {
-    sink: QueueSender<Event<LoadSessionResponse>>,
+struct RunningReplay {
+    sink: QueueSender<TurnEvent<LoadSessionResponse>>,
     /// What the session was before: the replay tells it from the start, unless it fails.
     before: (SessionState, Option<Conversation>),
 }
@@ -93,15 +93,15 @@ struct Replaying {
 /// A question of the agent, and how it is answered when its turn is cancelled.
 struct Question {
     responder: Responder,
-    cancel: Cancel,
+    cancel: AnswerCancelled,
 }
 
 /// The one place for a turn.
-enum Slot {
+enum TurnSlot {
     Free,
     /// `sink` is `None` once the turn was detached or dropped.
     Running {
-        sink: Option<QueueSender<PromptEvent>>,
+        sink: Option<QueueSender<PromptTurnEvent>>,
         cancelled: bool,
         detached: bool,
         number: u64,
@@ -109,23 +109,23 @@ enum Slot {
 }
 
 /// Updates between turns.
-enum Between {
+enum IdleUpdates {
     Kept(Bounded<SessionUpdate>),
     Sent(QueueSender<SessionUpdate>),
 }
 
-impl Route {
-    fn new(id: SessionId, fold: bool, together: &Arc<Together>) -> Arc<Self> {
-        Arc::new(Route {
+impl SessionEntry {
+    fn new(id: SessionId, fold: bool, together: &Arc<ConnectionShared>) -> Arc<Self> {
+        Arc::new(SessionEntry {
             id,
             restored: AtomicU64::new(0),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(EntryState {
                 state: SessionState::default(),
                 conversation: fold.then(Conversation::default),
                 calls: OpenCalls::new(&together.calls),
-                turn: Slot::Free,
+                turn: TurnSlot::Free,
                 replay: None,
-                between: Between::Kept(Bounded::new(&KEPT, &together.kept)),
+                between: IdleUpdates::Kept(Bounded::new(&KEPT, &together.kept)),
                 questions: BTreeMap::new(),
                 last_number: 0,
                 together: together.clone(),
@@ -134,7 +134,7 @@ impl Route {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, EntryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,34 +163,34 @@ impl Route {
             conversation.apply(&update);
         }
         if let Some(replay) = &inner.replay {
-            let _ = replay.sink.push(Event::Update(update), bytes);
+            let _ = replay.sink.push(TurnEvent::Update(update), bytes);
             return;
         }
         match &inner.turn {
-            Slot::Running { sink: Some(sink), .. } => {
+            TurnSlot::Running { sink: Some(sink), .. } => {
                 // A stream that has stalled takes nothing more; its turn says so.
-                let _ = sink.push(Event::Update(update), bytes);
+                let _ = sink.push(TurnEvent::Update(update), bytes);
                 return;
             }
             // What a dropped turn still says is of no interest to anybody.
-            Slot::Running { detached: false, .. } => return,
+            TurnSlot::Running { detached: false, .. } => return,
             _ => {}
         }
         inner.between(update, bytes);
     }
 
     /// Begins a turn; tells why not otherwise.
-    pub(crate) fn begin(&self, sink: QueueSender<PromptEvent>) -> Result<u64, Occupied> {
+    pub(crate) fn begin(&self, sink: QueueSender<PromptTurnEvent>) -> Result<u64, TurnRefused> {
         let mut inner = self.lock();
-        if let Slot::Running { cancelled, .. } = inner.turn {
-            return Err(if cancelled { Occupied::Ending } else { Occupied::Busy });
+        if let TurnSlot::Running { cancelled, .. } = inner.turn {
+            return Err(if cancelled { TurnRefused::Ending } else { TurnRefused::Busy });
         }
         if inner.replay.is_some() {
-            return Err(Occupied::Busy);
+            return Err(TurnRefused::Busy);
         }
         inner.last_number += 1;
         let number = inner.last_number;
-        inner.turn = Slot::Running { sink: Some(sink), cancelled: false, detached: false, number };
+        inner.turn = TurnSlot::Running { sink: Some(sink), cancelled: false, detached: false, number };
         Ok(number)
     }
 
@@ -204,7 +204,7 @@ impl Route {
     /// The turn has ended: its answer has come, or it is given up. Puts the end behind its updates.
     pub(crate) fn done(&self, number: u64, answer: Result<PromptResponse>) {
         let mut inner = self.lock();
-        let Slot::Running { number: running, .. } = &inner.turn else { return };
+        let TurnSlot::Running { number: running, .. } = &inner.turn else { return };
         if *running != number {
             return;
         }
@@ -212,15 +212,16 @@ impl Route {
         if let Some(conversation) = &mut inner.conversation {
             conversation.end_turn();
         }
-        if let Slot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, Slot::Free) {
-            let _ = sink.push(Event::Done(answer), 0);
+        if let TurnSlot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, TurnSlot::Free)
+        {
+            let _ = sink.push(TurnEvent::Done(answer), 0);
             sink.finish();
         }
     }
 
     /// Lets the turn run on without its stream.
     pub(crate) fn detach(&self, number: u64) {
-        if let Slot::Running { sink, detached, number: running, .. } = &mut self.lock().turn
+        if let TurnSlot::Running { sink, detached, number: running, .. } = &mut self.lock().turn
             && *running == number
         {
             *sink = None;
@@ -230,17 +231,17 @@ impl Route {
 
     /// Marks the turn cancelled, once: what comes out are its open questions, to be answered after
     /// `session/cancel` was sent. `drop_sink` is for a stream that is gone.
-    pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> Option<Questions> {
+    pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> Option<OpenQuestions> {
         let mut inner = self.lock();
         match &mut inner.turn {
-            Slot::Running { sink, cancelled, number: running, .. } if *running == number => {
+            TurnSlot::Running { sink, cancelled, number: running, .. } if *running == number => {
                 if drop_sink {
                     *sink = None;
                 }
                 if std::mem::replace(cancelled, true) {
                     return None;
                 }
-                Some(Questions(std::mem::take(&mut inner.questions)))
+                Some(OpenQuestions(std::mem::take(&mut inner.questions)))
             }
             _ => None,
         }
@@ -248,38 +249,38 @@ impl Route {
 
     /// Whether the turn was cancelled and has not ended.
     pub(crate) fn is_cancelled(&self, number: u64) -> bool {
-        matches!(self.lock().turn, Slot::Running { cancelled: true, number: running, .. } if running == number)
+        matches!(self.lock().turn, TurnSlot::Running { cancelled: true, number: running, .. } if running == number)
     }
 
     /// Whether the turn runs and its stream is held by somebody.
     pub(crate) fn is_attached(&self, number: u64) -> bool {
-        matches!(&self.lock().turn, Slot::Running { number: running, detached: false, .. } if *running == number)
+        matches!(&self.lock().turn, TurnSlot::Running { number: running, detached: false, .. } if *running == number)
     }
 
     /// The running turn, if there is one.
     pub(crate) fn running(&self) -> Option<u64> {
         match self.lock().turn {
-            Slot::Running { number, .. } => Some(number),
-            Slot::Free => None,
+            TurnSlot::Running { number, .. } => Some(number),
+            TurnSlot::Free => None,
         }
     }
 
     /// Begins to tell the session anew; `false` while a turn or another replay runs.
-    pub(crate) fn begin_replay(&self, sink: QueueSender<Event<LoadSessionResponse>>) -> bool {
+    pub(crate) fn begin_replay(&self, sink: QueueSender<TurnEvent<LoadSessionResponse>>) -> bool {
         let mut inner = self.lock();
-        if inner.replay.is_some() || !matches!(inner.turn, Slot::Free) {
+        if inner.replay.is_some() || !matches!(inner.turn, TurnSlot::Free) {
             return false;
         }
         let conversation = inner.conversation.is_some().then(Conversation::default);
         let before =
             (std::mem::take(&mut inner.state), std::mem::replace(&mut inner.conversation, conversation));
-        inner.replay = Some(Replaying { sink, before });
+        inner.replay = Some(RunningReplay { sink, before });
         true
     }
 
     pub(crate) fn end_replay(&self, answer: Result<LoadSessionResponse>) {
         let mut inner = self.lock();
-        let Some(Replaying { sink, before }) = inner.replay.take() else { return };
+        let Some(RunningReplay { sink, before }) = inner.replay.take() else { return };
         match &answer {
             Ok(response) => {
                 inner.state.begin(&response.modes, &response.config_options);
@@ -289,20 +290,20 @@ impl Route {
             }
             Err(_) => (inner.state, inner.conversation) = before,
         }
-        let _ = sink.push(Event::Done(answer), 0);
+        let _ = sink.push(TurnEvent::Done(answer), 0);
         sink.finish();
     }
 
     /// From here on, updates between turns go to `sink`; what was kept goes first.
     pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
         let mut inner = self.lock();
-        match std::mem::replace(&mut inner.between, Between::Sent(sink.clone())) {
-            Between::Kept(mut kept) => {
+        match std::mem::replace(&mut inner.between, IdleUpdates::Sent(sink.clone())) {
+            IdleUpdates::Kept(mut kept) => {
                 while let Some((update, bytes)) = kept.pop() {
                     let _ = sink.push(update, bytes);
                 }
             }
-            Between::Sent(previous) => previous.finish(),
+            IdleUpdates::Sent(previous) => previous.finish(),
         }
     }
 
@@ -313,9 +314,9 @@ impl Route {
 
     /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled
     /// already.
-    pub(crate) fn ask(&self, responder: Responder, cancel: Cancel) -> Result<u64, Responder> {
+    pub(crate) fn ask(&self, responder: Responder, cancel: AnswerCancelled) -> Result<u64, Responder> {
         let mut inner = self.lock();
-        if matches!(inner.turn, Slot::Running { cancelled: true, .. }) {
+        if matches!(inner.turn, TurnSlot::Running { cancelled: true, .. }) {
             return Err(responder);
         }
         inner.last_number += 1;
@@ -335,9 +336,9 @@ impl Route {
 }
 
 /// Questions of the agent that nobody will answer any more.
-pub(crate) struct Questions(BTreeMap<u64, Question>);
+pub(crate) struct OpenQuestions(BTreeMap<u64, Question>);
 
-impl Questions {
+impl OpenQuestions {
     /// Answers all of them `cancelled`, as the protocol demands of a client that cancels, and lets
     /// go of the host's work on them.
     pub(crate) fn cancel(self) {
@@ -348,20 +349,20 @@ impl Questions {
     }
 }
 
-impl Inner {
+impl EntryState {
     fn between(&mut self, update: SessionUpdate, bytes: usize) {
         let update = match &self.between {
-            Between::Sent(sink) => match sink.push(update, bytes) {
+            IdleUpdates::Sent(sink) => match sink.push(update, bytes) {
                 Ok(()) => return,
                 // The listener is gone: keep again, for the next one.
                 Err(update) => {
-                    self.between = Between::Kept(Bounded::new(&KEPT, &self.together.kept));
+                    self.between = IdleUpdates::Kept(Bounded::new(&KEPT, &self.together.kept));
                     update
                 }
             },
-            Between::Kept(_) => update,
+            IdleUpdates::Kept(_) => update,
         };
-        if let Between::Kept(kept) = &mut self.between {
+        if let IdleUpdates::Kept(kept) = &mut self.between {
             let forgotten = kept.push(update, bytes);
             self.together.dropped.fetch_add(forgotten, Relaxed);
         }
@@ -369,7 +370,7 @@ impl Inner {
 }
 
 /// Why a turn cannot begin.
-pub(crate) enum Occupied {
+pub(crate) enum TurnRefused {
     Busy,
     /// A cancelled turn is still ending.
     Ending,
@@ -378,14 +379,14 @@ pub(crate) enum Occupied {
 /// All sessions of a connection, and the updates of sessions that are being made.
 pub(crate) struct Router {
     fold: bool,
-    started: Started,
-    together: Arc<Together>,
+    started: SessionStartedHook,
+    together: Arc<ConnectionShared>,
 }
 
 #[derive(Default)]
 struct Sessions {
     /// A session lives as long as somebody holds it or a turn of it runs, and takes its entry with it.
-    routes: HashMap<SessionId, Entry>,
+    routes: HashMap<SessionId, SessionSlot>,
     /// `session/new` requests without an answer: while there are any, updates of unknown sessions
     /// are kept, since one of them may be the session's.
     opening: usize,
@@ -394,25 +395,25 @@ struct Sessions {
 }
 
 /// A session by its id.
-struct Entry {
-    route: Weak<Route>,
+struct SessionSlot {
+    route: Weak<SessionEntry>,
     /// Whether the agent has closed it: what it still says goes nowhere.
     closed: bool,
 }
 
-impl Entry {
-    fn of(route: &Arc<Route>) -> Self {
-        Entry { route: Arc::downgrade(route), closed: false }
+impl SessionSlot {
+    fn of(route: &Arc<SessionEntry>) -> Self {
+        SessionSlot { route: Arc::downgrade(route), closed: false }
     }
 }
 
 impl Sessions {
-    fn route(&self, id: &str) -> Option<Arc<Route>> {
+    fn route(&self, id: &str) -> Option<Arc<SessionEntry>> {
         self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
     }
 
     /// Opens a session that is new or comes back, unless its id has another one by now.
-    fn open(&mut self, route: &Arc<Route>) {
+    fn open(&mut self, route: &Arc<SessionEntry>) {
         if let Some(known) = self.routes.get_mut(&route.id)
             && known.route.as_ptr() == Arc::as_ptr(route)
         {
@@ -423,7 +424,7 @@ impl Sessions {
 }
 
 impl Router {
-    pub(crate) fn new(fold: bool, started: Started) -> Self {
+    pub(crate) fn new(fold: bool, started: SessionStartedHook) -> Self {
         Router { fold, started, together: Arc::default() }
     }
 
@@ -431,14 +432,14 @@ impl Router {
         self.together.sessions()
     }
 
-    pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<Route>> {
+    pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<SessionEntry>> {
         self.lock().route(id.as_str())
     }
 
     /// Whether a session may be named in requests: one we know, or one that is being made. What comes of a request,
     /// a terminal say, keeps the id for longer than the request is counted.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        let known = |entry: &Entry| !entry.closed && entry.route.strong_count() > 0;
+        let known = |entry: &SessionSlot| !entry.closed && entry.route.strong_count() > 0;
         let sessions = self.lock();
         id.as_str().len() <= Limits::ID_BYTES
             && (sessions.opening > 0 || sessions.routes.get(id).is_some_and(known))
@@ -474,14 +475,14 @@ impl Router {
         &self,
         response: Option<&NewSessionResponse>,
         folders: &[PathBuf],
-    ) -> Option<Arc<Route>> {
+    ) -> Option<Arc<SessionEntry>> {
         if let Some(response) = response {
             (self.started)(&response.session_id, folders);
         }
         // Made before the lock is taken, so that whatever happens under it, the lock is given back first: the end
         // of a route takes it.
         let route = response.map(|response| {
-            let route = Route::new(response.session_id.clone(), self.fold, &self.together);
+            let route = SessionEntry::new(response.session_id.clone(), self.fold, &self.together);
             route.change_state(|state| state.begin(&response.modes, &response.config_options));
             route
         });
@@ -497,7 +498,7 @@ impl Router {
                     sessions.early.push_back((id, update, bytes));
                 }
             }
-            sessions.routes.insert(route.id.clone(), Entry::of(route));
+            sessions.routes.insert(route.id.clone(), SessionSlot::of(route));
         }
         if sessions.opening == 0 {
             self.together.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
@@ -508,7 +509,7 @@ impl Router {
     }
 
     /// Registers a session whose id is known beforehand: resume.
-    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<Route> {
+    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<SessionEntry> {
         (self.started)(id, folders);
         let mut sessions = self.lock();
         let route = self.find(&mut sessions, id);
@@ -522,8 +523,8 @@ impl Router {
         &self,
         id: &SessionId,
         folders: &[PathBuf],
-        sink: QueueSender<Event<LoadSessionResponse>>,
-    ) -> Option<Arc<Route>> {
+        sink: QueueSender<TurnEvent<LoadSessionResponse>>,
+    ) -> Option<Arc<SessionEntry>> {
         let route = self.find(&mut self.lock(), id);
         if !route.begin_replay(sink) {
             return None;
@@ -535,19 +536,19 @@ impl Router {
     }
 
     /// The session of this id, which somebody may still hold, or one that is not open yet.
-    fn find(&self, sessions: &mut Sessions, id: &SessionId) -> Arc<Route> {
+    fn find(&self, sessions: &mut Sessions, id: &SessionId) -> Arc<SessionEntry> {
         // One that was closed comes back to whoever still holds it: two would share what the agent
         // says of the one.
         if let Some(route) = sessions.routes.get(id).and_then(|known| known.route.upgrade()) {
             return route;
         }
-        let route = Route::new(id.clone(), self.fold, &self.together);
-        sessions.routes.insert(id.clone(), Entry { closed: true, ..Entry::of(&route) });
+        let route = SessionEntry::new(id.clone(), self.fold, &self.together);
+        sessions.routes.insert(id.clone(), SessionSlot { closed: true, ..SessionSlot::of(&route) });
         route
     }
 
     /// Closes a session, unless its id has another one by now, or it was restored since.
-    pub(crate) fn forget(&self, route: &Arc<Route>, restored: u64) {
+    pub(crate) fn forget(&self, route: &Arc<SessionEntry>, restored: u64) {
         let mut sessions = self.lock();
         if let Some(known) = sessions.routes.get_mut(&route.id)
             && known.route.as_ptr() == Arc::as_ptr(route)

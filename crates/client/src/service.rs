@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
 use duologue_rpc::{
-    CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, until_dropped,
+    CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, with_cancel_grace,
 };
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
@@ -23,9 +23,9 @@ use serde_json::value::RawValue;
 
 use crate::fair::{FairSemaphore, Permit};
 use crate::host::{ConnectionId, Host, HostResult};
-use crate::router::{Cancel, Route, Router};
+use crate::router::{AnswerCancelled, Router, SessionEntry};
 
-type Closure = Arc<dyn Fn(Option<&RawValue>, Answer) + Send + Sync>;
+type Closure = Arc<dyn Fn(Option<&RawValue>, HostReply) + Send + Sync>;
 
 /// Methods that are answered by closures instead of the host.
 #[derive(Clone, Default)]
@@ -40,7 +40,7 @@ impl Closures {
     {
         self.0.insert(
             R::METHOD,
-            Arc::new(move |params, reply: Answer| {
+            Arc::new(move |params, reply: HostReply| {
                 match serde_json::from_str::<R>(params.map_or("{}", RawValue::get)) {
                     Ok(request) => reply.spawn(answer(request)),
                     Err(_) => reply.refuse(WireError::invalid_params("the params do not fit the method")),
@@ -72,13 +72,13 @@ impl Closures {
 }
 
 /// Observes requests that are rejected before the host sees them.
-pub(crate) type Rejected = Box<dyn Fn(&AgentRequest, &WireError) + Send + Sync>;
+pub(crate) type RejectedHook = Box<dyn Fn(&AgentRequest, &WireError) + Send + Sync>;
 
 pub(crate) struct ClientService<H> {
     pub(crate) host: Arc<H>,
     pub(crate) capabilities: ClientCapabilities,
     pub(crate) closures: Closures,
-    pub(crate) rejected: Option<Rejected>,
+    pub(crate) rejected: Option<RejectedHook>,
     pub(crate) exchange: Arc<ExchangeService>,
     pub(crate) extensions: Extensions,
     pub(crate) router: Arc<Router>,
@@ -146,7 +146,7 @@ impl<H: Host> ClientService<H> {
         changed.then(|| serde_json::value::to_raw_value(question).ok()).flatten()
     }
 
-    fn dispatch(&self, request: AgentRequest, reply: Answer) {
+    fn dispatch(&self, request: AgentRequest, reply: HostReply) {
         let host = self.host.clone();
         match request {
             AgentRequest::RequestPermission(request) => reply.spawn(async move {
@@ -188,19 +188,19 @@ impl<H: Host> ClientService<H> {
     }
 
     /// How a request is answered: a question to the user may be answered by a cancellation first.
-    fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> Answer {
+    fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> HostReply {
         let admission = self.admission(request, wire_bytes);
-        let (session, cancel): (_, Cancel) = match request {
+        let (session, cancel): (_, AnswerCancelled) = match request {
             AgentRequest::RequestPermission(request) => (Some(&request.session_id), |responder| {
                 responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
             }),
             AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), |responder| {
                 responder.respond(Ok(CreateElicitationResponse::cancel()));
             }),
-            _ => return Answer { responder, admission, connection: self.connection, question: None },
+            _ => return HostReply { responder, admission, connection: self.connection, question: None },
         };
         let route = session.and_then(|id| self.router.route(id));
-        Answer {
+        HostReply {
             responder,
             admission,
             connection: self.connection,
@@ -269,7 +269,7 @@ impl<H: Host> Service for ClientService<H> {
             None => match self.closures.0.get(incoming.method) {
                 Some(closure) => closure(
                     incoming.params,
-                    Answer { responder, admission: None, connection: self.connection, question: None },
+                    HostReply { responder, admission: None, connection: self.connection, question: None },
                 ),
                 None => {
                     if let Err(responder) = self.extension(incoming, responder) {
@@ -302,13 +302,13 @@ impl<H: Host> Service for ClientService<H> {
         }
     }
 
-    fn streamed_method(&self) -> Option<&'static str> {
+    fn fast_path_method(&self) -> Option<&'static str> {
         Some(SessionNotification::METHOD)
     }
 
-    fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
-        let Ok(told) = serde_json::from_str::<Told<'_>>(params) else { return false };
-        self.router.update(&told.session_id, told.update, wire_bytes);
+    fn notification_fast_path(&self, params: &str, wire_bytes: usize) -> bool {
+        let Ok(update) = serde_json::from_str::<BorrowedUpdate<'_>>(params) else { return false };
+        self.router.update(&update.session_id, update.update, wire_bytes);
         true
     }
 
@@ -321,7 +321,7 @@ impl<H: Host> Service for ClientService<H> {
 /// A [`SessionNotification`] that borrows the session's id, which is only looked up.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct BorrowedUpdate<'a> {
     #[serde(borrow)]
     session_id: Cow<'a, str>,
     update: SessionUpdate,
@@ -329,11 +329,11 @@ struct Told<'a> {
 
 /// The answer to one request of the agent. A question to the user may be answered by the
 /// cancellation of its session's turn.
-struct Answer {
+struct HostReply {
     responder: Responder,
     admission: Option<Admission>,
     connection: ConnectionId,
-    question: Option<(Arc<Route>, Cancel)>,
+    question: Option<(Arc<SessionEntry>, AnswerCancelled)>,
 }
 
 /// A reservation to be made before the host sees a request, and held until the answer is on its way.
@@ -354,7 +354,7 @@ impl Admission {
     }
 }
 
-impl Answer {
+impl HostReply {
     fn refuse(self, error: WireError) {
         self.responder.respond::<()>(Err(error));
     }
@@ -363,7 +363,7 @@ impl Answer {
         self,
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
-        let Answer { responder, admission, connection, question } = self;
+        let HostReply { responder, admission, connection, question } = self;
         // A future that is moved into a task is copied once for each layer around it.
         let work = Box::pin(connection.scope(work));
         let Some((route, cancel)) = question else {
@@ -393,7 +393,7 @@ impl Answer {
             // was so before the host saw it need not be shown.
             let answer = match cancellation.is_cancelled() {
                 true => None,
-                false => until_dropped(&cancellation, Duration::ZERO, work).await,
+                false => with_cancel_grace(&cancellation, Duration::ZERO, work).await,
             };
             // Nothing to do when the turn was cancelled meanwhile: that has answered it.
             question.route.answer(question.number, |responder| match answer {
@@ -406,7 +406,7 @@ impl Answer {
 
 /// An open question to the user. A host that panics over it drops it, and that answers it.
 struct Question {
-    route: Arc<Route>,
+    route: Arc<SessionEntry>,
     number: u64,
 }
 
@@ -437,11 +437,15 @@ mod tests {
             (r#"{"sessionId":"s"}"#.to_owned(), false),
         ];
         for (line, short) in lines {
-            let told = serde_json::from_str::<Told<'_>>(&line);
-            assert_eq!(told.is_ok(), short, "{line}");
-            let Ok(told) = told else { continue };
+            let update = serde_json::from_str::<BorrowedUpdate<'_>>(&line);
+            assert_eq!(update.is_ok(), short, "{line}");
+            let Ok(update) = update else { continue };
             let long: SessionNotification = serde_json::from_str(&line).expect("the long way takes it too");
-            assert_eq!((&*told.session_id, told.update), (long.session_id.as_str(), long.update), "{line}");
+            assert_eq!(
+                (&*update.session_id, update.update),
+                (long.session_id.as_str(), long.update),
+                "{line}"
+            );
         }
     }
 }

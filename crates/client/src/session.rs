@@ -15,13 +15,13 @@ use duologue_schema::{
 use futures::Stream;
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, Inner, Withdraw};
+use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
-use crate::events::Events;
-use crate::prompt::Prompt;
-use crate::router::{Occupied, Route};
+use crate::prompt::PromptBuilder;
+use crate::router::{SessionEntry, TurnRefused};
 use crate::state::SessionState;
 use crate::turn::Turn;
+use crate::turn_events::TurnEvents;
 
 /// A session that is about to be made or restored: its folder and what goes with it.
 ///
@@ -110,7 +110,7 @@ impl SessionBuilder {
             }
         });
         let _withdraw = match sent {
-            Ok(asked) => Withdraw(asked),
+            Ok(asked) => WithdrawOnDrop(asked),
             Err(error) => {
                 inner.router.opened(None, &[]);
                 return Err(error.into());
@@ -131,7 +131,7 @@ impl SessionBuilder {
     /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`], and [`Error::Busy`]
     /// while the same session runs a turn or is being loaded; what the agent answers comes out of the
     /// replay.
-    pub fn load(self, id: impl Into<SessionId>) -> Result<Replay> {
+    pub fn load(self, id: impl Into<SessionId>) -> Result<SessionReplay> {
         let folders = self.check()?;
         let inner = self.connection.inner;
         inner.require(inner.agent().load_session, "loadSession")?;
@@ -149,15 +149,15 @@ impl SessionBuilder {
             }
         });
         let withdraw = match sent {
-            Ok(asked) => Withdraw(asked),
+            Ok(asked) => WithdrawOnDrop(asked),
             Err(error) => {
                 route.end_replay(Err(Error::from(error.clone())));
                 return Err(error.into());
             }
         };
-        Ok(Replay {
+        Ok(SessionReplay {
             session: Session { connection: inner, route },
-            events: Events::new(queue),
+            events: TurnEvents::new(queue),
             _withdraw: withdraw,
         })
     }
@@ -216,8 +216,8 @@ pub(crate) fn absolute(path: &Path) -> Result<()> {
 /// One conversation with the agent. Cheap to clone.
 #[derive(Clone)]
 pub struct Session {
-    connection: Arc<Inner>,
-    route: Arc<Route>,
+    connection: Arc<ConnectionInner>,
+    route: Arc<SessionEntry>,
 }
 
 impl std::fmt::Debug for Session {
@@ -255,7 +255,7 @@ impl Session {
     /// # Cancel safety
     ///
     /// Dropping the future starts nothing, or cancels what it has started.
-    pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Turn> {
+    pub async fn prompt(&self, prompt: impl Into<PromptBuilder>) -> Result<Turn> {
         let (blocks, meta) = prompt.into().for_agent(self.connection.agent())?;
         let (sink, queue) = self.connection.peer().queue();
         let stream = sink.id();
@@ -263,8 +263,8 @@ impl Session {
             let changed = self.connection.turn_ended.notified();
             match self.route.begin(sink.clone()) {
                 Ok(number) => break number,
-                Err(Occupied::Busy) => return Err(Error::Busy),
-                Err(Occupied::Ending) => changed.await,
+                Err(TurnRefused::Busy) => return Err(Error::Busy),
+                Err(TurnRefused::Ending) => changed.await,
             }
         };
         self.route.asked(&blocks);
@@ -400,7 +400,7 @@ impl Session {
 pub struct Updates {
     queue: Queue<SessionUpdate>,
     /// Who listens to a session holds it.
-    session: Arc<Route>,
+    session: Arc<SessionEntry>,
 }
 
 impl std::fmt::Debug for Updates {
@@ -433,13 +433,13 @@ impl Stream for Updates {
 /// its end withdraws the request.
 #[must_use = "the session comes out of the replay"]
 #[derive(Debug)]
-pub struct Replay {
+pub struct SessionReplay {
     session: Session,
-    events: Events<LoadSessionResponse>,
-    _withdraw: Withdraw,
+    events: TurnEvents<LoadSessionResponse>,
+    _withdraw: WithdrawOnDrop,
 }
 
-impl Replay {
+impl SessionReplay {
     /// The next update, or `None` when the replay has ended.
     ///
     /// # Cancel safety
@@ -463,7 +463,7 @@ impl Replay {
     }
 }
 
-impl Stream for Replay {
+impl Stream for SessionReplay {
     type Item = Result<SessionUpdate>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

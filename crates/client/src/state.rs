@@ -6,7 +6,7 @@ use duologue_schema::{
 use serde::Serialize;
 
 use crate::limits::STATE_BYTES;
-use crate::written::written;
+use crate::serialized_len::serialized_len;
 
 /// The last word on everything a session has exactly one of.
 ///
@@ -97,7 +97,7 @@ fn has_place(update: &SessionUpdate) -> bool {
 
 /// Whether a part of an answer may be kept.
 fn fits(part: &impl Serialize) -> bool {
-    let fits = written(part, STATE_BYTES).is_some();
+    let fits = serialized_len(part, STATE_BYTES).is_some();
     if !fits {
         tracing::warn!("an answer is too long for the state of its session");
     }

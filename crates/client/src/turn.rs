@@ -8,10 +8,10 @@ use duologue_rpc::Queue;
 use duologue_schema::{Conversation, PromptResponse, SessionUpdate, StopReason};
 use futures::Stream;
 
-use crate::connection::Inner;
+use crate::connection::ConnectionInner;
 use crate::error::Result;
-use crate::events::Events;
-use crate::router::{PromptEvent, Route};
+use crate::router::{PromptTurnEvent, SessionEntry};
+use crate::turn_events::TurnEvents;
 
 /// A running turn: a stream of updates that ends with the turn.
 ///
@@ -36,10 +36,10 @@ use crate::router::{PromptEvent, Route};
 /// ```
 #[must_use = "dropping a turn cancels it"]
 pub struct Turn {
-    connection: Arc<Inner>,
-    route: Arc<Route>,
+    connection: Arc<ConnectionInner>,
+    route: Arc<SessionEntry>,
     number: u64,
-    events: Events<PromptResponse>,
+    events: TurnEvents<PromptResponse>,
 }
 
 impl std::fmt::Debug for Turn {
@@ -50,12 +50,12 @@ impl std::fmt::Debug for Turn {
 
 impl Turn {
     pub(crate) fn new(
-        connection: Arc<Inner>,
-        route: Arc<Route>,
+        connection: Arc<ConnectionInner>,
+        route: Arc<SessionEntry>,
         number: u64,
-        queue: Queue<PromptEvent>,
+        queue: Queue<PromptTurnEvent>,
     ) -> Self {
-        Turn { connection, route, number, events: Events::new(queue) }
+        Turn { connection, route, number, events: TurnEvents::new(queue) }
     }
 
     /// The next update, or `None` when the turn has ended.

@@ -1,6 +1,6 @@
 //! Two ends of an exchange without an SDK and without pipes, to try what answers them.
 
-use duologue_rpc::{Closed, Connection, Incoming, Responder, Service, Transport};
+use duologue_rpc::{Closed, Incoming, PeerBuilder, Responder, Service, Transport};
 
 use crate::{Exchange, ExchangeService, PeerAgent, Wiring};
 
@@ -64,7 +64,7 @@ impl Exchange {
         there.advertise(&mut of_there);
         let start = |transport, wiring: Wiring, meta: Option<_>| {
             let mut agent = None;
-            Connection::new(transport).start(|peer| {
+            PeerBuilder::new(transport).start(|peer| {
                 let service = wiring.start(peer, |_| true);
                 service.introduced(meta.as_ref());
                 agent = Some(service.peer_agent().in_session("memory"));

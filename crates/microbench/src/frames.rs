@@ -3,7 +3,7 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+use duologue_rpc::{Incoming, PeerBuilder, Responder, Service, Transport};
 
 use crate::{Path, Work, runtime};
 
@@ -36,6 +36,6 @@ fn lines(line: &str, count: u64) -> Work {
     let runtime = runtime();
     Box::new(move || {
         let transport = Transport::new(Cursor::new(input.clone()), tokio::io::sink());
-        runtime.block_on(async { Connection::new(transport).start(|_| Nobody).closed().await });
+        runtime.block_on(async { PeerBuilder::new(transport).start(|_| Nobody).closed().await });
     })
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use duologue_rpc::{Limits, Message, Outcome};
+use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     AgentRequest, ClientRequest, PromptRequest, PromptResponse, ReadTextFileRequest, ReadTextFileResponse,
     RequestPermissionRequest, RequestPermissionResponse, SessionNotification,
@@ -102,8 +102,8 @@ fn of_agent(method: &str, params: Option<&RawValue>) {
 fn request(method: &str, params: &str, read: Read) -> Work {
     let line = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#);
     let limits = Limits::default();
-    Box::new(move || match Message::read(black_box(line.as_bytes()), &limits) {
-        Some(Ok(Message::Request { id, method, params })) => {
+    Box::new(move || match RpcMessage::read(black_box(line.as_bytes()), &limits) {
+        Some(Ok(RpcMessage::Request { id, method, params })) => {
             black_box(id);
             read(&method, params);
         }
@@ -114,8 +114,8 @@ fn request(method: &str, params: &str, read: Read) -> Work {
 fn answer<T: DeserializeOwned + 'static>(result: &str) -> Work {
     let line = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#);
     let limits = Limits::default();
-    Box::new(move || match Message::read(black_box(line.as_bytes()), &limits) {
-        Some(Ok(Message::Response { outcome: Outcome::Result(result), .. })) => {
+    Box::new(move || match RpcMessage::read(black_box(line.as_bytes()), &limits) {
+        Some(Ok(RpcMessage::Response { outcome: ResponseOutcome::Result(result), .. })) => {
             drop(black_box(parsed::<T>(result.get())));
         }
         other => panic!("{other:?} is no answer"),

@@ -11,10 +11,10 @@ use crate::limits::Limits;
 use crate::queue::StreamId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
-use crate::wakes::Wakes;
+use crate::wake_batch::WakeBatch;
 
 /// What can be read of a queue without touching it.
-pub(crate) struct Gauge {
+pub(crate) struct QueueGauge {
     /// Its name.
     pub(crate) id: StreamId,
     /// Wire bytes in it.
@@ -23,14 +23,14 @@ pub(crate) struct Gauge {
     pub(crate) ended: AtomicBool,
 }
 
-impl Gauge {
+impl QueueGauge {
     pub(crate) fn new(id: StreamId) -> Self {
-        Gauge { id, bytes: AtomicUsize::new(0), ended: AtomicBool::new(false) }
+        QueueGauge { id, bytes: AtomicUsize::new(0), ended: AtomicBool::new(false) }
     }
 }
 
 /// A queue as the budget ends it.
-pub(crate) trait Held: Send + Sync {
+pub(crate) trait BudgetedQueue: Send + Sync {
     /// Ends it loudly and discards what it holds: `after` so long, or at the hard limit.
     fn stall(&self, after: Option<Duration>);
     /// Ends it after what it holds.
@@ -45,7 +45,7 @@ pub(crate) struct Budget {
     /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
     pub(crate) relief: Notify,
     /// How the takers of all queues are woken.
-    pub(crate) wakes: Wakes,
+    pub(crate) wakes: WakeBatch,
     soft: usize,
     hard: usize,
     patience: Duration,
@@ -67,12 +67,12 @@ struct Queues {
 }
 
 struct Entry {
-    gauge: Arc<Gauge>,
-    queue: Weak<dyn Held>,
+    gauge: Arc<QueueGauge>,
+    queue: Weak<dyn BudgetedQueue>,
 }
 
 /// What the reader does next.
-pub(crate) enum Verdict {
+pub(crate) enum ReadDecision {
     Read,
     Pause,
 }
@@ -85,7 +85,7 @@ impl Budget {
             last_id: AtomicU64::new(0),
             queues: Mutex::default(),
             relief: Notify::new(),
-            wakes: Wakes::default(),
+            wakes: WakeBatch::default(),
             soft: limits.queue_bytes,
             hard: limits.queue_bytes_hard,
             patience: limits.stall_timeout,
@@ -97,7 +97,7 @@ impl Budget {
         StreamId(self.last_id.fetch_add(1, Relaxed))
     }
 
-    pub(crate) fn register(&self, gauge: &Arc<Gauge>, queue: Arc<dyn Held>) {
+    pub(crate) fn register(&self, gauge: &Arc<QueueGauge>, queue: Arc<dyn BudgetedQueue>) {
         let mut queues = self.queues.lock_unpoisoned();
         if let Some(reason) = queues.closed.clone() {
             drop(queues);
@@ -134,7 +134,7 @@ impl Budget {
         }
     }
 
-    /// Whether the reader has to ask for a [`verdict`](Self::verdict) before its next line: it is or was exceeded.
+    /// Whether the reader has to ask for a [`decide`](Self::decide) before its next line: it is or was exceeded.
     pub(crate) fn decides(&self, overrun: Option<Overrun>) -> bool {
         overrun.is_some() || self.used.load(Relaxed) > self.soft
     }
@@ -142,16 +142,16 @@ impl Budget {
     /// Asked after each line while it [`decides`](Self::decides). `feeds_another` says whether a request awaits its answer that is not
     /// the own prompt of the given (fullest) stream: then the reader must go on, or a consumer
     /// that calls back would wait for ever.
-    pub(crate) fn verdict(
+    pub(crate) fn decide(
         &self,
         overrun: &mut Option<Overrun>,
         feeds_another: impl Fn(StreamId, &dyn Fn(StreamId) -> bool) -> bool,
-    ) -> Verdict {
+    ) -> ReadDecision {
         loop {
             let used = self.used.load(Relaxed);
             if used <= self.soft {
                 *overrun = None;
-                return Verdict::Read;
+                return ReadDecision::Read;
             }
             let taken = self.taken.load(Relaxed);
             let now = Instant::now();
@@ -159,7 +159,7 @@ impl Budget {
                 Some(since) if since.taken == taken => *since,
                 _ => *overrun.insert(Overrun { deadline: now + self.patience, taken }),
             };
-            let Some((fullest, bytes)) = self.fullest() else { return Verdict::Read };
+            let Some((fullest, bytes)) = self.fullest() else { return ReadDecision::Read };
             if used >= self.hard || now >= since.deadline {
                 if bytes > 0
                     && let Some(queue) = self.queue(fullest)
@@ -174,7 +174,7 @@ impl Budget {
                 *overrun = Some(Overrun { deadline: now + self.patience, taken });
             }
             let feeds = feeds_another(fullest, &|stream| self.is_alive(stream));
-            return if feeds { Verdict::Read } else { Verdict::Pause };
+            return if feeds { ReadDecision::Read } else { ReadDecision::Pause };
         }
     }
 
@@ -186,7 +186,7 @@ impl Budget {
         held.max_by_key(|(_, bytes)| *bytes)
     }
 
-    fn queue(&self, stream: StreamId) -> Option<Arc<dyn Held>> {
+    fn queue(&self, stream: StreamId) -> Option<Arc<dyn BudgetedQueue>> {
         self.queues.lock_unpoisoned().all.get(&stream.0)?.queue.upgrade()
     }
 
@@ -218,7 +218,7 @@ mod tests {
         budget.charge(2);
         let past = Instant::now() - Duration::from_secs(1);
         let mut overrun = Some(Overrun { deadline: past, taken: 0 });
-        assert!(matches!(budget.verdict(&mut overrun, |_, _| false), Verdict::Pause));
+        assert!(matches!(budget.decide(&mut overrun, |_, _| false), ReadDecision::Pause));
         assert!(overrun.is_some_and(|overrun| overrun.deadline > Instant::now()));
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let (small, large) = (queue(&budget), queue(&budget));
         assert_eq!((small.0.push(1, 1), large.0.push(2, 2)), (Ok(()), Ok(())));
         assert_eq!(budget.fullest(), Some((large.0.id(), 2)));
-        assert!(matches!(budget.verdict(&mut None, |_, _| false), Verdict::Read));
+        assert!(matches!(budget.decide(&mut None, |_, _| false), ReadDecision::Read));
         assert_eq!([small.0.id(), large.0.id()].map(|id| budget.is_alive(id)), [true, false]);
         assert_eq!(budget.used.load(Relaxed), 1);
     }

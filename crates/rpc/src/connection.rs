@@ -18,24 +18,24 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::budget::{Budget, Overrun, Verdict};
+use crate::budget::{Budget, Overrun, ReadDecision};
 use crate::error::{Closed, Error};
 use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::line::{LineBuffer, LineTooLong};
-use crate::message::{self, Malformed, Message, Outcome};
+use crate::message::{self, Malformed, ResponseOutcome, RpcMessage};
 use crate::noise::NoiseLog;
 use crate::outbox::Outbox;
 use crate::peer::{CANCEL_REQUEST, CancelRequest, Peer};
-use crate::pending::{Pending, Reply};
+use crate::pending::{Pending, RawResponse};
 use crate::service::{Incoming, Responder, Service};
-use crate::stats::Counters;
+use crate::stats::StatCounters;
 use crate::sync::{JoinHandle, Lock, Mutex, spawn};
-use crate::tap::{Direction, FromTap, Tap, TapDepth, Tapped};
+use crate::tap::{ConnectionTap, Direction, InsideTapPolicy, Tap, TapDepth};
 use crate::transport::Transport;
 
 /// What the reader, the writer, the handlers and the handles share.
-pub(crate) struct Shared {
+pub(crate) struct ConnectionState {
     pub(crate) limits: Limits,
     pub(crate) pending: Pending,
     pub(crate) in_flight: Mutex<InFlight>,
@@ -43,55 +43,55 @@ pub(crate) struct Shared {
     /// Held while an answer of a handler waits for room, so that only one of them is encoded at a time.
     pub(crate) answer_turn: tokio::sync::Mutex<()>,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: StatCounters,
     pub(crate) noise: NoiseLog,
     pub(crate) tasks: TaskTracker,
     /// Whether the reader waits for room in the queues.
     pub(crate) paused: AtomicBool,
     /// Set when the end begins: the reader stops, handlers are cancelled.
     pub(crate) closing: CancellationToken,
-    pub(crate) done: Done,
+    pub(crate) done: EndSignal,
     reason: Mutex<Option<Closed>>,
-    tap: Option<Tapped>,
+    tap: Option<ConnectionTap>,
 }
 
-impl Shared {
+impl ConnectionState {
     pub(crate) fn new(limits: Limits, tap: Option<Arc<dyn Tap>>) -> Self {
-        Shared {
+        ConnectionState {
             pending: Pending::default(),
             in_flight: Mutex::default(),
             outbox: Outbox::new(&limits),
             answer_turn: tokio::sync::Mutex::new(()),
             budget: Arc::new(Budget::new(&limits)),
-            counters: Counters::default(),
+            counters: StatCounters::default(),
             noise: NoiseLog::default(),
             tasks: TaskTracker::new(),
             paused: AtomicBool::new(false),
             closing: CancellationToken::new(),
-            done: Done(watch::Sender::new(None)),
+            done: EndSignal(watch::Sender::new(None)),
             reason: Mutex::default(),
-            tap: tap.map(Tapped::new),
+            tap: tap.map(ConnectionTap::new),
             limits,
         }
     }
 
     /// Appends a frame to the output, whatever waits there.
     pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
-        self.send_all(std::slice::from_mut(&mut frame), FromTap::Refuse)
+        self.send_all(std::slice::from_mut(&mut frame), InsideTapPolicy::Refuse)
     }
 
     /// Appends frames as one: no other frame comes between them, and the peer reacts to none of them
     /// before all are in the output.
-    pub(crate) fn send_all(&self, frames: &mut [Frame], from_tap: FromTap) -> Result<(), Error> {
-        self.push(frames, false, from_tap).map(drop)
+    pub(crate) fn send_all(&self, frames: &mut [Frame], policy: InsideTapPolicy) -> Result<(), Error> {
+        self.push(frames, false, policy).map(drop)
     }
 
     /// Appends a frame if there is room. One that was taken is not to be sent again.
     pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
-        self.push(std::slice::from_mut(frame), true, FromTap::Refuse)
+        self.push(std::slice::from_mut(frame), true, InsideTapPolicy::Refuse)
     }
 
-    fn push(&self, frames: &mut [Frame], waits: bool, from_tap: FromTap) -> Result<bool, Error> {
+    fn push(&self, frames: &mut [Frame], waits: bool, policy: InsideTapPolicy) -> Result<bool, Error> {
         frames.iter().try_for_each(|frame| self.fits(frame))?;
         match &self.tap {
             None => self.append(frames, waits, |_| {}),
@@ -99,7 +99,7 @@ impl Shared {
                 let append = |frames: &mut [Frame], shown| {
                     self.append(frames, waits && shown == TapDepth::First, |frame| tap.outgoing(frame, shown))
                 };
-                tap.push(frames, from_tap, append, || self.outbox.finish())
+                tap.push(frames, policy, append, || self.outbox.finish())
             }
         }
     }
@@ -121,14 +121,14 @@ impl Shared {
 
     /// Ends the output behind what was sent.
     pub(crate) fn finish(&self) {
-        if !self.tap.as_ref().is_some_and(Tapped::defers_finish) {
+        if !self.tap.as_ref().is_some_and(ConnectionTap::defers_finish) {
             self.outbox.finish();
         }
     }
 
     /// Refuses to wait for the output from within an outgoing frame of the tap.
     pub(crate) fn check_outside_tap(&self) -> Result<(), Error> {
-        self.tap.as_ref().map_or(Ok(()), Tapped::check_outside)
+        self.tap.as_ref().map_or(Ok(()), ConnectionTap::check_outside)
     }
 
     /// Requests in flight, and the bytes they count.
@@ -220,9 +220,9 @@ fn too_many_bytes(held: usize, limits: &Limits) -> WireError {
 }
 
 /// Tells everybody who asks, once, that the connection is over.
-pub(crate) struct Done(watch::Sender<Option<Closed>>);
+pub(crate) struct EndSignal(watch::Sender<Option<Closed>>);
 
-impl Done {
+impl EndSignal {
     pub(crate) async fn wait(&self) -> Closed {
         let mut receiver = self.0.subscribe();
         let reason = receiver.wait_for(Option::is_some).await;
@@ -230,12 +230,12 @@ impl Done {
     }
 }
 
-type Explain = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
+type ExplainEnd = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
 
 /// A connection that has not begun: transport and settings.
 ///
 /// ```
-/// use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+/// use duologue_rpc::{PeerBuilder, Incoming, Responder, Service, Transport};
 ///
 /// struct Echo;
 /// impl Service for Echo {
@@ -251,26 +251,26 @@ type Explain = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Close
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), duologue_rpc::Error> {
 /// let (ours, theirs) = Transport::memory();
-/// let _echo = Connection::new(theirs).start(|_peer| Echo);
-/// let peer = Connection::new(ours).start(|_peer| Echo);
+/// let _echo = PeerBuilder::new(theirs).start(|_peer| Echo);
+/// let peer = PeerBuilder::new(ours).start(|_peer| Echo);
 /// let answer: Vec<u8> = peer.call("_echo", &[1, 2, 3]).await?;
 /// assert_eq!(answer, [1, 2, 3]);
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "a connection begins with start"]
-pub struct Connection {
+pub struct PeerBuilder {
     transport: Transport,
     limits: Limits,
     tap: Option<Arc<dyn Tap>>,
     answers_noise: bool,
-    explain: Option<Explain>,
+    explain: Option<ExplainEnd>,
 }
 
-impl Connection {
+impl PeerBuilder {
     /// A connection over `transport` with the default limits.
     pub fn new(transport: Transport) -> Self {
-        Connection { transport, limits: Limits::default(), tap: None, answers_noise: false, explain: None }
+        PeerBuilder { transport, limits: Limits::default(), tap: None, answers_noise: false, explain: None }
     }
 
     /// Other limits than the default ones.
@@ -309,18 +309,18 @@ impl Connection {
     ///
     /// Outside a tokio runtime.
     pub fn start<S: Service>(self, service: impl FnOnce(&Peer) -> S) -> Peer {
-        let shared = Arc::new(Shared::new(self.limits, self.tap));
+        let shared = Arc::new(ConnectionState::new(self.limits, self.tap));
         let peer = Peer { shared: shared.clone() };
         let service = service(&peer);
-        let usual_start =
-            service.streamed_method().filter(|_| shared.tap.is_none()).map(message::usual_start);
+        let fast_path_prefix =
+            service.fast_path_method().filter(|_| shared.tap.is_none()).map(message::fast_path_prefix);
         let reader = Reader {
             shared: shared.clone(),
             service,
             answers_noise: self.answers_noise,
             parse_errors: 0,
             overrun: None,
-            usual_start,
+            fast_path_prefix,
         };
         let Transport { reader: input, writer: output } = self.transport;
         let writer = spawn({
@@ -342,15 +342,15 @@ impl Connection {
 }
 
 async fn run<S: Service>(
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     mut reader: Reader<S>,
     input: Box<dyn AsyncRead + Send + Unpin>,
     mut writer: JoinHandle<()>,
-    explain: Option<Explain>,
+    explain: Option<ExplainEnd>,
 ) {
     let grace = shared.limits.cancel_grace;
     // Whatever happens here, also a panic in `explain`, those who wait are told.
-    let mut end = End { shared: &shared, reason: Closed::Local };
+    let mut end = EndGuard { shared: &shared, reason: Closed::Local };
     end.reason = reader.read(input).await;
     if let Some(explain) = explain {
         // Bounded, because those who wait must not wait for long.
@@ -371,12 +371,12 @@ async fn run<S: Service>(
 }
 
 /// The end of a connection, which comes even when its task is dropped.
-struct End<'a> {
-    shared: &'a Shared,
+struct EndGuard<'a> {
+    shared: &'a ConnectionState,
     reason: Closed,
 }
 
-impl End<'_> {
+impl EndGuard<'_> {
     fn tell_those_who_wait(&self) {
         self.shared.close(self.reason.clone());
         self.shared.pending.close(&self.reason);
@@ -384,7 +384,7 @@ impl End<'_> {
     }
 }
 
-impl Drop for End<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.tell_those_who_wait();
         self.shared.outbox.close(self.reason.clone());
@@ -393,14 +393,14 @@ impl Drop for End<'_> {
 }
 
 struct Reader<S> {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     service: S,
     answers_noise: bool,
     /// Unreadable lines that were answered since the last readable one.
     parse_errors: u32,
     overrun: Option<Overrun>,
     /// How the lines begin that the service takes in one pass; none while somebody taps them.
-    usual_start: Option<String>,
+    fast_path_prefix: Option<String>,
 }
 
 impl<S: Service> Reader<S> {
@@ -498,7 +498,7 @@ impl<S: Service> Reader<S> {
         loop {
             let relief = shared.budget.relief.notified();
             let feeds_another = |stream, alive: &dyn Fn(_) -> bool| shared.pending.any_besides(stream, alive);
-            if let Verdict::Read = shared.budget.verdict(&mut self.overrun, feeds_another) {
+            if let ReadDecision::Read = shared.budget.decide(&mut self.overrun, feeds_another) {
                 return std::ops::ControlFlow::Continue(());
             }
             shared.paused.store(true, Relaxed);
@@ -516,11 +516,11 @@ impl<S: Service> Reader<S> {
     }
 
     fn line(&mut self, line: &[u8]) {
-        if self.streamed(line) {
+        if self.notification_fast_path(line) {
             self.parse_errors = 0;
             return;
         }
-        let repaired = Message::repair(line);
+        let repaired = RpcMessage::repair(line);
         if repaired.is_some() {
             self.shared.counters.repaired.add();
         }
@@ -539,39 +539,39 @@ impl<S: Service> Reader<S> {
     }
 
     /// Whether the line was the notification that comes most, and the service has taken it.
-    fn streamed(&mut self, line: &[u8]) -> bool {
-        let Some(start) = &self.usual_start else { return false };
-        let Some(params) = message::usual_params(line, start, &self.shared.limits) else { return false };
+    fn notification_fast_path(&mut self, line: &[u8]) -> bool {
+        let Some(start) = &self.fast_path_prefix else { return false };
+        let Some(params) = message::fast_path_params(line, start, &self.shared.limits) else { return false };
         let mut taken = true;
-        self.guarded(|reader| taken = reader.service.streamed(params, line.len()));
+        self.guarded(|reader| taken = reader.service.notification_fast_path(params, line.len()));
         taken
     }
 
-    fn message(&mut self, message: Message<'_>, wire_bytes: usize) {
+    fn message(&mut self, message: RpcMessage<'_>, wire_bytes: usize) {
         match message {
-            Message::Request { id, method, params } => {
+            RpcMessage::Request { id, method, params } => {
                 self.request(id, Incoming { method: &method, params, wire_bytes });
             }
-            Message::Notification { method, params } if method == CANCEL_REQUEST => self.cancel(params),
+            RpcMessage::Notification { method, params } if method == CANCEL_REQUEST => self.cancel(params),
             // The rest of `$/` is free to be ignored.
-            Message::Notification { method, .. } if method.starts_with("$/") => {}
-            Message::Notification { method, params } => {
+            RpcMessage::Notification { method, .. } if method.starts_with("$/") => {}
+            RpcMessage::Notification { method, params } => {
                 let notification = Incoming { method: &method, params, wire_bytes };
                 self.guarded(|reader| reader.service.notification(notification));
             }
-            Message::Response { id, outcome } => self.guarded(|reader| reader.response(id, outcome)),
+            RpcMessage::Response { id, outcome } => self.guarded(|reader| reader.response(id, outcome)),
         }
     }
 
-    fn response(&mut self, id: &RawValue, outcome: Outcome<'_>) {
+    fn response(&mut self, id: &RawValue, outcome: ResponseOutcome<'_>) {
         let (reply, unclaimed) = match outcome {
-            Outcome::Result(result) => (Reply::Result(result), None),
-            Outcome::Error(error) => (Reply::Error(error.clone()), Some(error)),
-            Outcome::Unreadable(error) => (Reply::Unreadable(error), None),
-            Outcome::Missing(error) => {
+            ResponseOutcome::Result(result) => (RawResponse::Result(result), None),
+            ResponseOutcome::Error(error) => (RawResponse::Error(error.clone()), Some(error)),
+            ResponseOutcome::Unreadable(error) => (RawResponse::Unreadable(error), None),
+            ResponseOutcome::Missing(error) => {
                 // Some peers leave a null result out, so what has an id of ours is an answer, late
                 // ones included. Another id was meant to be a request.
-                if self.shared.pending.resolve(id, Reply::Result(RawValue::NULL)) {
+                if self.shared.pending.resolve(id, RawResponse::Result(RawValue::NULL)) {
                     return;
                 }
                 match RequestId::from_token(id.get()) {
@@ -640,7 +640,7 @@ impl<S: Service> Reader<S> {
 
     fn answer(&self, id: &RequestId, error: &WireError) {
         if let Ok(frame) = Frame::error(id, error) {
-            let _ = self.shared.send_all(&mut [frame], FromTap::Defer);
+            let _ = self.shared.send_all(&mut [frame], InsideTapPolicy::Defer);
         }
     }
 

@@ -5,7 +5,7 @@ use duologue_schema::{Error, RequestId};
 use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::line::LineBuffer;
-use crate::message::{usual_params, usual_start};
+use crate::message::{fast_path_params, fast_path_prefix};
 
 /// The lines of what arrives piece by piece, and what is left without an end; `Err` holds the lines before
 /// one that was too long.
@@ -49,10 +49,10 @@ pub fn written(value: &impl serde::Serialize) -> serde_json::Result<Vec<u8>> {
 
 /// A line of the notification `m` as most peers write it, up to where its params begin.
 pub fn usual(rest: &[u8]) -> Vec<u8> {
-    [usual_start("m").as_bytes(), rest].concat()
+    [fast_path_prefix("m").as_bytes(), rest].concat()
 }
 
 /// What is taken for the params of such a line without looking at the rest of it.
 pub fn params_of_usual(line: &[u8]) -> Option<&str> {
-    usual_params(line, &usual_start("m"), &Limits::default())
+    fast_path_params(line, &fast_path_prefix("m"), &Limits::default())
 }

@@ -1,7 +1,7 @@
 //! A two-way JSON-RPC 2.0 peer over newline-delimited JSON.
 //!
 //! Both ends of a connection are the same thing: each may ask, notify and answer. Start with
-//! [`Connection`]; what it returns is a [`Peer`], and what arrives goes to a [`Service`].
+//! [`PeerBuilder`]; what it returns is a [`Peer`], and what arrives goes to a [`Service`].
 //!
 //! The peer knows nothing of any protocol above it: methods come from the traits
 //! [`Request`](duologue_schema::Request) and [`Notification`](duologue_schema::Notification), or as
@@ -45,20 +45,20 @@ mod stdio;
 mod sync;
 mod tap;
 mod transport;
-mod wakes;
+mod wake_batch;
 
-pub use connection::Connection;
+pub use connection::PeerBuilder;
 pub use error::{Closed, Error};
 pub use extension::Extensions;
 #[cfg(feature = "jsonrpsee")]
 pub use jsonrpsee;
 pub use limits::Limits;
-pub use message::{Malformed, Message, Outcome};
-pub use peer::{Asked, Call, Peer};
+pub use message::{Malformed, ResponseOutcome, RpcMessage};
+pub use peer::{Peer, RequestHandle, ResponseFuture};
 pub use queue::{Queue, QueueSender, StreamId};
-pub use service::{Incoming, NotificationBuffer, Responder, Service, until_dropped};
+pub use service::{Incoming, NotificationBuffer, Responder, Service, with_cancel_grace};
 pub use stats::Stats;
-pub use stdio::{Ended, InputEnd, Stdio};
+pub use stdio::{InputEnd, InputEnded, Stdio};
 pub use tap::{Direction, Tap, TappedFrame};
 pub use tokio_util::sync::CancellationToken;
 pub use transport::Transport;

@@ -12,19 +12,19 @@ use crate::limits::Limits;
 /// A well-formed message, as every connection of this crate reads it.
 ///
 /// ```
-/// use duologue_rpc::{Limits, Message};
+/// use duologue_rpc::{Limits, RpcMessage};
 ///
 /// let line = br#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#;
-/// let Some(Ok(Message::Notification { method, .. })) = Message::read(line, &Limits::default()) else {
+/// let Some(Ok(RpcMessage::Notification { method, .. })) = RpcMessage::read(line, &Limits::default()) else {
 ///     panic!("a notification");
 /// };
 /// assert_eq!(method, "session/cancel");
-/// assert!(Message::read(b" \r", &Limits::default()).is_none(), "blank");
-/// assert!(matches!(Message::read(b"npm WARN", &Limits::default()), Some(Err(_))));
+/// assert!(RpcMessage::read(b" \r", &Limits::default()).is_none(), "blank");
+/// assert!(matches!(RpcMessage::read(b"npm WARN", &Limits::default()), Some(Err(_))));
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     /// Somebody waits for an answer.
     Request {
         /// Names the request in its answer.
@@ -46,11 +46,11 @@ pub enum Message<'a> {
         /// The request it answers; not always one that could have been asked.
         id: &'a RawValue,
         /// What it says.
-        outcome: Outcome<'a>,
+        outcome: ResponseOutcome<'a>,
     },
 }
 
-impl<'a> Message<'a> {
+impl<'a> RpcMessage<'a> {
     /// Reads one line. A blank line is `None`.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
 /// What a response says.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Outcome<'a> {
+pub enum ResponseOutcome<'a> {
     /// It worked.
     Result(&'a RawValue),
     /// It did not.
@@ -99,7 +99,7 @@ pub enum Malformed {
 }
 
 /// Reads one line. A blank line is `None`.
-pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Message<'a>, Malformed>> {
+pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<RpcMessage<'a>, Malformed>> {
     let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
     if line.is_empty() {
         return None;
@@ -122,20 +122,21 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<Messa
     };
     // An answer has to hold the id, so it must leave room for the rest.
     let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
-    Some(envelope.classify(excess(line, limits), longest_id))
+    Some(envelope.classify(exceeded_limit(line, limits), longest_id))
 }
 
 /// How a notification begins in the order in which most peers write its members.
-pub(crate) fn usual_start(method: &str) -> String {
+pub(crate) fn fast_path_prefix(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#)
 }
 
 /// What stands where the params of a notification stand, if its line has the usual `start` and they begin an object:
 /// its params, provided that this is one JSON value. Anything else is more than that: a second member, a second message.
-pub(crate) fn usual_params<'a>(line: &'a [u8], start: &str, limits: &Limits) -> Option<&'a str> {
+pub(crate) fn fast_path_params<'a>(line: &'a [u8], start: &str, limits: &Limits) -> Option<&'a str> {
     let params = line.strip_prefix(start.as_bytes())?.strip_suffix(b"}")?;
-    let ordinary =
-        params.first() == Some(&b'{') && !has_surrogate_escape(params) && excess(line, limits).is_none();
+    let ordinary = params.first() == Some(&b'{')
+        && !has_surrogate_escape(params)
+        && exceeded_limit(line, limits).is_none();
     std::str::from_utf8(params).ok().filter(|_| ordinary)
 }
 
@@ -152,16 +153,20 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn classify(self, excess: Option<&'static str>, longest_id: usize) -> Result<Message<'a>, Malformed> {
+    fn classify(
+        self,
+        exceeded_limit: Option<&'static str>,
+        longest_id: usize,
+    ) -> Result<RpcMessage<'a>, Malformed> {
         let readable = self.id.filter(|raw| raw.get().len() <= longest_id);
         let id = self.id.map(|_| readable.and_then(|raw| RequestId::from_token(raw.get())));
         let Some(method) = self.method else {
-            return self.response(excess, id.flatten());
+            return self.response(exceeded_limit, id.flatten());
         };
         let fault = if self.duplicate {
             Some(Error::invalid_request("a member of the envelope stands twice"))
-        } else if let Some(excess) = excess {
-            Some(Error::invalid_request(excess))
+        } else if let Some(exceeded_limit) = exceeded_limit {
+            Some(Error::invalid_request(exceeded_limit))
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
             Some(Error::invalid_request("jsonrpc must be \"2.0\""))
         } else if id == Some(None) {
@@ -181,20 +186,20 @@ impl<'a> Envelope<'a> {
         let params = self.params.filter(|raw| raw.get() != "null");
         let structured = params.is_none_or(|raw| raw.get().starts_with(['{', '[']));
         match id.flatten() {
-            Some(id) if structured => Ok(Message::Request { id, method, params }),
+            Some(id) if structured => Ok(RpcMessage::Request { id, method, params }),
             Some(id) => {
                 Err(Malformed::Request(id, Error::invalid_params("params must be an object or an array")))
             }
-            None if structured => Ok(Message::Notification { method, params }),
+            None if structured => Ok(RpcMessage::Notification { method, params }),
             None => Err(Malformed::Silent("a notification whose params are neither object nor array")),
         }
     }
 
     fn response(
         self,
-        excess: Option<&'static str>,
+        exceeded_limit: Option<&'static str>,
         readable: Option<RequestId>,
-    ) -> Result<Message<'a>, Malformed> {
+    ) -> Result<RpcMessage<'a>, Malformed> {
         let error = self.error.filter(|raw| raw.get() != "null");
         if self.result.is_none() && self.error.is_none() {
             let error = Error::invalid_request("neither a request nor a response");
@@ -203,7 +208,7 @@ impl<'a> Envelope<'a> {
                     if self.params.is_some() {
                         return Err(Malformed::Request(id, error));
                     }
-                    Ok(Message::Response { id: raw, outcome: Outcome::Missing(error) })
+                    Ok(RpcMessage::Response { id: raw, outcome: ResponseOutcome::Missing(error) })
                 }
                 _ => Err(Malformed::Noise(error)),
             };
@@ -214,24 +219,24 @@ impl<'a> Envelope<'a> {
         if self.duplicate {
             return Err(Malformed::Silent("a response with a doubled member"));
         }
-        if let Some(excess) = excess {
+        if let Some(exceeded_limit) = exceeded_limit {
             // Whoever asked is told, and does not wait for an answer that has come.
-            let outcome = Outcome::Unreadable(serde::de::Error::custom(excess));
-            return Ok(Message::Response { id, outcome });
+            let outcome = ResponseOutcome::Unreadable(serde::de::Error::custom(exceeded_limit));
+            return Ok(RpcMessage::Response { id, outcome });
         }
         let outcome = match (self.result, error) {
             (_, Some(error)) if self.result.is_none_or(|raw| raw.get() == "null") => {
                 match serde_json::from_str(error.get()) {
-                    Ok(error) => Outcome::Error(error),
-                    Err(error) => Outcome::Unreadable(error),
+                    Ok(error) => ResponseOutcome::Error(error),
+                    Err(error) => ResponseOutcome::Unreadable(error),
                 }
             }
-            (Some(result), None) => Outcome::Result(result),
-            _ => Outcome::Unreadable(serde::de::Error::custom(
+            (Some(result), None) => ResponseOutcome::Result(result),
+            _ => ResponseOutcome::Unreadable(serde::de::Error::custom(
                 "a response needs a result or an error, not both",
             )),
         };
-        Ok(Message::Response { id, outcome })
+        Ok(RpcMessage::Response { id, outcome })
     }
 }
 
@@ -324,7 +329,7 @@ fn trim(mut line: &[u8]) -> &[u8] {
 
 /// What of a line is more than is read: levels, which a program that recurses would pay for with its stack, or values,
 /// of which three bytes can become a hundred.
-fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
+fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
     // There are no more levels than brackets, and no more values than bytes.
     let shallow = memchr::memchr2_iter(b'[', b'{', line).nth(limits.depth).is_none();
     if shallow && line.len() <= limits.values {
@@ -334,7 +339,7 @@ fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
     while let Some(byte) = line.get(at) {
         at += 1;
         match byte {
-            b'"' => at = behind_text(line, at),
+            b'"' => at = skip_string(line, at),
             b'[' | b'{' => (depth, values) = (depth + 1, values + 1),
             b']' | b'}' => depth = depth.saturating_sub(1),
             b',' => values += 1,
@@ -351,7 +356,7 @@ fn excess(line: &[u8], limits: &Limits) -> Option<&'static str> {
 }
 
 /// Where a text has ended whose first byte is at `at`. Long lines are long texts: an image, a file.
-fn behind_text(line: &[u8], mut at: usize) -> usize {
+fn skip_string(line: &[u8], mut at: usize) -> usize {
     while let Some(offset) = line.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         let end = at + offset + 1;
         if line.get(at + offset) == Some(&b'"') {
@@ -411,17 +416,17 @@ mod tests {
     fn read(line: &str) -> String {
         match decode(line.as_bytes(), &Limits::default()) {
             None => "blank".into(),
-            Some(Ok(Message::Request { id, method, params })) => {
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
                 format!("request {id} {method} {}", params.map_or("-", RawValue::get))
             }
-            Some(Ok(Message::Notification { method, params })) => {
+            Some(Ok(RpcMessage::Notification { method, params })) => {
                 format!("notification {method} {}", params.map_or("-", RawValue::get))
             }
-            Some(Ok(Message::Response { id, outcome })) => match outcome {
-                Outcome::Result(result) => format!("result {id} {result}"),
-                Outcome::Error(error) => format!("error {id} {error}"),
-                Outcome::Unreadable(_) => format!("unreadable {id}"),
-                Outcome::Missing(_) => format!("missing {id}"),
+            Some(Ok(RpcMessage::Response { id, outcome })) => match outcome {
+                ResponseOutcome::Result(result) => format!("result {id} {result}"),
+                ResponseOutcome::Error(error) => format!("error {id} {error}"),
+                ResponseOutcome::Unreadable(_) => format!("unreadable {id}"),
+                ResponseOutcome::Missing(_) => format!("missing {id}"),
             },
             Some(Err(Malformed::Noise(error))) => format!("noise {}", error.code.0),
             Some(Err(Malformed::Request(id, error))) => format!("bad request {id} {}", error.code.0),
@@ -432,7 +437,7 @@ mod tests {
     /// Both ways of reading say the same of what both take.
     #[test]
     fn the_short_way_takes_nothing_that_the_long_one_reads_otherwise() {
-        let (limits, start) = (Limits { depth: 4, values: 200, ..Limits::default() }, usual_start("a"));
+        let (limits, start) = (Limits { depth: 4, values: 200, ..Limits::default() }, fast_path_prefix("a"));
         let lines = [
             (r#"{"a":1}}"#, true),
             (r#"{"a":[1,"\u00e4","\ud83e\udd80"]} }"#, false),
@@ -449,11 +454,11 @@ mod tests {
         ];
         for (end, expect) in lines {
             let line = format!("{start}{end}");
-            let params = usual_params(line.as_bytes(), &start, &limits);
+            let params = fast_path_params(line.as_bytes(), &start, &limits);
             let short = params.filter(|params| serde_json::from_str::<serde::de::IgnoredAny>(params).is_ok());
             assert_eq!(short.is_some(), expect, "{line}");
             let Some(short) = short else { continue };
-            let Some(Ok(Message::Notification { method, params: Some(params) })) =
+            let Some(Ok(RpcMessage::Notification { method, params: Some(params) })) =
                 decode(line.as_bytes(), &limits)
             else {
                 panic!("{line}")
@@ -547,12 +552,12 @@ mod tests {
         #[test]
         fn texts_are_skipped_and_nothing_else(line in r#"(["\\\[\]{},a]|\\\\|\\"){0,40}"#) {
             let (depth, values) = counted(&line);
-            let is_excess = |depth, values| {
-                excess(line.as_bytes(), &Limits { depth, values, ..Limits::default() }).is_some()
+            let is_exceeded = |depth, values| {
+                exceeded_limit(line.as_bytes(), &Limits { depth, values, ..Limits::default() }).is_some()
             };
-            proptest::prop_assert!(!is_excess(depth, values));
-            proptest::prop_assert!(depth == 0 || is_excess(depth - 1, values));
-            proptest::prop_assert!(values == 0 || is_excess(depth, values - 1));
+            proptest::prop_assert!(!is_exceeded(depth, values));
+            proptest::prop_assert!(depth == 0 || is_exceeded(depth - 1, values));
+            proptest::prop_assert!(values == 0 || is_exceeded(depth, values - 1));
         }
     }
 
@@ -571,7 +576,7 @@ mod tests {
         let read = decode(answer.as_bytes(), &limits);
         assert!(matches!(
             read,
-            Some(Ok(Message::Response { outcome: Outcome::Unreadable(error), .. }))
+            Some(Ok(RpcMessage::Response { outcome: ResponseOutcome::Unreadable(error), .. }))
                 if error.to_string() == "the message has too many values"
         ));
     }

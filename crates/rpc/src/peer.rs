@@ -13,15 +13,15 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use crate::connection::Shared;
+use crate::connection::ConnectionState;
 use crate::error::{Closed, Error};
 use crate::frame::Frame;
 use crate::limits::Limits;
-use crate::pending::{Deliver, Reply};
+use crate::pending::{Deliver, RawResponse};
 use crate::queue::{Queue, QueueSender, StreamId, queue};
 use crate::stats::Stats;
 use crate::sync::spawn;
-use crate::tap::FromTap;
+use crate::tap::InsideTapPolicy;
 
 /// The name of the notification that withdraws a request, from JSON-RPC's `$/` namespace.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -37,7 +37,7 @@ pub(crate) struct CancelRequest {
 /// Everything sent through one handle, or through its clones from one task, leaves in that order.
 #[derive(Clone)]
 pub struct Peer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ConnectionState>,
 }
 
 impl std::fmt::Debug for Peer {
@@ -55,13 +55,13 @@ impl Peer {
     /// # Cancel safety
     ///
     /// Dropping the future before the answer sends `$/cancel_request` once, see
-    /// [`Call::detach`] to leave the request running.
-    pub fn request<R: Request>(&self, params: &R) -> Call<R::Result> {
+    /// [`ResponseFuture::detach`] to leave the request running.
+    pub fn request<R: Request>(&self, params: &R) -> ResponseFuture<R::Result> {
         self.call(R::METHOD, params)
     }
 
     /// [`request`](Self::request) for a method that has no type: an extension, a proxy.
-    pub fn request_raw(&self, method: &str, params: Option<&RawValue>) -> Call<Box<RawValue>> {
+    pub fn request_raw(&self, method: &str, params: Option<&RawValue>) -> ResponseFuture<Box<RawValue>> {
         match params {
             Some(params) => self.call(method, params),
             // Every peer takes `{}`, not every peer takes nothing.
@@ -74,7 +74,7 @@ impl Peer {
         &self,
         method: &str,
         params: &P,
-    ) -> Call<T> {
+    ) -> ResponseFuture<T> {
         let (sender, receiver) = oneshot::channel();
         let name = Method(method.into());
         let deliver: Deliver = Box::new({
@@ -84,7 +84,7 @@ impl Peer {
             }
         });
         let sent = self.send_request(method, params, None, deliver);
-        Call {
+        ResponseFuture {
             peer: self.clone(),
             name,
             state: sent.map(|id| (id, receiver)).map_err(Some),
@@ -97,7 +97,7 @@ impl Peer {
     /// that came before it. `stream` names the queue that the request feeds, see [`Limits::queue_bytes`].
     ///
     /// This is how a turn puts its result behind its updates. Nothing is cancelled on its own, see
-    /// [`Asked::cancel`].
+    /// [`RequestHandle::cancel`].
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Peer {
         params: &R,
         stream: Option<StreamId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
-    ) -> Result<Asked, Error> {
+    ) -> Result<RequestHandle, Error> {
         let name = Method(R::METHOD.into());
         let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
         self.ask_into(R::METHOD, params, stream, deliver)
@@ -119,9 +119,9 @@ impl Peer {
         params: &P,
         stream: Option<StreamId>,
         deliver: Deliver,
-    ) -> Result<Asked, Error> {
+    ) -> Result<RequestHandle, Error> {
         let id = self.send_request(method, params, stream, deliver)?;
-        Ok(Asked { peer: self.clone(), id })
+        Ok(RequestHandle { peer: self.clone(), id })
     }
 
     fn send_request<P: Serialize + ?Sized>(
@@ -215,7 +215,7 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn notify_now<N: Notification>(&self, params: &N) -> Result<(), Error> {
-        self.shared.send_all(&mut [self.encode(N::METHOD, params)?], FromTap::DeferOnce)
+        self.shared.send_all(&mut [self.encode(N::METHOD, params)?], InsideTapPolicy::DeferOnce)
     }
 
     pub(crate) fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {
@@ -315,19 +315,19 @@ impl Peer {
         }
         let params = CancelRequest { request_id: RequestId::from(id) };
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
-            let _ = self.shared.send_all(&mut [frame], FromTap::Defer);
+            let _ = self.shared.send_all(&mut [frame], InsideTapPolicy::Defer);
         }
     }
 }
 
 /// A request whose answer goes to a closure, see [`Peer::request_into`].
 #[derive(Debug)]
-pub struct Asked {
+pub struct RequestHandle {
     peer: Peer,
     pub(crate) id: u64,
 }
 
-impl Asked {
+impl RequestHandle {
     /// Tells the peer that the answer is no longer wanted, unless it has come. The peer answers all
     /// the same, with an error or a result.
     pub fn cancel(&self) {
@@ -343,18 +343,18 @@ impl Asked {
 #[derive(Clone)]
 struct Method(Arc<str>);
 
-fn typed<T: DeserializeOwned>(method: &Method, reply: Reply<'_>) -> Result<T, Error> {
+fn typed<T: DeserializeOwned>(method: &Method, reply: RawResponse<'_>) -> Result<T, Error> {
     let decode = |error| Error::Decode { method: method.0.clone(), error: Arc::new(error) };
     match reply {
-        Reply::Result(raw) => serde_json::from_str(raw.get())
+        RawResponse::Result(raw) => serde_json::from_str(raw.get())
             .or_else(|error| {
                 // Some peers answer `null` where the protocol says `{}`.
                 if raw.get() == "null" { serde_json::from_str("{}").map_err(|_| error) } else { Err(error) }
             })
             .map_err(decode),
-        Reply::Error(error) => Err(Error::Response(error)),
-        Reply::Unreadable(error) => Err(decode(error)),
-        Reply::Closed(reason) => Err(Error::Closed(reason)),
+        RawResponse::Error(error) => Err(Error::Response(error)),
+        RawResponse::Unreadable(error) => Err(decode(error)),
+        RawResponse::Closed(reason) => Err(Error::Closed(reason)),
     }
 }
 
@@ -363,7 +363,7 @@ type InFlight<T> = (u64, oneshot::Receiver<Result<T, Error>>);
 
 /// A request on its way: await it for the answer.
 #[must_use = "dropping a call cancels it"]
-pub struct Call<T> {
+pub struct ResponseFuture<T> {
     peer: Peer,
     name: Method,
     state: Result<InFlight<T>, Option<Error>>,
@@ -371,7 +371,7 @@ pub struct Call<T> {
     detached: bool,
 }
 
-impl<T> Call<T> {
+impl<T> ResponseFuture<T> {
     /// Fails with [`Error::Timeout`] if the answer takes longer, and cancels the request.
     ///
     /// # Panics
@@ -404,7 +404,7 @@ impl<T> Call<T> {
     }
 }
 
-impl<T> Future for Call<T> {
+impl<T> Future for ResponseFuture<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -428,7 +428,7 @@ impl<T> Future for Call<T> {
     }
 }
 
-impl<T> Drop for Call<T> {
+impl<T> Drop for ResponseFuture<T> {
     fn drop(&mut self) {
         let Ok((id, _)) = &self.state else { return };
         if !self.detached {

@@ -11,7 +11,7 @@ use crate::queue::StreamId;
 use crate::sync::{Lock, Mutex};
 
 /// How a request ended, as the reader sees it.
-pub(crate) enum Reply<'a> {
+pub(crate) enum RawResponse<'a> {
     Result(&'a RawValue),
     Error(WireError),
     Unreadable(serde_json::Error),
@@ -19,9 +19,9 @@ pub(crate) enum Reply<'a> {
 }
 
 /// Called by the reader, in wire order: it must not block.
-pub(crate) type Deliver = Box<dyn FnOnce(Reply<'_>) + Send>;
+pub(crate) type Deliver = Box<dyn FnOnce(RawResponse<'_>) + Send>;
 
-struct Waiter {
+struct PendingRequest {
     deliver: Deliver,
     stream: Option<StreamId>,
     /// Whether the peer was told to cancel it. It answers all the same.
@@ -36,7 +36,7 @@ pub(crate) struct Pending(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// By age, so that the end reaches them in the order they were made.
-    waiters: BTreeMap<u64, Waiter>,
+    requests: BTreeMap<u64, PendingRequest>,
     last_id: u64,
     closed: Option<Closed>,
 }
@@ -50,23 +50,23 @@ impl Pending {
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.waiters.insert(id, Waiter { deliver, stream, withdrawn: false, wanted: true });
+        state.requests.insert(id, PendingRequest { deliver, stream, withdrawn: false, wanted: true });
         Ok(id)
     }
 
     /// Takes a request out; `false` if it was answered already.
     pub(crate) fn forget(&self, id: u64) -> bool {
-        let waiter = self.0.lock_unpoisoned().waiters.remove(&id);
-        waiter.is_some()
+        let request = self.0.lock_unpoisoned().requests.remove(&id);
+        request.is_some()
     }
 
     /// Marks a request as withdrawn, and as no longer wanted unless it still is; `false` if the peer
     /// need not be told: it was answered, or withdrawn before.
     pub(crate) fn withdraw(&self, id: u64, wanted: bool) -> bool {
         let mut state = self.0.lock_unpoisoned();
-        let Some(waiter) = state.waiters.get_mut(&id) else { return false };
-        waiter.wanted &= wanted;
-        !std::mem::replace(&mut waiter.withdrawn, true)
+        let Some(request) = state.requests.get_mut(&id) else { return false };
+        request.wanted &= wanted;
+        !std::mem::replace(&mut request.withdrawn, true)
     }
 
     /// Whether an id was ever one of ours, answered or not.
@@ -75,15 +75,15 @@ impl Pending {
     }
 
     /// Hands an answer to its request; `false` if there is none.
-    pub(crate) fn resolve(&self, id: &RawValue, reply: Reply<'_>) -> bool {
+    pub(crate) fn resolve(&self, id: &RawValue, reply: RawResponse<'_>) -> bool {
         // Ids are compared as tokens: `"1"`, `1.0` and `01` are not ours.
         let Some(number) = id.get().parse::<u64>().ok().filter(|number| number.to_string() == id.get())
         else {
             return false;
         };
-        let waiter = self.0.lock_unpoisoned().waiters.remove(&number);
-        let Some(waiter) = waiter else { return false };
-        (waiter.deliver)(reply);
+        let request = self.0.lock_unpoisoned().requests.remove(&number);
+        let Some(request) = request else { return false };
+        (request.deliver)(reply);
         true
     }
 
@@ -91,23 +91,23 @@ impl Pending {
     /// stream is gone has nobody who waits.
     pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
         let state = self.0.lock_unpoisoned();
-        let waits = |waiter: &Waiter| waiter.stream.is_none_or(|fed| fed != stream && alive(fed));
-        state.waiters.values().any(|waiter| waiter.wanted && waits(waiter))
+        let waits = |request: &PendingRequest| request.stream.is_none_or(|fed| fed != stream && alive(fed));
+        state.requests.values().any(|request| request.wanted && waits(request))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock_unpoisoned().waiters.len()
+        self.0.lock_unpoisoned().requests.len()
     }
 
     /// Fails everything that waits, and everything that comes after.
     pub(crate) fn close(&self, reason: &Closed) {
-        let waiters = {
+        let requests = {
             let mut state = self.0.lock_unpoisoned();
             state.closed.get_or_insert_with(|| reason.clone());
-            std::mem::take(&mut state.waiters)
+            std::mem::take(&mut state.requests)
         };
-        for waiter in waiters.into_values() {
-            let deliver = AssertUnwindSafe(|| (waiter.deliver)(Reply::Closed(reason.clone())));
+        for request in requests.into_values() {
+            let deliver = AssertUnwindSafe(|| (request.deliver)(RawResponse::Closed(reason.clone())));
             if std::panic::catch_unwind(deliver).is_err() {
                 tracing::error!("a handler panicked over the end of the connection");
             }

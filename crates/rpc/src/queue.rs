@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use futures::Stream;
 
-use crate::budget::{Budget, Gauge, Held};
+use crate::budget::{Budget, BudgetedQueue, QueueGauge};
 use crate::error::{Closed, Error};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
-use crate::wakes;
+use crate::wake_batch;
 
 /// Makes a stream whose items count against `budget`.
 pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
-    let gauge = Arc::new(Gauge::new(budget.new_id()));
+    let gauge = Arc::new(QueueGauge::new(budget.new_id()));
     let shared = Arc::new(Shared {
         gauge: gauge.clone(),
         budget: budget.clone(),
@@ -30,7 +30,7 @@ pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>,
 }
 
 struct Shared<T> {
-    gauge: Arc<Gauge>,
+    gauge: Arc<QueueGauge>,
     budget: Arc<Budget>,
     state: Mutex<State<T>>,
 }
@@ -62,7 +62,7 @@ impl<T> Shared<T> {
         drop(state);
         self.credit(items.iter().map(|(_, bytes)| bytes).sum());
         if let Some(waker) = waker {
-            wakes::wake(waker);
+            wake_batch::wake(waker);
         }
     }
 
@@ -83,7 +83,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-impl<T: Send + 'static> Held for Shared<T> {
+impl<T: Send + 'static> BudgetedQueue for Shared<T> {
     fn stall(&self, after: Option<Duration>) {
         self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed), after }, true);
         // A taker that stopped halfway may never come back for the batch it holds, and the others

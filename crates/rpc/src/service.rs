@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::connection::Shared;
+use crate::connection::ConnectionState;
 use crate::error::Closed;
 use crate::frame::Frame;
 use crate::peer::Peer;
 use crate::sync::{Lock, spawn};
-use crate::tap::FromTap;
+use crate::tap::InsideTapPolicy;
 
 /// A request or notification, borrowed from its line.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,8 @@ pub trait Service: Send + Sync + 'static {
     /// A notification. It has no answer, whatever is wrong with it.
     fn notification(&self, notification: Incoming<'_>);
 
-    /// The method of the notification that comes most, which [`streamed`](Self::streamed) takes. Asked once.
-    fn streamed_method(&self) -> Option<&'static str> {
+    /// The method of the notification that comes most, which [`notification_fast_path`](Self::notification_fast_path) takes. Asked once.
+    fn fast_path_method(&self) -> Option<&'static str> {
         None
     }
 
@@ -50,7 +50,7 @@ pub trait Service: Send + Sync + 'static {
     /// object, and nobody has looked at the rest: `false`, with nothing done, when it is not one object that fits,
     /// and the line is read as any other. Not asked while somebody [taps](crate::Tap) the line. A panic costs the
     /// line.
-    fn streamed(&self, params: &str, wire_bytes: usize) -> bool {
+    fn notification_fast_path(&self, params: &str, wire_bytes: usize) -> bool {
         let _ = (params, wire_bytes);
         false
     }
@@ -63,7 +63,7 @@ pub trait Service: Send + Sync + 'static {
 
 /// Owes the answer to one request. Exactly one answer is sent, whatever happens to it.
 pub struct Responder {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
     id: RequestId,
     cancellation: CancellationToken,
     answered: bool,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Responder {
 }
 
 impl Responder {
-    pub(crate) fn new(shared: Arc<Shared>, id: RequestId, cancellation: CancellationToken) -> Self {
+    pub(crate) fn new(shared: Arc<ConnectionState>, id: RequestId, cancellation: CancellationToken) -> Self {
         Responder { shared, id, cancellation, answered: false }
     }
 
@@ -202,7 +202,7 @@ impl Responder {
         F: Future<Output = Result<R, Error>>,
     {
         let grace = self.shared.limits.cancel_grace;
-        let out = until_dropped(&self.cancellation, grace, handler).await;
+        let out = with_cancel_grace(&self.cancellation, grace, handler).await;
         self.respond_when_ready(out.unwrap_or_else(|| Err(Error::request_cancelled()))).await;
     }
 
@@ -239,10 +239,10 @@ impl Responder {
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         let Ok(frame) = frame else { return };
         let _ = if following.is_empty() {
-            self.shared.send_all(&mut [frame], FromTap::Defer)
+            self.shared.send_all(&mut [frame], InsideTapPolicy::Defer)
         } else {
             following.insert(0, frame);
-            self.shared.send_all(&mut following, FromTap::Defer)
+            self.shared.send_all(&mut following, InsideTapPolicy::Defer)
         };
     }
 
@@ -314,7 +314,7 @@ impl NotificationBuffer {
 /// # Cancel safety
 ///
 /// Dropping it drops `future`.
-pub async fn until_dropped<F: Future>(
+pub async fn with_cancel_grace<F: Future>(
     cancellation: &CancellationToken,
     grace: std::time::Duration,
     future: F,
@@ -338,7 +338,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
-    use crate::connection::Connection;
+    use crate::connection::PeerBuilder;
     use crate::limits::Limits;
     use crate::tap::{Direction, Tap, TappedFrame};
     use crate::transport::Transport;
@@ -388,7 +388,7 @@ mod tests {
         let (ours, theirs) = Transport::memory();
         let unwritten = Arc::new(Unwritten::default());
         let limits = Limits { frame_bytes: 1000, ..Limits::default() };
-        let connection = Connection::new(theirs).limits(limits).tap(unwritten.clone());
+        let connection = PeerBuilder::new(theirs).limits(limits).tap(unwritten.clone());
         connection.start(|peer| {
             let _ = unwritten.peer.set(peer.clone());
             FollowedAnswer

@@ -23,8 +23,8 @@ pub struct Stats {
 macro_rules! counters {
     ($($name:ident),*) => {
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
-        impl Counters {
+        pub(crate) struct StatCounters { $(pub(crate) $name: StatCounter),* }
+        impl StatCounters {
             pub(crate) fn snapshot(&self) -> Stats {
                 Stats { $($name: self.$name.0.load(Relaxed)),* }
             }
@@ -34,9 +34,9 @@ macro_rules! counters {
 counters!(bytes_read, noise, stray_responses, repaired, dropped, refused);
 
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct StatCounter(AtomicU64);
 
-impl Counter {
+impl StatCounter {
     pub(crate) fn add(&self) {
         self.count(1);
     }

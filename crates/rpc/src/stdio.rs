@@ -44,12 +44,12 @@ impl Stdio {
 
 /// Sees the end of the input from outside the reader.
 #[derive(Debug)]
-pub struct InputEnd(system::End);
+pub struct InputEnd(system::EndWatch);
 
 /// What [`InputEnd::wait`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum InputEnded {
     /// Every writer of the input is gone, or the file was read to its end.
     Input,
     /// The process that was the parent when stdin was taken is gone, and the input is open: somebody
@@ -68,7 +68,7 @@ impl InputEnd {
     /// is a parent in another container.
     ///
     /// Meant for a thread of its own that ends a process whose runtime is stuck.
-    pub fn wait(&self) -> Ended {
+    pub fn wait(&self) -> InputEnded {
         self.0.wait()
     }
 }
@@ -99,7 +99,7 @@ mod system {
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
-    use super::{Ended, InputEnd, Stdio, never};
+    use super::{InputEnd, InputEnded, Stdio, never};
     use crate::transport::Transport;
 
     /// How often the place in a file is looked at: there is nothing to wait on.
@@ -112,7 +112,7 @@ mod system {
         // Private copies above the three standard numbers, closed in children.
         let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
-        let end = End { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
+        let end = EndWatch { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(rustix::stdio::stderr())?;
         Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputEnd(end) })
@@ -178,7 +178,7 @@ mod system {
     }
 
     #[derive(Debug)]
-    pub(super) struct End {
+    pub(super) struct EndWatch {
         input: OwnedFd,
         /// Becomes readable when the parent is gone; none where that cannot be seen.
         parent: Option<OwnedFd>,
@@ -203,8 +203,8 @@ mod system {
         None
     }
 
-    impl End {
-        pub(super) fn wait(&self) -> Ended {
+    impl EndWatch {
+        pub(super) fn wait(&self) -> InputEnded {
             #[cfg(target_os = "linux")]
             let half_closed = PollFlags::RDHUP;
             #[cfg(not(target_os = "linux"))]
@@ -213,7 +213,7 @@ mod system {
                 // The place in the file is shared with the reader.
                 let (Ok(read), Ok(file)) = (tell(&self.input), fstat(&self.input)) else { break };
                 if read >= file.st_size.cast_unsigned() {
-                    return Ended::Input;
+                    return InputEnded::Input;
                 }
                 std::thread::sleep(FILE_POLL);
             }
@@ -227,25 +227,28 @@ mod system {
                 }
             }
             // A client that leaves closes its pipes, and then it ends: both may be seen at once.
-            if watched[0].revents().is_empty() { Ended::Parent } else { Ended::Input }
+            if watched[0].revents().is_empty() { InputEnded::Parent } else { InputEnded::Input }
         }
     }
 }
 
 #[cfg(not(unix))]
 mod system {
-    use super::{Ended, InputEnd, Stdio, never};
+    use super::{InputEnd, InputEnded, Stdio, never};
     use crate::transport::Transport;
 
     pub(super) fn take() -> std::io::Result<Stdio> {
-        Ok(Stdio { transport: Transport::new(tokio::io::stdin(), tokio::io::stdout()), end: InputEnd(End) })
+        Ok(Stdio {
+            transport: Transport::new(tokio::io::stdin(), tokio::io::stdout()),
+            end: InputEnd(EndWatch),
+        })
     }
 
     #[derive(Debug)]
-    pub(super) struct End;
+    pub(super) struct EndWatch;
 
-    impl End {
-        pub(super) fn wait(&self) -> Ended {
+    impl EndWatch {
+        pub(super) fn wait(&self) -> InputEnded {
             never()
         }
     }

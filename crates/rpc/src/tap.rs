@@ -82,7 +82,7 @@ pub trait Tap: Send + Sync + 'static {
 
 /// The fate of a frame that is sent from within an outgoing frame of the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FromTap {
+pub(crate) enum InsideTapPolicy {
     /// It is refused: whoever sends it can send it later.
     Refuse,
     /// It leaves behind the frame, unless that was deferred itself.
@@ -100,7 +100,7 @@ pub(crate) enum TapDepth {
 }
 
 /// The tap of a connection, and what it sends from within an outgoing frame.
-pub(crate) struct Tapped {
+pub(crate) struct ConnectionTap {
     tap: Arc<dyn Tap>,
     /// The thread that shows an outgoing frame, see [`this_thread`]; odd if the frame was deferred, 0 if none does.
     /// Only one does at a time: it holds the lock of the outbox.
@@ -126,9 +126,9 @@ fn this_thread() -> usize {
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-impl Tapped {
+impl ConnectionTap {
     pub(crate) fn new(tap: Arc<dyn Tap>) -> Self {
-        Tapped {
+        ConnectionTap {
             tap,
             showing: AtomicUsize::new(0),
             deferred: Mutex::default(),
@@ -155,13 +155,13 @@ impl Tapped {
     pub(crate) fn push(
         &self,
         frames: &mut [Frame],
-        from_tap: FromTap,
+        policy: InsideTapPolicy,
         append: impl Fn(&mut [Frame], TapDepth) -> Result<bool, Error>,
         finish: impl Fn(),
     ) -> Result<bool, Error> {
-        match (self.shown(), from_tap) {
+        match (self.shown(), policy) {
             (None, _) => {}
-            (Some(TapDepth::First), FromTap::DeferOnce) | (Some(_), FromTap::Defer) => {
+            (Some(TapDepth::First), InsideTapPolicy::DeferOnce) | (Some(_), InsideTapPolicy::Defer) => {
                 self.defer(Deferred::Send(frames.iter_mut().map(Frame::take).collect()));
                 return Ok(true);
             }
@@ -243,7 +243,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     use super::*;
-    use crate::{Call, Closed, Connection, Incoming, Peer, Responder, Service, Transport};
+    use crate::{Closed, Incoming, Peer, PeerBuilder, Responder, ResponseFuture, Service, Transport};
 
     struct Note;
 
@@ -267,8 +267,8 @@ mod tests {
     #[derive(Default)]
     struct Handles {
         peer: Option<Peer>,
-        cancelled: Option<Call<Value>>,
-        dropped: Option<Call<Value>>,
+        cancelled: Option<ResponseFuture<Value>>,
+        dropped: Option<ResponseFuture<Value>>,
         responder: Option<Responder>,
         finishes: bool,
     }
@@ -303,7 +303,7 @@ mod tests {
                     attempt("try_notify", peer.try_notify(&Note).map(drop));
                     attempt("flush", at_once(peer.flush().boxed()));
                     attempt("notify_now", peer.notify_now(&Note));
-                    cancelled.inspect(Call::cancel).map(Call::detach);
+                    cancelled.inspect(ResponseFuture::cancel).map(ResponseFuture::detach);
                     drop(dropped);
                     if let Some(responder) = responder {
                         responder.respond(Ok("late"));
@@ -366,7 +366,7 @@ mod tests {
         finishes(async {
             let (ours, theirs) = Transport::memory();
             let busy = Arc::new(Busy::default());
-            let peer = Connection::new(ours).tap(busy.clone()).start(|_| Keeps(busy.clone()));
+            let peer = PeerBuilder::new(ours).tap(busy.clone()).start(|_| Keeps(busy.clone()));
             let (reader, mut writer) = theirs.into_split();
             let mut lines = BufReader::new(reader).lines();
             let (cancelled, dropped) = (peer.call("_first", &[0]), peer.call("_second", &[0]));
@@ -422,7 +422,7 @@ mod tests {
             let busy = Arc::new(Busy::default());
             // Every notification has to wait for the one before it.
             let limits = crate::Limits { output_bytes: 1, ..crate::Limits::default() };
-            let connection = Connection::new(ours).limits(limits).tap(busy.clone());
+            let connection = PeerBuilder::new(ours).limits(limits).tap(busy.clone());
             let peer = connection.start(|_| Keeps(busy.clone()));
             busy.handles.lock_unpoisoned().peer = Some(peer.clone());
             busy.handles.lock_unpoisoned().finishes = true;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duologue_rpc::{Malformed, Message, Outcome};
+use duologue_rpc::{Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{CancelRequestNotification, Notification as _, RequestId, SessionId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -88,7 +88,7 @@ pub enum ParsedLine<'a> {
         /// The entry of that request.
         request: Option<usize>,
         /// What it says.
-        outcome: Outcome<'a>,
+        outcome: ResponseOutcome<'a>,
     },
     /// No message.
     Noise(Malformed),
@@ -108,22 +108,22 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
         let (session, parsed) = match line.message() {
             None => (None, ParsedLine::Blank),
             Some(Err(malformed)) => (None, ParsedLine::Noise(malformed)),
-            Some(Ok(Message::Request { id, method, params })) => {
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
                 asked.insert((line.from, id_key(id.token())), place);
                 (params.and_then(session_of), ParsedLine::Request { id, method, params, answer: None })
             }
-            Some(Ok(Message::Notification { method, params })) => {
+            Some(Ok(RpcMessage::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
                     withdraws = request_of(params).and_then(|id| asked.get(&(line.from, id)).copied());
                 }
                 (params.and_then(session_of), ParsedLine::Notification { method, params })
             }
-            Some(Ok(Message::Response { id, outcome })) => {
+            Some(Ok(RpcMessage::Response { id, outcome })) => {
                 let request = asked.get(&(line.from.other(), id_key(id.get()))).copied();
                 let request = request.filter(|at| entries.get(*at).is_some_and(TranscriptEntry::is_open));
                 let (mut session, mut method) = (None, None);
                 if let Some(asked) = request.and_then(|request| entries.get_mut(request)) {
-                    if let Outcome::Result(result) = &outcome
+                    if let ResponseOutcome::Result(result) = &outcome
                         && (asked.session.is_none() || asked.method() == Some(FORK))
                     {
                         asked.session = session_of(result).or(asked.session.take());

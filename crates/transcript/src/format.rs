@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duologue_rpc::{Limits, Malformed, Message};
+use duologue_rpc::{Limits, Malformed, RpcMessage};
 use duologue_schema::{Json, ProtocolVersion};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -238,7 +238,7 @@ impl RecordedLine {
     #[must_use]
     pub fn new(from: Side, bytes: impl Into<Box<[u8]>>) -> Self {
         let bytes = bytes.into();
-        let repaired = Message::repair(&bytes).map(Into::into);
+        let repaired = RpcMessage::repair(&bytes).map(Into::into);
         RecordedLine { from, bytes, repaired, end: LineEnd::Lf }
     }
 
@@ -268,8 +268,8 @@ impl RecordedLine {
 
     /// The line as the SDKs read it: a message, or why it is none. A blank line is `None`.
     #[must_use]
-    pub fn message(&self) -> Option<Result<Message<'_>, Malformed>> {
-        Message::read(self.readable(), &Limits::default())
+    pub fn message(&self) -> Option<Result<RpcMessage<'_>, Malformed>> {
+        RpcMessage::read(self.readable(), &Limits::default())
     }
 }
 

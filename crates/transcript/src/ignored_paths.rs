@@ -1,6 +1,6 @@
 //! Places of messages that comparisons leave out, the same for a replay and for two transcripts.
 
-use duologue_rpc::Message;
+use duologue_rpc::RpcMessage;
 use serde_json::{Map, Value};
 use serde_json_path::JsonPath;
 
@@ -107,7 +107,7 @@ impl Transcript {
 
 /// A line as JSON, if it is an object.
 fn message(line: &RecordedLine) -> Option<Value> {
-    let repaired = Message::repair(line.bytes());
+    let repaired = RpcMessage::repair(line.bytes());
     let value: Value = serde_json::from_slice(repaired.as_deref().unwrap_or(line.bytes())).ok()?;
     value.is_object().then_some(value)
 }

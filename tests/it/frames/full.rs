@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::{Connection, Incoming, Peer, Responder, Service, Transport};
+use duologue_rpc::{Incoming, Peer, PeerBuilder, Responder, Service, Transport};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -44,7 +44,7 @@ async fn both_of_ours() {
     let (there, from_here) = narrow();
     let (here, from_there) = narrow();
     let peers = [(here, from_here), (there, from_there)]
-        .map(|(input, output)| Connection::new(Transport::new(input, output)).start(|_| Counts::default()));
+        .map(|(input, output)| PeerBuilder::new(Transport::new(input, output)).start(|_| Counts::default()));
     let begun = Instant::now();
     let frame = serde_json::value::to_raw_value(&text()).expect("JSON");
     for peer in &peers {
@@ -64,7 +64,7 @@ async fn a_peer_that_speaks_before_it_reads() {
     let (input, mut theirs) = narrow();
     let (heard, output) = narrow();
     let counts = Counts::default();
-    let peer = Connection::new(Transport::new(input, output)).start(|_| counts.clone());
+    let peer = PeerBuilder::new(Transport::new(input, output)).start(|_| counts.clone());
     let begun = Instant::now();
     let speaking = tokio::spawn({
         let peer = peer.clone();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use duologue_rpc::{Connection, Incoming, Limits, Responder, Service, Transport};
+use duologue_rpc::{Incoming, Limits, PeerBuilder, Responder, Service, Transport};
 use serde_json::value::RawValue;
 
 use super::pipes::{Difficult, narrow};
@@ -35,9 +35,9 @@ impl Service for Large {
 async fn round(seed: u64) {
     let (there, from_here) = narrow();
     let (here, from_there) = narrow();
-    let asked = Connection::new(Transport::new(Difficult::new(there, seed), from_there)).start(|_| Large);
+    let asked = PeerBuilder::new(Transport::new(Difficult::new(there, seed), from_there)).start(|_| Large);
     let here = Difficult::new(here, seed.wrapping_add(1));
-    let peer = Connection::new(Transport::new(here, from_here)).start(|_| Large);
+    let peer = PeerBuilder::new(Transport::new(here, from_here)).start(|_| Large);
     let calls = (0..REPLIES).map(|number| {
         let peer = peer.clone();
         tokio::spawn(async move {

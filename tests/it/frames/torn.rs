@@ -1,6 +1,6 @@
 //! R18: 64 tasks send through one connection at once.
 
-use duologue_rpc::{Connection, Incoming, Peer, Responder, Service, Transport};
+use duologue_rpc::{Incoming, Peer, PeerBuilder, Responder, Service, Transport};
 use fastrand::Rng;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
@@ -78,7 +78,7 @@ async fn play(
 ) -> usize {
     // Nothing is said to us; this end of a second pipe keeps its other end open.
     let (quiet, _said) = narrow();
-    let peer = Connection::new(Transport::new(quiet, output)).start(|_| Nothing);
+    let peer = PeerBuilder::new(Transport::new(quiet, output)).start(|_| Nothing);
     let mut rng = Rng::with_seed(seed);
     let senders: Vec<_> =
         (0..TASKS).map(|task| tokio::spawn(send(peer.clone(), task, frames, rng.fork()))).collect();

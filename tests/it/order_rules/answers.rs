@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
-use duologue_rpc::{Closed, Connection, Error, Incoming, Limits, Responder, Service};
+use duologue_rpc::{Closed, Error, Incoming, Limits, PeerBuilder, Responder, Service};
 use duologue_schema::{AgentCapabilities, METHODS, MethodSide};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -69,7 +69,7 @@ impl Service for Trouble {
 
 fn trouble(wire: Wire, limits: Limits) -> Played {
     let (transport, script) = wire.played();
-    let _lives_by_itself = Connection::new(transport).limits(limits).start(|_| Trouble);
+    let _lives_by_itself = PeerBuilder::new(transport).limits(limits).start(|_| Trouble);
     script
 }
 
@@ -201,7 +201,7 @@ async fn rule_7_the_end_of_input_fails_waiters_at_once(wire: Wire) {
     let mut limits = Limits::default();
     // Long enough to tell those who wait from handlers that take their time.
     limits.cancel_grace = Duration::from_secs(600);
-    let peer = Connection::new(transport).limits(limits).start(|_| Trouble);
+    let peer = PeerBuilder::new(transport).limits(limits).start(|_| Trouble);
     script.ask("_hang", json!([])).await;
     script.probe().await;
     let waiting: Vec<_> = (0..300).map(|_| peer.call::<_, Value>("_question", &[0])).collect();
@@ -433,7 +433,8 @@ impl Service for Asking {
 
 async fn rule_8_a_thousand_handlers_ask_back_at_once(wire: Wire) {
     let (ours, theirs) = wire.pair();
-    let (left, right) = (Connection::new(ours).start(|_| Asking), Connection::new(theirs).start(|_| Asking));
+    let (left, right) =
+        (PeerBuilder::new(ours).start(|_| Asking), PeerBuilder::new(theirs).start(|_| Asking));
     let from_left: Vec<_> = (0..1000_u64).map(|number| left.call::<_, u64>("_ask", &[number])).collect();
     // And a few hundred the other way at the same time, within what may be in flight.
     for number in 0..500 {
@@ -446,7 +447,8 @@ async fn rule_8_a_thousand_handlers_ask_back_at_once(wire: Wire) {
 
 async fn rule_8_handlers_ask_each_other_in_turn(wire: Wire) {
     let (ours, theirs) = wire.pair();
-    let (left, _right) = (Connection::new(ours).start(|_| Asking), Connection::new(theirs).start(|_| Asking));
+    let (left, _right) =
+        (PeerBuilder::new(ours).start(|_| Asking), PeerBuilder::new(theirs).start(|_| Asking));
     let calls: Vec<_> = (0..20).map(|_| left.call::<_, u64>("_down", &[50])).collect();
     for call in calls {
         assert_eq!(call.await.expect("an answer"), 50);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use duologue_rpc::{
-    Closed, Connection, Direction, Error, Incoming, Peer, Responder, Service, Tap, TappedFrame, Transport,
+    Closed, Direction, Error, Incoming, Peer, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream};
@@ -63,7 +63,7 @@ async fn closing_from_within_is_closing_once(wire: Wire) {
     for round in 0..ROUNDS {
         let (transport, mut script) = wire.played();
         let (told, tap) = (Arc::new(AtomicUsize::new(0)), Arc::new(ClosingTap(OnceLock::new())));
-        let mut connection = Connection::new(transport);
+        let mut connection = PeerBuilder::new(transport);
         if round % 5 == 2 {
             connection = connection.tap(tap.clone());
         }
@@ -105,7 +105,7 @@ async fn many_close_at_once(wire: Wire) {
     for _ in 0..ROUNDS / 10 {
         let (transport, _script) = wire.played();
         let told = Arc::new(AtomicUsize::new(0));
-        let peer = Connection::new(transport).start(|peer| Closer {
+        let peer = PeerBuilder::new(transport).start(|peer| Closer {
             peer: peer.clone(),
             from: 9,
             told: told.clone(),
@@ -165,7 +165,7 @@ impl AsyncWrite for Instant {
 async fn an_answer_inside_the_write_finds_its_request() {
     in_time(async {
         let (answers, input) = tokio::io::duplex(1 << 20);
-        let peer = Connection::new(Transport::new(input, Instant { answers, written: Vec::new() }))
+        let peer = PeerBuilder::new(Transport::new(input, Instant { answers, written: Vec::new() }))
             .start(|peer| Closer { peer: peer.clone(), from: 9, told: Arc::default() });
         for _ in 0..ROUNDS {
             assert_eq!(peer.call::<_, u8>("_ask", &[0]).await.expect("an answer"), 1);
@@ -221,7 +221,7 @@ async fn a_grudging_pipe_tears_no_frame() {
         for left in [usize::MAX, 5000, 777, 1, 0] {
             let (inner, mut other) = tokio::io::duplex(1 << 20);
             let (_open, input) = tokio::io::duplex(64);
-            let peer = Connection::new(Transport::new(input, Grudging { inner, turn: 0, left }))
+            let peer = PeerBuilder::new(Transport::new(input, Grudging { inner, turn: 0, left }))
                 .start(|peer| Closer { peer: peer.clone(), from: 9, told: Arc::default() });
             for number in 0..200 {
                 // After the break there is nobody to tell.

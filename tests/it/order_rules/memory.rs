@@ -229,7 +229,7 @@ async fn rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others(wire: Wir
     limits.stall_timeout = Duration::from_millis(100);
     let (sent, received) = std::sync::mpsc::channel();
     let (pushed, mut seen) = mpsc::unbounded_channel();
-    let _peer = duologue_rpc::Connection::new(transport).limits(limits).start(|peer| {
+    let _peer = duologue_rpc::PeerBuilder::new(transport).limits(limits).start(|peer| {
         let (left, right) = (peer.queue(), peer.queue());
         sent.send((left.1, right.1)).expect("received");
         Sorter(Mutex::new([left.0, right.0]), pushed)
@@ -294,8 +294,8 @@ impl Service for Holder {
 async fn rule_6_the_request_after_1024_is_refused_at_once(wire: Wire) {
     let (ours, theirs) = wire.pair();
     let release = Arc::new(Semaphore::new(0));
-    let holder = duologue_rpc::Connection::new(theirs).start(|_| Holder(release.clone()));
-    let peer = duologue_rpc::Connection::new(ours).start(|_| Holder(release.clone()));
+    let holder = duologue_rpc::PeerBuilder::new(theirs).start(|_| Holder(release.clone()));
+    let peer = duologue_rpc::PeerBuilder::new(ours).start(|_| Holder(release.clone()));
     for _ in 0..2 {
         let held: Vec<_> = (0..1024).map(|_| peer.call::<_, bool>("_hold", &[0])).collect();
         for _ in 0..100 {

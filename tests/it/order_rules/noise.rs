@@ -3,7 +3,7 @@
 
 use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::{Client, Host, HostResult};
-use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+use duologue_rpc::{Incoming, PeerBuilder, Responder, Service, Transport};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CompleteElicitationNotification, ContentBlock,
     FileSystemCapabilities, ImageContent, METHODS, MethodSide, PromptCapabilities, ReadTextFileRequest,
@@ -60,8 +60,8 @@ async fn a_bad_line_between_two_of_ours_makes_no_storm() {
             // Each peer's output goes through our hands.
             let ((a_in, mut to_a), (from_a, a_out)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
             let ((b_in, mut to_b), (from_b, b_out)) = (tokio::io::duplex(4096), tokio::io::duplex(4096));
-            let _a = Connection::new(Transport::new(a_in, a_out)).answer_noise(left).start(|_| Refusing);
-            let _b = Connection::new(Transport::new(b_in, b_out)).answer_noise(right).start(|_| Refusing);
+            let _a = PeerBuilder::new(Transport::new(a_in, a_out)).answer_noise(left).start(|_| Refusing);
+            let _b = PeerBuilder::new(Transport::new(b_in, b_out)).answer_noise(right).start(|_| Refusing);
             let (mut from_a, mut from_b) = (BufReader::new(from_a).lines(), BufReader::new(from_b).lines());
             let mut a_said = answers(&["npm WARN deprecated".into()], &mut to_a, &mut from_a).await;
             let mut b_said = answers(&["PS C:\\> ".into()], &mut to_b, &mut from_b).await;
@@ -85,7 +85,7 @@ async fn an_echo_makes_no_storm() {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             let (input, output) = tokio::io::split(ours);
             let (reader, mut writer) = tokio::io::split(theirs);
-            let peer = Connection::new(Transport::new(input, output))
+            let peer = PeerBuilder::new(Transport::new(input, output))
                 .answer_noise(answers_noise)
                 .start(|_| Refusing);
             let echo = tokio::spawn(async move {
@@ -145,7 +145,7 @@ async fn a_cancel_of_any_id_finds_its_request(wire: Wire) {
         fn notification(&self, _: Incoming<'_>) {}
     }
     let (transport, mut script) = wire.played();
-    let _peer = Connection::new(transport).start(|_| Waiting);
+    let _peer = PeerBuilder::new(transport).start(|_| Waiting);
     for id in [json!(0), json!(""), json!(-1), json!("0"), json!(null), json!(i64::MAX), json!("\u{0}")] {
         script.say(json!({"jsonrpc": "2.0", "id": id, "method": "_wait"})).await;
         // Another one with an id that only looks alike must not be hit.

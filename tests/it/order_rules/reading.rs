@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 use duologue_client::{Client, SessionUpdate};
-use duologue_rpc::{Closed, Connection, Error, Incoming, Limits, Peer, Responder, Service};
+use duologue_rpc::{Closed, Error, Incoming, Limits, Peer, PeerBuilder, Responder, Service};
 use duologue_schema::ContentBlock;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -82,7 +82,7 @@ impl Service for Nobody {
 fn two_peers(wire: Wire, desk: &Desk) -> (Peer, Peer) {
     let (ours, theirs) = wire.pair();
     let desk = desk.clone();
-    (Connection::new(ours).start(|_| Nobody), Connection::new(theirs).start(|_| desk))
+    (PeerBuilder::new(ours).start(|_| Nobody), PeerBuilder::new(theirs).start(|_| desk))
 }
 
 async fn rule_1_the_reader_never_awaits_a_handler(wire: Wire) {
@@ -106,11 +106,11 @@ async fn rule_1_both_sides_can_write_more_than_the_wire_holds(wire: Wire) {
     let (left, right) = (Desk::default(), Desk::default());
     let (ours, theirs) = wire.pair();
     let peers = [
-        Connection::new(ours).start({
+        PeerBuilder::new(ours).start({
             let desk = left.clone();
             |_| desk
         }),
-        Connection::new(theirs).start({
+        PeerBuilder::new(theirs).start({
             let desk = right.clone();
             |_| desk
         }),
@@ -197,8 +197,8 @@ async fn rule_3_a_response_comes_after_all_that_was_before_it(wire: Wire) {
 
     let desk = Desk::default();
     let (ours, theirs) = wire.pair();
-    let _burst = Connection::new(theirs).start(|_| Burst);
-    let peer = Connection::new(ours).start({
+    let _burst = PeerBuilder::new(theirs).start(|_| Burst);
+    let peer = PeerBuilder::new(ours).start({
         let desk = desk.clone();
         |_| desk
     });
@@ -304,8 +304,8 @@ async fn rule_4_a_line_over_the_limit_ends_a_client(wire: Wire) {
 async fn rule_4_a_message_over_the_limit_is_not_sent(wire: Wire) {
     let desk = Desk::default();
     let (ours, theirs) = wire.pair();
-    let peer = Connection::new(ours).limits(short_lines(500)).start(|_| Nobody);
-    let _other = Connection::new(theirs).limits(short_lines(500)).start({
+    let peer = PeerBuilder::new(ours).limits(short_lines(500)).start(|_| Nobody);
+    let _other = PeerBuilder::new(theirs).limits(short_lines(500)).start({
         let desk = desk.clone();
         |_| desk
     });
@@ -353,7 +353,7 @@ async fn rule_4_nothing_response_shaped_is_answered(wire: Wire) {
 
 async fn rule_4_late_and_unknown_replies_are_counted(wire: Wire) {
     let (transport, mut script) = wire.played();
-    let peer = Connection::new(transport).start(|_| Nobody);
+    let peer = PeerBuilder::new(transport).start(|_| Nobody);
     for _ in 0..100 {
         let call = peer.call::<_, Value>("_slow", &[1]);
         let request = script.expect("_slow").await;

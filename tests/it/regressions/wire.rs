@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{
-    Closed, Connection, Error, Incoming, Limits, Peer, Responder, Service, Tap, TappedFrame, Transport,
+    Closed, Error, Incoming, Limits, Peer, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -73,7 +73,7 @@ impl Service for Nothing {
 async fn six_large_answers_reach_a_peer_that_reads() {
     let (transport, mut script) = Wire::Memory.played();
     let size = 14 * KIB * KIB;
-    let peer = Connection::new(transport).start(|_| Copies::of(size));
+    let peer = PeerBuilder::new(transport).start(|_| Copies::of(size));
     assert!(6 * size > peer.limits().output_bytes_hard);
     for _ in 0..6 {
         script.ask("_copy", json!({})).await;
@@ -96,7 +96,7 @@ fn hardly_fits_for(service: impl Service) -> (Peer, Played) {
     let mut limits = Limits::default();
     (limits.output_bytes, limits.output_bytes_hard) = (4 * KIB, 16 * KIB);
     limits.stall_timeout = Duration::from_secs(10);
-    let peer = Connection::new(Transport::new(reader, writer)).limits(limits).start(|_| service);
+    let peer = PeerBuilder::new(Transport::new(reader, writer)).limits(limits).start(|_| service);
     (peer, Played::new(script_reader, script_writer))
 }
 
@@ -197,7 +197,7 @@ impl Tap for Gate {
 async fn a_tap_without_room_holds_up_both_directions() {
     let (transport, mut script) = Wire::Memory.played();
     let gate = Arc::new(Gate(tokio::sync::Semaphore::new(0)));
-    let peer = Connection::new(transport).tap(gate.clone()).start(|_| Copies::of(3));
+    let peer = PeerBuilder::new(transport).tap(gate.clone()).start(|_| Copies::of(3));
     script.ask("_copy", json!({})).await;
     peer.notify_raw("_told", &json!({})).await.expect("open");
     let silence = tokio::time::timeout(Duration::from_secs(5), script.line()).await;
@@ -211,7 +211,7 @@ async fn a_tap_without_room_holds_up_both_directions() {
 
 async fn a_panicking_tap_costs_nothing() {
     let (transport, mut script) = Wire::Memory.played();
-    let peer = Connection::new(transport).tap(Arc::new(Clumsy)).start(|_| Copies::of(3));
+    let peer = PeerBuilder::new(transport).tap(Arc::new(Clumsy)).start(|_| Copies::of(3));
     for number in 0..20 {
         assert_eq!(script.asked("_copy", json!({})).await["result"], "ccc");
         let (answer, ()) = tokio::join!(peer.call::<_, u64>("_number", &number), async {
@@ -235,7 +235,7 @@ fn no_idea_at_once(_: Closed, _: Peer) -> std::future::Ready<Closed> {
 async fn a_panic_in_explain_end_still_tells_those_who_wait() {
     for at_once in [false, true] {
         let (transport, mut script) = Wire::Memory.played();
-        let connection = Connection::new(transport);
+        let connection = PeerBuilder::new(transport);
         let connection = match at_once {
             true => connection.explain_end(no_idea_at_once),
             false => connection.explain_end(no_idea),
@@ -262,7 +262,7 @@ fn bare(id: impl Into<Value>) -> Value {
 
 async fn an_answer_without_a_result_is_null() {
     let (transport, mut script) = Wire::Memory.played();
-    let peer = Connection::new(transport).start(|_| Nothing);
+    let peer = PeerBuilder::new(transport).start(|_| Nothing);
     for _ in 0..20 {
         let call = peer.call::<_, Value>("_ask", &[0]);
         let request = script.expect("_ask").await;
@@ -279,7 +279,7 @@ async fn an_answer_without_a_result_is_null() {
 
 async fn an_answer_without_a_result_may_come_late() {
     let (transport, mut script) = Wire::Memory.played();
-    let peer = Connection::new(transport).answer_noise(true).start(|_| Nothing);
+    let peer = PeerBuilder::new(transport).answer_noise(true).start(|_| Nothing);
     for round in 1..=20 {
         let call = peer.call::<_, Value>("_ask", &[0]);
         let request = script.expect("_ask").await;
@@ -299,7 +299,7 @@ async fn an_answer_without_a_result_may_come_late() {
 
 async fn an_id_that_was_never_ours_is_refused() {
     let (transport, mut script) = Wire::Memory.played();
-    let peer = Connection::new(transport).start(|_| Nothing);
+    let peer = PeerBuilder::new(transport).start(|_| Nothing);
     let call = peer.call::<_, Value>("_ask", &[0]);
     let request = script.expect("_ask").await;
     for id in [json!(77), json!(0), json!("1"), json!("mine"), json!(-1)] {
@@ -331,7 +331,7 @@ async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
     let mut limits = Limits::default();
     limits.in_flight_bytes = 512 * KIB;
     let (sender, mut kept) = mpsc::unbounded_channel();
-    let peer = Connection::new(transport).limits(limits).start(|_| Keeper(sender));
+    let peer = PeerBuilder::new(transport).limits(limits).start(|_| Keeper(sender));
     for round in 1..=10 {
         // One that is alone may be larger than all of them together.
         let large = json!(["l".repeat(if round % 2 == 0 { 600 * KIB } else { 400 * KIB })]);
@@ -354,7 +354,7 @@ async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
 /// Cancelled twice and dropped: the peer hears of it once.
 async fn a_call_is_withdrawn_once() {
     let (transport, mut script) = Wire::Memory.played();
-    let peer = Connection::new(transport).start(|_| Nothing);
+    let peer = PeerBuilder::new(transport).start(|_| Nothing);
     let call = peer.request_raw("_slow", None);
     call.cancel();
     call.cancel();
@@ -370,7 +370,7 @@ async fn a_call_is_withdrawn_once() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_pipe_does_not_hold_up_the_end() {
     let (transport, script) = Wire::Memory.played();
-    let peer = Connection::new(transport).start(|_| Nothing);
+    let peer = PeerBuilder::new(transport).start(|_| Nothing);
     drop(script);
     let call = peer.request_raw("_lost", None);
     let begun = tokio::time::Instant::now();

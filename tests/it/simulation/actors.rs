@@ -15,7 +15,7 @@ use duologue_schema::{
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::whim::dawdle;
+use super::random_delay::random_delays;
 
 /// What both sides and the wire between them are known to have done.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Agent for Scripted {
         // Early ones, which the client must not see before it knows the session.
         for _ in 0..rng.u8(0..4) {
             session.update(SessionUpdate::agent_message("early")).await?;
-            dawdle(rng.fork(), 2).await;
+            random_delays(rng.fork(), 2).await;
         }
         match rng.u8(0..8) {
             0 => Err(Error::other("no session today")),
@@ -110,7 +110,7 @@ impl Agent for Scripted {
                         self.books.with(|known| known.sent.insert(number, said));
                     }
                 }
-                5 => dawdle(rng.fork(), 5).await,
+                5 => random_delays(rng.fork(), 5).await,
                 6 => {
                     let no = PermissionOption::new("no", "No", PermissionOptionKind::RejectOnce);
                     let call = ToolCallUpdate::new("call");
@@ -130,7 +130,7 @@ impl Agent for Scripted {
                     let (turn, rng) = (turn.clone(), rng.fork());
                     tokio::spawn(async move {
                         for _ in 0..5 {
-                            dawdle(rng.clone(), 5).await;
+                            random_delays(rng.clone(), 5).await;
                             if turn.message().push(format!("{number} {}", u64::MAX)).await.is_err() {
                                 return;
                             }
@@ -155,19 +155,19 @@ impl Agent for Scripted {
         let mut rng = self.rng();
         for number in 0..rng.u64(0..5) {
             session.update(SessionUpdate::agent_message(format!("0 {number}"))).await?;
-            dawdle(rng.fork(), 2).await;
+            random_delays(rng.fork(), 2).await;
         }
         Ok(SessionSetup::new())
     }
 
     async fn close_session(&self, _: &Session) -> Result<()> {
         self.refuses::<CloseSessionRequest>()?;
-        dawdle(self.rng(), 3).await;
+        random_delays(self.rng(), 3).await;
         Ok(())
     }
 
     async fn set_mode(&self, _: &Session, _: SessionModeId) -> Result<()> {
-        dawdle(self.rng(), 3).await;
+        random_delays(self.rng(), 3).await;
         Ok(())
     }
 }
@@ -181,7 +181,7 @@ impl Host for User {
 
     async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
         let mut rng = self.0.lock().unwrap_or_else(PoisonError::into_inner).fork();
-        dawdle(rng.fork(), 6).await;
+        random_delays(rng.fork(), 6).await;
         match rng.u8(0..6) {
             // The user has gone for a coffee and never comes back.
             0 => std::future::pending().await,
@@ -192,7 +192,7 @@ impl Host for User {
 
     async fn read_text_file(&self, _: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
         let rng = self.0.lock().unwrap_or_else(PoisonError::into_inner).fork();
-        dawdle(rng, 4).await;
+        random_delays(rng, 4).await;
         Ok(ReadTextFileResponse::new("text"))
     }
 }

@@ -11,9 +11,9 @@ use fastrand::Rng;
 use tokio::task::JoinHandle;
 
 use super::actors::{Books, Scripted, User, Witness, plan, update_numbers};
-use super::whim::dawdle;
-use super::wire::{Pipe, wire};
-use super::{Campaign, Tally, play};
+use super::random_delay::random_delays;
+use super::wire::{SimulatedPipe, wire};
+use super::{Campaign, EventCounts, play};
 
 /// Half of what happens in a hundred stories, or less.
 const CAMPAIGN: Campaign = Campaign {
@@ -62,7 +62,7 @@ fn a_story_is_a_function_of_its_seed() {
 }
 
 /// A task of somebody in the story, and what came of it.
-type Task = JoinHandle<Result<Tally, String>>;
+type Task = JoinHandle<Result<EventCounts, String>>;
 
 struct Story {
     client: Connection,
@@ -74,7 +74,7 @@ struct Story {
 
 /// Takes as many steps as its seed wants, and `most` at most. The agent answers all requests of the method
 /// `refused` with an error.
-async fn story(seed: u64, most: usize, refused: Option<&'static str>) -> Result<Tally, String> {
+async fn story(seed: u64, most: usize, refused: Option<&'static str>) -> Result<EventCounts, String> {
     let mut rng = Rng::with_seed(seed);
     let (ours, theirs, pipes) = wire(&mut rng, 30);
     let books = Arc::new(Books::default());
@@ -86,7 +86,7 @@ async fn story(seed: u64, most: usize, refused: Option<&'static str>) -> Result<
     let mut story = Story { client, books, sessions: Arc::default(), tasks: Vec::new(), turns: 0 };
     for _ in 0..rng.usize(3..25).min(most) {
         story.step(&mut rng);
-        dawdle(rng.fork(), 25).await;
+        random_delays(rng.fork(), 25).await;
     }
     let cut = rng.u8(0..4) == 0;
     if !cut {
@@ -96,7 +96,7 @@ async fn story(seed: u64, most: usize, refused: Option<&'static str>) -> Result<
         story.all_over().await?;
     }
     match rng.u8(0..2) {
-        0 if cut => pipes.iter().for_each(Pipe::cut),
+        0 if cut => pipes.iter().for_each(SimulatedPipe::cut),
         _ => {
             let _ = story.client.close().await;
         }
@@ -120,7 +120,7 @@ impl Story {
         let Some(session) = self.session(rng).filter(|_| rng.u8(0..10) > 0) else {
             let (client, sessions, rng) = (self.client.clone(), self.sessions.clone(), rng.fork());
             return self.tasks.push(tokio::spawn(async move {
-                let mut tally = Tally::default();
+                let mut tally = EventCounts::default();
                 tokio::select! {
                     biased;
                     () = gives_up(rng) => {}
@@ -144,7 +144,7 @@ impl Story {
             13 => {
                 let (client, rng) = (self.client.clone(), rng.fork());
                 self.tasks.push(tokio::spawn(async move {
-                    let mut tally = Tally::default();
+                    let mut tally = EventCounts::default();
                     let Ok(mut replay) = client.load_session(session.id().clone(), "/tmp") else {
                         return Ok(tally);
                     };
@@ -175,7 +175,7 @@ impl Story {
             14 => {
                 let rng = rng.fork();
                 self.tasks.push(tokio::spawn(async move {
-                    let mut tally = Tally::default();
+                    let mut tally = EventCounts::default();
                     tokio::select! {
                         biased;
                         () = gives_up(rng) => {}
@@ -190,7 +190,7 @@ impl Story {
                 self.tasks.push(tokio::spawn(async move {
                     tokio::select! {
                         biased;
-                        () = dawdle(rng, 30) => Ok(Tally::default()),
+                        () = random_delays(rng, 30) => Ok(EventCounts::default()),
                         result = in_order(&mut updates) => result,
                     }
                 }));
@@ -218,8 +218,8 @@ impl Story {
         self,
         served: JoinHandle<duologue_agent::Result<()>>,
         cut: bool,
-    ) -> Result<Tally, String> {
-        let mut tally = Tally::default();
+    ) -> Result<EventCounts, String> {
+        let mut tally = EventCounts::default();
         tally.add("turns", self.turns);
         for task in self.tasks {
             let over = tokio::time::timeout(Duration::from_secs(60), task).await;
@@ -255,7 +255,7 @@ async fn gives_up(mut rng: Rng) {
     if rng.u8(0..8) > 0 {
         return std::future::pending().await;
     }
-    dawdle(rng, 8).await;
+    random_delays(rng, 8).await;
 }
 
 fn numbers_of(update: &duologue_schema::SessionUpdate) -> Option<(u64, u64)> {
@@ -263,9 +263,9 @@ fn numbers_of(update: &duologue_schema::SessionUpdate) -> Option<(u64, u64)> {
 }
 
 /// Takes updates to their end; those of each turn come in order.
-async fn in_order(updates: &mut duologue_client::Updates) -> Result<Tally, String> {
+async fn in_order(updates: &mut duologue_client::Updates) -> Result<EventCounts, String> {
     let mut last = std::collections::BTreeMap::new();
-    let mut tally = Tally::default();
+    let mut tally = EventCounts::default();
     while let Some(Ok(update)) = updates.next().await {
         let Some((turn, number)) = numbers_of(&update) else { continue };
         if number == u64::MAX || turn == 0 {
@@ -280,8 +280,8 @@ async fn in_order(updates: &mut duologue_client::Updates) -> Result<Tally, Strin
 }
 
 /// One turn, by somebody who takes it all, cancels, drops or leaves it.
-async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) -> Result<Tally, String> {
-    let mut tally = Tally::default();
+async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) -> Result<EventCounts, String> {
+    let mut tally = EventCounts::default();
     let prompt = plan(number, rng.u64(..));
     let begun = tokio::select! {
         biased;
@@ -295,7 +295,7 @@ async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) ->
     if policy > 1 {
         // Takes some of it first, slowly.
         for _ in 0..rng.u8(0..4) {
-            dawdle(rng.fork(), 4).await;
+            random_delays(rng.fork(), 4).await;
             tokio::select! {
                 biased;
                 update = turn.next() => match update.and_then(Result::ok).as_ref().and_then(numbers_of) {
@@ -304,7 +304,7 @@ async fn turn(session: Session, books: Arc<Books>, number: u64, mut rng: Rng) ->
                     Some(other) => return Err(format!("{other:?} came in turn {number} after {updates}")),
                     None => {}
                 },
-                () = dawdle(rng.fork(), 8) => {}
+                () = random_delays(rng.fork(), 8) => {}
             }
         }
     }

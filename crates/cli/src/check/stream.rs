@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use duologue_rpc::{Malformed, Outcome as Answered};
+use duologue_rpc::{Malformed, ResponseOutcome as Answered};
 use duologue_schema::{AgentNotification, SessionUpdate};
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::Value;

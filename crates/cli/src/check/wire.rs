@@ -13,7 +13,7 @@ use duologue_client::schema::{
     WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
-use duologue_rpc::{Malformed, Message, Outcome as Said};
+use duologue_rpc::{Malformed, ResponseOutcome as Said, RpcMessage};
 use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -242,11 +242,11 @@ impl Wire {
         for line in bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|byte| *byte == b'\n') {
             let line = line_of(Side::Client, line);
             match line.message() {
-                Some(Ok(Message::Request { id, method, .. })) => {
+                Some(Ok(RpcMessage::Request { id, method, .. })) => {
                     self.methods.insert(id_name(id.token()), method.into_owned());
                 }
                 // Some agents answer a cancel while its turn still takes its time.
-                Some(Ok(Message::Notification { method, .. })) if method == "session/cancel" => {
+                Some(Ok(RpcMessage::Notification { method, .. })) if method == "session/cancel" => {
                     self.anonymous_allowed += 1;
                 }
                 Some(Err(_)) => self.anonymous_allowed += 1,
@@ -559,13 +559,15 @@ fn seen(line: &RecordedLine) -> Seen {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(Value::Null)
     };
     match line.message() {
-        Some(Ok(Message::Request { id, method, params })) => Seen::Request(Asked {
+        Some(Ok(RpcMessage::Request { id, method, params })) => Seen::Request(Asked {
             id: id.token().to_owned(),
             method: method.into_owned(),
             params: value(params),
         }),
-        Some(Ok(Message::Notification { params, .. })) => Seen::Notification(Told { params: value(params) }),
-        Some(Ok(Message::Response { id, outcome })) => Seen::Answer(Answer {
+        Some(Ok(RpcMessage::Notification { params, .. })) => {
+            Seen::Notification(Told { params: value(params) })
+        }
+        Some(Ok(RpcMessage::Response { id, outcome })) => Seen::Answer(Answer {
             id: id.get().to_owned(),
             outcome: match outcome {
                 Said::Result(result) => Ok(value(Some(result))),

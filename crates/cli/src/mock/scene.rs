@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_agent::schema::SessionUpdate;
-use duologue_agent::{Error, Message, NewToolCall, Result, Turn};
+use duologue_agent::{Error, MessageWriter, NewToolCall, Result, Turn};
 
 /// A turn at work.
 pub(super) struct Scene<'a> {
@@ -21,12 +21,12 @@ struct Ids {
 
 impl Scene<'_> {
     /// A new message.
-    pub(super) fn message(&self) -> Message {
+    pub(super) fn message(&self) -> MessageWriter {
         self.turn.message().with_id(self.message_id())
     }
 
     /// A new thought.
-    pub(super) fn thought(&self) -> Message {
+    pub(super) fn thought(&self) -> MessageWriter {
         self.turn.thought().with_id(self.message_id())
     }
 
@@ -51,7 +51,7 @@ impl Scene<'_> {
     }
 
     /// Adds `text` to a message, word by word.
-    pub(super) async fn stream(&self, message: &mut Message, text: &str) -> Result<()> {
+    pub(super) async fn stream(&self, message: &mut MessageWriter, text: &str) -> Result<()> {
         for word in text.split_inclusive(' ') {
             self.pause().await;
             message.push(word).await?;
@@ -60,7 +60,7 @@ impl Scene<'_> {
     }
 
     /// Takes a message back. Where the client cannot do that it goes on as another one.
-    pub(super) async fn clear(&self, message: &mut Message) -> Result<()> {
+    pub(super) async fn clear(&self, message: &mut MessageWriter) -> Result<()> {
         let id = message.id().clone();
         self.pause().await;
         message.clear().await?;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientRequest, ContentBlock, Conversation, ConversationEntry,
     EmbeddedResourceResource, MessageKind, PromptResponse, RequestPermissionOutcome,
@@ -152,7 +152,7 @@ impl Fold {
         }
     }
 
-    fn response(&mut self, mut item: PageItem, request: Option<usize>, outcome: &Outcome<'_>) {
+    fn response(&mut self, mut item: PageItem, request: Option<usize>, outcome: &ResponseOutcome<'_>) {
         let asked = request.and_then(|request| self.asked.get(&request)).copied();
         let asked = asked.and_then(|place| self.page.items.get_mut(place));
         let took = asked.as_ref().map(|asked| Duration::from_micros(item.at.saturating_sub(asked.at)));
@@ -160,12 +160,12 @@ impl Fold {
         item.outcome =
             took.filter(|_| self.page.timed).map(|took| format!("after {}", duration(took)).into());
         match outcome {
-            Outcome::Result(result) if item.name.as_str() == "session/prompt" => {
+            ResponseOutcome::Result(result) if item.name.as_str() == "session/prompt" => {
                 let answer = serde_json::from_str::<PromptResponse>(result.get());
                 item.text = answer.map_or(summary(Some(result)), |answer| answer.stop_reason.as_str().into());
             }
-            Outcome::Result(result) => item.text = summary(Some(result)),
-            Outcome::Error(error) => {
+            ResponseOutcome::Result(result) => item.text = summary(Some(result)),
+            ResponseOutcome::Error(error) => {
                 item.text = error.to_string().into();
                 item.failed = true;
             }
@@ -174,7 +174,7 @@ impl Fold {
                 item.failed = true;
             }
         }
-        if let (Some(asked), Outcome::Result(result)) = (asked, outcome)
+        if let (Some(asked), ResponseOutcome::Result(result)) = (asked, outcome)
             && asked.kind == ItemKind::Permission
             && let Ok(response) = serde_json::from_str::<RequestPermissionResponse>(result.get())
         {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::{MethodSide as Handler, path_fault};
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
@@ -56,7 +56,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
             problems.extend(relative_paths(method, params.unwrap_or(&nothing), redacted));
         }
         ParsedLine::Response { method, outcome, .. } => match outcome {
-            Outcome::Result(_) => {
+            ResponseOutcome::Result(_) => {
                 let result = frame.get("result").unwrap_or(&Value::Null);
                 let asked = method.as_deref().unwrap_or_default();
                 lossless &= typed::result(asked, entry.from().other(), result, &mut problems);
@@ -65,7 +65,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
                     problems.push(Problem::warning("$.error", "stands beside a result and is ignored"));
                 }
             }
-            Outcome::Error(_) => {
+            ResponseOutcome::Error(_) => {
                 let asked = method.as_deref().unwrap_or_default();
                 let error = frame.get("error").unwrap_or(&Value::Null);
                 lossless &= typed::error(asked, error, &mut problems);
@@ -74,11 +74,11 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
                     problems.push(Problem::warning("$.result", "stands beside an error and is ignored"));
                 }
             }
-            Outcome::Missing(_) => {
+            ResponseOutcome::Missing(_) => {
                 lossless = false;
                 problems.push(Problem::error("$", "an answer without a result or an error"));
             }
-            Outcome::Unreadable(error) => {
+            ResponseOutcome::Unreadable(error) => {
                 lossless = false;
                 problems.push(Problem::error("$", format!("an answer that cannot be read: {error}")));
             }

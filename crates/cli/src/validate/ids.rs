@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::SessionId;
 use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Deserialize;
@@ -39,7 +39,7 @@ fn requests(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
             }
             ParsedLine::Response { id, outcome, .. } => {
                 let asked = (entry.from().other(), id.get());
-                let is_complaint = id.get() == "null" && matches!(outcome, Outcome::Error(_));
+                let is_complaint = id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_));
                 if open.remove(&asked).is_some() {
                     answered.insert(asked);
                 } else if answered.contains(&asked) {
@@ -96,7 +96,7 @@ fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
         {
             entry.session.iter().cloned().collect()
         }
-        ParsedLine::Response { outcome: Outcome::Result(result), .. } => {
+        ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } => {
             let made: Made = serde_json::from_str(result.get()).unwrap_or_default();
             made.session_id
                 .into_iter()

@@ -7,7 +7,7 @@ mod ids;
 mod twice;
 mod typed;
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::MethodRow;
 use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Serialize;
@@ -118,7 +118,7 @@ pub(crate) fn misfit(entry: &TranscriptEntry<'_>) -> Option<Problem> {
         ParsedLine::Request { method, params, .. } | ParsedLine::Notification { method, params, .. } => {
             typed::params(method, &value(*params)?, &mut problems)
         }
-        ParsedLine::Response { method: Some(method), outcome: Outcome::Result(result), .. } => {
+        ParsedLine::Response { method: Some(method), outcome: ResponseOutcome::Result(result), .. } => {
             typed::result(method, entry.from().other(), &value(Some(result))?, &mut problems)
         }
         _ => return None,

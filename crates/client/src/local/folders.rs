@@ -17,7 +17,7 @@ use crate::host::ConnectionId;
 
 /// The roots of a host, and which folders of them each session may use.
 #[derive(Debug, Default)]
-pub(super) struct Folders {
+pub(super) struct AllowedFolders {
     roots: Vec<Root>,
     sessions: Mutex<FoldersOfSessions>,
 }
@@ -27,7 +27,7 @@ type FoldersOfSessions = BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf
 
 /// A session, and the connection of the call that names it.
 #[derive(Clone, Copy)]
-pub(super) struct Session<'a> {
+pub(super) struct SessionKey<'a> {
     pub(super) id: &'a SessionId,
     pub(super) connection: Option<ConnectionId>,
 }
@@ -48,31 +48,31 @@ struct Area {
 }
 
 /// Why a file cannot be had.
-pub(super) enum Fault {
+pub(super) enum FileError {
     /// What the system says.
     Io(io::Error),
     /// What the agent is told.
-    Told(WireError),
+    Wire(WireError),
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
-        Fault::Io(error)
+        FileError::Io(error)
     }
 }
 
-impl Fault {
+impl FileError {
     /// A sentence about the path, which follows it.
     pub(super) fn about(path: &Path, what: impl std::fmt::Display) -> Self {
-        Fault::Told(WireError::invalid_params(format!("{} {what}", path.display())))
+        FileError::Wire(WireError::invalid_params(format!("{} {what}", path.display())))
     }
 
     /// As the answer to a request for `path`.
     pub(super) fn into_wire(self, path: &Path) -> WireError {
         let path = path.display();
         match self {
-            Fault::Told(error) => error,
-            Fault::Io(error) => match error.kind() {
+            FileError::Wire(error) => error,
+            FileError::Io(error) => match error.kind() {
                 io::ErrorKind::NotFound => WireError::resource_not_found(format!("{path} does not exist")),
                 io::ErrorKind::NotADirectory => {
                     WireError::resource_not_found(format!("a part of {path} is no folder"))
@@ -85,12 +85,12 @@ impl Fault {
     /// Whether the way led out of the folder it began in. The system has no code for that, so cap-std
     /// makes the error itself.
     fn is_escape(&self) -> bool {
-        matches!(self, Fault::Io(error)
+        matches!(self, FileError::Io(error)
             if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none())
     }
 }
 
-impl Folders {
+impl AllowedFolders {
     pub(super) fn add(&mut self, path: PathBuf) {
         let root = Root { path, opened: OnceLock::new() };
         // If it is not there yet it is opened by the first request.
@@ -129,13 +129,13 @@ impl Folders {
     }
 
     /// Returns the folders of a session that has started.
-    pub(super) fn of(&self, session: Session<'_>) -> Option<Vec<PathBuf>> {
+    pub(super) fn of(&self, session: SessionKey<'_>) -> Option<Vec<PathBuf>> {
         self.sessions().get(&(session.id.clone(), session.connection)).cloned()
     }
 
     /// Returns what the session may use: where its folders and the roots meet. A session that has not started
     /// for this host may use nothing: its folders are unknown.
-    fn areas(&self, of: Session<'_>) -> Result<Vec<Area>, WireError> {
+    fn areas(&self, of: SessionKey<'_>) -> Result<Vec<Area>, WireError> {
         let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
             WireError::invalid_params(
@@ -155,7 +155,7 @@ impl Folders {
     }
 
     /// The folder a session works in, if nothing else is said.
-    pub(super) fn home(&self, session: Session<'_>) -> Result<PathBuf, WireError> {
+    pub(super) fn home(&self, session: SessionKey<'_>) -> Result<PathBuf, WireError> {
         let area = self.areas(session)?.into_iter().next();
         Ok(area.and_then(|area| area.names.into_iter().next()).unwrap_or_default())
     }
@@ -164,9 +164,9 @@ impl Folders {
     /// sees to it.
     pub(super) fn open<T>(
         &self,
-        session: Session<'_>,
+        session: SessionKey<'_>,
         path: &Path,
-        open: impl Fn(&Dir, &Path) -> Result<T, Fault>,
+        open: impl Fn(&Dir, &Path) -> Result<T, FileError>,
     ) -> Result<T, WireError> {
         let areas = self.areas(session)?;
         let attempt = |path: &Path| {
@@ -204,7 +204,7 @@ impl Folders {
 }
 
 enum Attempt<T> {
-    Done(Result<T, Fault>),
+    Done(Result<T, FileError>),
     /// The way led out of every folder it began in.
     Escaped,
     /// By its name, the path is in no folder.

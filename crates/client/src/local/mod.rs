@@ -28,10 +28,10 @@ use tokio::time::Instant;
 use crate::fair::{FairSemaphore, Permit};
 use crate::host::{ConnectionId, Host, HostResult};
 use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES, TERMINALS};
-use folders::{Fault, Folders, Session};
+use folders::{AllowedFolders, FileError, SessionKey};
 pub use permissions::Permissions;
-use read::{Extent, Reading, Slice};
-use terminals::Terminals;
+use read::{LineRange, Slice, TextRead};
+use terminals::TerminalTable;
 
 /// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
 /// questions for permission by [`Permissions`], which reject everything unless told otherwise. What it
@@ -114,10 +114,10 @@ use terminals::Terminals;
 #[must_use = "give it to Client::new"]
 #[derive(Debug)]
 pub struct LocalHost {
-    folders: Arc<Folders>,
+    folders: Arc<AllowedFolders>,
     permissions: Permissions,
     /// `None` when no programs may be run.
-    terminals: Option<Terminals>,
+    terminals: Option<TerminalTable>,
     writes: bool,
     max_read: u64,
     max_scan: u64,
@@ -130,7 +130,7 @@ impl LocalHost {
         let host = LocalHost {
             folders: Arc::default(),
             permissions: Permissions::new(),
-            terminals: Some(Terminals::new(TERMINALS)),
+            terminals: Some(TerminalTable::new(TERMINALS)),
             writes: true,
             max_read: READ_BYTES,
             max_scan: SCAN_BYTES,
@@ -167,7 +167,7 @@ impl LocalHost {
 
     /// How many terminals the agent may have at once, 64 by default.
     pub fn max_terminals(mut self, most: usize) -> Self {
-        self.terminals = self.terminals.map(|_| Terminals::new(most));
+        self.terminals = self.terminals.map(|_| TerminalTable::new(most));
         self
     }
 
@@ -185,11 +185,11 @@ impl LocalHost {
         self
     }
 
-    fn session<'a>(&self, id: &'a SessionId) -> HostResult<Session<'a>> {
-        Ok(Session { id, connection: self.folders.connection_of(id)? })
+    fn session<'a>(&self, id: &'a SessionId) -> HostResult<SessionKey<'a>> {
+        Ok(SessionKey { id, connection: self.folders.connection_of(id)? })
     }
 
-    fn terminals<R: Request>(&self) -> HostResult<&Terminals> {
+    fn terminals<R: Request>(&self) -> HostResult<&TerminalTable> {
         self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
     }
 }
@@ -218,10 +218,10 @@ impl Host for LocalHost {
         let (max_read, max_scan) = (self.max_read, self.max_scan);
         let opened = self.threads.run(move || {
             let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
-            let session = Session { id: &session_id, connection };
+            let session = SessionKey { id: &session_id, connection };
             folders.open(session, &path, |dir, way| {
-                let extent = Extent { line: line.unwrap_or(1), limit, max_read, max_scan };
-                let reading = Reading::new(read::open(dir, way, &path)?, &path, extent)?;
+                let extent = LineRange { line: line.unwrap_or(1), limit, max_read, max_scan };
+                let reading = TextRead::new(read::open(dir, way, &path)?, &path, extent)?;
                 Box::new(reading).slice()
             })
         });
@@ -243,7 +243,7 @@ impl Host for LocalHost {
         let folders = self.folders.clone();
         let write = move || {
             let WriteTextFileRequest { session_id, path, content, .. } = request;
-            let session = Session { id: &session_id, connection };
+            let session = SessionKey { id: &session_id, connection };
             folders.open(session, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
         };
         self.threads.run(write).await?;
@@ -256,7 +256,7 @@ impl Host for LocalHost {
         let (folders, id, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
         let room = terminals.reserve()?;
         let cwd = self.threads.run(move || {
-            let session = Session { id: &id, connection };
+            let session = SessionKey { id: &id, connection };
             match cwd {
                 None => folders.home(session),
                 Some(cwd) => folder(&folders, session, &cwd).map(|()| cwd),
@@ -264,7 +264,7 @@ impl Host for LocalHost {
         });
         let (request, program) = program::start(request, cwd.await?, room.clone()).await?;
         let id = request.session_id.clone();
-        let session = Session { id: &id, connection };
+        let session = SessionKey { id: &id, connection };
         let terminal = terminals.open(connection, request, room, program);
         // The end of the connection, which forgets the session first, may have come before the terminal.
         if self.folders.of(session).is_none() {
@@ -310,9 +310,9 @@ impl Host for LocalHost {
 }
 
 /// Whether the session may work in this folder.
-fn folder(folders: &Folders, session: Session<'_>, path: &Path) -> HostResult<()> {
+fn folder(folders: &AllowedFolders, session: SessionKey<'_>, path: &Path) -> HostResult<()> {
     folders.open(session, path, |dir, way| {
-        if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(Fault::about(path, "is no folder")) }
+        if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(FileError::about(path, "is no folder")) }
     })
 }
 

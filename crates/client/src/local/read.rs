@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, Metadata, OpenOptions};
 
-use super::folders::Fault;
+use super::folders::FileError;
 use super::system;
 use crate::host::HostResult;
 
 /// Opens a file to be read. `path` is what the agent calls it.
-pub(super) fn open(dir: &Dir, way: &Path, path: &Path) -> Result<File, Fault> {
+pub(super) fn open(dir: &Dir, way: &Path, path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.read(true);
     Ok(open_file(dir, way, path, &mut options)?.into_std())
@@ -24,11 +24,11 @@ pub(super) fn open_file(
     way: &Path,
     path: &Path,
     options: &mut OpenOptions,
-) -> Result<cap_std::fs::File, Fault> {
+) -> Result<cap_std::fs::File, FileError> {
     let kind = |metadata: Metadata| match metadata {
-        folder if folder.is_dir() => Err(Fault::about(path, "is a folder")),
+        folder if folder.is_dir() => Err(FileError::about(path, "is a folder")),
         file if file.is_file() => Ok(()),
-        _ => Err(Fault::about(path, "is no file but a pipe, a socket or a device")),
+        _ => Err(FileError::about(path, "is no file but a pipe, a socket or a device")),
     };
     names_file(path)?;
     match dir.open_with(way, system::at_once(options)) {
@@ -45,13 +45,13 @@ pub(super) fn open_file(
 }
 
 /// Refuses a path that ends like that of a folder: by its components it could be a file.
-pub(super) fn names_file(path: &Path) -> Result<(), Fault> {
+pub(super) fn names_file(path: &Path) -> Result<(), FileError> {
     let path_ends = |end: &str| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes());
-    if path_ends("/") || path_ends("/.") { Err(Fault::about(path, "names a folder")) } else { Ok(()) }
+    if path_ends("/") || path_ends("/.") { Err(FileError::about(path, "names a folder")) } else { Ok(()) }
 }
 
 /// Which lines of a file are read, and how many bytes at most.
-pub(super) struct Extent {
+pub(super) struct LineRange {
     /// Counted from 1; 0 means 1.
     pub(super) line: u32,
     pub(super) limit: Option<u32>,
@@ -60,10 +60,10 @@ pub(super) struct Extent {
 }
 
 /// A read at work. It goes on slice by slice, so that a long one lets others have their turn.
-pub(super) struct Reading {
+pub(super) struct TextRead {
     input: BufReader<File>,
     path: PathBuf,
-    extent: Extent,
+    extent: LineRange,
     size: u64,
     skipped_lines: u32,
     skipped_bytes: u64,
@@ -74,7 +74,7 @@ pub(super) struct Reading {
 /// The outcome of a slice.
 pub(super) enum Slice {
     /// There is more to read.
-    Unfinished(Box<Reading>),
+    Unfinished(Box<TextRead>),
     /// The text.
     Finished(String),
 }
@@ -82,13 +82,13 @@ pub(super) enum Slice {
 /// Bytes of a file that are looked at in one slice: a few milliseconds.
 const SLICE_BYTES: usize = 8 * 1024 * 1024;
 
-impl Reading {
+impl TextRead {
     /// Begins to read a file. `path` is its name in errors.
-    pub(super) fn new(file: File, path: &Path, extent: Extent) -> Result<Self, Fault> {
+    pub(super) fn new(file: File, path: &Path, extent: LineRange) -> Result<Self, FileError> {
         let size = file.metadata()?.len();
         let whole = extent.line <= 1 && extent.limit.is_none();
         let expected = if whole { size.min(extent.max_read) } else { 0 };
-        let reading = Reading {
+        let reading = TextRead {
             input: BufReader::with_capacity(64 * 1024, file),
             path: path.to_owned(),
             extent,
@@ -106,7 +106,7 @@ impl Reading {
     }
 
     /// Reads the next slice.
-    pub(super) fn slice(mut self: Box<Self>) -> Result<Slice, Fault> {
+    pub(super) fn slice(mut self: Box<Self>) -> Result<Slice, FileError> {
         let mut looked_at = 0;
         while looked_at < SLICE_BYTES {
             if self.extent.limit.is_some_and(|limit| self.read_lines >= limit) {
@@ -153,22 +153,25 @@ impl Reading {
         self.extent.line <= 1 && self.extent.limit.is_none()
     }
 
-    fn finish(self) -> Result<Slice, Fault> {
+    fn finish(self) -> Result<Slice, FileError> {
         let text = String::from_utf8(self.text);
-        text.map(Slice::Finished).map_err(|_| Fault::about(&self.path, "is no text in UTF-8"))
+        text.map(Slice::Finished).map_err(|_| FileError::about(&self.path, "is no text in UTF-8"))
     }
 
-    fn too_long(&self) -> Fault {
+    fn too_long(&self) -> FileError {
         let (size, max) = (self.size, self.extent.max_read);
         let what =
             if self.is_whole() { format!("has {size} bytes") } else { "has more in these lines".into() };
         let way_out = "ask for fewer lines with line and limit";
-        Fault::about(&self.path, format_args!("{what}; at most {max} are read at once (max_read): {way_out}"))
+        FileError::about(
+            &self.path,
+            format_args!("{what}; at most {max} are read at once (max_read): {way_out}"),
+        )
     }
 
-    fn too_far(&self) -> Fault {
+    fn too_far(&self) -> FileError {
         let (line, max) = (self.extent.line, self.extent.max_scan);
-        Fault::about(
+        FileError::about(
             &self.path,
             format_args!(
                 "has line {line} further than {max} bytes from its start (max_scan); read earlier lines, or use a program"

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Keeps the last characters of a stream of bytes, at most `limit` bytes of them. What is no UTF-8
 /// becomes U+FFFD, wherever the stream is cut into pieces.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     limit: usize,
     /// Whole characters, never more than the limit: an agent may have many programs.
     text: VecDeque<u8>,
@@ -14,9 +14,9 @@ pub(super) struct Tail {
     truncated: bool,
 }
 
-impl Tail {
+impl OutputTail {
     pub(super) fn new(limit: usize) -> Self {
-        Tail { limit, text: VecDeque::new(), partial: Vec::new(), truncated: false }
+        OutputTail { limit, text: VecDeque::new(), partial: Vec::new(), truncated: false }
     }
 
     /// Takes what comes next.
@@ -78,7 +78,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::Tail;
+    use super::OutputTail;
 
     /// How many cases there are: a campaign sets it.
     fn runs(default: u32) -> u32 {
@@ -113,7 +113,7 @@ mod tests {
             limit in 0..160usize,
             cuts in vec(0..200usize, 0..8),
         ) {
-            let mut tail = Tail::new(limit);
+            let mut tail = OutputTail::new(limit);
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.sort_unstable();
             let (mut from, mut seen) = (0, String::new());

@@ -13,10 +13,10 @@ use duologue_schema::{
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use super::folders::Session;
+use super::folders::SessionKey;
 use super::program::Program;
 use super::system;
-use super::tail::Tail;
+use super::tail::OutputTail;
 use crate::host::{ConnectionId, HostResult};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 
@@ -27,31 +27,31 @@ const LAST_OUTPUTS: Duration = Duration::from_millis(600);
 
 /// All terminals of a host. Dropping it kills their programs.
 #[derive(Debug)]
-pub(super) struct Terminals {
-    open: Mutex<HashMap<TerminalId, Arc<Terminal>>>,
+pub(super) struct TerminalTable {
+    open: Mutex<HashMap<TerminalId, Arc<LocalTerminal>>>,
     room: Arc<Semaphore>,
     most: usize,
 }
 
 /// A program, running or ended, and what it printed.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct LocalTerminal {
     session: SessionId,
     connection: Option<ConnectionId>,
-    output: Mutex<Tail>,
+    output: Mutex<OutputTail>,
     /// `Some` once the program has ended and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
     kill: Notify,
     _room: Arc<OwnedSemaphorePermit>,
 }
 
-impl Terminals {
+impl TerminalTable {
     pub(super) fn new(most: usize) -> Self {
         let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Terminals { open: Mutex::default(), room, most }
+        TerminalTable { open: Mutex::default(), room, most }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<LocalTerminal>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,10 +76,10 @@ impl Terminals {
         let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
         });
-        let terminal = Arc::new(Terminal {
+        let terminal = Arc::new(LocalTerminal {
             session: request.session_id,
             connection,
-            output: Mutex::new(Tail::new(limit)),
+            output: Mutex::new(OutputTail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
             _room: room,
@@ -102,14 +102,14 @@ impl Terminals {
     }
 
     /// A terminal of this session.
-    pub(super) fn get(&self, session: Session<'_>, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+    pub(super) fn get(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let open = self.table();
         let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Takes a terminal of this session from the table.
-    pub(super) fn take(&self, session: Session<'_>, id: &TerminalId) -> HostResult<Arc<Terminal>> {
+    pub(super) fn take(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let mut open = self.table();
         if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
             return Err(unknown());
@@ -118,7 +118,7 @@ impl Terminals {
     }
 }
 
-impl Drop for Terminals {
+impl Drop for TerminalTable {
     fn drop(&mut self) {
         self.close(None);
     }
@@ -128,12 +128,12 @@ fn unknown() -> WireError {
     WireError::resource_not_found("this session has no such terminal, or has released it")
 }
 
-impl Terminal {
-    fn is_of(&self, session: Session<'_>) -> bool {
+impl LocalTerminal {
+    fn is_of(&self, session: SessionKey<'_>) -> bool {
         self.session == *session.id && self.connection == session.connection
     }
 
-    fn output(&self) -> MutexGuard<'_, Tail> {
+    fn output(&self) -> MutexGuard<'_, OutputTail> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

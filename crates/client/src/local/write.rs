@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cap_std::fs::{Dir, File, OpenOptions};
 
-use super::folders::Fault;
+use super::folders::FileError;
 use super::{read, system};
 
 /// Writes `content` to the file, making it and its folders if they are missing. `path` is what the
@@ -16,22 +16,22 @@ use super::{read, system};
 /// The new text is written beside the file and takes its place in one step, so that a full disk or a
 /// crash leaves the old text. Where that would lose something the file is written in place: it is
 /// reached by a link, has several names or another owner, or its folder takes no new files.
-pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let Some(name) = way.file_name() else { return Err(Fault::about(path, "is a folder")) };
+pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let Some(name) = way.file_name() else { return Err(FileError::about(path, "is a folder")) };
     // Before a folder is made for it.
     read::names_file(path)?;
     let parent = folder(dir, way.parent().unwrap_or(Path::new("")))?;
     // Not by the parent's handle: a link beside the file may lead to a place above it.
     let old = match read::open_file(dir, way, path, OpenOptions::new().write(true)) {
         Ok(file) => Some(file),
-        Err(Fault::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(fault) => return Err(fault),
     };
     let link = parent.symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink());
     match old {
         Some(old) => {
             if system::has_special_bits(&old.metadata()?) {
-                return Err(Fault::about(
+                return Err(FileError::about(
                     path,
                     "runs with the rights of its owner (set-user-id or set-group-id)",
                 ));

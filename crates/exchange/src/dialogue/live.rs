@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use duologue_rpc::until_dropped;
+use duologue_rpc::with_cancel_grace;
 use duologue_schema::dialogue::{
     AgentUri, DialogueContent, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent,
     MessageType,
@@ -318,7 +318,7 @@ impl Live {
             };
             let dialogue = Dialogue::about(self.clone(), &heard);
             let handled = AssertUnwindSafe(handler.message(&dialogue, &heard)).catch_unwind();
-            match until_dropped(ended, grace, handled).await {
+            match with_cancel_grace(ended, grace, handled).await {
                 None | Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => {
                     tracing::warn!(dialogue = %self.id, message = %heard.message_id, %error, "a handler failed");

@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
-use duologue_rpc::Asked;
+use duologue_rpc::RequestHandle;
 use duologue_schema::Request;
 use duologue_schema::envelope::{
     Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult,
@@ -136,7 +136,7 @@ pub(crate) struct Asking {
     peer: PeerAgent,
     id: EnvelopeId,
     answer: oneshot::Receiver<Answer>,
-    request: Asked,
+    request: RequestHandle,
 }
 
 impl Asking {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use duologue_rpc::{Error as RpcError, Queue, QueueSender, until_dropped};
+use duologue_rpc::{Error as RpcError, Queue, QueueSender, with_cancel_grace};
 use duologue_schema::envelope::{DelegationOutcome, EnvelopeError, Notify};
 use futures::{FutureExt as _, Stream as _};
 use tokio::runtime::Handle;
@@ -77,7 +77,7 @@ pub(crate) fn start(peer: &PeerAgent) {
                 hear(correspondent.clone(), news).await;
             }
         };
-        let _ = until_dropped(&link.letters.over, grace, drain).await;
+        let _ = with_cancel_grace(&link.letters.over, grace, drain).await;
         // What it does not hear in time.
         [NEWS, ENDS].into_iter().for_each(|which| lost(&link, which));
     });

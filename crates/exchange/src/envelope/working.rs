@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_rpc::{CancellationToken, Responder, until_dropped};
+use duologue_rpc::{CancellationToken, Responder, with_cancel_grace};
 use duologue_schema::envelope::{
     Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
 };
@@ -228,7 +228,7 @@ pub(crate) async fn guarded<F: Future>(
     handler: F,
 ) -> Result<F::Output, EnvelopeError> {
     // Around the drop as well: what a handler holds may panic there.
-    match AssertUnwindSafe(until_dropped(cancellation, grace, handler)).catch_unwind().await {
+    match AssertUnwindSafe(with_cancel_grace(cancellation, grace, handler)).catch_unwind().await {
         Ok(Some(output)) => Ok(output),
         Err(_) => Err(EnvelopeError::internal("the handler panicked")),
         Ok(None) => {

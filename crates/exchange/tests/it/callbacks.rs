@@ -7,7 +7,7 @@ use duologue_exchange::dialogue::{
     Dialogue, Dialogues, Error, Heard, Interlocutor, Key, KeyStore, Keys, Parameters,
 };
 use duologue_exchange::{Exchange, ExchangeService, PeerAgent, Wiring};
-use duologue_rpc::{Connection, Direction, Incoming, Responder, Service, Tap, TappedFrame, Transport};
+use duologue_rpc::{Direction, Incoming, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport};
 use duologue_schema::dialogue::{AgentUri, DialogueContent, MessageType};
 use futures::FutureExt;
 use serde::{Deserialize, Deserializer};
@@ -189,8 +189,8 @@ fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
         let us = Exchange::new().dialogue(Dialogues::new(US).unwrap().handler(Listener(heard)));
         let them = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Talker));
         let (ours, theirs) = Transport::memory();
-        let peer = end(Connection::new(ours).tap(dropper.clone()), us);
-        let _them = end(Connection::new(theirs), them);
+        let peer = end(PeerBuilder::new(ours).tap(dropper.clone()), us);
+        let _them = end(PeerBuilder::new(theirs), them);
         let dialogue = peer.dialogue(THEM).unwrap();
         let asking = dialogue.clone();
         let mut answer: Answer = Box::pin(async move { asking.query("What time is it?").await });
@@ -204,7 +204,7 @@ fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
 }
 
 /// One end of a connection that takes dialogues.
-fn end(connection: Connection, exchange: Exchange) -> PeerAgent {
+fn end(connection: PeerBuilder, exchange: Exchange) -> PeerAgent {
     let wiring = Wiring::new(Some(exchange));
     // The other side offers the same.
     let mut meta = None;

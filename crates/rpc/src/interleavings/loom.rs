@@ -5,7 +5,7 @@ pub(crate) mod notify;
 mod outbox;
 mod queue;
 mod requests;
-mod wakes;
+mod wake_batch;
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use tokio::io::AsyncWrite;
 
-use crate::connection::Shared;
+use crate::connection::ConnectionState;
 use crate::limits::Limits;
 use crate::sync::Lock;
 
@@ -76,8 +76,8 @@ fn patient() -> Limits {
     Limits { stall_timeout: Duration::from_secs(1 << 20), ..Limits::default() }
 }
 
-fn shared(limits: Limits) -> Arc<Shared> {
-    Arc::new(Shared::new(limits, None))
+fn shared(limits: Limits) -> Arc<ConnectionState> {
+    Arc::new(ConnectionState::new(limits, None))
 }
 
 /// The far end of the output: takes `most` bytes at once and hands on each line when it is whole, on the
@@ -118,7 +118,10 @@ impl<F: FnMut(&str) + Unpin> AsyncWrite for Wire<F> {
 }
 
 /// A thread that writes what is sent, until the output is finished or closed.
-fn writer(shared: &Arc<Shared>, heard: impl FnMut(&str) + Send + Unpin + 'static) -> thread::JoinHandle<()> {
+fn writer(
+    shared: &Arc<ConnectionState>,
+    heard: impl FnMut(&str) + Send + Unpin + 'static,
+) -> thread::JoinHandle<()> {
     let shared = shared.clone();
     thread::spawn(move || {
         let _ = block_on(shared.outbox.write_to(Wire::new(usize::MAX, heard), || std::future::ready(())));

@@ -20,8 +20,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedul
 use shuttle::{Config, Runner, future};
 
 use self::pipe::pipe;
-use self::service::{Ledger, Side};
-use crate::connection::Connection;
+use self::service::{ModelService, NoteLedger};
+use crate::connection::PeerBuilder;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::peer::Peer;
@@ -96,7 +96,7 @@ fn tight() -> Limits {
 /// Two connections and what happened on them.
 struct Pair {
     peers: [Peer; 2],
-    ledger: Arc<Ledger>,
+    ledger: Arc<NoteLedger>,
     gentle: bool,
     /// Set before either side is closed: from here on calls may fail.
     ending: Arc<AtomicBool>,
@@ -104,12 +104,12 @@ struct Pair {
 
 impl Pair {
     fn start(gentle: bool) -> Self {
-        let ledger = Arc::new(Ledger::new(gentle));
+        let ledger = Arc::new(NoteLedger::new(gentle));
         let (there, from_here) = pipe(64);
         let (here, from_there) = pipe(64);
         let start = |transport, side| {
             let ledger = ledger.clone();
-            Connection::new(transport).limits(tight()).start(|peer| Side::new(peer, side, ledger))
+            PeerBuilder::new(transport).limits(tight()).start(|peer| ModelService::new(peer, side, ledger))
         };
         let peers = [start(Transport::new(here, from_here), 0), start(Transport::new(there, from_there), 1)];
         Pair { peers, ledger, gentle, ending: Arc::default() }
@@ -133,7 +133,7 @@ impl Pair {
 }
 
 /// What one caller does: asks in one of several ways, in random order.
-async fn call(peer: Peer, ledger: Arc<Ledger>, ending: Arc<AtomicBool>, from: usize, caller: u64) {
+async fn call(peer: Peer, ledger: Arc<NoteLedger>, ending: Arc<AtomicBool>, from: usize, caller: u64) {
     for _ in 0..thread_rng().gen_range(1..4) {
         let fails_rightly = |error: &Error| match error {
             Error::Closed(_) => assert!(ending.load(Relaxed), "{error}"),
@@ -183,7 +183,7 @@ async fn call(peer: Peer, ledger: Arc<Ledger>, ending: Arc<AtomicBool>, from: us
 }
 
 /// A stream that is fed by the reader and ends with its request's answer, as a turn does.
-async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::Streams) {
+async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::ItemStream) {
     let (sender, mut queue) = peer.queue::<u64>();
     streams.register(&sender);
     let cancelled = Arc::new(AtomicBool::new(false));
@@ -200,7 +200,7 @@ async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::Streams) {
             sender.finish();
         }
     };
-    let asked = match peer.request_into(&service::Turn { items: 5 }, Some(sender.id()), deliver) {
+    let asked = match peer.request_into(&service::ItemsRequest { items: 5 }, Some(sender.id()), deliver) {
         Ok(asked) => asked,
         Err(error) => return assert!(shortened(), "{error}"),
     };

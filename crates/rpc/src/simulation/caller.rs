@@ -10,16 +10,16 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::ledger::Ledger;
-use super::side::{Ending, How, Order, Side};
-use super::whim::dawdle;
+use super::ledger::SideLedger;
+use super::random_delay::random_delays;
+use super::side::{EndFlag, HandlerAction, SimulatedSide, TestMessage};
 use crate::error::Error;
 use crate::peer::Peer;
-use crate::pending::{Deliver, Reply};
+use crate::pending::{Deliver, RawResponse};
 
 /// What a caller does besides asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(super) enum CallerAction {
     Waits,
     Drops,
     TimesOut,
@@ -32,22 +32,22 @@ pub(super) enum Policy {
     IntoAndForgets,
 }
 
-impl Policy {
-    pub(super) const ALL: [Policy; 9] = [
-        Policy::Waits,
-        Policy::Drops,
-        Policy::TimesOut,
-        Policy::CancelsAndWaits,
-        Policy::CancelsAndDrops,
-        Policy::Detaches,
-        Policy::Into,
-        Policy::IntoAndCancels,
-        Policy::IntoAndForgets,
+impl CallerAction {
+    pub(super) const ALL: [CallerAction; 9] = [
+        CallerAction::Waits,
+        CallerAction::Drops,
+        CallerAction::TimesOut,
+        CallerAction::CancelsAndWaits,
+        CallerAction::CancelsAndDrops,
+        CallerAction::Detaches,
+        CallerAction::Into,
+        CallerAction::IntoAndCancels,
+        CallerAction::IntoAndForgets,
     ];
 }
 
 /// How a request ended for its caller.
-pub(super) enum Ended {
+pub(super) enum CallEnd {
     Result,
     /// An error of the handler, or about it.
     Error,
@@ -59,99 +59,107 @@ pub(super) enum Ended {
 }
 
 /// A request on its way. `hangs` says that nobody may ever answer it.
-pub(super) struct Asking {
+pub(super) struct RunningCall {
     pub(super) hangs: bool,
-    pub(super) task: JoinHandle<Result<Ended, String>>,
+    pub(super) task: JoinHandle<Result<CallEnd, String>>,
 }
 
 /// Asks `other` through `side`. The request leaves before this returns.
-pub(super) fn ask(side: &Side, other: &Arc<Ledger>, how: How, policy: Policy, rng: &mut Rng) -> Asking {
+pub(super) fn ask(
+    side: &SimulatedSide,
+    other: &Arc<SideLedger>,
+    how: HandlerAction,
+    policy: CallerAction,
+    rng: &mut Rng,
+) -> RunningCall {
     let caller = Caller {
         peer: side.peer.clone(),
         ledger: side.ledger.clone(),
         other: other.clone(),
         ending: side.ending.clone(),
-        order: Order::new(side.ledger.serial(true), how, rng),
+        order: TestMessage::new(side.ledger.serial(true), how, rng),
         policy,
         cancelled: false,
     };
-    let waits = matches!(policy, Policy::Waits | Policy::Into);
-    let cancels = matches!(policy, Policy::CancelsAndWaits | Policy::IntoAndCancels);
+    let waits = matches!(policy, CallerAction::Waits | CallerAction::Into);
+    let cancels = matches!(policy, CallerAction::CancelsAndWaits | CallerAction::IntoAndCancels);
     // A responder that was put away does not see that it is cancelled.
-    let hangs = how.may_hang() && (waits || cancels && how == How::Kept);
+    let hangs = how.may_hang() && (waits || cancels && how == HandlerAction::Kept);
     let rng = rng.fork();
     let task = match policy {
-        Policy::Into | Policy::IntoAndCancels | Policy::IntoAndForgets => caller.ask_into(side, rng),
+        CallerAction::Into | CallerAction::IntoAndCancels | CallerAction::IntoAndForgets => {
+            caller.ask_into(side, rng)
+        }
         _ => caller.ask(rng),
     };
-    Asking { hangs, task }
+    RunningCall { hangs, task }
 }
 
 struct Caller {
     peer: Peer,
-    ledger: Arc<Ledger>,
-    other: Arc<Ledger>,
-    ending: Ending,
-    order: Order,
-    policy: Policy,
+    ledger: Arc<SideLedger>,
+    other: Arc<SideLedger>,
+    ending: EndFlag,
+    order: TestMessage,
+    policy: CallerAction,
     cancelled: bool,
 }
 
-type Task = JoinHandle<Result<Ended, String>>;
+type Task = JoinHandle<Result<CallEnd, String>>;
 
 impl Caller {
     fn ask(mut self, mut rng: Rng) -> Task {
         let mut call = self.peer.call::<_, Box<RawValue>>("ask", &self.order);
-        if self.policy == Policy::TimesOut {
+        if self.policy == CallerAction::TimesOut {
             call = call.timeout(Duration::from_millis(rng.u64(0..60)));
         }
         let id = call.id();
         tokio::spawn(async move {
             match self.policy {
-                Policy::Waits | Policy::TimesOut => self.ended(id, call.await),
-                Policy::CancelsAndWaits => {
-                    dawdle(rng.fork(), 6).await;
+                CallerAction::Waits | CallerAction::TimesOut => self.ended(id, call.await),
+                CallerAction::CancelsAndWaits => {
+                    random_delays(rng.fork(), 6).await;
                     for _ in 0..rng.u8(1..3) {
                         self.withdraws(id, || call.cancel())?;
-                        dawdle(rng.fork(), 2).await;
+                        random_delays(rng.fork(), 2).await;
                     }
                     self.ended(id, call.await)
                 }
-                Policy::Detaches => {
-                    dawdle(rng, 3).await;
+                CallerAction::Detaches => {
+                    random_delays(rng, 3).await;
                     drop(call.detach());
-                    Ok(Ended::GivenUp)
+                    Ok(CallEnd::GivenUp)
                 }
                 _ => {
                     let mut call = Box::pin(call);
                     tokio::select! {
                         biased;
                         // It may be dropped without ever having been polled.
-                        () = dawdle(rng.fork(), 6) => {}
+                        () = random_delays(rng.fork(), 6) => {}
                         answer = &mut call => return self.ended(id, answer),
                     }
-                    if self.policy == Policy::CancelsAndDrops {
+                    if self.policy == CallerAction::CancelsAndDrops {
                         self.withdraws(id, || call.cancel())?;
-                        dawdle(rng, 2).await;
+                        random_delays(rng, 2).await;
                     }
                     self.withdraws(id, || drop(call))?;
-                    Ok(Ended::GivenUp)
+                    Ok(CallEnd::GivenUp)
                 }
             }
         })
     }
 
-    fn ask_into(mut self, side: &Side, mut rng: Rng) -> Task {
+    fn ask_into(mut self, side: &SimulatedSide, mut rng: Rng) -> Task {
         let (sender, receiver) = oneshot::channel();
         let (peer, ledger, other) = (self.peer.clone(), self.ledger.clone(), self.other.clone());
         let stream = rng.bool().then(|| side.stream.id());
         let (id_sender, id_receiver) = std::sync::mpsc::channel::<u64>();
         let deliver: Deliver = Box::new(move |reply| {
             let answer = match reply {
-                Reply::Result(raw) => Ok(raw.to_owned()),
-                Reply::Error(error) => Err(Error::Response(error)),
-                Reply::Unreadable(_) => Err(Error::Cancelled),
-                Reply::Closed(reason) => Err(Error::Closed(reason)),
+                RawResponse::Result(raw) => Ok(raw.to_owned()),
+                RawResponse::Error(error) => Err(Error::Response(error)),
+                RawResponse::Unreadable(_) => Err(Error::Cancelled),
+                RawResponse::Closed(reason) => Err(Error::Closed(reason)),
             };
             // Here the reader is exactly where the answer stood on the wire.
             if !matches!(answer, Err(Error::Closed(_)))
@@ -177,18 +185,18 @@ impl Caller {
                 Err(error) => return self.ended(None, Err(error)),
             };
             let id = Some(asked.id);
-            if self.policy != Policy::Into {
-                dawdle(rng.fork(), 6).await;
+            if self.policy != CallerAction::Into {
+                random_delays(rng.fork(), 6).await;
             }
-            if self.policy == Policy::IntoAndForgets {
+            if self.policy == CallerAction::IntoAndForgets {
                 asked.forget();
                 let late = receiver.await.is_ok();
                 if late && !self.ledger.has_answer(asked.id) && !self.is_ending() {
                     return Err(format!("request {} was forgotten and answered by nobody", asked.id));
                 }
-                return Ok(Ended::GivenUp);
+                return Ok(CallEnd::GivenUp);
             }
-            if self.policy == Policy::IntoAndCancels {
+            if self.policy == CallerAction::IntoAndCancels {
                 for _ in 0..rng.u8(1..3) {
                     self.withdraws(id, || asked.cancel())?;
                 }
@@ -225,32 +233,47 @@ impl Caller {
     }
 
     /// Whether an answer is one that the handler may have given.
-    fn ended(&self, id: Option<u64>, answer: Result<Box<RawValue>, Error>) -> Result<Ended, String> {
+    fn ended(&self, id: Option<u64>, answer: Result<Box<RawValue>, Error>) -> Result<CallEnd, String> {
         let order = &self.order;
         let is = |text: &str| text == order.n.to_string();
-        let cancels = matches!(self.policy, Policy::CancelsAndWaits | Policy::IntoAndCancels);
+        let cancels = matches!(self.policy, CallerAction::CancelsAndWaits | CallerAction::IntoAndCancels);
         let withdrawn = self.cancelled || cancels || self.is_ending();
         let fits = match (&answer, order.how) {
             (Err(Error::Closed(_)), _) => self.is_ending() || self.peer.is_closed(),
             (Err(Error::Timeout { .. }), _) => {
                 let once =
                     id.is_some_and(|id| self.ledger.books(|books| books.withdrawn.get(&id) == Some(&1)));
-                self.policy == Policy::TimesOut && (once || self.peer.is_closed() || self.is_ending())
+                self.policy == CallerAction::TimesOut && (once || self.peer.is_closed() || self.is_ending())
             }
             (Err(Error::Response(error)), _) if is_refusal(error) => true,
-            (Ok(raw), How::Now | How::Streamed | How::Chatty | How::Closes) => is(raw.get()),
-            (Ok(raw), How::Later | How::AsksBack) => is(raw.get()),
-            (Ok(raw), How::Patient) => is(raw.get()) && withdrawn,
+            (
+                Ok(raw),
+                HandlerAction::Now | HandlerAction::Streamed | HandlerAction::Chatty | HandlerAction::Closes,
+            ) => is(raw.get()),
+            (Ok(raw), HandlerAction::Later | HandlerAction::AsksBack) => is(raw.get()),
+            (Ok(raw), HandlerAction::Patient) => is(raw.get()) && withdrawn,
             (Err(Error::Response(error)), how) => match error.code.0 {
-                -32601 => how == How::NotFound,
+                -32601 => how == HandlerAction::NotFound,
                 // Its handler was dropped after the grace.
                 -32800 => {
-                    withdrawn && matches!(how, How::Later | How::AsksBack | How::Never | How::PanicsLater)
+                    withdrawn
+                        && matches!(
+                            how,
+                            HandlerAction::Later
+                                | HandlerAction::AsksBack
+                                | HandlerAction::Never
+                                | HandlerAction::PanicsLater
+                        )
                 }
                 -32603 => {
-                    let fails =
-                        [How::Dropped, How::PanicsNow, How::PanicsLater, How::PanicsWith, How::TooLarge];
-                    fails.contains(&how) || how == How::Kept && self.is_ending()
+                    let fails = [
+                        HandlerAction::Dropped,
+                        HandlerAction::PanicsNow,
+                        HandlerAction::PanicsLater,
+                        HandlerAction::PanicsWith,
+                        HandlerAction::TooLarge,
+                    ];
+                    fails.contains(&how) || how == HandlerAction::Kept && self.is_ending()
                 }
                 _ => false,
             },
@@ -260,10 +283,10 @@ impl Caller {
             return Err(format!("{order:?} of {:?} ended with {answer:?}", self.policy));
         }
         let ended = match &answer {
-            Ok(_) => Ended::Result,
-            Err(Error::Response(error)) if is_refusal(error) => Ended::Refused,
-            Err(Error::Response(_)) => Ended::Error,
-            Err(_) => Ended::Over,
+            Ok(_) => CallEnd::Result,
+            Err(Error::Response(error)) if is_refusal(error) => CallEnd::Refused,
+            Err(Error::Response(_)) => CallEnd::Error,
+            Err(_) => CallEnd::Over,
         };
         let Some((id, true)) = id.map(|id| (id, self.ledger.has_answer(id))) else { return Ok(ended) };
         // What the other said before its answer has been handed to the service by now.

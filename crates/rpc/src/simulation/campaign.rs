@@ -19,21 +19,21 @@ pub(super) fn seed() -> u64 {
 
 /// Counts of what happened in some schedules, by the name of the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally(BTreeMap<&'static str, u64>);
+pub(super) struct EventCounts(BTreeMap<&'static str, u64>);
 
-impl Tally {
+impl EventCounts {
     pub(super) fn add(&mut self, event: &'static str, count: u64) {
         *self.0.entry(event).or_default() += count;
     }
 }
 
-impl AddAssign for Tally {
+impl AddAssign for EventCounts {
     fn add_assign(&mut self, other: Self) {
         other.0.into_iter().for_each(|(event, count)| self.add(event, count));
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for EventCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (event, count)) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
@@ -62,7 +62,7 @@ const COMPARED: u64 = 200;
 impl Campaign {
     /// Plays the schedules and adds up their tallies. `play` is given the seed and the number of steps it may
     /// take. The panic about one that fails has the command that plays it again.
-    pub(super) fn play(&self, play: impl Fn(u64, usize) -> Result<Tally, String>) {
+    pub(super) fn play(&self, play: impl Fn(u64, usize) -> Result<EventCounts, String>) {
         let default = if number("DUOLOGUE_SEED").is_some() { 1 } else { self.schedules };
         let runs = number("DUOLOGUE_RUNS").unwrap_or(default);
         let steps = number("DUOLOGUE_STEPS").map_or(usize::MAX, |steps| steps as usize);
@@ -79,10 +79,10 @@ impl Campaign {
         first: u64,
         runs: u64,
         steps: usize,
-        play: impl Fn(u64, usize) -> Result<Tally, String>,
-    ) -> Tally {
+        play: impl Fn(u64, usize) -> Result<EventCounts, String>,
+    ) -> EventCounts {
         let attempt = |seed, steps| attempt(|| play(seed, steps));
-        let mut total = Tally::default();
+        let mut total = EventCounts::default();
         for run in 0..runs {
             let seed = first.wrapping_add(run);
             match attempt(seed, steps) {
@@ -106,7 +106,7 @@ impl Campaign {
     }
 
     /// Fails with the events that happened less often than they have to.
-    fn compare(&self, total: &Tally, runs: u64) -> Result<(), String> {
+    fn compare(&self, total: &EventCounts, runs: u64) -> Result<(), String> {
         let rare = |&(event, per_hundred): &(&str, u64)| {
             let (count, least) = (total.0.get(event).copied().unwrap_or_default(), per_hundred * runs / 100);
             (count < least).then(|| format!("{count} {event} (at least {least})"))
@@ -120,7 +120,7 @@ impl Campaign {
 
     /// Plays a hundred schedules against a peer that refuses everything and holds that the campaign would fail
     /// for each of the `missing` events.
-    pub(super) fn misses(&self, missing: &[&str], play: impl Fn(u64, usize) -> Result<Tally, String>) {
+    pub(super) fn misses(&self, missing: &[&str], play: impl Fn(u64, usize) -> Result<EventCounts, String>) {
         const RUNS: u64 = 100;
         let total = self.total(0, RUNS, usize::MAX, play);
         let why = self.compare(&total, RUNS).expect_err("a campaign in which everything is refused");

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use fastrand::Rng;
 
-use super::caller::{Asking, Policy, ask};
-use super::side::{How, Side};
+use super::caller::{CallerAction, RunningCall, ask};
+use super::side::{HandlerAction, SimulatedSide};
 use super::{measured, number, play, replayable, seed};
-use crate::connection::Connection;
+use crate::connection::PeerBuilder;
 use crate::limits::Limits;
 use crate::transport::Transport;
 
@@ -29,15 +29,24 @@ async fn dropping(seed: u64, drops: u64) -> Result<(usize, usize), String> {
     let (left, right) = Transport::memory();
     let ending = Arc::new(AtomicBool::new(false));
     let limits = || Limits { in_flight: usize::MAX, ..Limits::default() };
-    let asker = Side::start(Connection::new(left).limits(limits()), &mut rng, ending.clone());
-    let asked = Side::start(Connection::new(right).limits(limits()), &mut rng, ending);
-    let mut busy: VecDeque<Asking> = VecDeque::new();
+    let asker = SimulatedSide::start(PeerBuilder::new(left).limits(limits()), &mut rng, ending.clone());
+    let asked = SimulatedSide::start(PeerBuilder::new(right).limits(limits()), &mut rng, ending);
+    let mut busy: VecDeque<RunningCall> = VecDeque::new();
     let mut dropped = 0;
     while dropped < drops || !busy.is_empty() {
         if dropped < drops {
             dropped += 1;
-            let how = *rng.choice(&[How::Now, How::Later, How::Never, How::Dropped]).unwrap_or(&How::Now);
-            let policy = *rng.choice(&[Policy::Drops, Policy::CancelsAndDrops]).unwrap_or(&Policy::Drops);
+            let how = *rng
+                .choice(&[
+                    HandlerAction::Now,
+                    HandlerAction::Later,
+                    HandlerAction::Never,
+                    HandlerAction::Dropped,
+                ])
+                .unwrap_or(&HandlerAction::Now);
+            let policy = *rng
+                .choice(&[CallerAction::Drops, CallerAction::CancelsAndDrops])
+                .unwrap_or(&CallerAction::Drops);
             busy.push_back(ask(&asker, &asked.ledger, how, policy, &mut rng));
         }
         if (busy.len() > 50 || dropped == drops)

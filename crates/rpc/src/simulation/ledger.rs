@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::whim;
-use crate::connection::Shared;
+use super::random_delay;
+use crate::connection::ConnectionState;
 use crate::sync::Lock;
 use crate::tap::{Direction, Tap, TappedFrame};
 
 /// The books of one side. Its tap sees the order in which lines leave and come, its service and its
 /// callers add what they hear.
 #[derive(Default)]
-pub(super) struct Ledger {
-    books: Mutex<Books>,
+pub(super) struct SideLedger {
+    books: Mutex<LedgerEntries>,
     /// Where it is kept from.
-    pub(super) shared: OnceLock<Weak<Shared>>,
+    pub(super) shared: OnceLock<Weak<ConnectionState>>,
 }
 
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct LedgerEntries {
     /// Serials of the requests and notifications of this side, as they left.
     pub(super) said: Vec<u64>,
     /// Those the service of this side was handed.
@@ -29,7 +29,7 @@ pub(super) struct Books {
     /// What this side asked, by id.
     pub(super) asked: BTreeMap<u64, u64>,
     /// What this side answered, by the id of the other.
-    pub(super) answers: BTreeMap<u64, Answer>,
+    pub(super) answers: BTreeMap<u64, ResponseCount>,
     /// How often this side withdrew an id of its own.
     pub(super) withdrawn: BTreeMap<u64, u32>,
     /// Ids of its own whose answer it has read.
@@ -51,7 +51,7 @@ pub(super) struct Books {
 }
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct Answer {
+pub(super) struct ResponseCount {
     pub(super) times: u32,
     /// How many messages this side had said before it.
     pub(super) after: usize,
@@ -63,8 +63,8 @@ struct Numbered {
     n: u64,
 }
 
-impl Ledger {
-    pub(super) fn books<T>(&self, with: impl FnOnce(&mut Books) -> T) -> T {
+impl SideLedger {
+    pub(super) fn books<T>(&self, with: impl FnOnce(&mut LedgerEntries) -> T) -> T {
         with(&mut self.books.lock_unpoisoned())
     }
 
@@ -95,7 +95,7 @@ impl Ledger {
     }
 }
 
-impl Books {
+impl LedgerEntries {
     pub(super) fn line_left(&mut self, line: &Value) {
         let id = line["id"].as_u64();
         match (line["method"].as_str(), id) {
@@ -114,7 +114,8 @@ impl Books {
             }
             (None, Some(id)) => {
                 let after = self.said.len();
-                let answer = self.answers.entry(id).or_insert(Answer { after, ..Answer::default() });
+                let answer =
+                    self.answers.entry(id).or_insert(ResponseCount { after, ..ResponseCount::default() });
                 answer.times += 1;
             }
             (None, None) => self.faults.push(format!("an answer to nobody: {line}")),
@@ -122,7 +123,7 @@ impl Books {
     }
 
     /// What must be true of one side whatever happened: `other` is the other side's books.
-    pub(super) fn check(&self, other: &Books, refused: u64) -> Result<(), String> {
+    pub(super) fn check(&self, other: &LedgerEntries, refused: u64) -> Result<(), String> {
         if let Some(fault) = self.faults.first() {
             return Err(fault.clone());
         }
@@ -152,7 +153,7 @@ impl Books {
 
     /// Every request that reached a handler was answered before the end, those that were put away
     /// aside.
-    pub(super) fn answered_all(&self, other: &Books) -> Result<(), String> {
+    pub(super) fn answered_all(&self, other: &LedgerEntries) -> Result<(), String> {
         for (id, serial) in &other.asked {
             let heard = self.heard.contains(serial) && !self.kept.contains(serial);
             if heard && !self.answers.contains_key(id) {
@@ -173,7 +174,7 @@ impl Books {
 
     /// What the other side said is what this one heard, as far as it came, and in that order. What
     /// was refused is missing.
-    pub(super) fn heard_in_order(&self, other: &Books, refused: u64) -> Result<(), String> {
+    pub(super) fn heard_in_order(&self, other: &LedgerEntries, refused: u64) -> Result<(), String> {
         let mut heard = self.heard.iter().peekable();
         let mut missing = Vec::new();
         for serial in &other.said {
@@ -194,12 +195,12 @@ impl Books {
 }
 
 /// The ledger's eyes, which dawdle too.
-pub(super) struct Eyes {
-    pub(super) ledger: Arc<Ledger>,
+pub(super) struct LedgerTap {
+    pub(super) ledger: Arc<SideLedger>,
     pub(super) rng: Option<Mutex<fastrand::Rng>>,
 }
 
-impl Tap for Eyes {
+impl Tap for LedgerTap {
     fn frame(&self, frame: TappedFrame<'_>) {
         let line = serde_json::from_slice::<Value>(frame.bytes).unwrap_or_default();
         if frame.direction == Direction::Outgoing
@@ -225,6 +226,6 @@ impl Tap for Eyes {
 
     fn wait(&self) -> Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
         let rng = self.rng.as_ref()?.lock_unpoisoned().fork();
-        Some(Box::pin(whim::dawdle(rng, 2)))
+        Some(Box::pin(random_delay::random_delays(rng, 2)))
     }
 }

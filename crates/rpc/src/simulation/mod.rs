@@ -13,13 +13,13 @@ mod drops;
 mod ledger;
 mod pair;
 mod panics;
+mod random_delay;
 mod script;
 mod side;
 mod splits;
-mod whim;
 mod wire;
 
-use campaign::{Campaign, Tally, attempt, measured, number, play, seed};
+use campaign::{Campaign, EventCounts, attempt, measured, number, play, seed};
 
 use crate::transport::Transport;
 

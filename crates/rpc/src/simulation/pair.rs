@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::caller::{Asking, Ended, Policy, ask};
-use super::side::{Ending, How, Order, ROOMY, Side, notification};
-use super::whim::dawdle;
-use super::wire::{Pipe, wire};
-use super::{Campaign, Tally, play};
-use crate::connection::Connection;
+use super::caller::{CallEnd, CallerAction, RunningCall, ask};
+use super::random_delay::random_delays;
+use super::side::{EndFlag, HandlerAction, ROOMY, SimulatedSide, TestMessage, notification};
+use super::wire::{SimulatedPipe, wire};
+use super::{Campaign, EventCounts, play};
+use crate::connection::PeerBuilder;
 use crate::error::Error;
 use crate::limits::Limits;
 
@@ -56,14 +56,14 @@ async fn held_back(seed: u64) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
     let (left, right, pipes) = wire(&mut rng, 1);
     let tight = Limits { queue_bytes: 4000, output_bytes: 700, ..Limits::default() };
-    let ending: Ending = Arc::new(AtomicBool::new(false));
-    let left = Side::start(Connection::new(left).limits(tight.clone()), &mut rng, ending.clone());
-    let right = Side::start(Connection::new(right).limits(tight), &mut rng, ending);
+    let ending: EndFlag = Arc::new(AtomicBool::new(false));
+    let left = SimulatedSide::start(PeerBuilder::new(left).limits(tight.clone()), &mut rng, ending.clone());
+    let right = SimulatedSide::start(PeerBuilder::new(right).limits(tight), &mut rng, ending);
     right.taken.send_replace(false);
     let (peer, ledger, mut says) = (left.peer.clone(), left.ledger.clone(), rng.fork());
     let sending = tokio::spawn(async move {
         for _ in 0..MESSAGES {
-            let mut order = Order::new(ledger.serial(false), How::Streamed, &mut says);
+            let mut order = TestMessage::new(ledger.serial(false), HandlerAction::Streamed, &mut says);
             // All of them are more than any wire of these stories holds.
             order.padding = "x".repeat(600);
             peer.notify_raw("tell", &order).await.map_err(|error| error.to_string())?;
@@ -105,14 +105,20 @@ fn limits(rng: &mut Rng, in_flight: Option<usize>) -> Limits {
 }
 
 /// Plays a schedule. Returns what happened in it, and one number for everything that left.
-async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(Tally, u64), String> {
+async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(EventCounts, u64), String> {
     let mut rng = Rng::with_seed(seed);
     let (left, right, pipes) = wire(&mut rng, 1);
-    let ending: Ending = Arc::new(AtomicBool::new(false));
-    let left =
-        Side::start(Connection::new(left).limits(limits(&mut rng, in_flight)), &mut rng, ending.clone());
-    let right =
-        Side::start(Connection::new(right).limits(limits(&mut rng, in_flight)), &mut rng, ending.clone());
+    let ending: EndFlag = Arc::new(AtomicBool::new(false));
+    let left = SimulatedSide::start(
+        PeerBuilder::new(left).limits(limits(&mut rng, in_flight)),
+        &mut rng,
+        ending.clone(),
+    );
+    let right = SimulatedSide::start(
+        PeerBuilder::new(right).limits(limits(&mut rng, in_flight)),
+        &mut rng,
+        ending.clone(),
+    );
     let mut story = Story { sides: [left, right], pipes, ending, finished: [false; 2], asking: Vec::new() };
     let steps = rng.usize(1..40);
     let ends_at = if rng.u8(0..3) == 0 { rng.usize(0..steps) } else { usize::MAX };
@@ -121,7 +127,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(Tall
             story.end(&mut rng);
         }
         story.step(&mut rng);
-        dawdle(rng.fork(), 4).await;
+        random_delays(rng.fork(), 4).await;
     }
     if !story.ending.load(Relaxed) {
         story.calm_down().await?;
@@ -131,12 +137,12 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(Tall
 }
 
 struct Story {
-    sides: [Side; 2],
-    pipes: [Pipe; 2],
-    ending: Ending,
+    sides: [SimulatedSide; 2],
+    pipes: [SimulatedPipe; 2],
+    ending: EndFlag,
     /// Who has ended its half.
     finished: [bool; 2],
-    asking: Vec<Asking>,
+    asking: Vec<RunningCall>,
 }
 
 impl Story {
@@ -145,29 +151,34 @@ impl Story {
         let (side, other) = (&self.sides[from], &self.sides[1 - from]);
         match rng.u8(0..16) {
             0..=8 => {
-                let how = *rng.choice(&How::ASKED).unwrap_or(&How::Now);
-                let how = if rng.u8(0..100) == 0 { How::Closes } else { how };
-                let policy = *rng.choice(&Policy::ALL).unwrap_or(&Policy::Waits);
-                let policy = if rng.u8(0..3) == 0 { Policy::Waits } else { policy };
+                let how = *rng.choice(&HandlerAction::ASKED).unwrap_or(&HandlerAction::Now);
+                let how = if rng.u8(0..100) == 0 { HandlerAction::Closes } else { how };
+                let policy = *rng.choice(&CallerAction::ALL).unwrap_or(&CallerAction::Waits);
+                let policy = if rng.u8(0..3) == 0 { CallerAction::Waits } else { policy };
                 self.asking.push(ask(side, &other.ledger, how, policy, rng));
             }
             9..=12 => {
                 let how = *rng
-                    .choice(&[How::Now, How::PanicsNow, How::Streamed, How::Streamed])
-                    .unwrap_or(&How::Now);
+                    .choice(&[
+                        HandlerAction::Now,
+                        HandlerAction::PanicsNow,
+                        HandlerAction::Streamed,
+                        HandlerAction::Streamed,
+                    ])
+                    .unwrap_or(&HandlerAction::Now);
                 for _ in 0..rng.u8(1..4) {
-                    let order = Order::new(side.ledger.serial(true), how, rng);
+                    let order = TestMessage::new(side.ledger.serial(true), how, rng);
                     let _ = side.peer.shared.send(notification(&order));
                 }
             }
             13 => {
-                let order = Order::new(side.ledger.serial(false), How::Streamed, rng);
+                let order = TestMessage::new(side.ledger.serial(false), HandlerAction::Streamed, rng);
                 let peer = side.peer.clone();
-                self.asking.push(Asking {
+                self.asking.push(RunningCall {
                     hangs: false,
                     task: tokio::spawn(async move {
                         match peer.notify_raw("tell", &order).await {
-                            Ok(()) | Err(Error::Closed(_)) => Ok(Ended::GivenUp),
+                            Ok(()) | Err(Error::Closed(_)) => Ok(CallEnd::GivenUp),
                             Err(error) => Err(error.to_string()),
                         }
                     }),
@@ -175,11 +186,10 @@ impl Story {
             }
             14 => {
                 let peer = side.peer.clone();
-                let task =
-                    tokio::spawn(
-                        async move { Ok(peer.flush().await.map_or(Ended::Over, |()| Ended::GivenUp)) },
-                    );
-                self.asking.push(Asking { hangs: false, task });
+                let task = tokio::spawn(async move {
+                    Ok(peer.flush().await.map_or(CallEnd::Over, |()| CallEnd::GivenUp))
+                });
+                self.asking.push(RunningCall { hangs: false, task });
             }
             _ => {
                 let taken = rng.bool();
@@ -235,26 +245,26 @@ impl Story {
                 self.sides[first].peer.finish();
             }
             3 => self.pipes[first].cut(),
-            _ => self.pipes.iter().for_each(Pipe::cut),
+            _ => self.pipes.iter().for_each(SimulatedPipe::cut),
         }
     }
 
-    async fn finish(self) -> Result<(Tally, u64), String> {
+    async fn finish(self) -> Result<(EventCounts, u64), String> {
         let Story { sides, pipes, asking, finished, .. } = self;
         for side in &sides {
             let closed = tokio::time::timeout(Duration::from_secs(60), side.peer.closed()).await;
             closed.map_err(|_| "the connection does not end")?;
         }
-        let (mut tally, mut trace) = (Tally::default(), 0_u64);
+        let (mut tally, mut trace) = (EventCounts::default(), 0_u64);
         for asking in asking {
             tally.add("requests", 1);
             let over = tokio::time::timeout(Duration::from_secs(60), asking.task).await;
             match over.map_err(|_| "a caller waits after the end")?.map_err(|error| error.to_string())?? {
-                Ended::Result => tally.add("results", 1),
-                Ended::Error => tally.add("errors", 1),
-                Ended::Refused => tally.add("refused", 1),
-                Ended::GivenUp => tally.add("given up", 1),
-                Ended::Over => {}
+                CallEnd::Result => tally.add("results", 1),
+                CallEnd::Error => tally.add("errors", 1),
+                CallEnd::Refused => tally.add("refused", 1),
+                CallEnd::GivenUp => tally.add("given up", 1),
+                CallEnd::Over => {}
             }
         }
         // What the streams still hold may be taken.

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use fastrand::Rng;
 
-use super::side::{How, Order, Side, notification};
+use super::side::{HandlerAction, SimulatedSide, TestMessage, notification};
 use super::{measured, number, panic_quietly, play, replayable, seed};
-use crate::connection::Connection;
+use crate::connection::PeerBuilder;
 use crate::error::Error;
 use crate::pending::Deliver;
 use crate::transport::Transport;
@@ -24,26 +24,27 @@ async fn panicking(seed: u64, panics: u64) -> Result<u64, String> {
     let mut rng = Rng::with_seed(seed);
     let (left, right) = Transport::memory();
     let ending = Arc::new(AtomicBool::new(false));
-    let asker = Side::start(Connection::new(left), &mut rng, ending.clone());
-    let asked = Side::start(Connection::new(right), &mut rng, ending);
+    let asker = SimulatedSide::start(PeerBuilder::new(left), &mut rng, ending.clone());
+    let asked = SimulatedSide::start(PeerBuilder::new(right), &mut rng, ending);
     let mut answers = 0;
     for round in 0..panics {
         // Between them, those that nobody answers for: a notification's handler, and a closure that
         // takes an answer.
-        let order = Order::new(asker.ledger.serial(true), How::PanicsNow, &mut rng);
+        let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::PanicsNow, &mut rng);
         asker.peer.shared.send(notification(&order)).map_err(|error| error.to_string())?;
-        let order = Order::new(asker.ledger.serial(true), How::Now, &mut rng);
+        let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::Now, &mut rng);
         let deliver: Deliver = Box::new(|_| panic_quietly());
         asker.peer.ask_into("ask", &order, None, deliver).map_err(|error| error.to_string())?;
 
-        let how = [How::PanicsNow, How::PanicsLater, How::PanicsWith][(round % 3) as usize];
-        let order = Order::new(asker.ledger.serial(true), how, &mut rng);
+        let how = [HandlerAction::PanicsNow, HandlerAction::PanicsLater, HandlerAction::PanicsWith]
+            [(round % 3) as usize];
+        let order = TestMessage::new(asker.ledger.serial(true), how, &mut rng);
         match asker.peer.call::<_, u64>("ask", &order).await {
             Err(Error::Response(error)) if error.code.0 == -32603 => answers += 1,
             other => return Err(format!("{how:?} was answered with {other:?}")),
         }
     }
-    let order = Order::new(asker.ledger.serial(true), How::Now, &mut rng);
+    let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::Now, &mut rng);
     let probe = asker.peer.call::<_, u64>("ask", &order).await;
     if probe.ok() != Some(order.n) || asker.peer.is_closed() || asked.peer.is_closed() {
         return Err("the connection is gone".into());

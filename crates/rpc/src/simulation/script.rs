@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-use super::ledger::Ledger;
-use super::side::{How, Order, Side};
-use super::whim::dawdle;
+use super::ledger::SideLedger;
+use super::random_delay::random_delays;
+use super::side::{HandlerAction, SimulatedSide, TestMessage};
 use super::wire::wire;
-use super::{Campaign, Tally, play};
-use crate::connection::Connection;
+use super::{Campaign, EventCounts, play};
+use crate::connection::PeerBuilder;
 use crate::error::{Closed, Error};
 use crate::limits::Limits;
 use crate::sync::Lock;
@@ -53,7 +53,7 @@ const IDS: [&str; 8] = ["1", "2", "\"1\"", "0", "\"\"", "-7", "null", "\"\\u0031
 /// The script's end of the wire, and what the peer owes for the lines that went over it.
 struct Script {
     lines: mpsc::UnboundedSender<String>,
-    ledger: Ledger,
+    ledger: SideLedger,
     /// By id, as text.
     owed: BTreeMap<String, u64>,
     noise_in_a_row: u32,
@@ -80,9 +80,10 @@ impl Script {
 
     fn request(&mut self, rng: &mut Rng) -> String {
         self.noise_in_a_row = 0;
-        let kinds: Vec<How> = How::ASKED.into_iter().filter(|how| *how != How::Kept).collect();
-        let how = *rng.choice(&kinds).unwrap_or(&How::Now);
-        let order = Order::new(self.ledger.serial(false), how, rng);
+        let kinds: Vec<HandlerAction> =
+            HandlerAction::ASKED.into_iter().filter(|how| *how != HandlerAction::Kept).collect();
+        let how = *rng.choice(&kinds).unwrap_or(&HandlerAction::Now);
+        let order = TestMessage::new(self.ledger.serial(false), how, rng);
         let id = rng.choice(&IDS).unwrap_or(&"1");
         self.owe(id);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ask","params":{}}}"#, json!(order))
@@ -96,7 +97,7 @@ impl Script {
             }
             4 => {
                 self.noise_in_a_row = 0;
-                let order = Order::new(self.ledger.serial(false), How::Streamed, rng);
+                let order = TestMessage::new(self.ledger.serial(false), HandlerAction::Streamed, rng);
                 self.send(json!({"jsonrpc": "2.0", "method": "tell", "params": order}).to_string());
             }
             5 => {
@@ -198,7 +199,7 @@ impl Reaction {
     }
 }
 
-async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally, String> {
+async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<EventCounts, String> {
     let mut rng = Rng::with_seed(seed);
     let (ours, theirs, _) = wire(&mut rng, 1);
     let answers_noise = rng.bool();
@@ -210,8 +211,8 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally
         cancel_grace: Duration::from_secs(400),
         ..Limits::default()
     };
-    let connection = Connection::new(ours).limits(limits).answer_noise(answers_noise);
-    let side = Side::start(connection, &mut rng, Arc::new(AtomicBool::new(false)));
+    let connection = PeerBuilder::new(ours).limits(limits).answer_noise(answers_noise);
+    let side = SimulatedSide::start(connection, &mut rng, Arc::new(AtomicBool::new(false)));
     let (input, mut output) = theirs.into_split();
     let (lines, mut outgoing) = mpsc::unbounded_channel::<String>();
     let writing = tokio::spawn(async move {
@@ -223,7 +224,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally
     });
     let script = Script {
         lines,
-        ledger: Ledger::default(),
+        ledger: SideLedger::default(),
         owed: BTreeMap::new(),
         noise_in_a_row: 0,
         answers_noise,
@@ -235,7 +236,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally
     let mut asking = Vec::new();
     for _ in 0..rng.usize(1..30).min(most) {
         if rng.u8(0..4) == 0 {
-            let order = Order::new(side.ledger.serial(true), How::Now, &mut rng);
+            let order = TestMessage::new(side.ledger.serial(true), HandlerAction::Now, &mut rng);
             let reaction = Reaction::of(order.seed);
             let call = side.peer.call::<_, Box<RawValue>>("ask", &order);
             asking.push(tokio::spawn(async move {
@@ -252,7 +253,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally
         } else if let Some(script) = &mut *script.lock_unpoisoned() {
             script.step(&mut rng);
         }
-        dawdle(rng.fork(), 4).await;
+        random_delays(rng.fork(), 4).await;
     }
 
     // The end of the script: a whole message without its line end counts, a piece of one does not.
@@ -274,7 +275,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Tally
     if !matches!(reason, Closed::EndOfInput) {
         return Err(format!("ended with {reason:?}"));
     }
-    let mut tally = Tally::default();
+    let mut tally = EventCounts::default();
     for asking in asking {
         tally.add(asking.await.map_err(|error| error.to_string())??, 1);
     }
@@ -321,7 +322,7 @@ async fn read(
             *answers.by_id.entry(message["id"].to_string()).or_default() += 1;
             answers.results += u64::from(message.get("result").is_some());
         } else if !message["id"].is_null() {
-            dawdle(rng.fork(), 2).await;
+            random_delays(rng.fork(), 2).await;
             if let Some(script) = &mut *script.lock_unpoisoned() {
                 script.react(&message);
             }

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Transport;
-use super::whim::Whim;
+use super::random_delay::RandomDelay;
 
 /// One direction.
 #[derive(Default)]
@@ -53,22 +53,22 @@ fn sizes(rng: &mut Rng) -> usize {
 }
 
 #[derive(Clone)]
-pub(super) struct Pipe(Arc<Mutex<State>>);
+pub(super) struct SimulatedPipe(Arc<Mutex<State>>);
 
-impl Pipe {
+impl SimulatedPipe {
     pub(super) fn new(rng: &mut Rng, least: usize) -> Self {
         let room = sizes(rng).max(least);
-        Pipe(Arc::new(Mutex::new(State { room, ..State::default() })))
+        SimulatedPipe(Arc::new(Mutex::new(State { room, ..State::default() })))
     }
 
-    pub(super) fn reader(&self, mut rng: Rng, least: usize) -> Reader {
+    pub(super) fn reader(&self, mut rng: Rng, least: usize) -> PipeReader {
         let piece = sizes(&mut rng).max(least);
-        Reader { pipe: self.clone(), whim: Whim::new(rng), piece }
+        PipeReader { pipe: self.clone(), whim: RandomDelay::new(rng), piece }
     }
 
-    pub(super) fn writer(&self, mut rng: Rng, least: usize) -> Writer {
+    pub(super) fn writer(&self, mut rng: Rng, least: usize) -> PipeWriter {
         let piece = sizes(&mut rng).max(least);
-        Writer { pipe: self.clone(), buffers: rng.bool(), whim: Whim::new(rng), piece }
+        PipeWriter { pipe: self.clone(), buffers: rng.bool(), whim: RandomDelay::new(rng), piece }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,20 +90,20 @@ impl Pipe {
 
 /// Two transports, and the pipes from the first to the second and back. What goes over at once is
 /// bounded by some number of bytes, which is not below `least`.
-pub(super) fn wire(rng: &mut Rng, least: usize) -> (Transport, Transport, [Pipe; 2]) {
-    let (there, back) = (Pipe::new(rng, least), Pipe::new(rng, least));
+pub(super) fn wire(rng: &mut Rng, least: usize) -> (Transport, Transport, [SimulatedPipe; 2]) {
+    let (there, back) = (SimulatedPipe::new(rng, least), SimulatedPipe::new(rng, least));
     let left = Transport::new(back.reader(rng.fork(), least), there.writer(rng.fork(), least));
     let right = Transport::new(there.reader(rng.fork(), least), back.writer(rng.fork(), least));
     (left, right, [there, back])
 }
 
-pub(super) struct Reader {
-    pipe: Pipe,
-    whim: Whim,
+pub(super) struct PipeReader {
+    pipe: SimulatedPipe,
+    whim: RandomDelay,
     piece: usize,
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for PipeReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -139,7 +139,7 @@ impl AsyncRead for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
         state.reader_gone = true;
@@ -149,14 +149,14 @@ impl Drop for Reader {
     }
 }
 
-pub(super) struct Writer {
-    pipe: Pipe,
-    whim: Whim,
+pub(super) struct PipeWriter {
+    pipe: SimulatedPipe,
+    whim: RandomDelay,
     piece: usize,
     buffers: bool,
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for PipeWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.pipe.lock().polled();
         ready!(self.whim.poll(cx));
@@ -196,7 +196,7 @@ impl AsyncWrite for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for PipeWriter {
     fn drop(&mut self) {
         self.pipe.lock().end();
     }

@@ -36,7 +36,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// to a second for what is queued; [`finish`](Self::finish) waits for all of it and tells of errors.
 ///
 /// ```
-/// use duologue_rpc::{Connection, Incoming, Responder, Service, Transport};
+/// use duologue_rpc::{PeerBuilder, Incoming, Responder, Service, Transport};
 /// use duologue_transcript::{Recorder, Side, Transcript};
 ///
 /// struct Silent;

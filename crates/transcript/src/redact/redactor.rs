@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use duologue_rpc::{Message, Outcome};
+use duologue_rpc::{ResponseOutcome, RpcMessage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -166,7 +166,7 @@ impl Redactor {
     /// Takes note of the ids and folders of a line.
     fn line_ids(&mut self, line: &RecordedLine, makes: Option<&str>) -> LineIds {
         match line.message() {
-            Some(Ok(Message::Request { id, method, params })) => {
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let made = matches!(&*method, "session/new" | "session/fork").then(|| self.reserve(makes));
                 let named = params.and_then(session_of);
                 let scope = match named {
@@ -186,7 +186,7 @@ impl Redactor {
                 self.requests.insert((line.from, id_key(id.token())), asked);
                 LineIds { scope, id: Some(name) }
             }
-            Some(Ok(Message::Notification { method, params })) => {
+            Some(Ok(RpcMessage::Notification { method, params })) => {
                 let withdrawn = || {
                     let id = request_of(params.filter(|_| method == "$/cancel_request"))?;
                     self.requests.get(&(line.from, id))?.scope
@@ -197,12 +197,12 @@ impl Redactor {
                 };
                 LineIds { scope, id: None }
             }
-            Some(Ok(Message::Response { id, outcome })) => {
+            Some(Ok(RpcMessage::Response { id, outcome })) => {
                 let Some(asked) = self.answered(line.from.other(), id.get()) else {
                     return LineIds::default();
                 };
                 let session = match outcome {
-                    Outcome::Result(result) => session_of(result),
+                    ResponseOutcome::Result(result) => session_of(result),
                     _ => None,
                 };
                 if let (Some(number), Some(session)) = (asked.makes, &session) {
@@ -262,7 +262,7 @@ impl Redactor {
         if self.redaction.places.is_empty() {
             return Some(HashMap::new());
         }
-        let repaired = Message::repair(line.as_bytes());
+        let repaired = RpcMessage::repair(line.as_bytes());
         let readable = repaired.as_deref().unwrap_or(line.as_bytes());
         let json = serde_json::from_slice::<serde_json::Value>(readable).ok()?;
         let rules = self.redaction.places.iter();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
@@ -191,7 +191,7 @@ fn noise<'a>(entry: &TranscriptEntry<'a>) -> Option<&'a str> {
 fn made_by(entries: &[TranscriptEntry<'_>], entry: &TranscriptEntry<'_>) -> Option<SessionId> {
     let ParsedLine::Request { answer: Some(answer), .. } = &entry.parsed else { return None };
     match &entries.get(*answer)?.parsed {
-        ParsedLine::Response { outcome: Outcome::Result(result), .. } => session_of(result),
+        ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } => session_of(result),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use duologue_rpc::Outcome;
+use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientRequest, Conversation, ConversationEntry, MessageKind, SessionId,
     SessionUpdate,
@@ -111,7 +111,7 @@ fn begins_again(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) ->
     let ParsedLine::Request { method, answer, .. } = &entry.parsed else { return false };
     let answer = answer.and_then(|place| entries.get(place)).map(|answer| &answer.parsed);
     method == "session/load"
-        && !matches!(answer, Some(ParsedLine::Response { outcome: Outcome::Error(_), .. }))
+        && !matches!(answer, Some(ParsedLine::Response { outcome: ResponseOutcome::Error(_), .. }))
 }
 
 fn lines(conversation: &Conversation) -> Vec<ScriptLine> {

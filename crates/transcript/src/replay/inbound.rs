@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duologue_rpc::{Limits, Malformed, Message, Outcome};
+use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, Error as WireError, ErrorCode, Notification, Request,
     RequestId, RequestPermissionRequest,
@@ -21,13 +21,13 @@ impl Player {
     /// Takes a line of the other side.
     pub(super) fn receive(&mut self, line: &[u8], now: Duration) {
         self.last_received = now;
-        match Message::read(line, &Limits::default()) {
+        match RpcMessage::read(line, &Limits::default()) {
             None => {}
-            Some(Ok(Message::Request { id, method, params })) => self.request(&id, &method, params, now),
-            Some(Ok(Message::Notification { method, params })) => {
+            Some(Ok(RpcMessage::Request { id, method, params })) => self.request(&id, &method, params, now),
+            Some(Ok(RpcMessage::Notification { method, params })) => {
                 self.notification(&method, params, line, now);
             }
-            Some(Ok(Message::Response { id, outcome })) => self.response(id.get(), &outcome, now),
+            Some(Ok(RpcMessage::Response { id, outcome })) => self.response(id.get(), &outcome, now),
             Some(Ok(_)) => {}
             Some(Err(malformed)) => self.noise(line, &malformed, now),
         }
@@ -205,7 +205,7 @@ impl Player {
         }
     }
 
-    fn response(&mut self, id: &str, outcome: &Outcome<'_>, now: Duration) {
+    fn response(&mut self, id: &str, outcome: &ResponseOutcome<'_>, now: Duration) {
         let Some(request) = self.open_requests.remove(&id_key(id)) else {
             let what = format!("an answer to nothing that is open, with the id {id}");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use duologue_rpc::{Malformed, Message};
+use duologue_rpc::{Malformed, RpcMessage};
 use duologue_schema::{CancelNotification, CancelRequestNotification, Notification, PromptRequest, Request};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -300,19 +300,19 @@ pub(super) fn body(raw: Option<&RawValue>) -> Value {
 pub(super) fn content(record: &Record) -> Value {
     let message = record.line().and_then(|line| line.message()).and_then(Result::ok);
     match message {
-        Some(Message::Request { params, .. } | Message::Notification { params, .. }) => body(params),
-        Some(Message::Response { outcome, .. }) => outcome_value(&outcome),
+        Some(RpcMessage::Request { params, .. } | RpcMessage::Notification { params, .. }) => body(params),
+        Some(RpcMessage::Response { outcome, .. }) => outcome_value(&outcome),
         _ => Value::Null,
     }
 }
 
 /// An outcome as JSON with one member, `result` or `error`.
-pub(super) fn outcome_value(outcome: &duologue_rpc::Outcome<'_>) -> Value {
-    use duologue_rpc::Outcome;
+pub(super) fn outcome_value(outcome: &duologue_rpc::ResponseOutcome<'_>) -> Value {
+    use duologue_rpc::ResponseOutcome;
     match outcome {
-        Outcome::Result(raw) => json!({ "result": body(Some(raw)) }),
+        ResponseOutcome::Result(raw) => json!({ "result": body(Some(raw)) }),
         // What an error says is for people; what it means is its code.
-        Outcome::Error(error) => json!({ "error": { "code": error.code } }),
+        ResponseOutcome::Error(error) => json!({ "error": { "code": error.code } }),
         _ => json!({ "error": {} }),
     }
 }

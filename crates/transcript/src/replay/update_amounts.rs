@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
-use duologue_rpc::{Limits, Message};
+use duologue_rpc::{Limits, RpcMessage};
 use serde::Deserialize;
 
 /// What was told in one lane, recorded and live.
@@ -61,7 +61,8 @@ fn measure(line: &[u8]) -> Option<(String, u64)> {
         #[serde(borrow)]
         text: Cow<'a, str>,
     }
-    let Message::Notification { method, params } = Message::read(line, &Limits::default())?.ok()? else {
+    let RpcMessage::Notification { method, params } = RpcMessage::read(line, &Limits::default())?.ok()?
+    else {
         return None;
     };
     let update = params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok()?.update);

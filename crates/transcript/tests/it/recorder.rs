@@ -585,7 +585,7 @@ next"
     }
     let tap = recorder.tap(Side::Client);
     let (ours, theirs) = Transport::memory();
-    let peer = duologue_rpc::Connection::new(ours).tap(tap).start(|_| Silent);
+    let peer = duologue_rpc::PeerBuilder::new(ours).tap(tap).start(|_| Silent);
     drop(theirs);
     for (secret, _) in &planted {
         let params =

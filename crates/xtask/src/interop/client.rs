@@ -5,7 +5,8 @@ use super::extension::{Answer, Ask, Echo, Note, Tell};
 use super::surface::{Surface, row_of};
 use duologue_client::schema::{self, *};
 use duologue_client::{
-    Client, Command, Connection, Error, Extensions, Host, HostResult, Prompt, Result, Session, SessionBuilder,
+    Client, Command, Connection, Error, Extensions, Host, HostResult, PromptBuilder, Result, Session,
+    SessionBuilder,
 };
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -242,7 +243,7 @@ impl<'a> Run<'a> {
     async fn turns(&mut self, session: &Session) {
         while let Some(entry) = self.next("session/prompt") {
             let text = entry["params"]["prompt"][0]["text"].as_str().unwrap_or_default();
-            let mut prompt = Prompt::new(text);
+            let mut prompt = PromptBuilder::new(text);
             if text == "updates" {
                 prompt = prompt
                     .link("x.txt", "file:///x.txt")
@@ -272,7 +273,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn turn(&self, session: &Session, prompt: Prompt, entry: &Value) -> Result<Value> {
+    async fn turn(&self, session: &Session, prompt: PromptBuilder, entry: &Value) -> Result<Value> {
         let mut turn = session.prompt(prompt).await?;
         let mut seen = Vec::new();
         while let Some(update) = turn.next().await {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_rpc::{Connection, Transport};
+use duologue_rpc::{PeerBuilder, Transport};
 use duologue_schema::DuologueCapabilities;
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn connect(transport: Transport, own: &str, other: &str, correspondent: impl Cor
     (capabilities.agent_id, capabilities.envelope) = (Some(other.into()), vec![VERSION]);
     capabilities.write_to(&mut meta);
     let mut agent = None;
-    Connection::new(transport).start(|peer| {
+    PeerBuilder::new(transport).start(|peer| {
         let exchange = Exchange::new().agent_id(own).correspondent(correspondent);
         let service = Wiring::new(Some(exchange)).start(peer, |_| true);
         service.introduced(meta.as_ref());

@@ -8,7 +8,7 @@ use loom::thread;
 use tokio_util::sync::CancellationToken;
 
 use super::{every_order, patient, shared, writer};
-use crate::connection::Shared;
+use crate::connection::ConnectionState;
 use crate::error::Closed;
 use crate::service::Responder;
 use crate::sync::Lock;
@@ -17,14 +17,14 @@ use crate::sync::Lock;
 const LARGE: usize = 1 << 20;
 
 /// What the reader does with a request, up to its handler.
-fn admit(shared: &Arc<Shared>) -> Option<Responder> {
+fn admit(shared: &Arc<ConnectionState>) -> Option<Responder> {
     let (id, cancellation) = (RequestId::from(7u64), CancellationToken::new());
     let admitted = shared.in_flight.lock_unpoisoned().admit(&id, &cancellation, LARGE, &shared.limits);
     admitted.ok().map(|()| Responder::new(shared.clone(), id, cancellation))
 }
 
 /// What it does with a `$/cancel_request`.
-fn cancel(shared: &Shared) -> bool {
+fn cancel(shared: &ConnectionState) -> bool {
     let token = shared.in_flight.lock_unpoisoned().cancellation(&RequestId::from(7u64));
     token.inspect(CancellationToken::cancel).is_some()
 }

@@ -17,32 +17,32 @@ struct State {
     /// How often everybody was told.
     rounds: u64,
     last: u64,
-    waiting: VecDeque<Place>,
+    waiters: VecDeque<Waiter>,
 }
 
-struct Place {
+struct Waiter {
     number: u64,
     waker: Option<Waker>,
-    told: Option<Told>,
+    woken: Option<WakeKind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Alone,
-    WithAll,
+enum WakeKind {
+    One,
+    All,
 }
 
 impl Notify {
     pub(crate) fn new() -> Self {
-        Notify(Mutex::new(State { permit: false, rounds: 0, last: 0, waiting: VecDeque::new() }))
+        Notify(Mutex::new(State { permit: false, rounds: 0, last: 0, waiters: VecDeque::new() }))
     }
 
     pub(crate) fn notify_one(&self) {
         let mut state = self.0.lock_unpoisoned();
-        let waker = match state.waiting.iter_mut().find(|place| place.told.is_none()) {
-            Some(place) => {
-                place.told = Some(Told::Alone);
-                place.waker.take()
+        let waker = match state.waiters.iter_mut().find(|waiter| waiter.woken.is_none()) {
+            Some(waiter) => {
+                waiter.woken = Some(WakeKind::One);
+                waiter.waker.take()
             }
             None => {
                 state.permit = true;
@@ -57,23 +57,23 @@ impl Notify {
         let mut state = self.0.lock_unpoisoned();
         state.rounds += 1;
         let mut wakers = Vec::new();
-        for place in state.waiting.iter_mut().filter(|place| place.told.is_none()) {
-            place.told = Some(Told::WithAll);
-            wakers.extend(place.waker.take());
+        for waiter in state.waiters.iter_mut().filter(|waiter| waiter.woken.is_none()) {
+            waiter.woken = Some(WakeKind::All);
+            wakers.extend(waiter.waker.take());
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn notified(&self) -> Notified<'_> {
-        Notified { notify: self, round: self.0.lock_unpoisoned().rounds, place: None, done: false }
+        Notified { notify: self, round: self.0.lock_unpoisoned().rounds, waiter: None, done: false }
     }
 }
 
 pub(crate) struct Notified<'a> {
     notify: &'a Notify,
     round: u64,
-    place: Option<u64>,
+    waiter: Option<u64>,
     done: bool,
 }
 
@@ -87,7 +87,7 @@ impl Notified<'_> {
             return Poll::Ready(());
         }
         let mut state = self.notify.0.lock_unpoisoned();
-        match self.place {
+        match self.waiter {
             None if state.rounds != self.round => self.done = true,
             None if state.permit => {
                 state.permit = false;
@@ -96,17 +96,17 @@ impl Notified<'_> {
             None => {
                 state.last += 1;
                 let number = state.last;
-                state.waiting.push_back(Place { number, waker: waker.cloned(), told: None });
-                self.place = Some(number);
+                state.waiters.push_back(Waiter { number, waker: waker.cloned(), woken: None });
+                self.waiter = Some(number);
             }
             Some(number) => {
-                let index = state.waiting.iter().position(|place| place.number == number);
-                let index = index.expect("a place of its own");
-                if state.waiting[index].told.is_some() {
-                    state.waiting.remove(index);
-                    (self.place, self.done) = (None, true);
+                let index = state.waiters.iter().position(|waiter| waiter.number == number);
+                let index = index.expect("a waiter of its own");
+                if state.waiters[index].woken.is_some() {
+                    state.waiters.remove(index);
+                    (self.waiter, self.done) = (None, true);
                 } else if let Some(waker) = waker {
-                    state.waiting[index].waker = Some(waker.clone());
+                    state.waiters[index].waker = Some(waker.clone());
                 }
             }
         }
@@ -124,13 +124,13 @@ impl Future for Notified<'_> {
 
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.place else { return };
+        let Some(number) = self.waiter else { return };
         let mut state = self.notify.0.lock_unpoisoned();
-        let index = state.waiting.iter().position(|place| place.number == number);
-        let place = index.and_then(|index| state.waiting.remove(index));
+        let index = state.waiters.iter().position(|waiter| waiter.number == number);
+        let waiter = index.and_then(|index| state.waiters.remove(index));
         drop(state);
         // Told and not listening: the next one is told instead.
-        if place.is_some_and(|place| place.told == Some(Told::Alone)) {
+        if waiter.is_some_and(|waiter| waiter.woken == Some(WakeKind::One)) {
             self.notify.notify_one();
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::{block_on, every_order, patient};
-use crate::budget::{Budget, Overrun, Verdict};
+use crate::budget::{Budget, Overrun, ReadDecision};
 use crate::error::{Closed, Error};
 use crate::limits::Limits;
-use crate::pending::{Pending, Reply};
+use crate::pending::{Pending, RawResponse};
 use crate::queue::{Queue, QueueSender, queue};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
@@ -40,8 +40,8 @@ fn pause(budget: &Budget, pending: &Pending, overrun: &mut Option<Overrun>) {
     block_on(async {
         loop {
             let relief = budget.relief.notified();
-            let verdict = budget.verdict(overrun, |stream, alive| pending.any_besides(stream, alive));
-            if let Verdict::Read = verdict {
+            let decide = budget.decide(overrun, |stream, alive| pending.any_besides(stream, alive));
+            if let ReadDecision::Read = decide {
                 return;
             }
             relief.await;
@@ -125,7 +125,7 @@ fn a_paused_reader_is_woken_by_a_request() {
             let (budget, pending) = (budget.clone(), pending.clone());
             move || {
                 // As `Peer::send_request` does.
-                let id = pending.register(None, Box::new(|_: Reply<'_>| {})).ok();
+                let id = pending.register(None, Box::new(|_: RawResponse<'_>| {})).ok();
                 budget.relief.notify_one();
                 id
             }

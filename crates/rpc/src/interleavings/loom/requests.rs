@@ -1,7 +1,7 @@
 //! Our requests: registered, written, answered, withdrawn, dropped, closed.
 //!
 //! The peer answers as soon as the line is whole, before the writer knows that it is written: nobody is
-//! faster. `Call` waits on a `oneshot`, which loom sees as one step.
+//! faster. `ResponseFuture` waits on a `oneshot`, which loom sees as one step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,54 +10,54 @@ use loom::thread;
 use serde_json::value::RawValue;
 
 use super::{block_on, every_order, patient, shared, writer};
-use crate::connection::Shared;
+use crate::connection::ConnectionState;
 use crate::error::{Closed, Error};
-use crate::peer::{Call, Peer};
-use crate::pending::Reply;
+use crate::peer::{Peer, ResponseFuture};
+use crate::pending::RawResponse;
 
 /// What the other side of the wire saw and did.
 #[derive(Default)]
-struct Heard {
+struct PeerCounts {
     requests: AtomicU64,
     withdrawals: AtomicU64,
     /// Answers that found their request.
     answers: AtomicU64,
 }
 
-fn peer(shared: &Arc<Shared>) -> Peer {
+fn peer(shared: &Arc<ConnectionState>) -> Peer {
     Peer { shared: shared.clone() }
 }
 
-fn ask(shared: &Arc<Shared>) -> Call<()> {
+fn ask(shared: &Arc<ConnectionState>) -> ResponseFuture<()> {
     peer(shared).call("_ask", &())
 }
 
 /// A peer that answers what it is asked at once.
-fn answering(shared: &Arc<Shared>) -> (Arc<Heard>, thread::JoinHandle<()>) {
-    let heard = Arc::new(Heard::default());
+fn answering(shared: &Arc<ConnectionState>) -> (Arc<PeerCounts>, thread::JoinHandle<()>) {
+    let counts = Arc::new(PeerCounts::default());
     let writer = writer(shared, {
-        let (shared, heard) = (shared.clone(), heard.clone());
+        let (shared, counts) = (shared.clone(), counts.clone());
         move |line| {
             if line.contains("$/cancel_request") {
-                heard.withdrawals.fetch_add(1, Relaxed);
+                counts.withdrawals.fetch_add(1, Relaxed);
                 return;
             }
-            heard.requests.fetch_add(1, Relaxed);
-            answer(&shared, heard.requests.load(Relaxed), &heard);
+            counts.requests.fetch_add(1, Relaxed);
+            answer(&shared, counts.requests.load(Relaxed), &counts);
         }
     });
-    (heard, writer)
+    (counts, writer)
 }
 
-fn answer(shared: &Shared, id: u64, heard: &Heard) {
+fn answer(shared: &ConnectionState, id: u64, counts: &PeerCounts) {
     let id = RawValue::from_string(id.to_string()).expect("a number");
-    if shared.pending.resolve(&id, Reply::Result(RawValue::NULL)) {
-        heard.answers.fetch_add(1, Relaxed);
+    if shared.pending.resolve(&id, RawResponse::Result(RawValue::NULL)) {
+        counts.answers.fetch_add(1, Relaxed);
     }
 }
 
 /// The end of a connection, in the order of `End`.
-fn close(shared: &Shared) {
+fn close(shared: &ConnectionState) {
     shared.close(Closed::EndOfInput);
     shared.pending.close(&Closed::EndOfInput);
     shared.budget.close_all(&Closed::EndOfInput);
@@ -68,7 +68,7 @@ fn close(shared: &Shared) {
 fn an_answer_never_comes_too_early() {
     every_order("two requests, answered at once", || {
         let shared = shared(patient());
-        let (heard, writer) = answering(&shared);
+        let (counts, writer) = answering(&shared);
         let other = thread::spawn({
             let shared = shared.clone();
             move || block_on(ask(&shared))
@@ -78,7 +78,7 @@ fn an_answer_never_comes_too_early() {
         assert_eq!(shared.pending.len(), 0);
         shared.outbox.finish();
         writer.join().expect("no panic");
-        assert_eq!(heard.answers.load(Relaxed), 2);
+        assert_eq!(counts.answers.load(Relaxed), 2);
     });
 }
 
@@ -86,13 +86,13 @@ fn an_answer_never_comes_too_early() {
 fn a_request_is_answered_or_closed() {
     every_order("a request against its answer and the end", || {
         let shared = shared(patient());
-        let (heard, writer) = answering(&shared);
+        let (counts, writer) = answering(&shared);
         let ending = thread::spawn({
             let shared = shared.clone();
             move || close(&shared)
         });
         let outcome = block_on(ask(&shared));
-        let answered = heard.answers.load(Relaxed);
+        let answered = counts.answers.load(Relaxed);
         match outcome {
             Ok(()) => assert_eq!(answered, 1),
             Err(Error::Closed(Closed::EndOfInput)) => assert_eq!(answered, 0),
@@ -109,7 +109,7 @@ fn a_request_is_answered_or_closed() {
 fn a_dropped_call_is_withdrawn_once() {
     every_order("drop of a call against its answer", || {
         let shared = shared(patient());
-        let (heard, writer) = answering(&shared);
+        let (counts, writer) = answering(&shared);
         let call = ask(&shared);
         let dropping = thread::spawn(move || {
             call.cancel();
@@ -119,7 +119,7 @@ fn a_dropped_call_is_withdrawn_once() {
         shared.outbox.finish();
         writer.join().expect("no panic");
         let [asked, withdrawn, answered] =
-            [&heard.requests, &heard.withdrawals, &heard.answers].map(|count| count.load(Relaxed));
+            [&counts.requests, &counts.withdrawals, &counts.answers].map(|count| count.load(Relaxed));
         assert_eq!(asked, 1);
         // Withdrawn and answered is what crosses on the wire; neither is what must not be.
         assert!(withdrawn <= 1 && withdrawn + answered >= 1, "{withdrawn} {answered}");
@@ -139,7 +139,7 @@ fn two_threads_withdraw_a_request_once() {
             };
             Arc::new(peer(&shared).request_into(&Ask, None, deliver).expect("open"))
         };
-        let (heard, writer) = answering(&shared);
+        let (counts, writer) = answering(&shared);
         let other = thread::spawn({
             let asked = asked.clone();
             move || asked.cancel()
@@ -148,9 +148,9 @@ fn two_threads_withdraw_a_request_once() {
         other.join().expect("no panic");
         shared.outbox.finish();
         writer.join().expect("no panic");
-        assert_eq!(heard.answers.load(Relaxed), 1);
+        assert_eq!(counts.answers.load(Relaxed), 1);
         assert_eq!(delivered.load(Relaxed), 1);
-        assert!(heard.withdrawals.load(Relaxed) <= 1);
+        assert!(counts.withdrawals.load(Relaxed) <= 1);
     });
 }
 
@@ -184,7 +184,7 @@ fn a_delivery_is_made_once() {
 fn a_dropped_call_leaves_nothing() {
     every_order("drop of a call against its answer and the end", || {
         let shared = shared(patient());
-        let (heard, writer) = answering(&shared);
+        let (counts, writer) = answering(&shared);
         let ending = thread::spawn({
             let shared = shared.clone();
             move || close(&shared)
@@ -193,7 +193,7 @@ fn a_dropped_call_leaves_nothing() {
         ending.join().expect("no panic");
         writer.join().expect("no panic");
         assert_eq!(shared.pending.len(), 0);
-        assert!(heard.withdrawals.load(Relaxed) <= heard.requests.load(Relaxed));
+        assert!(counts.withdrawals.load(Relaxed) <= counts.requests.load(Relaxed));
     });
 }
 

@@ -21,12 +21,12 @@ struct State {
     writer: Option<Waker>,
 }
 
-pub(super) struct Reader(Arc<Mutex<State>>);
-pub(super) struct Writer(Arc<Mutex<State>>, usize);
+pub(super) struct ModelReader(Arc<Mutex<State>>);
+pub(super) struct ModelWriter(Arc<Mutex<State>>, usize);
 
-pub(super) fn pipe(capacity: usize) -> (Reader, Writer) {
+pub(super) fn pipe(capacity: usize) -> (ModelReader, ModelWriter) {
     let state = Arc::new(Mutex::default());
-    (Reader(Arc::clone(&state)), Writer(state, capacity))
+    (ModelReader(Arc::clone(&state)), ModelWriter(state, capacity))
 }
 
 fn wake(waker: Option<Waker>) {
@@ -38,7 +38,7 @@ fn some(most: usize) -> usize {
     if thread_rng().gen_bool(0.5) { most } else { thread_rng().gen_range(1..=most) }
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for ModelReader {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.lock_unpoisoned();
         if state.bytes.is_empty() {
@@ -55,7 +55,7 @@ impl AsyncRead for Reader {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for ModelWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.0.lock_unpoisoned();
         if state.abandoned {
@@ -84,7 +84,7 @@ impl AsyncWrite for Writer {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ModelReader {
     fn drop(&mut self) {
         let mut state = self.0.lock_unpoisoned();
         state.abandoned = true;
@@ -92,7 +92,7 @@ impl Drop for Reader {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ModelWriter {
     fn drop(&mut self) {
         let mut state = self.0.lock_unpoisoned();
         state.ended = true;

@@ -14,20 +14,20 @@ use crate::service::{Incoming, Responder, Service};
 
 /// A request whose handler sends that many items before it answers.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Turn {
+pub(super) struct ItemsRequest {
     pub(super) items: u64,
 }
 
-impl duologue_schema::Request for Turn {
+impl duologue_schema::Request for ItemsRequest {
     const METHOD: &'static str = "_turn";
     type Result = u64;
 }
 
 /// The stream that a side's reader feeds, if there is one.
 #[derive(Clone, Default)]
-pub(super) struct Streams(Arc<Mutex<Option<QueueSender<u64>>>>);
+pub(super) struct ItemStream(Arc<Mutex<Option<QueueSender<u64>>>>);
 
-impl Streams {
+impl ItemStream {
     pub(super) fn register(&self, sender: &QueueSender<u64>) {
         *self.0.lock().expect("a lock") = Some(sender.clone());
     }
@@ -35,10 +35,10 @@ impl Streams {
 
 /// What both sides said and heard. Its own locks are no part of the model.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct NoteLedger {
     /// By side and caller: numbers given out, sent, heard last.
     notes: Mutex<HashMap<(usize, u64), [u64; 3]>>,
-    streams: [Streams; 2],
+    streams: [ItemStream; 2],
     /// Whether every `_wait` ends with its cancellation; else some only when they are dropped.
     gentle: bool,
     /// Handlers that began, and that are gone.
@@ -46,9 +46,9 @@ pub(super) struct Ledger {
     answered: AtomicU64,
 }
 
-impl Ledger {
+impl NoteLedger {
     pub(super) fn new(gentle: bool) -> Self {
-        Ledger { gentle, ..Ledger::default() }
+        NoteLedger { gentle, ..NoteLedger::default() }
     }
 
     pub(super) fn next(&self, side: usize, caller: u64) -> u64 {
@@ -75,7 +75,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn streams(&self, side: usize) -> Streams {
+    pub(super) fn streams(&self, side: usize) -> ItemStream {
         self.streams[side].clone()
     }
 
@@ -86,10 +86,10 @@ impl Ledger {
 }
 
 /// Counts a handler's end, however it comes.
-struct Ends(Arc<Ledger>);
+struct Ends(Arc<NoteLedger>);
 
 impl Ends {
-    fn of(ledger: &Arc<Ledger>) -> Self {
+    fn of(ledger: &Arc<NoteLedger>) -> Self {
         ledger.requests.fetch_add(1, Relaxed);
         Ends(ledger.clone())
     }
@@ -101,19 +101,19 @@ impl Drop for Ends {
     }
 }
 
-pub(super) struct Side {
+pub(super) struct ModelService {
     peer: Peer,
     side: usize,
-    ledger: Arc<Ledger>,
+    ledger: Arc<NoteLedger>,
 }
 
-impl Side {
-    pub(super) fn new(peer: &Peer, side: usize, ledger: Arc<Ledger>) -> Self {
-        Side { peer: peer.clone(), side, ledger }
+impl ModelService {
+    pub(super) fn new(peer: &Peer, side: usize, ledger: Arc<NoteLedger>) -> Self {
+        ModelService { peer: peer.clone(), side, ledger }
     }
 }
 
-impl Service for Side {
+impl Service for ModelService {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         let ends = Ends::of(&self.ledger);
         let params = request.params.map_or("[0]", |params| params.get());

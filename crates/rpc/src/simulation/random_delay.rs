@@ -9,17 +9,17 @@ use fastrand::Rng;
 use tokio::time::Sleep;
 
 /// Decides at each poll whether to go on now, at the next turn, or some milliseconds later.
-pub(super) struct Whim {
+pub(super) struct RandomDelay {
     rng: Rng,
     /// One poll in so many dawdles.
     rarely: u8,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Whim {
+impl RandomDelay {
     pub(super) fn new(mut rng: Rng) -> Self {
         let rarely = *rng.choice(&[2, 4, 16, 50, 200]).unwrap_or(&2);
-        Whim { rng, rarely, sleep: None }
+        RandomDelay { rng, rarely, sleep: None }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -51,8 +51,8 @@ impl Whim {
 }
 
 /// Dawdles up to `most` times.
-pub(super) async fn dawdle(rng: Rng, most: usize) {
-    let mut whim = Whim::new(rng);
+pub(super) async fn random_delays(rng: Rng, most: usize) {
+    let mut whim = RandomDelay::new(rng);
     for _ in 0..whim.rng().usize(0..=most) {
         whim.rest().await;
     }

@@ -11,21 +11,21 @@ use crate::error::{Error, Result};
 
 /// What goes through the queue of a turn or a replay: its updates, and behind them its answer.
 #[derive(Debug)]
-pub(crate) enum Event<T> {
+pub(crate) enum TurnEvent<T> {
     Update(SessionUpdate),
     Done(Result<T>),
 }
 
 /// The taker's end of such a queue.
 #[derive(Debug)]
-pub(crate) struct Events<T> {
-    queue: Queue<Event<T>>,
+pub(crate) struct TurnEvents<T> {
+    queue: Queue<TurnEvent<T>>,
     outcome: Option<Result<T>>,
 }
 
-impl<T: Clone + Send + 'static> Events<T> {
-    pub(crate) fn new(queue: Queue<Event<T>>) -> Self {
-        Events { queue, outcome: None }
+impl<T: Clone + Send + 'static> TurnEvents<T> {
+    pub(crate) fn new(queue: Queue<TurnEvent<T>>) -> Self {
+        TurnEvents { queue, outcome: None }
     }
 
     pub(crate) async fn next(&mut self) -> Option<Result<SessionUpdate>> {
@@ -43,8 +43,8 @@ impl<T: Clone + Send + 'static> Events<T> {
             return Poll::Ready(None);
         }
         Poll::Ready(match ready!(Pin::new(&mut self.queue).poll_next(cx)) {
-            Some(Ok(Event::Update(update))) => Some(Ok(update)),
-            Some(Ok(Event::Done(answer))) => {
+            Some(Ok(TurnEvent::Update(update))) => Some(Ok(update)),
+            Some(Ok(TurnEvent::Done(answer))) => {
                 self.outcome = Some(answer);
                 None
             }

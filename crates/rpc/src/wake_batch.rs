@@ -11,44 +11,44 @@ use crate::sync::{Lock, Mutex};
 
 /// Wakes at once, or together while the reader is at work.
 #[derive(Default)]
-pub(crate) struct Wakes {
-    held: Mutex<Held>,
+pub(crate) struct WakeBatch {
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Held {
+struct State {
     hold: bool,
     wakers: Vec<Waker>,
 }
 
-impl Wakes {
+impl WakeBatch {
     /// Keeps those who are to be woken until what it returns is dropped. Only the reader calls this; it must not block
     /// or await while it holds it.
-    pub(crate) fn hold(&self) -> Together<'_> {
-        self.held.lock_unpoisoned().hold = true;
-        Together(self)
+    pub(crate) fn hold(&self) -> WakeBatchGuard<'_> {
+        self.state.lock_unpoisoned().hold = true;
+        WakeBatchGuard(self)
     }
 
     pub(crate) fn wake(&self, waker: Waker) {
-        let mut held = self.held.lock_unpoisoned();
-        if held.hold {
-            held.wakers.push(waker);
+        let mut state = self.state.lock_unpoisoned();
+        if state.hold {
+            state.wakers.push(waker);
             return;
         }
-        drop(held);
+        drop(state);
         wake(waker);
     }
 }
 
 /// While it is there, nobody is woken.
-pub(crate) struct Together<'a>(&'a Wakes);
+pub(crate) struct WakeBatchGuard<'a>(&'a WakeBatch);
 
-impl Drop for Together<'_> {
+impl Drop for WakeBatchGuard<'_> {
     fn drop(&mut self) {
-        let mut held = self.0.held.lock_unpoisoned();
-        held.hold = false;
-        let wakers = std::mem::take(&mut held.wakers);
-        drop(held);
+        let mut state = self.0.state.lock_unpoisoned();
+        state.hold = false;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
         wakers.into_iter().for_each(wake);
     }
 }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_held_are_woken_at_the_end_of_the_hold_and_once() {
-        let (wakes, bells) = (Wakes::default(), [Arc::<Bell>::default(), Arc::default()]);
+        let (wakes, bells) = (WakeBatch::default(), [Arc::<Bell>::default(), Arc::default()]);
         let together = wakes.hold();
         bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
         assert_eq!(rung(&bells), [0, 0]);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn outside_a_hold_one_is_woken_at_once() {
-        let (wakes, bell) = (Wakes::default(), Arc::<Bell>::default());
+        let (wakes, bell) = (WakeBatch::default(), Arc::<Bell>::default());
         wakes.wake(bell.clone().into());
         drop(wakes.hold());
         wakes.wake(bell.clone().into());
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_waker_that_panics_keeps_nobody_asleep() {
         let broken = || Arc::new(Bell { breaks: true, ..Bell::default() });
-        let (wakes, bells) = (Wakes::default(), [broken(), Arc::default(), broken(), Arc::default()]);
+        let (wakes, bells) = (WakeBatch::default(), [broken(), Arc::default(), broken(), Arc::default()]);
         let together = wakes.hold();
         bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
         drop(together);

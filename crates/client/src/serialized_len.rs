@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// How long a value is as JSON, unless that is more than `limit`. The text is not made: it may be as long as a line.
-pub(crate) fn written(value: &impl Serialize, limit: usize) -> Option<usize> {
+pub(crate) fn serialized_len(value: &impl Serialize, limit: usize) -> Option<usize> {
     struct Left(usize);
     impl std::io::Write for Left {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -29,8 +29,8 @@ mod tests {
     fn a_call_is_as_long_as_its_text() {
         let call = ToolCallUpdate::from(ToolCall::new("a", "\"quoted\" \u{1f600}\n"));
         let length = serde_json::to_string(&call).expect("text").len();
-        assert_eq!(written(&call, usize::MAX), Some(length));
-        assert_eq!(written(&call, length), Some(length));
-        assert_eq!(written(&call, length - 1), None);
+        assert_eq!(serialized_len(&call, usize::MAX), Some(length));
+        assert_eq!(serialized_len(&call, length), Some(length));
+        assert_eq!(serialized_len(&call, length - 1), None);
     }
 }
