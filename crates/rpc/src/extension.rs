@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     #[cfg(feature = "jsonrpsee")]
     use crate::Error;
-    use crate::{Connection, Service, Transport};
+    use crate::{PeerBuilder, Service, Transport};
 
     #[derive(Serialize, Deserialize)]
     struct Add {
@@ -183,8 +183,8 @@ mod tests {
 
     fn connected(extensions: Extensions) -> Peer {
         let (ours, theirs) = Transport::memory();
-        drop(Connection::new(theirs).start(|_| Extended(extensions)));
-        Connection::new(ours).start(|_| Extended(Extensions::new()))
+        drop(PeerBuilder::new(theirs).start(|_| Extended(extensions)));
+        PeerBuilder::new(ours).start(|_| Extended(Extensions::new()))
     }
 
     #[tokio::test]
