@@ -1,30 +1,13 @@
-//! Write an Agent Client Protocol agent.
+#![doc = include_str!("../README.md")]
 //!
-//! Implement [`Agent`], hand it to [`serve_stdio`], and an editor can spawn the program:
+//! # Overview
 //!
-//! ```no_run
-//! use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
+//! Implement [`Agent`] and pass it to [`serve_stdio`]. A [`Server`] has the settings, and [`serve`] takes any
+//! [`Transport`].
 //!
-//! struct Echo;
-//!
-//! impl Agent for Echo {
-//!     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
-//!         let mut message = turn.message();
-//!         message.push("Drafting…").await?;
-//!         message.clear().await?;
-//!         message.push(prompt.text()).await?;
-//!         Ok(StopReason::EndTurn)
-//!     }
-//! }
-//!
-//! #[tokio::main]
-//! async fn main() -> Result<()> {
-//!     serve_stdio(Echo).await
-//! }
-//! ```
-//!
-//! A [`Turn`] is where an agent lives: it makes [`MessageWriter`]s, thoughts and tool calls, and asks the
-//! client for permission, files and terminals. What holds between turns is in the [`Session`].
+//! [`Agent::prompt`] receives a [`Turn`]. The turn creates [`MessageWriter`]s, thoughts and tool calls, and sends
+//! requests for permissions, files and terminals to the client. State that outlives a turn belongs to the
+//! [`Session`].
 #![forbid(unsafe_code)]
 
 mod agent;

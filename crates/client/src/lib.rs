@@ -1,24 +1,10 @@
-//! Drive an Agent Client Protocol agent from an editor or a script.
+#![doc = include_str!("../README.md")]
 //!
-//! ```no_run
-//! use duologue_client::schema::printable;
-//! use duologue_client::{Client, Command, Result};
+//! # Overview
 //!
-//! #[tokio::main]
-//! async fn main() -> Result<()> {
-//!     let agent = Client::new(()).spawn(Command::new("echo-agent")).await?;
-//!     let session = agent.new_session("/home/me/project").await?;
-//!     let mut turn = session.prompt("hello").await?;
-//!     while let Some(update) = turn.next().await {
-//!         print!("{}", printable(&update?.to_string()));
-//!     }
-//!     println!("{:?}", turn.outcome().await?.stop_reason);
-//!     Ok(())
-//! }
-//! ```
-//!
-//! A [`Client`] has the settings and the [`Host`], which is what the agent may ask for. Spawning an
-//! agent gives a [`Connection`]; its [`Session`]s run [`Turn`]s, and a turn is a stream of updates.
+//! A [`Client`] has the settings and the [`Host`], which handles the agent's requests. Spawning an agent returns
+//! a [`Connection`]. The connection opens [`Session`]s, a session runs [`Turn`]s, and a turn is a stream of
+//! [`SessionUpdate`]s.
 #![forbid(unsafe_code)]
 
 mod bounded;

@@ -1,9 +1,11 @@
-//! What agents say to each other, on the connection they have anyway.
+#![doc = include_str!("../README.md")]
 //!
-//! Three schemes, each negotiated in `initialize` and each a module here and in the schema crate:
-//! envelopes ([`envelope`]), signed dialogue ([`dialogue`]) and work orders ([`work`]). An [`Exchange`] says
-//! what one side offers, a [`PeerAgent`] is the other side. Neither knows whether it belongs to an agent or
-//! to a client: the schemes are the same in both directions.
+//! # Overview
+//!
+//! An [`Exchange`] configures one side: the schemes that it offers, and their handlers. A [`PeerAgent`] sends
+//! messages to the other side. Both work the same way in an agent and in a client.
+//!
+//! Each scheme is a module here and in the schema crate: [`envelope`], [`dialogue`] and [`work`].
 #![forbid(unsafe_code)]
 
 mod announcing;

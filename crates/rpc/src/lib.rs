@@ -1,21 +1,12 @@
-//! A two-way JSON-RPC 2.0 peer over newline-delimited JSON.
+#![doc = include_str!("../README.md")]
 //!
-//! Both ends of a connection are the same thing: each may ask, notify and answer. Start with
-//! [`PeerBuilder`]; what it returns is a [`Peer`], and what arrives goes to a [`Service`].
+//! # Overview
 //!
-//! The peer knows nothing of any protocol above it: methods come from the traits
-//! [`Request`](duologue_schema::Request) and [`Notification`](duologue_schema::Notification), or as
-//! plain names.
+//! A [`PeerBuilder`] has the settings and starts a peer on a [`Transport`]. It returns a [`Peer`], which sends
+//! requests and notifications. Incoming ones go to a [`Service`], which answers a request with its [`Responder`].
 //!
-//! # What is promised
-//!
-//! - One reader owns the input and never waits for a handler.
-//! - Notifications reach the service in the order of the wire; nothing is spawned for them.
-//! - An answer is delivered after everything that came before it.
-//! - A bad line costs that line. Only a line over [`Limits::frame_bytes`] ends the connection.
-//! - Memory is bounded by [`Limits`].
-//! - Every request gets exactly one answer.
-//! - A handler may await anything, a request to the same peer included.
+//! The crate is independent of the protocol above it. Methods come from the traits
+//! [`Request`](duologue_schema::Request) and [`Notification`](duologue_schema::Notification), or as plain names.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -1,8 +1,4 @@
-//! The attribute behind the wire types of duologue-schema.
-//!
-//! `#[wire]` turns a plain struct or enum into a wire type: serde in both directions, a
-//! constructor, setters, and a JSON Schema under the `schemars` feature. What it writes is thin;
-//! the logic is in `duologue_schema`'s `wire` module, as generic functions.
+#![doc = include_str!("../README.md")]
 
 mod enums;
 mod options;

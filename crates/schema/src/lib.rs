@@ -1,15 +1,14 @@
-//! Wire types of the Agent Client Protocol, and the pure fold over them.
+#![doc = include_str!("../README.md")]
 //!
-//! The types are those of protocol version 1, under the names the
-//! [protocol's own schema](https://agentclientprotocol.com/protocol/v1/schema) gives them, and two
-//! session updates more: `agent_message_clear` and `agent_thought_clear`.
+//! # Overview
 //!
-//! - Make a value with `new`, which asks for what is required, and a setter for each thing more.
-//! - What a peer sends beyond this crate's knowledge is kept, in variants named `Unknown`, and
-//!   written back as it came. What it sends malformed is an error, but for the places where the
-//!   protocol asks to forgive: there a bad value reads as absent, a bad item of a list as left out.
-//! - Three modules hold what agents say to each other, which is not ACP's: [`envelope`], [`dialogue`] and [`work`].
-//! - The names of methods stand in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
+//! - `new` takes the required fields of a type. A setter exists for each optional one.
+//! - Data that this crate does not know is kept in variants named `Unknown` and written back unchanged.
+//! - Malformed data is an error, except where the protocol asks for leniency. There a bad value reads as absent,
+//!   and a bad item of a list is skipped.
+//! - The modules [`envelope`], [`dialogue`] and [`work`] have the messages between agents, which are not part of
+//!   ACP.
+//! - The names of methods are in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
 mod conversation;
 pub mod dialogue;

@@ -1,10 +1,10 @@
-//! Record an Agent Client Protocol session once; from then on have a readable snapshot and a fake
-//! agent that replays it.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Transcript`] is a file of JSON Lines (RFD 0003): a header, and one record for each line that
-//! either side wrote, byte for byte, with the time and the direction.
+//! # Overview
 //!
-//! The feature `insta` brings `assert_transcript!`, for snapshot tests.
+//! A [`Transcript`] is a file of JSON Lines (RFD 0003): a header, and one record for each line that either side
+//! wrote, with its bytes, its time and its direction. A [`Recorder`] writes one, a [`Reader`] reads one record at
+//! a time, and a [`Replay`] plays one side of it.
 #![forbid(unsafe_code)]
 
 mod classify;
