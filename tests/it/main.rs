@@ -8,6 +8,7 @@ mod frames;
 mod hostile_lines;
 mod json_decisions;
 mod layering;
+mod links;
 mod local_host;
 mod order_rules;
 mod processes;

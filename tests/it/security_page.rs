@@ -115,10 +115,10 @@ fn what_a_client_can_hold_adds_up() {
     let Limits { frame_bytes, queue_bytes_hard, in_flight_bytes, output_bytes_hard, .. } = Limits::default();
     let parts = [
         ("a line", frame_bytes),
-        ("what has not been taken", queue_bytes_hard + frame_bytes),
+        ("queued updates", queue_bytes_hard + frame_bytes),
         ("requests", in_flight_bytes.max(frame_bytes)),
-        ("answers that are made", limits::HOST_BYTES),
-        ("answers that are not read", output_bytes_hard + frame_bytes),
+        ("prepared responses", limits::HOST_BYTES),
+        ("unread responses", output_bytes_hard + frame_bytes),
         ("updates", limits::KEPT_BYTES_TOGETHER + limits::KEPT_BYTES),
         ("open calls", limits::OPEN_CALL_BYTES_TOGETHER),
     ];
