@@ -43,17 +43,6 @@ impl<T> Bounded<T> {
         self.taken(item)
     }
 
-    /// Takes out the item at a place.
-    pub(crate) fn remove(&mut self, place: usize) -> Option<T> {
-        let item = self.items.remove(place);
-        self.taken(item).map(|(item, _)| item)
-    }
-
-    /// The items, the oldest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        self.items.iter().map(|(item, _)| item)
-    }
-
     fn is_over(&self) -> bool {
         let Bounds { items, bytes, together } = *self.bounds;
         self.items.len() > items || self.bytes > bytes || self.together.load(Relaxed) > together
@@ -80,7 +69,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { items: 3, bytes: 10, together: 25 };
 
     fn kept(queue: &Bounded<u32>) -> Vec<u32> {
-        queue.iter().copied().collect()
+        queue.items.iter().map(|(item, _)| *item).collect()
     }
 
     #[test]
@@ -103,7 +92,7 @@ mod tests {
         assert_eq!([first.push(1, 10), second.push(2, 10), third.push(3, 5)], [0; 3]);
         assert_eq!(third.push(4, 1), 1);
         assert_eq!((kept(&first), kept(&second), kept(&third)), (vec![1], vec![2], vec![4]));
-        assert_eq!(first.remove(0), Some(1));
+        assert_eq!(first.pop(), Some((1, 10)));
         assert_eq!(third.push(5, 9), 0);
         drop((first, second, third));
         assert_eq!(together.load(Relaxed), 0);

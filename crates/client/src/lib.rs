@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod bounded;
-mod calls;
 mod child;
 mod client;
 mod command;
@@ -22,10 +21,8 @@ mod local;
 mod process;
 mod prompt;
 mod router;
-mod serialized_len;
 mod service;
 mod session;
-mod state;
 mod turn;
 mod turn_events;
 
@@ -38,7 +35,7 @@ pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, Transport};
 pub use duologue_schema as schema;
-pub use duologue_schema::{Conversation, SessionId, SessionUpdate, StopReason};
+pub use duologue_schema::{Conversation, SessionId, SessionState, SessionUpdate, StopReason};
 pub use error::{AgentExited, Error, Result};
 pub use host::{Host, HostResult};
 pub use listing::Listing;
@@ -48,5 +45,4 @@ pub use local::fuzzing;
 pub use local::{LocalHost, Permissions};
 pub use prompt::PromptBuilder;
 pub use session::{Session, SessionBuilder, SessionReplay, Updates};
-pub use state::SessionState;
 pub use turn::{Reply, Turn};

@@ -27,15 +27,12 @@ pub const KEPT_BYTES: usize = MIB;
 /// How many bytes all sessions nobody listens to keep together. Over it, the session whose update has come forgets its
 /// oldest ones, whichever has most.
 pub const KEPT_BYTES_TOGETHER: usize = 16 * MIB;
-/// The longest update that stays in the [state](crate::SessionState) of its session.
+/// Limit on the bytes of one update or list in the [state](crate::SessionState) of its session.
 pub const STATE_BYTES: usize = MIB;
-/// Open tool calls of a session that are kept, for questions about them.
 #[doc(hidden)]
-pub const OPEN_CALLS: usize = 256;
-/// How many bytes of them.
-#[doc(hidden)]
-pub const OPEN_CALL_BYTES: usize = MIB;
-/// How many bytes of them all sessions keep together. Over it, the session whose call is heard of forgets its oldest.
+pub use duologue_schema::{OPEN_CALL_BYTES, OPEN_CALLS};
+/// Limit on the bytes of the open tool calls of all sessions. Above it, a session that receives a call evicts its
+/// oldest ones.
 #[doc(hidden)]
 pub const OPEN_CALL_BYTES_TOGETHER: usize = 16 * MIB;
 

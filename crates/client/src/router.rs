@@ -9,15 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use duologue_rpc::{Limits, QueueSender, Responder};
 use duologue_schema::{
-    Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, SessionId, SessionUpdate,
-    ToolCallUpdate,
+    Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, Retention, SessionConfigOption,
+    SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate, serialized_len,
 };
 
 use crate::bounded::{Bounded, Bounds};
-use crate::calls::OpenCalls;
 use crate::error::Result;
-use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES};
-use crate::state::SessionState;
+use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
 use crate::turn_events::TurnEvent;
 
 /// Updates that wait for somebody who listens.
@@ -51,9 +49,10 @@ impl Drop for SessionEntry {
 }
 
 struct EntryState {
-    state: SessionState,
-    conversation: Option<Conversation>,
-    calls: OpenCalls,
+    /// The state and the open tool calls. With `Client::keep_conversations` the entries too.
+    conversation: Conversation,
+    /// The bytes of open tool calls that are counted in [`ConnectionShared::call_bytes`].
+    call_bytes: usize,
     turn: TurnSlot,
     replay: Option<RunningReplay>,
     between: IdleUpdates,
@@ -71,8 +70,8 @@ struct ConnectionShared {
     dropped: AtomicU64,
     /// Bytes of those that are kept for whoever listens next.
     kept: Arc<AtomicUsize>,
-    /// Bytes of what the agent has said of open tool calls.
-    calls: Arc<AtomicUsize>,
+    /// Bytes of the open tool calls of all sessions.
+    call_bytes: AtomicUsize,
     /// No route may be let go of under this lock, which its end takes.
     sessions: Mutex<Sessions>,
 }
@@ -86,8 +85,8 @@ impl ConnectionShared {
 /// A `session/load` at work.
 struct RunningReplay {
     sink: QueueSender<TurnEvent<LoadSessionResponse>>,
-    /// What the session was before: the replay tells it from the start, unless it fails.
-    before: (SessionState, Option<Conversation>),
+    /// The conversation before the replay, which a failed load restores.
+    before: Box<Conversation>,
 }
 
 /// A question of the agent, and how it is answered when its turn is cancelled.
@@ -115,14 +114,13 @@ enum IdleUpdates {
 }
 
 impl SessionEntry {
-    fn new(id: SessionId, fold: bool, together: &Arc<ConnectionShared>) -> Arc<Self> {
+    fn new(id: SessionId, retention: Retention, together: &Arc<ConnectionShared>) -> Arc<Self> {
         Arc::new(SessionEntry {
             id,
             restored: AtomicU64::new(0),
             inner: Mutex::new(EntryState {
-                state: SessionState::default(),
-                conversation: fold.then(Conversation::default),
-                calls: OpenCalls::new(&together.calls),
+                conversation: Conversation::retaining(retention),
+                call_bytes: 0,
                 turn: TurnSlot::Free,
                 replay: None,
                 between: IdleUpdates::Kept(Bounded::new(&KEPT, &together.kept)),
@@ -144,24 +142,42 @@ impl SessionEntry {
     }
 
     pub(crate) fn state(&self) -> SessionState {
-        self.lock().state.clone()
+        self.lock().conversation.state().clone()
     }
 
-    pub(crate) fn change_state(&self, change: impl FnOnce(&mut SessionState)) {
-        change(&mut self.lock().state);
+    pub(crate) fn has_modes(&self) -> bool {
+        self.lock().conversation.state().modes.is_some()
     }
 
+    pub(crate) fn has_options(&self) -> bool {
+        !self.lock().conversation.config_options().is_empty()
+    }
+
+    /// Sets the modes and options from the response that opened the session. Those over the limit are dropped.
+    pub(crate) fn begin_state(
+        &self,
+        modes: Option<&SessionModeState>,
+        config_options: Option<&[SessionConfigOption]>,
+    ) {
+        self.lock().begin_state(modes, config_options);
+    }
+
+    /// Applies a change that the response to a request of ours confirms, unless it is over the limit.
+    pub(crate) fn change_state(&self, change: &SessionUpdate) {
+        if fits(change) {
+            self.lock().conversation.apply(change);
+        }
+    }
+
+    /// Returns the conversation, if its entries are kept.
     pub(crate) fn conversation(&self) -> Option<Conversation> {
-        self.lock().conversation.clone()
+        let inner = self.lock();
+        inner.keeps_entries().then(|| inner.conversation.clone())
     }
 
     fn update(&self, update: SessionUpdate, bytes: usize) {
         let mut inner = self.lock();
-        inner.state.apply(&update, bytes);
-        inner.calls.apply(&update);
-        if let Some(conversation) = &mut inner.conversation {
-            conversation.apply(&update);
-        }
+        inner.apply(&update, bytes);
         if let Some(replay) = &inner.replay {
             let _ = replay.sink.push(TurnEvent::Update(update), bytes);
             return;
@@ -196,9 +212,7 @@ impl SessionEntry {
 
     /// What the user asked, for the conversation.
     pub(crate) fn asked(&self, prompt: &[duologue_schema::ContentBlock]) {
-        if let Some(conversation) = &mut self.lock().conversation {
-            conversation.prompt(prompt);
-        }
+        self.lock().conversation.prompt(prompt);
     }
 
     /// The turn has ended: its answer has come, or it is given up. Puts the end behind its updates.
@@ -208,10 +222,8 @@ impl SessionEntry {
         if *running != number {
             return;
         }
-        inner.calls = OpenCalls::new(&inner.together.calls);
-        if let Some(conversation) = &mut inner.conversation {
-            conversation.end_turn();
-        }
+        inner.conversation.end_turn();
+        inner.count_open_calls();
         if let TurnSlot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, TurnSlot::Free)
         {
             let _ = sink.push(TurnEvent::Done(answer), 0);
@@ -271,9 +283,8 @@ impl SessionEntry {
         if inner.replay.is_some() || !matches!(inner.turn, TurnSlot::Free) {
             return false;
         }
-        let conversation = inner.conversation.is_some().then(Conversation::default);
-        let before =
-            (std::mem::take(&mut inner.state), std::mem::replace(&mut inner.conversation, conversation));
+        let fresh = Conversation::retaining(inner.conversation.retention());
+        let before = Box::new(std::mem::replace(&mut inner.conversation, fresh));
         inner.replay = Some(RunningReplay { sink, before });
         true
     }
@@ -283,13 +294,12 @@ impl SessionEntry {
         let Some(RunningReplay { sink, before }) = inner.replay.take() else { return };
         match &answer {
             Ok(response) => {
-                inner.state.begin(&response.modes, &response.config_options);
-                if let Some(conversation) = &mut inner.conversation {
-                    conversation.end_turn();
-                }
+                inner.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+                inner.conversation.end_turn();
             }
-            Err(_) => (inner.state, inner.conversation) = before,
+            Err(_) => inner.conversation = *before,
         }
+        inner.count_open_calls();
         let _ = sink.push(TurnEvent::Done(answer), 0);
         sink.finish();
     }
@@ -309,7 +319,8 @@ impl SessionEntry {
 
     /// Adds what the agent has said of a tool call before; `false` if there was nothing to add.
     pub(crate) fn complete(&self, call: &mut ToolCallUpdate) -> bool {
-        self.lock().calls.complete(call)
+        let inner = self.lock();
+        inner.conversation.open_call(&call.tool_call_id).is_some_and(|known| call.complete_from(known))
     }
 
     /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled
@@ -349,7 +360,53 @@ impl OpenQuestions {
     }
 }
 
+impl Drop for EntryState {
+    fn drop(&mut self) {
+        self.together.call_bytes.fetch_sub(self.call_bytes, Relaxed);
+    }
+}
+
 impl EntryState {
+    /// Applies an update of `bytes` on the wire. One over the limit leaves the state unchanged, which is kept for
+    /// as long as the session is known; with the entries, everything is kept.
+    fn apply(&mut self, update: &SessionUpdate, bytes: usize) {
+        if bytes > STATE_BYTES && !self.keeps_entries() && SessionState::is_changed_by(update) {
+            tracing::warn!(bytes, "an update is too long for the state of its session");
+            return;
+        }
+        self.conversation.apply(update);
+        self.count_open_calls();
+        while self.together.call_bytes.load(Relaxed) > OPEN_CALL_BYTES_TOGETHER
+            && self.conversation.evict_open_call()
+        {
+            self.count_open_calls();
+        }
+    }
+
+    fn keeps_entries(&self) -> bool {
+        self.conversation.retention() == Retention::All
+    }
+
+    fn begin_state(
+        &mut self,
+        modes: Option<&SessionModeState>,
+        config_options: Option<&[SessionConfigOption]>,
+    ) {
+        let modes = modes.filter(|modes| fits(modes)).cloned();
+        let options = config_options.filter(|options| fits(options)).map(<[_]>::to_vec);
+        self.conversation.begin(modes, options.unwrap_or_default());
+    }
+
+    /// Updates the total of all sessions after the open tool calls of this one changed.
+    fn count_open_calls(&mut self) {
+        let replaced = self.replay.as_ref().map_or(0, |replay| replay.before.open_call_bytes());
+        let bytes = self.conversation.open_call_bytes() + replaced;
+        if bytes != self.call_bytes {
+            self.together.call_bytes.fetch_add(bytes.wrapping_sub(self.call_bytes), Relaxed);
+            self.call_bytes = bytes;
+        }
+    }
+
     fn between(&mut self, update: SessionUpdate, bytes: usize) {
         let update = match &self.between {
             IdleUpdates::Sent(sink) => match sink.push(update, bytes) {
@@ -369,6 +426,15 @@ impl EntryState {
     }
 }
 
+/// Returns true if the part of a response is short enough for the state, and logs it otherwise.
+fn fits(part: &impl serde::Serialize) -> bool {
+    let fits = serialized_len(part, STATE_BYTES).is_some();
+    if !fits {
+        tracing::warn!("a response is too long for the state of its session");
+    }
+    fits
+}
+
 /// Why a turn cannot begin.
 pub(crate) enum TurnRefused {
     Busy,
@@ -378,7 +444,7 @@ pub(crate) enum TurnRefused {
 
 /// All sessions of a connection, and the updates of sessions that are being made.
 pub(crate) struct Router {
-    fold: bool,
+    retention: Retention,
     started: SessionStartedHook,
     together: Arc<ConnectionShared>,
 }
@@ -424,8 +490,9 @@ impl Sessions {
 }
 
 impl Router {
-    pub(crate) fn new(fold: bool, started: SessionStartedHook) -> Self {
-        Router { fold, started, together: Arc::default() }
+    pub(crate) fn new(keep_conversations: bool, started: SessionStartedHook) -> Self {
+        let retention = if keep_conversations { Retention::All } else { Retention::OpenCalls };
+        Router { retention, started, together: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
@@ -482,8 +549,8 @@ impl Router {
         // Made before the lock is taken, so that whatever happens under it, the lock is given back first: the end
         // of a route takes it.
         let route = response.map(|response| {
-            let route = SessionEntry::new(response.session_id.clone(), self.fold, &self.together);
-            route.change_state(|state| state.begin(&response.modes, &response.config_options));
+            let route = SessionEntry::new(response.session_id.clone(), self.retention, &self.together);
+            route.begin_state(response.modes.as_ref(), response.config_options.as_deref());
             route
         });
         let mut sessions = self.lock();
@@ -542,7 +609,7 @@ impl Router {
         if let Some(route) = sessions.routes.get(id).and_then(|known| known.route.upgrade()) {
             return route;
         }
-        let route = SessionEntry::new(id.clone(), self.fold, &self.together);
+        let route = SessionEntry::new(id.clone(), self.retention, &self.together);
         sessions.routes.insert(id.clone(), SessionSlot { closed: true, ..SessionSlot::of(&route) });
         route
     }
@@ -566,6 +633,8 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
+    use duologue_schema::OPEN_CALL_BYTES;
+
     use super::*;
 
     /// A weak entry keeps the memory of what it points to: 1.6 KiB a session, for as long as the
@@ -615,6 +684,55 @@ mod tests {
         assert_eq!(router.dropped(), 80 - (KEPT_BYTES_TOGETHER / (KEPT_BYTES / 2)) as u64);
         drop(sessions);
         assert_eq!(kept(), 0);
+    }
+
+    fn announce(router: &Router, session: &SessionId, title: usize) {
+        let call = duologue_schema::ToolCall::new("a", "x".repeat(title));
+        router.update(session.as_str(), call.into(), title);
+    }
+
+    fn knows_call(route: &SessionEntry) -> bool {
+        route.complete(&mut ToolCallUpdate::new("a"))
+    }
+
+    #[test]
+    fn the_open_calls_of_all_sessions_are_bounded() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let ids: Vec<SessionId> = (0..100).map(|number| SessionId::from(number.to_string())).collect();
+        let mut sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
+        ids.iter().for_each(|id| announce(&router, id, OPEN_CALL_BYTES / 2));
+        let total = || router.together.call_bytes.load(Relaxed);
+        assert!(total() <= OPEN_CALL_BYTES_TOGETHER);
+        let most = OPEN_CALL_BYTES_TOGETHER / (OPEN_CALL_BYTES / 2);
+        let known =
+            |sessions: &[Arc<SessionEntry>]| sessions.iter().filter(|route| knows_call(route)).count();
+        assert_eq!(known(&sessions), most - 1);
+        // A session that ends makes room for another.
+        sessions.swap_remove(0);
+        announce(&router, &ids[99], OPEN_CALL_BYTES / 2);
+        assert_eq!(known(&sessions), most - 1);
+        drop(sessions);
+        assert_eq!(total(), 0);
+    }
+
+    #[test]
+    fn a_long_update_or_response_leaves_the_state_unchanged() {
+        let router = Router::new(false, Box::new(|_, _| {}));
+        let id = SessionId::from("a");
+        let route = router.register(&id, &[]);
+        let titled = |title: &str| duologue_schema::SessionInfoUpdate::new().title(title).into();
+        router.update("a", titled("first"), STATE_BYTES);
+        router.update("a", titled("second"), STATE_BYTES + 1);
+        assert_eq!(route.state().title.as_deref(), Some("first"));
+
+        let modes = |length: usize| {
+            let mode = duologue_schema::SessionMode::new("a", "x".repeat(length));
+            SessionModeState::new("a", vec![mode])
+        };
+        route.begin_state(Some(&modes(9)), None);
+        assert_eq!(route.state().modes, Some(modes(9)));
+        route.begin_state(Some(&modes(STATE_BYTES)), None);
+        assert_eq!(route.state().modes, None);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use duologue_exchange::PeerAgent;
 use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
-    CloseSessionRequest, Conversation, LoadSessionRequest, LoadSessionResponse, McpServer, Meta,
-    NewSessionRequest, PromptRequest, ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId,
-    SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    CloseSessionRequest, ConfigOptionUpdate, Conversation, CurrentModeUpdate, LoadSessionRequest,
+    LoadSessionResponse, McpServer, Meta, NewSessionRequest, PromptRequest, ResumeSessionRequest,
+    SessionConfigOption, SessionId, SessionModeId, SessionState, SessionUpdate,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures::Stream;
 use tokio::sync::oneshot;
@@ -19,7 +20,6 @@ use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
 use crate::prompt::PromptBuilder;
 use crate::router::{SessionEntry, TurnRefused};
-use crate::state::SessionState;
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
@@ -179,7 +179,7 @@ impl SessionBuilder {
         let route = inner.router.register(&request.session_id, &folders);
         let restored = route.clone();
         let answer = inner.call_then(&request, move |response| {
-            restored.change_state(|state| state.begin(&response.modes, &response.config_options));
+            restored.begin_state(response.modes.as_ref(), response.config_options.as_deref());
         });
         match answer.await {
             Ok(_) => Ok(Session { connection: inner, route }),
@@ -342,11 +342,11 @@ impl Session {
     ///
     /// [`Error::NotSupported`] when the agent has no modes, and what it answers.
     pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
-        self.connection.require(self.state().modes.is_some(), "modes")?;
+        self.connection.require(self.route.has_modes(), "modes")?;
         let (route, mode) = (self.route.clone(), mode.into());
         let request = SetSessionModeRequest::new(self.route.id.clone(), mode.clone());
         let switched = move |_: &_| {
-            route.change_state(|state| state.switch(mode));
+            route.change_state(&CurrentModeUpdate::new(mode).into());
         };
         self.connection.call_then(&request, switched).await?;
         Ok(())
@@ -363,11 +363,11 @@ impl Session {
         option: impl Into<duologue_schema::SessionConfigId>,
         value: impl Into<duologue_schema::SessionConfigOptionValue>,
     ) -> Result<Vec<SessionConfigOption>> {
-        self.connection.require(!self.state().config_options.is_empty(), "configOptions")?;
+        self.connection.require(self.route.has_options(), "configOptions")?;
         let request = SetSessionConfigOptionRequest::new(self.route.id.clone(), option.into(), value.into());
         let route = self.route.clone();
         let answer = self.connection.call_then(&request, move |response| {
-            route.change_state(|state| state.set_options(&response.config_options));
+            route.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
         });
         Ok(answer.await?.config_options)
     }

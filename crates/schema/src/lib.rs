@@ -26,12 +26,14 @@ mod patch;
 mod path;
 mod printable;
 mod request_id;
+mod serialized_len;
 mod v1;
 mod wire;
 pub mod work;
 
 pub use conversation::{
     Compaction, Conversation, ConversationEntry, ConversationMessage, ConversationStats, MessageKind,
+    OPEN_CALL_BYTES, OPEN_CALLS, Retention, SessionState,
 };
 pub use error::{Error, ErrorCode};
 pub use ids::{
@@ -47,6 +49,8 @@ pub use patch::Patch;
 pub use path::{PATH_BYTES, path_fault};
 pub use printable::printable;
 pub use request_id::RequestId;
+#[doc(hidden)]
+pub use serialized_len::serialized_len;
 pub use wire::Unknown;
 
 pub use v1::auth::{

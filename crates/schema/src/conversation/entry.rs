@@ -1,21 +1,21 @@
-//! What a conversation is made of.
+//! The entries of a conversation.
 
 use crate::{CompactionId, CompactionStatus, ContentBlock, MessageId, Meta, Patch, ToolCall};
 
-/// One thing in a conversation, at the place where it began.
+/// A message, tool call or compaction. Entries are ordered by when they began.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConversationEntry {
-    /// Something said or thought.
+    /// A message or a thought.
     Message(ConversationMessage),
-    /// Something done.
+    /// A tool call.
     ToolCall(Box<ToolCall>),
-    /// The context was made shorter.
+    /// A compaction of the context.
     Compaction(Compaction),
 }
 
 impl ConversationEntry {
-    /// The message, if the entry is one.
+    /// Returns the message, if the entry is one.
     #[must_use]
     pub fn as_message(&self) -> Option<&ConversationMessage> {
         match self {
@@ -24,7 +24,7 @@ impl ConversationEntry {
         }
     }
 
-    /// The tool call, if the entry is one.
+    /// Returns the tool call, if the entry is one.
     #[must_use]
     pub fn as_tool_call(&self) -> Option<&ToolCall> {
         match self {
@@ -33,7 +33,7 @@ impl ConversationEntry {
         }
     }
 
-    /// The compaction, if the entry is one.
+    /// Returns the compaction, if the entry is one.
     #[must_use]
     pub fn as_compaction(&self) -> Option<&Compaction> {
         match self {
@@ -43,15 +43,15 @@ impl ConversationEntry {
     }
 }
 
-/// Who speaks in a message, and to whom.
+/// The author and the audience of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MessageKind {
-    /// The person, to the agent.
+    /// From the user to the agent.
     User,
-    /// The agent, to the person.
+    /// From the agent to the user.
     Agent,
-    /// The agent, to itself.
+    /// A thought of the agent.
     Thought,
 }
 
@@ -59,17 +59,17 @@ impl MessageKind {
     pub(super) const COUNT: usize = MessageKind::Thought as usize + 1;
 }
 
-/// Something said or thought, as far as it has been heard.
+/// A message or a thought, as far as it has arrived.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ConversationMessage {
-    /// Who speaks.
+    /// The author and the audience.
     pub kind: MessageKind,
-    /// What the agent calls the message.
+    /// The id, if the agent gave one.
     pub id: Option<MessageId>,
-    /// What it says. Text that came in pieces is one block; a cleared message is empty.
+    /// The content. Adjacent chunks of text are one block. A cleared message is empty.
     pub content: Vec<ContentBlock>,
-    /// The last `_meta` that came with it.
+    /// The `_meta` of the last chunk that had one.
     pub meta: Option<Meta>,
 }
 
@@ -78,30 +78,30 @@ impl ConversationMessage {
         ConversationMessage { kind, id, content: Vec::new(), meta: None }
     }
 
-    /// The text of the message; what is not text is left out.
+    /// Returns the text of the message, without other content.
     #[must_use]
     pub fn text(&self) -> String {
         self.content.iter().filter_map(ContentBlock::as_text).collect()
     }
 
-    /// Whether it says nothing: nothing yet, or nothing since it was cleared.
+    /// Returns true if the message has no content, or none since it was cleared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.content.is_empty()
     }
 }
 
-/// A compaction of the context, as far as it is.
+/// A compaction of the context.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Which compaction.
+    /// The id.
     pub id: CompactionId,
-    /// How far it is.
+    /// The status.
     pub status: CompactionStatus,
-    /// What is left of what it replaces.
+    /// The summary that replaces the compacted messages.
     pub summary: Vec<ContentBlock>,
-    /// Why it failed.
+    /// The reason for a failure.
     pub error: Option<String>,
     /// Extension data about it.
     pub meta: Option<Meta>,
@@ -114,8 +114,8 @@ impl Compaction {
     }
 }
 
-/// Appends `block`. Where text was cut into blocks must not be seen, so text joins the text before
-/// it unless their hints differ, and empty text adds nothing.
+/// Appends `block`. Text joins the text before it unless their annotations differ, so that the boundaries of chunks
+/// leave no trace. Empty text adds nothing.
 pub(super) fn append(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
     if let ContentBlock::Text(new) = block {
         if new.text.is_empty() {
@@ -132,14 +132,14 @@ pub(super) fn append(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
     content.push(block.clone());
 }
 
-/// The same content, its text in one piece.
+/// Returns the same content with adjacent texts joined.
 pub(super) fn joined(blocks: &[ContentBlock]) -> Vec<ContentBlock> {
     let mut content = Vec::with_capacity(blocks.len());
     blocks.iter().for_each(|block| append(&mut content, block));
     content
 }
 
-/// Does to `content` what an update asks for.
+/// Applies the change of an update to `content`.
 pub(super) fn patch(content: &mut Vec<ContentBlock>, update: &Patch<Vec<ContentBlock>>) {
     match update {
         Patch::Keep => {}

@@ -1,18 +1,19 @@
-//! How updates become entries.
+//! The application of updates to a conversation.
 
 use duologue_schema_derive::wire;
 
 use super::entry::{append, joined, patch};
+use super::open_calls::OpenCalls;
 use super::{
     Compaction, Conversation, ConversationEntry, ConversationMessage, Current, EntryKey, MessageKind,
-    OpenMessages,
+    OpenMessages, SessionState,
 };
 use crate::{
     CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, Meta, Patch,
-    SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Unknown,
+    SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Unknown,
 };
 
-/// A message, whole: how draft version 2 of the protocol replaces and clears.
+/// A whole message, as draft version 2 of the protocol replaces and clears messages.
 #[wire]
 struct WholeMessage {
     message_id: MessageId,
@@ -23,12 +24,20 @@ struct WholeMessage {
 }
 
 impl Conversation {
-    /// Takes in one update, and says which of the [`entries`](Self::entries) it began or changed, if it
-    /// was about one.
+    /// Applies one update. Returns the index of the [entry](Self::entries) that it began or changed, if any.
     ///
-    /// Notices leave no trace: they are to be shown once, and a session that is loaded does not
-    /// repeat them.
+    /// Notices are not kept: they are shown once, and the replay of a loaded session does not repeat them.
     pub fn apply(&mut self, update: &SessionUpdate) -> Option<usize> {
+        if self.keeps_open_calls() {
+            self.open_calls.apply(update);
+        }
+        if SessionState::is_changed_by(update) {
+            self.state.apply(update);
+            return None;
+        }
+        if !self.keeps_entries() {
+            return None;
+        }
         match update {
             SessionUpdate::UserMessageChunk(chunk) => Some(self.chunk(MessageKind::User, chunk)),
             SessionUpdate::AgentMessageChunk(chunk) => Some(self.chunk(MessageKind::Agent, chunk)),
@@ -44,59 +53,28 @@ impl Conversation {
                 }))
             }
             SessionUpdate::Unknown(unknown) => self.unknown(unknown),
-            SessionUpdate::Plan(_)
-            | SessionUpdate::AvailableCommandsUpdate(_)
-            | SessionUpdate::CurrentModeUpdate(_)
-            | SessionUpdate::ConfigOptionUpdate(_)
-            | SessionUpdate::SessionInfoUpdate(_)
-            | SessionUpdate::UsageUpdate(_)
-            | SessionUpdate::Notice(_) => {
-                self.change_state(update);
-                None
-            }
+            _ => None,
         }
     }
 
-    /// Takes in what is about the session, not about one of its entries.
-    fn change_state(&mut self, update: &SessionUpdate) {
-        match update {
-            SessionUpdate::Plan(plan) => self.plan = Some(plan.clone()),
-            SessionUpdate::AvailableCommandsUpdate(update) => {
-                self.commands.clone_from(&update.available_commands);
-            }
-            SessionUpdate::CurrentModeUpdate(update) => {
-                self.current_mode = Some(update.current_mode_id.clone());
-            }
-            SessionUpdate::ConfigOptionUpdate(update) => {
-                self.config_options.clone_from(&update.config_options);
-            }
-            SessionUpdate::SessionInfoUpdate(update) => self.session_info(update.clone()),
-            SessionUpdate::UsageUpdate(usage) => self.usage = Some(usage.clone()),
-            SessionUpdate::Notice(_)
-            | SessionUpdate::UserMessageChunk(_)
-            | SessionUpdate::AgentMessageChunk(_)
-            | SessionUpdate::AgentThoughtChunk(_)
-            | SessionUpdate::AgentMessageClear(_)
-            | SessionUpdate::AgentThoughtClear(_)
-            | SessionUpdate::ToolCall(_)
-            | SessionUpdate::ToolCallUpdate(_)
-            | SessionUpdate::CompactionUpdate(_)
-            | SessionUpdate::CompactionSummaryChunk(_)
-            | SessionUpdate::Unknown(_) => {}
-        }
-    }
-
-    /// Takes in what the person asked: a turn begins.
+    /// Adds the user's prompt, with which a turn begins.
     pub fn prompt(&mut self, prompt: &[ContentBlock]) {
-        self.end_turn();
-        let mut message = ConversationMessage::new(MessageKind::User, None);
-        message.content = joined(prompt);
-        self.add(None, ConversationEntry::Message(message));
+        self.close_messages();
+        if self.keeps_entries() {
+            let mut message = ConversationMessage::new(MessageKind::User, None);
+            message.content = joined(prompt);
+            self.add(None, ConversationEntry::Message(message));
+        }
     }
 
-    /// The turn is over: what was said in it is final, and only a clear that names a message
-    /// reaches it.
+    /// Ends the turn. Its messages are final: only a clear that names a message changes them. Its open tool
+    /// calls are dropped.
     pub fn end_turn(&mut self) {
+        self.close_messages();
+        self.open_calls = OpenCalls::default();
+    }
+
+    fn close_messages(&mut self) {
         self.open = OpenMessages { from: self.entries.len(), ..OpenMessages::default() };
     }
 
@@ -109,7 +87,7 @@ impl Conversation {
         })
     }
 
-    /// Changes the message something has come for, which is then the current one of its kind.
+    /// Changes the message that an update is for. It becomes the current one of its kind.
     fn receive(
         &mut self,
         kind: MessageKind,
@@ -125,9 +103,9 @@ impl Conversation {
             self.add(key, ConversationEntry::Message(ConversationMessage::new(kind, id.cloned())))
         });
         if kind == MessageKind::User {
-            self.end_turn();
+            self.close_messages();
         }
-        // What comes late for a finished turn is added there, and does not open it again.
+        // A late chunk for a finished turn is added there, and does not open it again.
         let is_final = place < self.open.from && kind != MessageKind::User;
         self.open.tail = (!is_final).then_some(place);
         if !is_final {
@@ -137,8 +115,8 @@ impl Conversation {
         place
     }
 
-    /// The message a chunk without an id goes on with, if it does not begin one. One that was
-    /// cleared waits for it, whatever has come between.
+    /// Returns the message that a chunk without an id continues. A message cleared without an id comes first, even
+    /// if other entries have begun since.
     fn continued(&self, kind: MessageKind) -> Option<usize> {
         if let Some(Current { place, cleared: true }) = self.open.current[kind as usize] {
             return Some(place);
@@ -188,7 +166,7 @@ impl Conversation {
         }
     }
 
-    /// Content takes the place of what the message said; none empties it; left out, it stays.
+    /// Replaces the content of a message. Empty content clears it, absent content leaves it.
     fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) -> Option<usize> {
         let WholeMessage { message_id: id, content, meta } = whole;
         let known = self.places.get(&EntryKey::Message(kind, id.clone())).copied();
@@ -214,7 +192,7 @@ impl Conversation {
         self.change_tool_call(&call.tool_call_id, |known| known.clone_from(call), || call.clone())
     }
 
-    /// Many agents only ever send updates, so the first one may begin the call.
+    /// Updates a tool call. The first update may begin it, since many agents never announce their calls.
     fn update_tool_call(&mut self, update: &ToolCallUpdate) -> usize {
         let change = |known: &mut ToolCall| update.clone().apply_to(known);
         self.change_tool_call(&update.tool_call_id, change, || update.clone().into())
@@ -257,13 +235,7 @@ impl Conversation {
         place
     }
 
-    fn session_info(&mut self, info: SessionInfoUpdate) {
-        info.title.apply(&mut self.title);
-        info.updated_at.apply(&mut self.updated_at);
-        info.meta.apply(&mut self.meta);
-    }
-
-    /// Adds an entry, and says where. A chunk without an id does not reach back past it.
+    /// Adds an entry and returns its index. A later chunk without an id does not continue a message before it.
     fn add(&mut self, key: Option<EntryKey>, entry: ConversationEntry) -> usize {
         let place = self.entries.len();
         self.entries.push(entry);

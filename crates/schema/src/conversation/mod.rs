@@ -1,21 +1,26 @@
-//! The fold from session updates to a conversation.
+//! The fold of session updates into a conversation.
 
 mod entry;
 mod fold;
+mod open_calls;
+mod state;
 
 use std::collections::HashMap;
 
 pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind};
+use self::open_calls::OpenCalls;
+pub use self::open_calls::{OPEN_CALL_BYTES, OPEN_CALLS};
+pub use self::state::SessionState;
 use crate::{
-    AvailableCommand, CompactionId, MessageId, Meta, Plan, SessionConfigOption, SessionModeId, ToolCall,
-    ToolCallId, UsageUpdate,
+    AvailableCommand, CompactionId, MessageId, Meta, Plan, SessionConfigOption, SessionModeId,
+    SessionModeState, ToolCall, ToolCallId, ToolCallUpdate, UsageUpdate,
 };
 
-/// A session as its updates tell it: what was said, thought and done, and how things stand.
+/// A session folded from its updates: messages, thoughts, tool calls, and the latest state.
 ///
-/// It is a pure fold. Feed it every update in order, and tell it where turns begin and end; the
-/// same updates always make the same conversation. A session that is loaded tells its story with
-/// updates alone, so there `prompt` has nothing to add.
+/// The fold is pure: the same updates always make the same conversation. Apply every update in order, and
+/// mark the beginning and the end of each turn. The replay of a loaded session contains the prompts as
+/// updates, so it needs no [`prompt`](Self::prompt).
 ///
 /// ```
 /// use duologue_schema::{Conversation, SessionUpdate};
@@ -32,42 +37,50 @@ use crate::{
 /// assert_eq!(conversation.entries().len(), 2);
 /// ```
 ///
-/// # Which message
+/// # Chunks and clears
 ///
-/// A chunk with an id belongs to the message of that kind and id. A chunk without one goes on with
-/// the message the chunk before it went to, if that is of its kind and no tool call has begun since.
+/// A chunk with an id belongs to the message of that kind and id. A chunk without an id continues the message of
+/// the previous chunk, if that has the same kind and no tool call has begun since.
 ///
-/// A clear empties one message and leaves it its place, id and metadata. With an id it is the
-/// message of that kind and id. Without one it is the *current* message of that kind: the one that
-/// last received a chunk, until its turn ends or the person speaks; the next chunk without an id
-/// then fills it again, wherever it comes.
+/// A clear empties one message. The message keeps its place, id and metadata. A clear with an id empties the
+/// message of that kind and id. A clear without an id empties the *current* message of its kind: the one that
+/// last received a chunk, until its turn ends or the user sends a message. The next chunk without an id then
+/// fills that message again, even if other entries have begun since.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
+    retention: Retention,
     entries: Vec<ConversationEntry>,
     places: HashMap<EntryKey, usize>,
     open: OpenMessages,
-    plan: Option<Plan>,
-    commands: Vec<AvailableCommand>,
-    current_mode: Option<SessionModeId>,
-    config_options: Vec<SessionConfigOption>,
-    usage: Option<UsageUpdate>,
-    title: Option<String>,
-    updated_at: Option<String>,
-    meta: Option<Meta>,
+    open_calls: OpenCalls,
+    state: SessionState,
     stats: ConversationStats,
 }
 
-/// What a conversation has ignored.
+/// The parts of a session that a [`Conversation`] keeps besides its [state](Conversation::state).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retention {
+    /// The entries.
+    #[default]
+    Entries,
+    /// The [open tool calls](Conversation::open_call), for a session whose messages are shown and forgotten.
+    OpenCalls,
+    /// Both.
+    All,
+}
+
+/// Counters of ignored updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConversationStats {
-    /// Clears of a message that is not there, or is of another kind.
+    /// Clears of a message that does not exist or has another kind.
     pub unknown_clears: u64,
-    /// Updates of a kind this crate does not know.
+    /// Updates of a kind that this crate does not know.
     pub unknown_updates: u64,
 }
 
-/// What an entry is found by.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum EntryKey {
     Message(MessageKind, MessageId),
@@ -75,63 +88,108 @@ enum EntryKey {
     Compaction(CompactionId),
 }
 
-/// What updates without an id are about.
+/// The targets of updates without an id.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct OpenMessages {
     /// Entries before this one are final.
     from: usize,
-    /// The message the last chunk went to, unless something has begun since.
+    /// The message of the last chunk, unless another entry has begun since.
     tail: Option<usize>,
-    /// For each kind, the message that last received a chunk.
+    /// The message of each kind that last received a chunk.
     current: [Option<Current>; MessageKind::COUNT],
 }
 
-/// What a clear without an id empties.
+/// The target of a clear without an id.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Current {
     place: usize,
-    /// It was emptied that way, and waits for what it shall say instead.
+    /// True after such a clear: the next chunk without an id fills the message again.
     cleared: bool,
 }
 
 impl Conversation {
-    /// Everything said, thought and done, in the order in which it began.
+    /// Creates an empty conversation that keeps only some parts. The default keeps the entries and the state.
+    #[must_use]
+    pub fn retaining(retention: Retention) -> Self {
+        Conversation { retention, ..Conversation::default() }
+    }
+
+    /// Sets the modes and options from the response that opened the session.
+    pub fn begin(&mut self, modes: Option<SessionModeState>, config_options: Vec<SessionConfigOption>) {
+        self.state.modes = modes;
+        self.state.config_options = config_options;
+    }
+
+    /// Returns the parts that are kept.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
+    fn keeps_entries(&self) -> bool {
+        self.retention != Retention::OpenCalls
+    }
+
+    fn keeps_open_calls(&self) -> bool {
+        self.retention != Retention::Entries
+    }
+
+    /// Returns the messages, tool calls and compactions, in the order in which they began.
     #[must_use]
     pub fn entries(&self) -> &[ConversationEntry] {
         &self.entries
     }
 
-    /// The messages and thoughts among the entries.
+    /// Returns the messages and thoughts among the entries.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &ConversationMessage> {
         self.entries.iter().filter_map(ConversationEntry::as_message)
     }
 
-    /// The message of a kind with an id.
+    /// Returns the message with this kind and id.
     #[must_use]
     pub fn message(&self, kind: MessageKind, id: impl Into<MessageId>) -> Option<&ConversationMessage> {
         self.entry(&EntryKey::Message(kind, id.into()))?.as_message()
     }
 
-    /// The tool call with an id.
+    /// Returns the tool call with this id, if the entries are kept.
     #[must_use]
     pub fn tool_call(&self, id: impl Into<ToolCallId>) -> Option<&ToolCall> {
         self.entry(&EntryKey::ToolCall(id.into()))?.as_tool_call()
     }
 
-    /// The newest message of the agent, in the order in which they began.
+    /// Returns the parts of an open tool call that the agent has sent, if [open calls are kept](Retention).
+    ///
+    /// A call is open until it completes or fails, or until its turn ends. At most [`OPEN_CALLS`] calls with
+    /// [`OPEN_CALL_BYTES`] together are kept; the call that was updated longest ago is evicted first.
+    #[must_use]
+    pub fn open_call(&self, id: &ToolCallId) -> Option<&ToolCallUpdate> {
+        self.open_calls.get(id)
+    }
+
+    /// Returns the bytes of the open tool calls as JSON.
+    #[must_use]
+    pub fn open_call_bytes(&self) -> usize {
+        self.open_calls.bytes()
+    }
+
+    /// Evicts the open tool call that was updated longest ago. Returns false if there is none.
+    pub fn evict_open_call(&mut self) -> bool {
+        self.open_calls.remove_oldest()
+    }
+
+    /// Returns the message of the agent that began last.
     #[must_use]
     pub fn last_agent_message(&self) -> Option<&ConversationMessage> {
         self.messages().rfind(|message| message.kind == MessageKind::Agent)
     }
 
-    /// The newest thought of the agent, in the order in which they began.
+    /// Returns the thought of the agent that began last.
     #[must_use]
     pub fn last_agent_thought(&self) -> Option<&ConversationMessage> {
         self.messages().rfind(|message| message.kind == MessageKind::Thought)
     }
 
-    /// What the agent has said since the person last spoke: the text of its messages, with a blank
-    /// line between two.
+    /// Returns the text of the agent's messages since the last message of the user, separated by blank lines.
     #[must_use]
     pub fn agent_text(&self) -> String {
         let mut texts: Vec<_> = self
@@ -146,55 +204,61 @@ impl Conversation {
         texts.join("\n\n")
     }
 
-    /// The plan, if there is one.
+    /// Returns the latest modes, options, commands, plan, usage and title.
+    #[must_use]
+    pub fn state(&self) -> &SessionState {
+        &self.state
+    }
+
+    /// Returns the plan, if there is one.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {
-        self.plan.as_ref()
+        self.state.plan.as_ref()
     }
 
-    /// The slash commands.
+    /// Returns the slash commands.
     #[must_use]
     pub fn commands(&self) -> &[AvailableCommand] {
-        &self.commands
+        &self.state.commands
     }
 
-    /// The mode, if an update has told it.
+    /// Returns the current mode, if an update has named it.
     #[must_use]
     pub fn current_mode(&self) -> Option<&SessionModeId> {
-        self.current_mode.as_ref()
+        self.state.current_mode.as_ref()
     }
 
-    /// The config options, if an update has told them.
+    /// Returns the configuration options.
     #[must_use]
     pub fn config_options(&self) -> &[SessionConfigOption] {
-        &self.config_options
+        &self.state.config_options
     }
 
-    /// Tokens and money used so far.
+    /// Returns the used part of the context and the cost so far.
     #[must_use]
     pub fn usage(&self) -> Option<&UsageUpdate> {
-        self.usage.as_ref()
+        self.state.usage.as_ref()
     }
 
-    /// The title.
+    /// Returns the title.
     #[must_use]
     pub fn title(&self) -> Option<&str> {
-        self.title.as_deref()
+        self.state.title.as_deref()
     }
 
-    /// When something last happened in the session, as the agent wrote it.
+    /// Returns the time of the last activity, as the agent wrote it.
     #[must_use]
     pub fn updated_at(&self) -> Option<&str> {
-        self.updated_at.as_deref()
+        self.state.updated_at.as_deref()
     }
 
-    /// Extension data about the session.
+    /// Returns extension data about the session.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.meta.as_ref()
+        self.state.meta.as_ref()
     }
 
-    /// What was ignored.
+    /// Returns the counters of ignored updates.
     #[must_use]
     pub fn stats(&self) -> ConversationStats {
         self.stats

@@ -1,11 +1,12 @@
-//! How long something is as text.
+//! The length of a value as JSON.
 
 use serde::Serialize;
 
-/// How long a value is as JSON, unless that is more than `limit`. The text is not made: it may be as long as a line.
-pub(crate) fn serialized_len(value: &impl Serialize, limit: usize) -> Option<usize> {
-    struct Left(usize);
-    impl std::io::Write for Left {
+/// Returns the length of a value as JSON, or `None` if it exceeds `limit`. The text is not built: it may be as
+/// long as a frame.
+pub fn serialized_len(value: &impl Serialize, limit: usize) -> Option<usize> {
+    struct Remaining(usize);
+    impl std::io::Write for Remaining {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
             Ok(bytes.len())
@@ -15,13 +16,13 @@ pub(crate) fn serialized_len(value: &impl Serialize, limit: usize) -> Option<usi
             Ok(())
         }
     }
-    let mut left = Left(limit);
-    serde_json::to_writer(&mut left, value).ok().map(|()| limit - left.0)
+    let mut remaining = Remaining(limit);
+    serde_json::to_writer(&mut remaining, value).ok().map(|()| limit - remaining.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::{ToolCall, ToolCallUpdate};
+    use crate::{ToolCall, ToolCallUpdate};
 
     use super::*;
 
