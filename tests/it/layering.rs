@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
 /// an RFD, draw it in ARCHITECTURE.md, then add it here.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("duologue-schema-derive", &[]),
     ("duologue-schema", &["duologue-schema-derive"]),
     ("duologue-rpc", &["duologue-schema"]),
@@ -16,14 +16,18 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("duologue-agent", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-client", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-testkit", &["duologue-agent"]),
+    ("duologue-conformance", &["duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"]),
     (
         "duologue-cli",
         &[
             "duologue-agent",
             "duologue-client",
+            "duologue-conformance",
             "duologue-exchange",
             "duologue-rpc",
             "duologue-schema",
+            "duologue-testkit",
             "duologue-transcript",
         ],
     ),

@@ -1,4 +1,4 @@
-//! What can stop a command.
+//! The errors of commands.
 
 use std::io;
 
@@ -8,43 +8,43 @@ use duologue_rpc::Error as RpcError;
 
 use crate::exit::Exit;
 
-/// The result of a command and its parts.
+/// The result of a command or of a part of one.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a command stopped.
+/// The reason for which a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The agent, or the way to it.
+    /// An error of the agent or of the connection to it.
     #[error("{0}")]
     Agent(#[from] duologue_client::Error),
-    /// Our own side of a conversation in which we are the agent.
+    /// An error of our own agent.
     #[error("{0}")]
     Serve(#[from] duologue_agent::Error),
-    /// A transcript.
+    /// An error of a transcript.
     #[error("{0}")]
     Transcript(#[from] duologue_transcript::Error),
-    /// Input or output.
+    /// An error of input or output.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Why there is no session with the agent, and what to do about it.
+    /// The reason for which no session could be started, and the remedy.
     #[error("{0}")]
     Start(String),
     /// The agent requires a login: the message, and the commands that log in.
     #[error("{0}")]
     Login(String),
-    /// What came of an exchange with the agent as with another agent.
+    /// An error of an exchange with the agent as a peer agent.
     #[error("{0}")]
     Exchange(Exchanged),
-    /// Why the agent cannot be asked what was to be asked, and what it would have to advertise.
+    /// A request that the agent does not support, and the capability that it would have to advertise.
     #[error("{0}")]
     NotSpoken(String),
-    /// A sentence for the user about the command line.
+    /// A mistake on the command line.
     #[error("{0}")]
     Usage(String),
 }
 
 impl Error {
-    /// Whoever read our output has left, as `head` does. That is no error.
+    /// Returns true if the reader of our output has closed it, as `head` does. That is no error.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -65,7 +65,7 @@ impl Error {
 
 fn of_client(error: &ClientError) -> Exit {
     match error {
-        // It answered, and the answer is no.
+        // The agent answered with an error.
         ClientError::Agent(_) | ClientError::AuthRequired { .. } => Exit::Found,
         ClientError::NotSupported { .. } => Exit::NotSpoken,
         ClientError::RelativePath { .. } => Exit::Usage,
@@ -87,7 +87,7 @@ fn of_exchange(error: &Exchanged) -> Exit {
 fn of_connection(error: &RpcError) -> Exit {
     match error {
         RpcError::Response(_) => Exit::Found,
-        // Our message is too long: a prompt, a question or a context of the command line.
+        // A prompt, a question or a context of the command line makes the message too long.
         RpcError::FrameTooLarge { .. } => Exit::Usage,
         _ => Exit::Agent,
     }

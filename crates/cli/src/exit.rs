@@ -1,4 +1,4 @@
-//! What the exit codes mean.
+//! The exit codes and their meaning.
 
 use std::process::ExitCode;
 
@@ -6,12 +6,12 @@ use duologue_transcript::ProcessExit as AgentExit;
 
 use crate::signals::Signal;
 
-/// How a command ended. The numbers are documented in `duologue --help`.
+/// The outcome of a command. The codes are documented in `duologue --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All is well.
+    /// Success.
     Ok,
-    /// It ran, and found something: a difference, a failed check, an invalid frame.
+    /// The command found a difference, a failed check or an invalid frame.
     Found,
     /// The command line is wrong; clap's own code.
     Usage,
@@ -19,13 +19,13 @@ pub(crate) enum Exit {
     Agent,
     /// A file cannot be read or written.
     File,
-    /// The agent did not advertise what it was to be asked.
+    /// The agent did not advertise a capability that the command needs.
     NotSpoken,
-    /// The run went well, but the user, a rule or the lack of a user refused the agent something.
+    /// The run succeeded, but a request of the agent was refused by the user, by a rule or for lack of a user.
     Refused,
-    /// Ended by a signal: 128 and its number.
+    /// A signal ended the command: 128 plus its number.
     Signal(Signal),
-    /// Whatever the agent ended with.
+    /// The exit code of the agent.
     AsTheAgent(u8),
 }
 
@@ -57,7 +57,7 @@ impl Exit {
         }
     }
 
-    /// Returns the worse of two outcomes: the one with the higher code, but anything is worse than a refusal.
+    /// Returns the worse of two outcomes: the one with the higher code, except that a refusal is the least bad.
     pub(crate) fn or_worse(self, other: Exit) -> Exit {
         let rank = |exit: Exit| match exit {
             Exit::Ok => 0,
@@ -74,7 +74,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What a shell says of an agent that ended so: its code, or 128 and the number of its signal.
+/// Returns the exit code of a shell for such an end: the code, or 128 plus the number of the signal.
 pub(crate) fn agent_code(exit: &AgentExit) -> Option<u8> {
     u8::try_from(exit.code.or_else(|| Some(128 + exit.signal?))?).ok()
 }

@@ -1,11 +1,9 @@
 //! The `duologue` command.
 #![forbid(unsafe_code)]
 
-mod check;
 mod commands;
 mod error;
 mod exit;
-mod mock;
 mod recording;
 mod run;
 mod runtime;
@@ -13,7 +11,6 @@ mod show;
 mod signals;
 mod source;
 mod ui;
-mod validate;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The file a conversation is recorded into.
+//! The file of a recording.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,7 +7,7 @@ use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
 
 use crate::error::{Error, Result};
 
-/// Begins it; what is there is replaced only by `force`.
+/// Creates the file. An existing file is replaced only with `force`.
 pub(crate) fn begin(recorder: RecorderBuilder, path: &Path, force: bool) -> Result<Recorder> {
     let begun = if force { recorder.replace(path) } else { recorder.create(path) };
     begun.map_err(|error| match error {
@@ -18,9 +18,9 @@ pub(crate) fn begin(recorder: RecorderBuilder, path: &Path, force: bool) -> Resu
     })
 }
 
-/// Takes it back: there was no conversation, and nothing shall stand in the way of the next try.
+/// Removes the file of a conversation that did not start, so that the next attempt can create it.
 pub(crate) async fn take_back(recorder: Recorder, path: &Path) {
-    // Whatever is wrong with the file, the error to tell is another one.
+    // The error that the user needs is another one, so an error of the file is ignored.
     let _ = recorder.finish().await;
     if path.symlink_metadata().is_ok_and(|file| file.is_file()) {
         let _ = std::fs::remove_file(path);

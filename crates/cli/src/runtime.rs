@@ -1,10 +1,10 @@
-//! Builds tokio runtimes. Where no descriptors are left tokio panics; this returns an error.
+//! Builds tokio runtimes. If no file descriptors are left, tokio panics; this module returns an error.
 
 use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Builds a runtime that runs on the thread that waits for it.
+/// Builds a runtime that runs on the calling thread.
 ///
 /// # Errors
 ///
@@ -13,7 +13,7 @@ pub(crate) fn current_thread() -> io::Result<Runtime> {
     build(Builder::new_current_thread())
 }
 
-/// Builds a runtime with threads of its own.
+/// Builds a runtime with `threads` threads of its own.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ mod system {
     use std::io;
     use std::os::unix::net::UnixStream;
 
-    /// Half of the descriptors that have to be free. A runtime opens at most seven while it is built.
+    /// Half the number of descriptors that have to be free. Building a runtime opens at most seven.
     const PAIRS: usize = 4;
 
     /// Opens as many descriptors as a runtime needs, and closes them again.

@@ -1,9 +1,9 @@
-//! The signals that ask this process to end.
+//! Signals that request the end of this process.
 //!
-//! A thread of their own hears them, so that a command which is stuck in a write that nobody takes still ends.
+//! A thread of their own receives them, so that a command ends even if it is blocked in a write.
 //!
-//! SIGXFSZ is caught too, and nothing waits for it: a write beyond `ulimit -f` then fails with an error, and the
-//! conversation goes on. It is caught and not ignored, since programs that are started inherit what is ignored.
+//! SIGXFSZ is caught and discarded: a write beyond `ulimit -f` then fails with an error, and the conversation goes
+//! on. It is not ignored instead, since child processes inherit ignored signals.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,24 +14,24 @@ use tokio::time::Instant;
 
 use crate::runtime;
 
-/// How long a command may leave a signal untaken before it is ended without being asked.
+/// The time after which an unhandled signal ends the process.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// So many signals may wait to be taken.
+/// The number of signals that can be pending.
 const WAITING: usize = 16;
 
-/// A signal that asks this process to end.
+/// A signal that requests the end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// The terminal is gone.
+    /// The terminal was closed.
     Hangup,
     /// Ctrl-C.
     Interrupt,
-    /// Somebody wants this process gone.
+    /// A request to terminate.
     Terminate,
 }
 
 impl Signal {
-    /// What a shell says of a process that it ended: 128 and its number.
+    /// Returns the exit code of a shell for a process that the signal ended: 128 plus its number.
     pub(crate) fn code(self) -> u8 {
         match self {
             Signal::Hangup => 129,
@@ -43,14 +43,14 @@ impl Signal {
 
 type LastResort = Box<dyn FnOnce() + Send>;
 
-/// The signals, one after the other. One that is not taken within half a second ends the process.
+/// The received signals, in order. One that is not handled within half a second ends the process.
 pub(crate) struct Signals {
     signals: mpsc::Receiver<Signal>,
     last_resort: Arc<Mutex<Option<LastResort>>>,
 }
 
 impl Signals {
-    /// Begins to listen. From here on no signal ends this process by itself.
+    /// Installs the handlers. After that no signal ends this process directly.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, signals) = mpsc::channel(WAITING);
         let last_resort = Arc::new(Mutex::new(None::<LastResort>));
@@ -85,7 +85,7 @@ impl Signals {
         Ok(Signals { signals, last_resort })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     ///
@@ -97,7 +97,7 @@ impl Signals {
         }
     }
 
-    /// What has to be done, and quickly, before the process is ended without being asked.
+    /// Sets a short action to run before an unhandled signal ends the process.
     pub(crate) fn last_resort(&self, act: impl FnOnce() + Send + 'static) {
         *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
     }
@@ -121,7 +121,7 @@ mod system {
 
     pub(super) struct Heard {
         ends: [Each; 3],
-        /// Holds the handler; the signal itself is passed over.
+        /// Keeps the handler installed; the signal itself is discarded.
         _file_size: Each,
     }
 

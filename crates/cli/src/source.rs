@@ -1,4 +1,4 @@
-//! What a command reads: a transcript, or the log of another program, whichever it is.
+//! Reads the input of a command: a transcript, or the log of another program.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -10,16 +10,16 @@ use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Re
 use crate::error::{Error, Result};
 use crate::ui;
 
-/// Bytes of a file that are read at once.
+/// The bytes that are read from a file at once.
 const CHUNK: usize = 256 * 1024;
 
-/// Where to read from.
+/// The arguments that select the input.
 #[derive(clap::Args)]
 pub(crate) struct SourceArgs {
     /// A transcript, or a log of JSON-RPC lines with their direction; `-` is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Who wrote the log, where it tells only incoming from outgoing
+    /// The side that wrote the log, if it only distinguishes incoming from outgoing
     #[arg(long, value_enum, default_value = "client", value_name = "SIDE")]
     seen_by: SeenBy,
 }
@@ -30,18 +30,18 @@ enum SeenBy {
     Agent,
 }
 
-/// What could be read.
+/// The readable part of an input, and the rest.
 pub(crate) struct Source {
-    /// The readable part.
+    /// The readable records.
     pub(crate) transcript: Transcript,
-    /// Which line of the file each record stands in.
+    /// The line of the file of each record.
     pub(crate) lines: Vec<u64>,
-    /// The lines that could not be read.
+    /// The unreadable lines.
     pub(crate) damage: Vec<TranscriptError>,
 }
 
 impl SourceArgs {
-    /// Reads everything there is.
+    /// Reads the whole input.
     pub(crate) fn read(&self) -> Result<Source> {
         let side = match self.seen_by {
             SeenBy::Client => Side::Client,
@@ -51,13 +51,13 @@ impl SourceArgs {
     }
 }
 
-/// Whether a file is standard input.
+/// Returns true if a file name stands for standard input.
 pub(crate) fn is_stdin(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// Reads everything there is. A damaged line costs that line. `side` wrote the log, where it tells
-/// only incoming from outgoing.
+/// Reads a whole file. A damaged line is skipped and reported. `side` is the side that wrote a log, if the log
+/// only distinguishes incoming from outgoing.
 pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
     if is_stdin(file) {
         return read_from(io::stdin().lock(), "standard input", side);
@@ -73,7 +73,7 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
 
 fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> {
     let start = start(&mut input)?;
-    // The start is read twice if it is no header.
+    // The start is read again if it is no header.
     match Reader::new(start.as_slice()) {
         Ok(_) => {
             let mut reader = Reader::new(start.as_slice().chain(input))?;
@@ -99,7 +99,7 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
     }
 }
 
-/// The first line that is not blank, and the blank ones before it.
+/// Reads the first line that is not blank, and the blank lines before it.
 fn start(input: &mut impl BufRead) -> Result<Vec<u8>> {
     let longest = Transcript::LINE_BYTES + 1;
     let (mut start, mut line) = (Vec::new(), 0);
@@ -148,13 +148,13 @@ impl Gathered {
 }
 
 impl Source {
-    /// What could not be read, a sentence each.
+    /// Returns a sentence for each part that could not be read.
     pub(crate) fn faults(&self) -> Vec<String> {
         let cut = self.transcript.is_cut().then(|| "the file ends within a line, which is left out".into());
         self.damage.iter().map(ToString::to_string).chain(cut).collect()
     }
 
-    /// Says what could not be read, and whether that was anything.
+    /// Prints the parts that could not be read. Returns true if there are any.
     pub(crate) fn complain(&self) -> bool {
         let faults = self.faults();
         faults.iter().for_each(|fault| ui::complain(fault));

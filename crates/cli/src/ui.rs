@@ -1,4 +1,4 @@
-//! Printing: colours only for a terminal, and nothing an agent says reaches it unescaped.
+//! Printing: colours only on a terminal, and text from agents only escaped.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -13,31 +13,31 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const MARK: Style = AnsiColor::Cyan.on_default();
 
-/// Where results go. Styles are left out when it is no terminal or `NO_COLOR` is set.
+/// Returns standard output, for results. Colours are removed if it is no terminal or `NO_COLOR` is set.
 pub(crate) fn stdout() -> AutoStream<std::io::Stdout> {
     AutoStream::auto(std::io::stdout())
 }
 
-/// Where everything else goes.
+/// Returns standard error, for everything else.
 pub(crate) fn stderr() -> AutoStream<std::io::Stderr> {
     AutoStream::auto(std::io::stderr())
 }
 
-/// Says what went wrong.
+/// Prints an error.
 pub(crate) fn complain(error: &dyn Display) {
     let text = error.to_string();
-    // Nobody is left to tell when this fails.
+    // A failure cannot be reported anywhere.
     let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", printable(&text));
 }
 
-/// Writes a value as one line of JSON. What [`printable`] escapes is escaped as JSON does it, so that the
-/// value stays the same.
+/// Writes a value as one line of JSON. Characters that [`printable`] escapes are escaped in JSON's syntax, so that
+/// the value stays the same.
 pub(crate) fn json_line(out: &mut impl std::io::Write, value: &impl serde::Serialize) -> std::io::Result<()> {
     let text = serde_json::to_string(value)?;
     writeln!(out, "{}", printable_json(&text))
 }
 
-/// JSON text with everything escaped that [`printable`] escapes. Outside of strings there is none of it.
+/// Escapes the characters of a JSON text that [`printable`] escapes. They occur only inside strings.
 pub(crate) fn printable_json(text: &str) -> std::borrow::Cow<'_, str> {
     use std::fmt::Write as _;
     if matches!(printable(text), std::borrow::Cow::Borrowed(_)) {
@@ -56,7 +56,7 @@ pub(crate) fn printable_json(text: &str) -> std::borrow::Cow<'_, str> {
     safe.into()
 }
 
-/// `1 frame`, `2 frames`.
+/// Returns a count with its noun: `1 frame`, `2 frames`.
 pub(crate) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

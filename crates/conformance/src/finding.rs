@@ -1,42 +1,84 @@
-//! What a check is, and what it found.
+//! The parts of a check: its description, its function, and the finding that it returns.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use duologue_transcript::Record;
+use serde::Serialize;
 
-use super::bench::Bench;
+use crate::harness::Harness;
 
-/// One thing that is checked.
-pub(crate) struct Check {
-    /// Its name, which stays.
+/// A named rule of the protocol, and the function that tests an agent against it.
+#[derive(Clone, Copy, Serialize)]
+pub struct Check {
+    #[serde(rename = "check")]
     pub(crate) name: &'static str,
-    /// What must hold, in a sentence.
-    pub(crate) rule: &'static str,
+    pub(crate) group: &'static str,
     pub(crate) severity: Severity,
-    /// Where the specification says so.
+    pub(crate) rule: &'static str,
     pub(crate) page: &'static str,
-    pub(crate) run: for<'a> fn(&'a mut Bench) -> Running<'a>,
+    #[serde(skip)]
+    pub(crate) run: for<'a> fn(&'a mut Harness) -> Running<'a>,
 }
 
-/// A check at work.
+impl Check {
+    /// Returns the name, which does not change between releases.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the name of the group that the check belongs to.
+    #[must_use]
+    pub fn group(&self) -> &'static str {
+        self.group
+    }
+
+    /// Returns the weight of a violation.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// Returns the rule, a sentence.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+
+    /// Returns the address of the page of the specification that states the rule.
+    #[must_use]
+    pub fn page(&self) -> &'static str {
+        self.page
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Check").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The future of a running check.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + 'a>>;
 
-/// What a check ends with; `?` ends it early.
+/// The result of a check. Both sides are findings, so that `?` ends a check early.
 pub(crate) type Outcome = Result<Finding, Finding>;
 
-/// How much a violation weighs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+/// The weight of a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
-    /// The specification demands it: a violation is a failure.
+pub enum Severity {
+    /// The specification demands it. A violation is a failure.
     Must,
-    /// It asks for it, or every client relies on it: a violation is a warning.
+    /// The specification recommends it, or every client relies on it. A violation is a warning.
     Should,
 }
 
 impl Severity {
-    pub(crate) fn name(self) -> &'static str {
+    /// Returns `must` or `should`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Severity::Must => "must",
             Severity::Should => "should",
@@ -44,13 +86,17 @@ impl Severity {
     }
 }
 
-/// What came of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+/// The verdict of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// The agent keeps to the rule.
     Pass,
+    /// The agent violates a rule of [`Severity::Must`].
     Fail,
+    /// The agent violates a rule of [`Severity::Should`], or keeps to a rule in a doubtful way.
     Warn,
+    /// The check does not apply to the agent, or could not run.
     Skipped,
 }
 
@@ -58,11 +104,11 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) verdict: Verdict,
-    /// What was seen, in a sentence.
+    /// The observation, in a sentence.
     pub(crate) saw: String,
-    /// The lines that show it; what was said during the check if empty.
+    /// The lines that show it. If empty, the report shows everything sent and received during the check.
     pub(crate) shown: Vec<Record>,
-    /// The checks that test a cause this finding may have. If one of them fails, that is the fault.
+    /// The checks that test a possible cause of this finding. If one of them fails, that one is the fault.
     pub(crate) causes: Vec<&'static str>,
     /// Set on a skipped check that could not run, or was explained, because another check failed.
     pub(crate) is_dependent: bool,
@@ -87,7 +133,7 @@ impl Finding {
         }
     }
 
-    /// Returns why other checks are skipped on account of this finding of `check`, if they are.
+    /// Returns the reason for which other checks are skipped after this finding of `check`, if they are.
     pub(crate) fn explains(&self, check: &str) -> Option<String> {
         match self.verdict {
             Verdict::Fail => Some(format!("because {check} failed")),
@@ -97,7 +143,7 @@ impl Finding {
         }
     }
 
-    /// The same with the lines that show it.
+    /// Adds the lines that show the finding.
     pub(crate) fn shown(mut self, records: impl IntoIterator<Item = Record>) -> Self {
         self.shown.extend(records);
         self
@@ -116,17 +162,17 @@ pub(crate) fn warn(saw: impl Into<String>) -> Finding {
     Finding::new(Verdict::Warn, saw)
 }
 
-pub(crate) fn skip(why: impl Into<String>) -> Finding {
-    Finding::new(Verdict::Skipped, why)
+pub(crate) fn skip(reason: impl Into<String>) -> Finding {
+    Finding::new(Verdict::Skipped, reason)
 }
 
-/// A skip because another check failed; `why` says so.
-pub(crate) fn skip_dependent(why: impl Into<String>) -> Finding {
-    Finding { is_dependent: true, ..skip(why) }
+/// Creates a skip that another check's failure causes; `reason` names that check.
+pub(crate) fn skip_dependent(reason: impl Into<String>) -> Finding {
+    Finding { is_dependent: true, ..skip(reason) }
 }
 
-/// Returns the check that tests the answers to a method.
-pub(crate) fn check_of_answers(method: &str) -> Option<&'static str> {
+/// Returns the check that tests the responses to a method.
+pub(crate) fn check_of_responses(method: &str) -> Option<&'static str> {
     Some(match method {
         "initialize" => "initialize-answers",
         "session/new" => "session-new",
@@ -141,19 +187,22 @@ pub(crate) fn check_of_answers(method: &str) -> Option<&'static str> {
     })
 }
 
-/// Declares a check: its name, severity, page, rule and function.
-macro_rules! check {
-    ($name:literal, $severity:ident, $page:expr, $rule:literal, $run:path) => {
-        $crate::check::finding::Check {
-            name: $name,
-            rule: $rule,
-            severity: $crate::check::finding::Severity::$severity,
-            page: $page,
-            run: |bench| Box::pin($run(bench)),
-        }
+/// Declares the checks of a group: each with its name, function, severity, page and rule.
+macro_rules! checks {
+    ($group:literal; $($name:literal => $run:ident, $severity:ident, $page:ident, $rule:literal;)+) => {
+        pub(super) const CHECKS: &[$crate::finding::Check] = &[$(
+            $crate::finding::Check {
+                name: $name,
+                group: $group,
+                severity: $crate::finding::Severity::$severity,
+                rule: $rule,
+                page: $crate::finding::page::$page,
+                run: |harness| Box::pin($run(harness)),
+            },
+        )+];
     };
 }
-pub(crate) use check;
+pub(crate) use checks;
 
 /// The pages of the specifications.
 pub(crate) mod page {

@@ -1,8 +1,8 @@
-//! Where agents are tried: one process for all that is harmless, fresh ones for the rest.
+//! The agent's processes during a run: one that harmless checks share, and new ones for the rest.
 //!
-//! Agents that begin with `npx` or load a model take seconds to start, so checks that a healthy agent
-//! survives unchanged share one process, each with a session of its own where it matters. A process
-//! in which something failed is not used again: one fault must not show up under ten names.
+//! Agents that begin with `npx` or load a model take seconds to start. Checks that do not change a healthy
+//! agent therefore share one process, each with a session of its own where it matters. A process in which a
+//! check failed is not used again, so that one fault is not reported under ten names.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
@@ -10,49 +10,48 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use duologue_client::Command;
 use duologue_transcript::{Record, RecordEvent, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::finding::{Finding, Verdict, fail, skip, skip_dependent};
-use super::wire::{Answer, Tape, Wire};
-use crate::error::Error;
-use crate::ui::plural;
+use crate::finding::{Finding, Verdict, fail, skip, skip_dependent};
+use crate::raw_process::{ProcessLog, RawProcess, ResponseFromAgent};
 
-/// How long is listened for what must not come.
+/// The time to wait for a message that must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
-/// What the command line says.
+/// The options of a run.
 pub(crate) struct Settings {
-    /// Makes the agent's command, as often as it is needed.
-    pub(crate) command: Box<dyn Fn() -> crate::error::Result<duologue_client::Command>>,
-    /// Where the sessions work; canonical.
+    /// Makes the agent's command, once for each process.
+    pub(crate) command: Box<dyn Fn() -> Command>,
+    /// The folder of the sessions; canonical.
     pub(crate) cwd: PathBuf,
     pub(crate) timeout: Duration,
     pub(crate) prompt: String,
-    /// How to log in.
-    pub(crate) auth: Option<String>,
+    /// The authentication method.
+    pub(crate) login: Option<String>,
 }
 
-/// Tries agents.
-pub(crate) struct Bench {
+/// The state of a run: the agent's processes, their logs and the findings so far.
+pub(crate) struct Harness {
     settings: Rc<Settings>,
     shared: Option<Agent>,
-    /// Everything that was said so far, a tape a process.
-    tapes: Vec<Tape>,
-    /// Why there is no agent, no session and no turn, once that is known.
+    /// The log of each process, in the order in which they were started.
+    logs: Vec<ProcessLog>,
     missing: Missing,
-    /// Why no process could be started.
-    pub(crate) unstartable: Option<Error>,
-    /// It has left a `session/close` unanswered once, and is not asked again.
+    /// The error of a process that could not be started.
+    pub(crate) start_error: Option<duologue_client::Error>,
+    /// Set once the agent left a `session/close` without a response; none is sent after that.
     ignores_close: bool,
     ending: JoinSet<()>,
     /// The findings of the checks that have run, by name.
     findings: HashMap<&'static str, Finding>,
-    /// The checks that are reported. Only these can explain another one's failure.
+    /// The selected checks. Only these can explain another one's failure.
     pub(crate) chosen: HashSet<&'static str>,
 }
 
+/// The reasons for which there is no agent, no session or no turn, once they are known.
 #[derive(Default)]
 struct Missing {
     agent: Option<String>,
@@ -60,54 +59,54 @@ struct Missing {
     turn: Option<Finding>,
 }
 
-/// Notes why something is missing that many checks need, and returns what these checks find.
-fn absent(noted: &mut Option<Finding>, check: &str, otherwise: &str, finding: &Finding) -> Finding {
+/// Stores the reason for which something is missing that many checks need, and returns the finding of these checks.
+fn absent(slot: &mut Option<Finding>, check: &str, otherwise: &str, finding: &Finding) -> Finding {
     let saw = &finding.saw;
     let skipped = match finding.verdict {
         Verdict::Fail => skip_dependent(format!("because {check} failed: {saw}")),
         _ if finding.is_dependent => finding.clone(),
         _ => skip(format!("{otherwise}: {saw}")),
     };
-    noted.insert(skipped).clone()
+    slot.insert(skipped).clone()
 }
 
-/// An agent that has been greeted.
+/// An agent that has answered `initialize`.
 pub(crate) struct Agent {
-    wire: Wire,
+    process: RawProcess,
     settings: Rc<Settings>,
-    /// Its answer to `initialize`.
-    pub(crate) hello: Value,
-    /// The plain turn, once it has been.
+    /// The result of `initialize`.
+    pub(crate) initialized: Value,
+    /// A finished turn, which checks that only examine one share.
     turn: Option<Turn>,
     logged_in: bool,
 }
 
-/// A session, and what its answer offers.
+/// A session, and the result of the request that made it.
 #[derive(Clone)]
-pub(crate) struct Opened {
+pub(crate) struct OpenSession {
     pub(crate) id: String,
     pub(crate) offer: Value,
 }
 
-/// A turn that is over.
+/// A finished turn.
 #[derive(Clone)]
 pub(crate) struct Turn {
     pub(crate) session: String,
-    pub(crate) answer: Answer,
+    pub(crate) response: ResponseFromAgent,
 }
 
-/// What the client says it can do.
+/// The capabilities that the client advertises.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Client {
-    /// Files.
+pub(crate) enum TestClient {
+    /// Reading and writing files.
     Files,
-    /// Nothing at all.
+    /// None.
     Bare,
 }
 
-impl Client {
-    pub(crate) fn hello(self, version: u32) -> Value {
-        let files = self == Client::Files;
+impl TestClient {
+    pub(crate) fn initialize_params(self, version: u32) -> Value {
+        let files = self == TestClient::Files;
         json!({
             "protocolVersion": version,
             "clientCapabilities": {"fs": {"readTextFile": files, "writeTextFile": files}, "terminal": false},
@@ -116,14 +115,14 @@ impl Client {
     }
 }
 
-impl Bench {
+impl Harness {
     pub(crate) fn new(settings: Settings) -> Self {
-        Bench {
+        Harness {
             settings: Rc::new(settings),
             shared: None,
-            tapes: Vec::new(),
+            logs: Vec::new(),
             missing: Missing::default(),
-            unstartable: None,
+            start_error: None,
             ignores_close: false,
             ending: JoinSet::new(),
             findings: HashMap::new(),
@@ -131,118 +130,120 @@ impl Bench {
         }
     }
 
-    /// Returns what a check found, if it has run.
+    /// Returns the finding of a check, if it has run.
     pub(crate) fn finding(&self, check: &str) -> Option<&Finding> {
         self.findings.get(check)
     }
 
-    pub(crate) fn keep(&mut self, check: &'static str, finding: Finding) {
+    pub(crate) fn store(&mut self, check: &'static str, finding: Finding) {
         self.findings.insert(check, finding);
     }
 
-    pub(crate) fn tapes(&self) -> &[Tape] {
-        &self.tapes
+    pub(crate) fn logs(&self) -> &[ProcessLog] {
+        &self.logs
     }
 
-    /// How far the tapes are, to say later what came since.
+    /// Returns the current length of each log, for [`since`](Self::since).
     pub(crate) fn marks(&self) -> Vec<usize> {
-        self.tapes.iter().map(Tape::len).collect()
+        self.logs.iter().map(ProcessLog::len).collect()
     }
 
-    /// What was said since then, with the processes that were told something.
+    /// Returns the records since `marks` of those processes to which something was sent.
     pub(crate) fn since(&self, marks: &[usize]) -> Vec<Record> {
         let starts = marks.iter().copied().chain(std::iter::repeat(0));
-        let tapes = self.tapes.iter().zip(starts).map(|(tape, start)| tape.since(start));
-        // The last words of a process that has had its check belong to nobody.
-        let is_ours = |record: &Record| match &record.event {
+        let logs = self.logs.iter().zip(starts).map(|(log, start)| log.since(start));
+        // The last lines of a process whose check is over belong to no check.
+        let is_sent = |record: &Record| match &record.event {
             RecordEvent::Line(line) => line.from == Side::Client,
             event => *event == RecordEvent::Eof(Side::Client),
         };
-        tapes.filter(|records| records.iter().any(is_ours)).flatten().collect()
+        logs.filter(|records| records.iter().any(is_sent)).flatten().collect()
     }
 
-    /// Whether no agent could be greeted, so that nothing could be checked.
-    pub(crate) fn has_no_agent(&self) -> bool {
-        self.missing.agent.is_some()
+    /// Returns false if the agent did not answer `initialize`, so that nothing could be checked.
+    pub(crate) fn has_agent(&self) -> bool {
+        self.missing.agent.is_none()
     }
 
-    /// A process to whom nothing has been said.
-    pub(crate) fn raw(&mut self) -> Result<Wire, Finding> {
+    /// Starts a process and sends nothing to it.
+    pub(crate) fn raw(&mut self) -> Result<RawProcess, Finding> {
         let settings = &self.settings;
-        let tape = self.tapes.last().map(Tape::next).unwrap_or_default();
-        if let Some(flood) = tape.flooded() {
+        let log = self.logs.last().map(ProcessLog::next).unwrap_or_default();
+        if let Some(flood) = log.flooded() {
             return Err(skip(flood));
         }
-        let started = (settings.command)()
-            .and_then(|command| Wire::start(command, &settings.cwd, settings.timeout, tape));
-        match started {
-            Ok(mut wire) => {
+        match RawProcess::start((settings.command)(), &settings.cwd, settings.timeout, log) {
+            Ok(mut process) => {
                 let probes = self.finding("unknown-extension");
-                wire.answers_probes = probes.is_none_or(|finding| finding.explains("").is_none());
-                self.tapes.push(wire.tape().clone());
-                Ok(wire)
+                process.answers_probes = probes.is_none_or(|finding| finding.explains("").is_none());
+                self.logs.push(process.log().clone());
+                Ok(process)
             }
             Err(error) => {
                 let finding = fail(error.to_string());
-                self.unstartable = Some(error);
+                self.start_error = Some(error);
                 Err(finding)
             }
         }
     }
 
-    /// An agent of its own for one check, greeted by such a client.
-    pub(crate) async fn fresh(&mut self, client: Client) -> Result<Agent, Finding> {
-        if let Some(why) = &self.missing.agent {
-            return Err(skip_dependent(why.clone()));
+    /// Starts an agent for one check and initializes it as `client`.
+    pub(crate) async fn fresh(&mut self, client: TestClient) -> Result<Agent, Finding> {
+        if let Some(reason) = &self.missing.agent {
+            return Err(skip_dependent(reason.clone()));
         }
-        let mut wire = self.raw()?;
-        let hello = greet(&mut wire, &client.hello(1)).await;
-        match hello.map(|answer| answer.outcome) {
-            Ok(Ok(hello)) => {
-                Ok(Agent { wire, settings: self.settings.clone(), hello, turn: None, logged_in: false })
-            }
-            Ok(Err(refusal)) => Err(self.without_agent(&refusal.to_string())),
+        let mut process = self.raw()?;
+        let response = initialize(&mut process, &client.initialize_params(1)).await;
+        match response.map(|response| response.outcome) {
+            Ok(Ok(initialized)) => Ok(Agent {
+                process,
+                settings: self.settings.clone(),
+                initialized,
+                turn: None,
+                logged_in: false,
+            }),
+            Ok(Err(error)) => Err(self.without_agent(&error.to_string())),
             Err(finding) => Err(self.without_agent(&finding.saw)),
         }
     }
 
     fn without_agent(&mut self, saw: &str) -> Finding {
-        let why = format!("because initialize-answers failed: {saw}");
-        skip_dependent(self.missing.agent.insert(why).clone())
+        let reason = format!("because initialize-answers failed: {saw}");
+        skip_dependent(self.missing.agent.insert(reason).clone())
     }
 
-    /// Notes that prompts are not answered, and returns the finding of a check that needs one answered.
+    /// Stores that prompts are not answered, and returns the finding of a check that needs a response to one.
     pub(crate) fn without_turn(&mut self, finding: &Finding) -> Finding {
         absent(&mut self.missing.turn, "prompt-answered", "there is no turn", finding)
     }
 
-    /// Fails if it is known that prompts are not answered.
+    /// Returns an error if it is known that prompts are not answered.
     pub(crate) fn expect_turns(&self) -> Result<(), Finding> {
         self.missing.turn.clone().map_or(Ok(()), Err)
     }
 
-    /// The agent of all harmless checks.
+    /// Returns the shared agent, and starts it if there is none.
     pub(crate) async fn agent(&mut self) -> Result<&mut Agent, Finding> {
         let agent = match self.shared.take() {
             Some(agent) if agent.is_open() => agent,
-            _ => self.fresh(Client::Files).await?,
+            _ => self.fresh(TestClient::Files).await?,
         };
         Ok(self.shared.insert(agent))
     }
 
-    /// A new session of the agent of all harmless checks. One that has as many as it can is replaced.
-    pub(crate) async fn open(&mut self) -> Result<Opened, Finding> {
+    /// Opens a session of the shared agent. An agent that takes no more sessions is replaced.
+    pub(crate) async fn open(&mut self) -> Result<OpenSession, Finding> {
         let agent = self.agent().await?;
         let is_first = agent.sessions().is_empty();
-        let opened = agent.open().await;
-        if is_first || opened.is_ok() {
-            return opened;
+        let session = agent.open().await;
+        if is_first || session.is_ok() {
+            return session;
         }
         self.retire_shared();
         self.agent().await?.open().await
     }
 
-    /// Closes the sessions that a check has made, where that can be done: some agents take only so many.
+    /// Closes the sessions of a check if the agent supports that, since some agents take only a few.
     pub(crate) async fn close_sessions(&mut self) {
         let Some(agent) = &mut self.shared else { return };
         if self.ignores_close || !agent.is_open() || !agent.offers("close") {
@@ -259,30 +260,30 @@ impl Bench {
         }
     }
 
-    /// The same, with a new session.
-    pub(crate) async fn session(&mut self) -> Result<(&mut Agent, Opened), Finding> {
-        if let Some(why) = &self.missing.session {
-            return Err(why.clone());
+    /// Returns the shared agent and a new session.
+    pub(crate) async fn session(&mut self) -> Result<(&mut Agent, OpenSession), Finding> {
+        if let Some(reason) = &self.missing.session {
+            return Err(reason.clone());
         }
         match self.open().await {
-            // Once more, since a borrow cannot end early in one arm only.
-            Ok(opened) => Ok((self.agent().await?, opened)),
+            // A second call, since a borrow cannot end early in one arm only.
+            Ok(session) => Ok((self.agent().await?, session)),
             Err(finding) => {
                 Err(absent(&mut self.missing.session, "session-new", "there is no session", &finding))
             }
         }
     }
 
-    /// The same, after a plain turn in a session that all who only look at it share.
+    /// Returns the shared agent and a finished turn, in a session that all checks that only examine it share.
     pub(crate) async fn after_turn(&mut self) -> Result<(&mut Agent, Turn), Finding> {
         self.expect_turns()?;
         if let Some(turn) =
-            self.shared.as_ref().filter(|agent| agent.is_open()).and_then(|it| it.turn.clone())
+            self.shared.as_ref().filter(|agent| agent.is_open()).and_then(|agent| agent.turn.clone())
         {
             return Ok((self.agent().await?, turn));
         }
-        let (agent, opened) = self.session().await?;
-        match agent.turn(&opened.id).await {
+        let (agent, session) = self.session().await?;
+        match agent.turn(&session.id).await {
             Ok(turn) => {
                 agent.turn = Some(turn.clone());
                 Ok((self.agent().await?, turn))
@@ -291,16 +292,16 @@ impl Bench {
         }
     }
 
-    /// The shared agent is not used again.
+    /// Ends the shared agent.
     pub(crate) fn retire_shared(&mut self) {
         if let Some(agent) = self.shared.take() {
-            self.retire(agent.wire);
+            self.retire(agent.process);
         }
     }
 
     /// Ends a process, while the next check runs.
-    pub(crate) fn retire(&mut self, wire: Wire) {
-        self.ending.spawn(wire.end());
+    pub(crate) fn retire(&mut self, process: RawProcess) {
+        self.ending.spawn(process.end());
     }
 
     /// Waits for all processes to be gone.
@@ -310,102 +311,114 @@ impl Bench {
     }
 }
 
-/// Says hello. Starting may take longer than answering.
-pub(crate) async fn greet(wire: &mut Wire, hello: &Value) -> Result<Answer, Finding> {
-    let patience = wire.patience;
-    wire.patience = patience * 3;
-    let answer = wire.ask("initialize", hello.clone()).await;
-    wire.patience = patience;
-    answer
+/// Sends `initialize`. The response may take three times the timeout, since it includes the start.
+pub(crate) async fn initialize(
+    process: &mut RawProcess,
+    params: &Value,
+) -> Result<ResponseFromAgent, Finding> {
+    let patience = process.patience;
+    process.patience = patience * 3;
+    let response = process.request("initialize", params.clone()).await;
+    process.patience = patience;
+    response
 }
 
 impl Agent {
-    /// A session in the folder.
-    pub(crate) async fn open(&mut self) -> Result<Opened, Finding> {
+    /// Opens a session in the folder.
+    pub(crate) async fn open(&mut self) -> Result<OpenSession, Finding> {
         let others = self.sessions().len();
-        match self.ask_in("session/new", self.folder()).await?.outcome {
+        match self.request_with_login("session/new", self.new_session_params()).await?.outcome {
             Ok(offer) => match offer["sessionId"].as_str() {
-                Some(id) => Ok(Opened { id: id.to_owned(), offer }),
+                Some(id) => Ok(OpenSession { id: id.to_owned(), offer }),
                 None => Err(fail("session/new is answered without a sessionId")),
             },
-            Err(refusal) if others > 0 => {
+            Err(error) if others > 0 => {
                 let sessions = plural(others, "session");
-                Err(skip(format!("too many sessions: with {sessions}, another is answered with {refusal}")))
+                Err(skip(format!("too many sessions: with {sessions}, another is answered with {error}")))
             }
-            Err(refusal) => Err(fail(format!("session/new is answered with {refusal}"))),
+            Err(error) => Err(fail(format!("session/new is answered with {error}"))),
         }
     }
 
-    /// Asks, and logs in if that has to be first.
-    pub(crate) async fn ask_in(&mut self, method: &str, params: Value) -> Result<Answer, Finding> {
-        let answer = self.ask(method, params.clone()).await?;
-        if matches!(&answer.outcome, Err(refusal) if refusal.code == -32000) && !self.logged_in {
+    /// Sends a request, and logs in first if the agent requires it.
+    pub(crate) async fn request_with_login(
+        &mut self,
+        method: &str,
+        params: Value,
+    ) -> Result<ResponseFromAgent, Finding> {
+        let response = self.request(method, params.clone()).await?;
+        if matches!(&response.outcome, Err(error) if error.code == -32000) && !self.logged_in {
             self.log_in().await?;
-            return self.ask(method, params).await;
+            return self.request(method, params).await;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     async fn log_in(&mut self) -> Result<(), Finding> {
-        let Some(method) = self.settings.auth.clone() else {
-            let methods = self.hello["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let Some(method) = self.settings.login.clone() else {
+            let methods = self.initialized["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
             let ids: Vec<_> = methods.iter().filter_map(|method| method["id"].as_str()).collect();
             return Err(skip(format!("it asks for a login; choose one with --auth ({})", ids.join(", "))));
         };
-        let answer = self.ask("authenticate", json!({"methodId": method})).await?;
+        let response = self.request("authenticate", json!({"methodId": method})).await?;
         self.logged_in = true;
-        match answer.outcome {
+        match response.outcome {
             Ok(_) => Ok(()),
-            Err(refusal) => Err(fail(format!("authenticate is answered with {refusal}"))),
+            Err(error) => Err(fail(format!("authenticate is answered with {error}"))),
         }
     }
 
-    /// The params of `session/new`.
-    pub(crate) fn folder(&self) -> Value {
+    /// Returns the params of `session/new`.
+    pub(crate) fn new_session_params(&self) -> Value {
         json!({"cwd": self.settings.cwd, "mcpServers": []})
     }
 
-    /// The params of `session/load` and `session/resume`.
-    pub(crate) fn folder_of(&self, session: &str) -> Value {
+    /// Returns the params of `session/load` and `session/resume`.
+    pub(crate) fn load_session_params(&self, session: &str) -> Value {
         json!({"sessionId": session, "cwd": self.settings.cwd, "mcpServers": []})
     }
 
-    /// The params of the plain prompt.
-    pub(crate) fn prompt(&self, session: &str) -> Value {
+    /// Returns the params of `session/prompt` with the configured prompt.
+    pub(crate) fn prompt_params(&self, session: &str) -> Value {
         json!({"sessionId": session, "prompt": [{"type": "text", "text": self.settings.prompt}]})
     }
 
-    /// A plain turn.
+    /// Runs a turn with the configured prompt.
     pub(crate) async fn turn(&mut self, session: &str) -> Result<Turn, Finding> {
-        let prompt = self.prompt(session);
-        let answer = self.ask("session/prompt", prompt).await?;
-        Ok(Turn { session: session.to_owned(), answer })
+        let prompt = self.prompt_params(session);
+        let response = self.request("session/prompt", prompt).await?;
+        Ok(Turn { session: session.to_owned(), response })
     }
 
-    /// Whether it offers one of the methods that open a session's story again or end it.
+    /// Returns true if the agent advertises a session capability, such as `loadSession` or `close`.
     pub(crate) fn offers(&self, capability: &str) -> bool {
-        let capabilities = &self.hello["agentCapabilities"];
+        let capabilities = &self.initialized["agentCapabilities"];
         match capability {
             "loadSession" => capabilities["loadSession"] == true,
             marker => capabilities["sessionCapabilities"][marker].is_object(),
         }
     }
 
-    /// The process alone.
-    pub(crate) fn into_wire(self) -> Wire {
-        self.wire
+    /// Returns the process.
+    pub(crate) fn into_process(self) -> RawProcess {
+        self.process
     }
 }
 
 impl Deref for Agent {
-    type Target = Wire;
-    fn deref(&self) -> &Wire {
-        &self.wire
+    type Target = RawProcess;
+    fn deref(&self) -> &RawProcess {
+        &self.process
     }
 }
 
 impl DerefMut for Agent {
-    fn deref_mut(&mut self) -> &mut Wire {
-        &mut self.wire
+    fn deref_mut(&mut self) -> &mut RawProcess {
+        &mut self.process
     }
+}
+
+/// Returns a count with its noun: `1 frame`, `2 frames`.
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

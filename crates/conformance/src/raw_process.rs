@@ -1,5 +1,5 @@
-//! An agent at the end of its pipes, driven line by line. Nothing is hidden and everything is written
-//! down: a client library would be too polite to see what is wrong.
+//! An agent's process, driven line by line. Every line is logged, and no line is interpreted more than
+//! necessary: a client library would forgive what the checks have to find.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use duologue_client::schema::{
     WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
-use duologue_rpc::{Malformed, ResponseOutcome as Said, RpcMessage};
+use duologue_rpc::{Malformed, ResponseOutcome, RpcMessage};
 use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,40 +22,39 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::bench::QUIET;
-use super::finding::{Finding, check_of_answers, fail};
-use crate::error::Result;
+use crate::finding::{Finding, check_of_responses, fail};
+use crate::harness::QUIET;
 
-/// How much is said and told in one run, with all processes of the agent. More is a flood.
+/// The bytes that all processes of a run may send and receive. More is a flood.
 const RUN_BYTES: usize = 64 * 1024 * 1024;
-/// What a record takes beside its text.
+/// The bytes that a record takes beside its text.
 const RECORD_BYTES: usize = 256;
-/// What is said of a flood.
+/// The finding of a flood.
 const FLOOD: &str = "the agent floods: more than 64 MiB or 250,000 lines in one run";
-/// How many lines wait to be looked at before the agent has to wait.
+/// The number of unread lines after which the agent has to wait.
 const WAITING_LINES: usize = 4096;
-/// How much of a file is lent at once.
+/// The bytes of a file that one request may read.
 const FILE_BYTES: u64 = 1024 * 1024;
-/// The time in which the real answer to a request may follow an answer without an id.
+/// The time in which the correct response may follow a response without an id.
 const GRACE: Duration = Duration::from_secs(1);
-/// How many lines of stderr are kept.
+/// The number of lines of stderr that are logged.
 const STDERR_LINES: usize = 100;
 
-/// All that one agent's process said and was told.
+/// The log of everything that a process sent and received.
 #[derive(Clone, Default)]
-pub(crate) struct Tape {
+pub(crate) struct ProcessLog {
     records: Arc<Mutex<Vec<Record>>>,
-    /// What this tape and those before it take.
+    /// The size of this log and of those before it.
     bytes: Arc<AtomicUsize>,
 }
 
-impl Tape {
-    /// A tape for the next process, of the same run.
+impl ProcessLog {
+    /// Creates the log of the run's next process.
     pub(crate) fn next(&self) -> Self {
-        Tape { records: Arc::default(), bytes: self.bytes.clone() }
+        ProcessLog { records: Arc::default(), bytes: self.bytes.clone() }
     }
 
-    /// Writes down what happened. Nothing more once there is too much.
+    /// Appends an event, unless the run's limit is reached.
     fn push(&self, start: Instant, event: RecordEvent) {
         let text = match &event {
             RecordEvent::Line(line) => line.bytes().len(),
@@ -67,7 +66,7 @@ impl Tape {
         }
     }
 
-    /// Why nothing more is written down, if that is so.
+    /// Returns the finding of a flood if the run's limit is reached.
     pub(crate) fn flooded(&self) -> Option<&'static str> {
         (self.bytes.load(Relaxed) > RUN_BYTES).then_some(FLOOD)
     }
@@ -76,7 +75,7 @@ impl Tape {
         self.lock().len()
     }
 
-    /// A copy of what was recorded from `start` on.
+    /// Returns a copy of the records from `start` on.
     pub(crate) fn since(&self, start: usize) -> Vec<Record> {
         self.lock().get(start..).unwrap_or_default().to_vec()
     }
@@ -87,113 +86,113 @@ impl Tape {
 }
 
 /// A message of the agent.
-pub(crate) enum Seen {
-    Request(Asked),
-    Notification(Told),
-    Answer(Answer),
-    /// Nothing that could be read. The checks of the whole stream look at it.
+pub(crate) enum FromAgent {
+    Request(RequestFromAgent),
+    Notification(NotificationFromAgent),
+    Response(ResponseFromAgent),
+    /// A line that is no message. The checks of the stream report it.
     Noise,
 }
 
-/// What the agent asks.
-pub(crate) struct Asked {
+/// A request of the agent.
+pub(crate) struct RequestFromAgent {
     pub(crate) id: String,
     pub(crate) method: String,
     pub(crate) params: Value,
 }
 
-/// What the agent tells.
-pub(crate) struct Told {
+/// A notification of the agent.
+pub(crate) struct NotificationFromAgent {
     pub(crate) params: Value,
 }
 
-/// What the agent answers.
+/// A response of the agent.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    /// The id as it stands in the line; empty if there is none.
+pub(crate) struct ResponseFromAgent {
+    /// The id as it is written in the line; empty if there is none.
     pub(crate) id: String,
-    pub(crate) outcome: std::result::Result<Value, Refusal>,
+    pub(crate) outcome: Result<Value, ErrorFromAgent>,
 }
 
-impl Answer {
+impl ResponseFromAgent {
     /// Returns true if the id names no request.
     fn is_anonymous(&self) -> bool {
         self.id.is_empty() || self.id == "null"
     }
 }
 
-/// An error as an answer.
+/// An error response.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorFromAgent {
     pub(crate) code: i64,
     pub(crate) message: String,
-    /// What comes with it; null if nothing does.
+    /// The error's data; null if there is none.
     pub(crate) data: Value,
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for ErrorFromAgent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "error {} ({})", self.code, self.message)
     }
 }
 
-/// What became of waiting.
-pub(crate) enum Next {
-    Seen(Seen),
-    /// Nothing came in time.
-    Silence,
-    /// The agent will say nothing more.
+/// The result of waiting for a message.
+pub(crate) enum ReadOutcome {
+    Message(FromAgent),
+    /// No message arrived before the deadline.
+    Timeout,
+    /// The agent closed its stdout.
     End,
 }
 
-/// A running agent.
-pub(crate) struct Wire {
+/// A running process of the agent.
+pub(crate) struct RawProcess {
     process: AgentProcess,
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<RecordedLine>,
-    tape: Tape,
+    log: ProcessLog,
     start: Instant,
-    /// Answers nobody has asked for yet, the first one of each id.
-    answers: HashMap<String, Answer>,
-    /// The methods of the requests that were sent, by id.
+    /// Responses that no check has waited for yet, the first one of each id.
+    responses: HashMap<String, ResponseFromAgent>,
+    /// The methods of the sent requests, by id.
     methods: HashMap<String, String>,
-    /// The number of lines sent that an agent may answer without an id.
+    /// The number of sent lines that an agent may answer without an id.
     anonymous_allowed: usize,
-    /// The id of an answer beyond these, as it is written, until an answer with an id comes.
+    /// The id of one response too many without a usable id, until a response with an id arrives.
     anonymous: Option<String>,
     next_id: u64,
     open: bool,
-    /// Lends it the files of the sessions' folder.
+    /// Serves the files of the sessions' folder.
     host: LocalHost,
     folder: PathBuf,
-    /// Sessions that it has made and that are not closed.
+    /// The sessions that it opened and that are not closed.
     sessions: Vec<String>,
-    /// Sessions whose turn was cancelled: they get no permission any more.
+    /// The sessions whose turn was cancelled. Their permission requests are cancelled, too.
     cancelled: HashSet<String>,
     pub(crate) patience: Duration,
-    /// Unset if the agent is known to leave requests for extension methods unanswered.
+    /// False if the agent is known to leave requests for extension methods unanswered.
     pub(crate) answers_probes: bool,
 }
 
-impl Wire {
+impl RawProcess {
     pub(crate) fn start(
         command: duologue_client::Command,
         folder: &Path,
         patience: Duration,
-        tape: Tape,
-    ) -> Result<Self> {
+        log: ProcessLog,
+    ) -> Result<Self, duologue_client::Error> {
         let (process, pipes) = AgentProcess::start(command)?;
         let start = Instant::now();
         let (sender, lines) = mpsc::channel(WAITING_LINES);
-        tokio::spawn(read_lines(pipes.stdout, tape.clone(), start, sender));
-        tokio::spawn(read_stderr(pipes.stderr, tape.clone(), start));
-        Ok(Wire {
+        tokio::spawn(read_lines(pipes.stdout, log.clone(), start, sender));
+        tokio::spawn(read_stderr(pipes.stderr, log.clone(), start));
+        Ok(RawProcess {
             process,
             stdin: Some(pipes.stdin),
             lines,
-            tape,
+            log,
             start,
-            answers: HashMap::new(),
+            responses: HashMap::new(),
             methods: HashMap::new(),
             anonymous_allowed: 0,
             anonymous: None,
@@ -208,11 +207,11 @@ impl Wire {
         })
     }
 
-    pub(crate) fn tape(&self) -> &Tape {
-        &self.tape
+    pub(crate) fn log(&self) -> &ProcessLog {
+        &self.log
     }
 
-    /// Whether it can still be talked to, as far as is known.
+    /// Returns true if neither side is known to have closed its pipe.
     pub(crate) fn is_open(&self) -> bool {
         self.open && self.stdin.is_some()
     }
@@ -222,15 +221,15 @@ impl Wire {
         self.process.id()
     }
 
-    /// Writes bytes as they are, whole lines or not.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::result::Result<(), Finding> {
-        self.note(bytes);
+    /// Writes bytes unchanged.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Finding> {
+        self.log_lines(bytes);
         self.write(bytes).await
     }
 
-    /// Writes a line a few bytes at a time.
-    pub(crate) async fn send_slowly(&mut self, bytes: &[u8]) -> std::result::Result<(), Finding> {
-        self.note(bytes);
+    /// Writes a line byte by byte.
+    pub(crate) async fn send_slowly(&mut self, bytes: &[u8]) -> Result<(), Finding> {
+        self.log_lines(bytes);
         for byte in bytes {
             self.write(std::slice::from_ref(byte)).await?;
             tokio::time::sleep(Duration::from_micros(500)).await;
@@ -238,33 +237,33 @@ impl Wire {
         Ok(())
     }
 
-    fn note(&mut self, bytes: &[u8]) {
+    fn log_lines(&mut self, bytes: &[u8]) {
         for line in bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|byte| *byte == b'\n') {
-            let line = line_of(Side::Client, line);
+            let line = logged_line(Side::Client, line);
             match line.message() {
                 Some(Ok(RpcMessage::Request { id, method, .. })) => {
                     self.methods.insert(id_name(id.token()), method.into_owned());
                 }
-                // Some agents answer a cancel while its turn still takes its time.
+                // Some agents answer a cancel before its turn has ended.
                 Some(Ok(RpcMessage::Notification { method, .. })) if method == "session/cancel" => {
                     self.anonymous_allowed += 1;
                 }
                 Some(Err(_)) => self.anonymous_allowed += 1,
                 _ => {}
             }
-            self.tape.push(self.start, RecordEvent::Line(line));
+            self.log.push(self.start, RecordEvent::Line(line));
         }
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> std::result::Result<(), Finding> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Finding> {
         let Some(stdin) = &mut self.stdin else { return Err(fail("its stdin is closed")) };
         match timeout(self.patience, async { stdin.write_all(bytes).await }).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => {
                 self.open = false;
-                // What it said last explains it.
+                // Its last lines explain the reason, so wait for them.
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                Err(self.over("the agent no longer reads: it closed its stdin or ended"))
+                Err(self.closed("the agent no longer reads: it closed its stdin or ended"))
             }
             Err(_) => {
                 self.open = false;
@@ -273,9 +272,9 @@ impl Wire {
         }
     }
 
-    /// Why it says nothing more.
-    fn over(&self, otherwise: impl Into<String>) -> Finding {
-        match self.tape.flooded() {
+    /// Returns the failure of an agent that closed a pipe.
+    fn closed(&self, otherwise: impl Into<String>) -> Finding {
+        match self.log.flooded() {
             Some(flood) => {
                 self.process.kill();
                 fail(flood)
@@ -284,21 +283,21 @@ impl Wire {
         }
     }
 
-    /// Closes its stdin, the polite way to end it.
-    pub(crate) fn hang_up(&mut self) {
-        self.tape.push(self.start, RecordEvent::Eof(Side::Client));
+    /// Closes its stdin, after which an agent should end.
+    pub(crate) fn close_stdin(&mut self) {
+        self.log.push(self.start, RecordEvent::Eof(Side::Client));
         self.stdin = None;
     }
 
-    /// The id of the next request, as it is written.
+    /// Returns the id of the next request, as it is written.
     pub(crate) fn new_id(&mut self) -> String {
         let id = self.next_id;
         self.next_id += 1;
         id.to_string()
     }
 
-    /// Sends a request and does not wait for its answer.
-    pub(crate) async fn post(&mut self, method: &str, params: Value) -> std::result::Result<String, Finding> {
+    /// Sends a request and returns its id, without waiting for the response.
+    pub(crate) async fn send_request(&mut self, method: &str, params: Value) -> Result<String, Finding> {
         if method == "session/prompt" {
             self.cancelled.remove(params["sessionId"].as_str().unwrap_or_default());
         }
@@ -307,84 +306,88 @@ impl Wire {
         Ok(id)
     }
 
-    pub(crate) async fn notify(&mut self, method: &str, params: Value) -> std::result::Result<(), Finding> {
+    pub(crate) async fn notify(&mut self, method: &str, params: Value) -> Result<(), Finding> {
         self.send(&notification(method, &params)).await
     }
 
-    /// Cancels what runs in a session.
-    pub(crate) async fn cancel(&mut self, session: &str) -> std::result::Result<(), Finding> {
+    /// Cancels the turn of a session.
+    pub(crate) async fn cancel(&mut self, session: &str) -> Result<(), Finding> {
         self.cancelled.insert(session.to_owned());
         self.notify("session/cancel", json!({"sessionId": session})).await
     }
 
-    /// Sends a request and waits for its answer; what the agent asks meanwhile is answered.
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> std::result::Result<Answer, Finding> {
-        let id = self.post(method, params).await?;
-        self.answer(&id, method).await
+    /// Sends a request and waits for its response. Requests of the agent are answered meanwhile.
+    pub(crate) async fn request(
+        &mut self,
+        method: &str,
+        params: Value,
+    ) -> Result<ResponseFromAgent, Finding> {
+        let id = self.send_request(method, params).await?;
+        self.response(&id, method).await
     }
 
-    /// Waits for the answer to a request, until the timeout. An answer whose id is another spelling of the
-    /// request's, or that has no id, is a failure without waiting longer.
-    pub(crate) async fn answer(&mut self, id: &str, what: &str) -> std::result::Result<Answer, Finding> {
+    /// Waits for the response to a request, until the timeout. A response with another spelling of the id, or
+    /// without an id, is a failure at once.
+    pub(crate) async fn response(&mut self, id: &str, what: &str) -> Result<ResponseFromAgent, Finding> {
         let name = id_name(id);
-        let check = self.methods.get(&name).and_then(|method| check_of_answers(method));
-        let is_hopeless = !self.answers_probes && check == Some("unknown-extension");
-        let patience = if is_hopeless { QUIET.min(self.patience) } else { self.patience };
+        let check = self.methods.get(&name).and_then(|method| check_of_responses(method));
+        let is_unanswered = !self.answers_probes && check == Some("unknown-extension");
+        let patience = if is_unanswered { QUIET.min(self.patience) } else { self.patience };
         let mut deadline = Instant::now() + patience;
         let finding = loop {
-            if let Some(answer) = self.answers.remove(&name) {
-                return Ok(answer);
+            if let Some(response) = self.responses.remove(&name) {
+                return Ok(response);
             }
-            if let Some(other) = self.answers.values().find(|answer| nearly_same_id(&answer.id, id)) {
-                break other_id(what, id, &other.id);
+            if let Some(other) = self.responses.values().find(|response| nearly_same_id(&response.id, id)) {
+                break wrong_id(what, id, &other.id);
             }
             if self.anonymous.is_some() && name != "null" {
                 deadline = deadline.min(Instant::now() + GRACE);
             }
             match self.next(deadline).await {
-                Next::Seen(Seen::Answer(answer)) => self.keep(answer),
-                Next::Seen(Seen::Request(asked)) => self.serve(&asked).await?,
-                Next::Seen(_) => {}
-                Next::Silence => match self.anonymous.take() {
-                    Some(other) if name != "null" => break other_id(what, id, &other),
+                ReadOutcome::Message(FromAgent::Response(response)) => self.store_response(response),
+                ReadOutcome::Message(FromAgent::Request(incoming)) => self.serve(&incoming).await?,
+                ReadOutcome::Message(_) => {}
+                ReadOutcome::Timeout => match self.anonymous.take() {
+                    Some(other) if name != "null" => break wrong_id(what, id, &other),
                     _ => break fail(format!("no answer to {what} within {}", seconds(patience))),
                 },
-                Next::End => break self.over(format!("the agent ended before it answered {what}")),
+                ReadOutcome::End => break self.closed(format!("the agent ended before it answered {what}")),
             }
         };
         Err(check.into_iter().fold(finding, Finding::explained_by))
     }
 
-    /// Listens for a while, and answers what is asked.
-    pub(crate) async fn listen(&mut self, time: Duration) -> std::result::Result<(), Finding> {
+    /// Reads for a while, and answers the agent's requests.
+    pub(crate) async fn serve_for(&mut self, time: Duration) -> Result<(), Finding> {
         let deadline = Instant::now() + time;
         loop {
             match self.next(deadline).await {
-                Next::Seen(Seen::Request(asked)) => self.serve(&asked).await?,
-                Next::Seen(Seen::Answer(answer)) => self.keep(answer),
-                Next::Seen(_) => {}
-                Next::Silence | Next::End => return Ok(()),
+                ReadOutcome::Message(FromAgent::Request(incoming)) => self.serve(&incoming).await?,
+                ReadOutcome::Message(FromAgent::Response(response)) => self.store_response(response),
+                ReadOutcome::Message(_) => {}
+                ReadOutcome::Timeout | ReadOutcome::End => return Ok(()),
             }
         }
     }
 
-    /// Whether an answer has come that nobody waited for.
-    pub(crate) fn has_answer(&self, id: &str) -> bool {
-        self.answers.contains_key(&id_name(id))
+    /// Returns true if a stored response has this id.
+    pub(crate) fn has_response(&self, id: &str) -> bool {
+        self.responses.contains_key(&id_name(id))
     }
 
-    /// Leaves out what was answered so far and nobody waited for.
-    pub(crate) fn forget_answers(&mut self) {
-        self.answers.clear();
+    /// Discards the stored responses.
+    pub(crate) fn forget_responses(&mut self) {
+        self.responses.clear();
     }
 
-    pub(crate) fn keep(&mut self, answer: Answer) {
-        self.answers.entry(id_name(&answer.id)).or_insert(answer);
+    pub(crate) fn store_response(&mut self, response: ResponseFromAgent) {
+        self.responses.entry(id_name(&response.id)).or_insert(response);
     }
 
-    /// Whether it still answers: asks for a method nobody has. Any answer will do.
-    pub(crate) async fn still_there(&mut self, after: &str) -> std::result::Result<(), Finding> {
-        match self.ask("_duologue.dev/are_you_there", json!({})).await {
+    /// Sends a request for an unknown method and waits for any response, as a sign that the agent still works.
+    pub(crate) async fn expect_alive(&mut self, after: &str) -> Result<(), Finding> {
+        match self.request("_duologue.dev/are_you_there", json!({})).await {
             Ok(_) => Ok(()),
             Err(mut finding) => {
                 finding.saw = format!("after {after}: {}", finding.saw);
@@ -393,16 +396,16 @@ impl Wire {
         }
     }
 
-    /// That nothing since `start` was answered without an id: notifications have no answer.
-    pub(crate) fn nothing_answered(&self, start: usize) -> std::result::Result<(), Finding> {
+    /// Returns an error if a response without an id was logged since `start`: notifications have no response.
+    pub(crate) fn expect_no_response(&self, start: usize) -> Result<(), Finding> {
         let is_stray = |record: &Record| {
             let value = record.line().and_then(|line| serde_json::from_slice::<Value>(line.bytes()).ok());
             value.is_some_and(|line| {
-                let answer = line.get("result").is_some() || line.get("error").is_some();
-                answer && line.get("method").is_none() && line["id"].is_null()
+                let response = line.get("result").is_some() || line.get("error").is_some();
+                response && line.get("method").is_none() && line["id"].is_null()
             })
         };
-        match self.tape.since(start).into_iter().find(is_stray) {
+        match self.log.since(start).into_iter().find(is_stray) {
             Some(stray) => {
                 let finding = fail("a notification was answered").shown([stray]);
                 Err(finding.explained_by("unknown-notification"))
@@ -411,92 +414,92 @@ impl Wire {
         }
     }
 
-    /// The next message.
-    pub(crate) async fn next(&mut self, deadline: Instant) -> Next {
+    /// Waits for the next message.
+    pub(crate) async fn next(&mut self, deadline: Instant) -> ReadOutcome {
         match timeout_at(deadline, self.lines.recv()).await {
-            Err(_) => Next::Silence,
+            Err(_) => ReadOutcome::Timeout,
             Ok(None) => {
                 self.open = false;
-                Next::End
+                ReadOutcome::End
             }
             Ok(Some(line)) => {
-                let seen = seen(&line);
-                if let Seen::Answer(answer) = &seen {
-                    if let Ok(result) = &answer.outcome {
+                let message = read_message(&line);
+                if let FromAgent::Response(response) = &message {
+                    if let Ok(result) = &response.outcome {
                         self.sessions.extend(result["sessionId"].as_str().map(str::to_owned));
                     }
-                    match (answer.is_anonymous(), self.anonymous_allowed.checked_sub(1)) {
+                    match (response.is_anonymous(), self.anonymous_allowed.checked_sub(1)) {
                         (true, Some(left)) => self.anonymous_allowed = left,
-                        (true, None) => self.anonymous = Some(answer.id.clone()),
+                        (true, None) => self.anonymous = Some(response.id.clone()),
                         (false, _) => self.anonymous = None,
                     }
                 }
-                Next::Seen(seen)
+                ReadOutcome::Message(message)
             }
         }
     }
 
-    /// The sessions that it has made and that were not closed.
+    /// Returns the sessions that it opened and that are not closed.
     pub(crate) fn sessions(&self) -> &[String] {
         &self.sessions
     }
 
-    /// Closes a session, whatever the answer is. An error is that there is none.
-    pub(crate) async fn close(&mut self, session: &str) -> std::result::Result<(), Finding> {
+    /// Closes a session. Only a missing response is an error.
+    pub(crate) async fn close(&mut self, session: &str) -> Result<(), Finding> {
         self.sessions.retain(|other| other != session);
-        self.ask("session/close", json!({"sessionId": session})).await?;
+        self.request("session/close", json!({"sessionId": session})).await?;
         Ok(())
     }
 
-    /// Answers the agent as the simplest useful client would: it may read and write in the session's
-    /// folder, and it gets the first permission it asks for.
-    pub(crate) async fn serve(&mut self, asked: &Asked) -> std::result::Result<(), Finding> {
-        let answer = match asked.method.as_str() {
+    /// Answers a request as the simplest useful client would. The agent may read and write files in the session's
+    /// folder, and gets the first permission of each request.
+    pub(crate) async fn serve(&mut self, incoming: &RequestFromAgent) -> Result<(), Finding> {
+        let response = match incoming.method.as_str() {
             RequestPermissionRequest::METHOD => {
-                let session = asked.params["sessionId"].as_str();
+                let session = incoming.params["sessionId"].as_str();
                 let cancelled = session.is_some_and(|id| self.cancelled.contains(id));
-                let outcome = if cancelled { json!({"outcome": "cancelled"}) } else { chosen(&asked.params) };
+                let outcome = if cancelled {
+                    json!({"outcome": "cancelled"})
+                } else {
+                    first_permission(&incoming.params)
+                };
                 Ok(json!({"outcome": outcome}))
             }
-            ReadTextFileRequest::METHOD => match params::<ReadTextFileRequest>(asked) {
+            ReadTextFileRequest::METHOD => match params::<ReadTextFileRequest>(incoming) {
                 Ok(request) => {
-                    self.lend_folder(&request.session_id);
+                    self.grant_folder(&request.session_id);
                     self.host.read_text_file(request).await.map(|read| json!(read))
                 }
                 Err(error) => Err(error),
             },
-            WriteTextFileRequest::METHOD => match params::<WriteTextFileRequest>(asked) {
+            WriteTextFileRequest::METHOD => match params::<WriteTextFileRequest>(incoming) {
                 Ok(request) => {
-                    self.lend_folder(&request.session_id);
+                    self.grant_folder(&request.session_id);
                     self.host.write_text_file(request).await.map(|written| json!(written))
                 }
                 Err(error) => Err(error),
             },
             other => Err(WireError::method_not_found(other)),
         };
-        self.respond(&asked.id, answer).await
+        self.respond(&incoming.id, response).await
     }
 
-    /// Lends the folder to a session, however it came to be: some checks open sessions in unusual ways.
-    fn lend_folder(&self, session: &SessionId) {
+    /// Grants a session access to the folder. Some checks open sessions in unusual ways, so this happens on use.
+    fn grant_folder(&self, session: &SessionId) {
         self.host.session_started(session, std::slice::from_ref(&self.folder));
     }
 
-    pub(crate) async fn respond(
-        &mut self,
-        id: &str,
-        answer: HostResult<Value>,
-    ) -> std::result::Result<(), Finding> {
-        let member = match answer {
+    pub(crate) async fn respond(&mut self, id: &str, response: HostResult<Value>) -> Result<(), Finding> {
+        let member = match response {
             Ok(result) => format!("\"result\":{result}"),
             Err(error) => format!("\"error\":{}", json!(error)),
         };
         self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{member}}}\n").as_bytes()).await
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to end.
     pub(crate) async fn exit(&mut self, time: Duration) -> Option<ExitStatus> {
-        // What it still says must not hold it up.
+        // Its output is read, so that a full pipe does not keep it from ending.
         let lines = &mut self.lines;
         let listened = async {
             while lines.recv().await.is_some() {}
@@ -509,7 +512,7 @@ impl Wire {
         }
     }
 
-    /// Ends it: politely for a moment, then not.
+    /// Closes its stdin, and kills it if it has not ended after a second.
     pub(crate) async fn end(mut self) {
         self.stdin = None;
         let _ = self.exit(Duration::from_secs(1)).await;
@@ -517,23 +520,23 @@ impl Wire {
     }
 }
 
-/// A request as a line.
+/// Returns a request as a line.
 pub(crate) fn request(id: &str, method: &str, params: &Value) -> Vec<u8> {
     let method = json!(method);
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}\n").into_bytes()
 }
 
-/// A notification as a line.
+/// Returns a notification as a line.
 pub(crate) fn notification(method: &str, params: &Value) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}\n", json!(method)).into_bytes()
 }
 
-/// What an id says; a string may be written in more than one way.
+/// Returns an id in its canonical form, since a string can be written in more than one way.
 pub(crate) fn id_name(token: &str) -> String {
     serde_json::from_str::<Value>(token).map_or_else(|_| token.to_owned(), |id| id.to_string())
 }
 
-/// Returns true if an id is another spelling of the other: a rounded number, or a number as a string.
+/// Returns true if two ids differ only in spelling: a rounded number, or a number as a string.
 pub(crate) fn nearly_same_id(one: &str, other: &str) -> bool {
     let number = |token: &str| match serde_json::from_str(token) {
         Ok(Value::Number(number)) => number.as_f64(),
@@ -543,56 +546,60 @@ pub(crate) fn nearly_same_id(one: &str, other: &str) -> bool {
     number(one).is_some_and(|one| number(other) == Some(one))
 }
 
-/// The failure of an answer that does not have the id of its request.
-fn other_id(what: &str, id: &str, other: &str) -> Finding {
+/// Returns the failure of a response that has not the id of its request.
+fn wrong_id(what: &str, id: &str, other: &str) -> Finding {
     let other = if other.is_empty() { "without an id".to_owned() } else { format!("with the id {other}") };
     fail(format!("{what} has the id {id}, and is answered {other}")).explained_by("answer-id")
 }
 
-/// A time for people.
+/// Returns a time in seconds, as text.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-fn seen(line: &RecordedLine) -> Seen {
+fn read_message(line: &RecordedLine) -> FromAgent {
     let value = |raw: Option<&serde_json::value::RawValue>| {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or(Value::Null)
     };
     match line.message() {
-        Some(Ok(RpcMessage::Request { id, method, params })) => Seen::Request(Asked {
+        Some(Ok(RpcMessage::Request { id, method, params })) => FromAgent::Request(RequestFromAgent {
             id: id.token().to_owned(),
             method: method.into_owned(),
             params: value(params),
         }),
         Some(Ok(RpcMessage::Notification { params, .. })) => {
-            Seen::Notification(Told { params: value(params) })
+            FromAgent::Notification(NotificationFromAgent { params: value(params) })
         }
-        Some(Ok(RpcMessage::Response { id, outcome })) => Seen::Answer(Answer {
+        Some(Ok(RpcMessage::Response { id, outcome })) => FromAgent::Response(ResponseFromAgent {
             id: id.get().to_owned(),
             outcome: match outcome {
-                Said::Result(result) => Ok(value(Some(result))),
-                Said::Error(error) => {
+                ResponseOutcome::Result(result) => Ok(value(Some(result))),
+                ResponseOutcome::Error(error) => {
                     let data = error.data.and_then(|data| data.parse().ok()).unwrap_or_default();
-                    Err(Refusal { code: error.code.0.into(), message: error.message.into_owned(), data })
+                    Err(ErrorFromAgent {
+                        code: error.code.0.into(),
+                        message: error.message.into_owned(),
+                        data,
+                    })
                 }
                 _ => {
                     let message = "neither a result nor a readable error".into();
-                    Err(Refusal { code: 0, message, data: Value::Null })
+                    Err(ErrorFromAgent { code: 0, message, data: Value::Null })
                 }
             },
         }),
         Some(Err(Malformed::Silent(_))) => match serde_json::from_slice::<Value>(line.bytes()) {
             Ok(value) if value.get("method").is_none() && value.get("id").is_none() => {
-                Seen::Answer(Answer { id: String::new(), outcome: Ok(Value::Null) })
+                FromAgent::Response(ResponseFromAgent { id: String::new(), outcome: Ok(Value::Null) })
             }
-            _ => Seen::Noise,
+            _ => FromAgent::Noise,
         },
-        _ => Seen::Noise,
+        _ => FromAgent::Noise,
     }
 }
 
-/// The first option that allows once, else the first that is there.
-fn chosen(params: &Value) -> Value {
+/// Chooses the first option that allows once, or else the first option.
+fn first_permission(params: &Value) -> Value {
     let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
     let once = options.iter().find(|option| option["kind"] == "allow_once").or(options.first());
     match once {
@@ -601,12 +608,12 @@ fn chosen(params: &Value) -> Value {
     }
 }
 
-/// What a request is about, as its type.
-fn params<T: DeserializeOwned>(asked: &Asked) -> HostResult<T> {
-    T::deserialize(&asked.params).map_err(|error| WireError::invalid_params(error.to_string()))
+/// Reads the params of a request as their type.
+fn params<T: DeserializeOwned>(incoming: &RequestFromAgent) -> HostResult<T> {
+    T::deserialize(&incoming.params).map_err(|error| WireError::invalid_params(error.to_string()))
 }
 
-fn line_of(from: Side, bytes: &[u8]) -> RecordedLine {
+fn logged_line(from: Side, bytes: &[u8]) -> RecordedLine {
     match bytes.strip_suffix(b"\r") {
         Some(bytes) => {
             let mut line = RecordedLine::new(from, bytes);
@@ -619,7 +626,7 @@ fn line_of(from: Side, bytes: &[u8]) -> RecordedLine {
 
 async fn read_lines(
     pipe: impl AsyncRead + Unpin,
-    tape: Tape,
+    log: ProcessLog,
     start: Instant,
     sender: mpsc::Sender<RecordedLine>,
 ) {
@@ -627,30 +634,30 @@ async fn read_lines(
     let mut bytes = Vec::new();
     while matches!((&mut pipe).take(RUN_BYTES as u64).read_until(b'\n', &mut bytes).await, Ok(1..)) {
         let line = match bytes.strip_suffix(b"\n") {
-            Some(whole) => line_of(Side::Agent, whole),
+            Some(whole) => logged_line(Side::Agent, whole),
             None => {
                 let mut line = RecordedLine::new(Side::Agent, bytes.as_slice());
                 line.end = LineEnd::None;
                 line
             }
         };
-        tape.push(start, RecordEvent::Line(line.clone()));
-        if tape.flooded().is_some() || sender.send(line).await.is_err() {
+        log.push(start, RecordEvent::Line(line.clone()));
+        if log.flooded().is_some() || sender.send(line).await.is_err() {
             return;
         }
         bytes.clear();
     }
-    tape.push(start, RecordEvent::Eof(Side::Agent));
+    log.push(start, RecordEvent::Eof(Side::Agent));
 }
 
-async fn read_stderr(pipe: impl AsyncRead + Unpin, tape: Tape, start: Instant) {
+async fn read_stderr(pipe: impl AsyncRead + Unpin, log: ProcessLog, start: Instant) {
     let mut pipe = BufReader::new(pipe);
     let (mut bytes, mut kept) = (Vec::new(), 0);
     while matches!((&mut pipe).take(64 * 1024).read_until(b'\n', &mut bytes).await, Ok(1..)) {
         if kept < STDERR_LINES {
             kept += 1;
             let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-            tape.push(start, RecordEvent::Stderr(text));
+            log.push(start, RecordEvent::Stderr(text));
         }
         bytes.clear();
     }

@@ -1,153 +1,230 @@
-//! `duologue check`: whether an agent keeps to the protocol, told by named checks.
-//!
-//! A check that fails a correct agent is worse than none. So each says where the specification asks
-//! for what it checks, what it only asks for is a warning, and what an agent may do in more than one
-//! way passes in each of them.
-//!
-//! One cause is one failure. A finding names the checks that test its possible causes, and is skipped
-//! when one of these fails. A check that needs an answered prompt is skipped when there is none.
+//! Runs checks against an agent.
 
-mod bench;
-mod cancel;
-mod envelopes;
-mod finding;
-mod handshake;
-mod ids;
-mod lines;
-mod process;
-mod report;
-mod requests;
-mod sessions;
-mod stream;
-mod turns;
-mod wire;
-
+use std::io;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 
-pub(crate) use bench::{Bench, Settings};
-use finding::{Check, Finding, Running, Severity, Verdict, skip_dependent};
-use report::{Report, Summary};
+use duologue_client::Command;
 
+use crate::checks::checks;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
+use crate::finding::{Check, Finding, Running, Severity, Verdict, skip_dependent};
+use crate::harness::{Harness, Settings};
+use crate::report::{CheckResult, Report};
 
-/// All checks, by group, in the order they run. Those of the stream look at what the others caused.
-const GROUPS: &[(&str, &[Check])] = &[
-    ("handshake", handshake::CHECKS),
-    ("requests", requests::CHECKS),
-    ("lines", lines::CHECKS),
-    ("ids", ids::CHECKS),
-    ("turns", turns::CHECKS),
-    ("cancel", cancel::CHECKS),
-    ("sessions", sessions::CHECKS),
-    ("envelopes", envelopes::CHECKS),
-    ("process", process::CHECKS),
-    ("stream", stream::CHECKS),
-];
+/// A selection of checks and the agent to run them against.
+///
+/// The agent is started several times and gets a few short prompts. It may read and write files in the sessions'
+/// folder, and its permission requests are allowed.
+///
+/// ```no_run
+/// use duologue_conformance::{Command, Suite};
+///
+/// # fn main() -> duologue_conformance::Result<()> {
+/// Suite::new(|| Command::new("my-agent").arg("--acp")).run_blocking()?.assert_passed();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Suite {
+    command: Box<dyn Fn() -> Command>,
+    chosen: Vec<&'static Check>,
+    working_dir: Option<PathBuf>,
+    timeout: Duration,
+    prompt: String,
+    login: Option<String>,
+}
 
-/// The checks and groups of these names, or all.
-pub(crate) struct Chosen(Vec<(&'static str, &'static Check)>);
-
-impl Chosen {
-    pub(crate) fn new(names: &[String]) -> Result<Self> {
-        let all = || GROUPS.iter().flat_map(|(group, checks)| checks.iter().map(|check| (*group, check)));
-        let named = |name: &str, (group, check): &(&str, &Check)| *group == name || check.name == name;
-        for name in names {
-            if !all().any(|entry| named(name, &entry)) {
-                let message =
-                    format!("there is no check and no group named {name}; see `duologue check --list`");
-                return Err(Error::Usage(message));
-            }
+impl Suite {
+    /// Creates a suite of all checks. `command` makes the agent's command each time a process is needed.
+    #[must_use]
+    pub fn new(command: impl Fn() -> Command + 'static) -> Self {
+        Suite {
+            command: Box::new(command),
+            chosen: checks().collect(),
+            working_dir: None,
+            timeout: Duration::from_secs(20),
+            prompt: "Say hello.".into(),
+            login: None,
         }
-        let wanted = |entry: &(&'static str, &'static Check)| {
-            names.is_empty() || names.iter().any(|name| named(name, entry))
+    }
+
+    /// Selects the checks and groups of these names. Without a name the suite runs all checks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownCheck`] for a name that is neither a check nor a group.
+    pub fn only(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let matches = |check: &Check, name: &str| check.name == name || check.group == name;
+        let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        if let Some(unknown) = names.iter().find(|name| !checks().any(|check| matches(check, name))) {
+            return Err(Error::UnknownCheck(unknown.clone()));
+        }
+        let is_chosen = |check: &Check| names.is_empty() || names.iter().any(|name| matches(check, name));
+        self.chosen = checks().filter(|check| is_chosen(check)).collect();
+        Ok(self)
+    }
+
+    /// Sets the folder of the sessions. The default is a new temporary folder, which is removed after the run.
+    #[must_use]
+    pub fn working_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.working_dir = Some(folder.into());
+        self
+    }
+
+    /// Sets the time that the agent may take for a response; 20 seconds if not set. The first response may take
+    /// three times as long.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the text of the prompts. A prompt that makes the agent stream text for a while and request a permission
+    /// exercises most checks.
+    #[must_use]
+    pub fn prompt(mut self, text: impl Into<String>) -> Self {
+        self.prompt = text.into();
+        self
+    }
+
+    /// Sets the authentication method to use when the agent requires a login.
+    #[must_use]
+    pub fn login(mut self, method: impl Into<String>) -> Self {
+        self.login = Some(method.into());
+        self
+    }
+
+    /// Returns the selected checks.
+    pub fn checks(&self) -> impl Iterator<Item = &'static Check> {
+        self.chosen.iter().copied()
+    }
+
+    /// Runs the checks, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] if the agent's program cannot be started, [`Error::Io`] if the folder cannot be used.
+    pub async fn run(self) -> Result<Report> {
+        self.run_with(|_| Ok(())).await
+    }
+
+    /// Runs the checks and passes each result to `on_result` as soon as it is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and any error that `on_result` returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills the agent's processes.
+    pub async fn run_with(self, mut on_result: impl FnMut(&CheckResult) -> io::Result<()>) -> Result<Report> {
+        let mut temporary = None;
+        let folder = match self.working_dir {
+            Some(folder) => folder,
+            None => {
+                let folder = tempfile::Builder::new().prefix("duologue-check-").tempdir()?;
+                temporary.insert(folder).path().to_owned()
+            }
         };
-        Ok(Chosen(all().filter(wanted).collect()))
-    }
-
-    /// Says what is checked.
-    pub(crate) fn list(&self, json: bool) -> Result<()> {
-        let mut report = Report::new(json);
-        self.0.iter().try_for_each(|(group, check)| report.describe(group, check))
-    }
-
-    /// Runs the checks, one after the other, and says what the command ends with.
-    pub(crate) async fn run(&self, mut bench: Bench, json: bool) -> Result<Exit> {
-        let (mut report, mut summary) = (Report::new(json), Summary::default());
-        bench.chosen = self.0.iter().map(|(_, check)| check.name).collect();
-        for (group, check) in &self.0 {
-            let finding = judge(&mut bench, check).await;
-            if let Some(error) = bench.unstartable.take() {
-                return Err(error);
+        let mut harness = Harness::new(Settings {
+            command: self.command,
+            cwd: canonical(&folder)?,
+            timeout: self.timeout,
+            prompt: self.prompt,
+            login: self.login,
+        });
+        harness.chosen = self.chosen.iter().map(|check| check.name).collect();
+        let mut results = Vec::with_capacity(self.chosen.len());
+        for check in self.chosen {
+            let start = Instant::now();
+            let finding = judge(&mut harness, check).await;
+            if let Some(error) = harness.start_error.take() {
+                return Err(Error::Start(error));
             }
-            summary.add(finding.verdict);
-            report.finding(group, check, &finding)?;
+            let result = CheckResult::new(check, finding, start.elapsed());
+            on_result(&result)?;
+            results.push(result);
         }
-        let no_agent = bench.has_no_agent();
-        bench.finish().await;
-        report.summary(summary)?;
-        Ok(match (summary.failed(), no_agent) {
-            (true, _) => Exit::Found,
-            (false, true) => Exit::Agent,
-            (false, false) => Exit::Ok,
-        })
+        let has_agent = harness.has_agent();
+        harness.finish().await;
+        Ok(Report { results, has_agent })
+    }
+
+    /// Runs the checks on a runtime of its own, for a test without an async runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_blocking(self) -> Result<Report> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let report = runtime.block_on(self.run());
+        // A read of a file that never returns would keep the runtime waiting.
+        runtime.shutdown_background();
+        report
     }
 }
 
-/// Runs a check and keeps its finding. A check runs once; a second call returns the kept finding.
+fn canonical(folder: &Path) -> io::Result<PathBuf> {
+    folder
+        .canonicalize()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
+}
+
+/// Runs a check and stores its finding. A check runs once; a second call returns the stored finding.
 ///
-/// A failure is skipped instead if a check that tests its cause fails as well: one cause is one failure.
-fn judge<'a>(bench: &'a mut Bench, check: &'static Check) -> Pin<Box<dyn Future<Output = Finding> + 'a>> {
+/// A failure becomes a skip if a check that tests its cause fails as well: one cause is one failure.
+fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Future<Output = Finding> + 'a>> {
     Box::pin(async move {
-        if let Some(known) = bench.finding(check.name) {
+        if let Some(known) = harness.finding(check.name) {
             return known.clone();
         }
-        let marks = bench.marks();
-        let run: Running<'_> = (check.run)(bench);
+        let marks = harness.marks();
+        let run: Running<'_> = (check.run)(harness);
         let mut finding = run.await.unwrap_or_else(|finding| finding);
         if finding.verdict == Verdict::Fail {
-            bench.retire_shared();
+            harness.retire_shared();
             if check.severity == Severity::Should {
                 finding.verdict = Verdict::Warn;
             }
         }
         if finding.shown.is_empty() {
-            finding.shown = bench.since(&marks);
+            finding.shown = harness.since(&marks);
         }
-        bench.close_sessions().await;
-        // Kept before its causes are looked at, so that two checks that name each other both end.
-        bench.keep(check.name, finding.clone());
+        harness.close_sessions().await;
+        // Stored before its causes are tested, so that two checks that name each other both end.
+        harness.store(check.name, finding.clone());
         if matches!(finding.verdict, Verdict::Fail | Verdict::Warn)
-            && let Some(why) = explained(bench, check.name, finding.verdict, &finding.causes).await
+            && let Some(reason) = explained(harness, check.name, finding.verdict, &finding.causes).await
         {
-            finding = skip_dependent(why);
-            bench.keep(check.name, finding.clone());
+            finding = skip_dependent(reason);
+            harness.store(check.name, finding.clone());
         }
         finding
     })
 }
 
-/// Returns why a finding of `name` is not its own, if a chosen check of its causes fails. A warning explains only
-/// another warning.
-async fn explained(
-    bench: &mut Bench,
+/// Returns the reason to skip `name` if a selected check that tests one of its causes fails. A warning explains
+/// only another warning.
+pub(crate) async fn explained(
+    harness: &mut Harness,
     name: &str,
     verdict: Verdict,
     causes: &[&'static str],
 ) -> Option<String> {
-    // Two checks that name each other: the one that runs first is the failure.
-    let itself = bench.finding(name).and_then(|finding| finding.explains(name));
+    // Of two checks that name each other, the one that runs first is the failure.
+    let itself = harness.finding(name).and_then(|finding| finding.explains(name));
     for cause in causes.iter().filter(|cause| **cause != name) {
-        let check = GROUPS.iter().flat_map(|(_, checks)| *checks).find(|check| check.name == *cause);
-        let Some(check) = check.filter(|check| bench.chosen.contains(check.name)) else { continue };
-        let found = judge(bench, check).await;
+        let check = checks().find(|check| check.name == *cause);
+        let Some(check) = check.filter(|check| harness.chosen.contains(check.name)) else { continue };
+        let found = judge(harness, check).await;
         if found.verdict == Verdict::Warn && verdict != Verdict::Warn {
             continue;
         }
-        if let Some(why) = found.explains(check.name)
-            && !itself.as_ref().is_some_and(|itself| why.starts_with(itself))
+        if let Some(reason) = found.explains(check.name)
+            && !itself.as_ref().is_some_and(|itself| reason.starts_with(itself))
         {
-            return Some(why);
+            return Some(reason);
         }
     }
     None

@@ -1,40 +1,46 @@
 //! `duologue check`.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::check::{Bench, Chosen, Settings};
+use duologue_client::Command as AgentCommand;
+use duologue_conformance::{Error as CheckError, Suite, TextReport};
+
 use crate::commands::AgentArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::runtime;
 use crate::signals::Signals;
+use crate::{runtime, ui};
 
 /// Check whether an agent keeps to the protocol
 ///
 /// The agent is started several times and gets a few short prompts. It may read and write files in the
-/// sessions' folder, and what it asks permission for is allowed.
+/// sessions' folder, and its permission requests are allowed.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CheckArgs {
     /// Run only these checks or groups
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<String>,
-    /// Say what is checked, and where the specification asks for it
+    /// List the checks with their rules and the pages of the specification
     #[arg(long)]
     list: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// How long to wait for any one answer, in seconds; the first may take three times as long
+    /// Also write the results to a file as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Wait so many seconds for each response; the first may take three times as long
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
     timeout: Duration,
-    /// Where the sessions work [default: a new temporary folder]
+    /// The folder of the sessions [default: a new temporary folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// What to prompt with; one that makes the agent talk for a while and ask for permission shows most
+    /// The prompt; one that makes the agent stream text for a while and request a permission exercises most checks
     #[arg(long, value_name = "TEXT", default_value = "Say hello.")]
     prompt: String,
-    /// Log in by this method when the agent asks for it
+    /// Log in by this method if the agent requires it
     #[arg(long, value_name = "METHOD")]
     auth: Option<String>,
     #[command(flatten)]
@@ -49,45 +55,88 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
-    let chosen = Chosen::new(&args.only)?;
+pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
+    let agent = args.agent;
+    let command = agent.given();
+    let mut suite = Suite::new(move || agent.given().unwrap_or_else(|| AgentCommand::new("")))
+        .only(&args.only)?
+        .timeout(args.timeout)
+        .prompt(args.prompt);
+    let mut text = TextReport::coloured(ui::stdout());
     if args.list {
-        chosen.list(args.json)?;
+        for check in suite.checks() {
+            if args.json { json_row(check)? } else { text.description(check)? }
+        }
         return Ok(Exit::Ok);
     }
-    args.agent.required()?;
+    if command.is_none() {
+        return Err(AgentArgs::missing());
+    }
     let mut signals = Signals::listen()?;
     // Removed when the checks are over.
-    let mut folder = None;
-    let cwd = match &args.cwd {
-        Some(dir) => dir.clone(),
+    let mut temporary = None;
+    let folder = match args.cwd {
+        Some(folder) => folder
+            .canonicalize()
+            .map_err(|error| Error::Usage(format!("--cwd {}: {error}", folder.display())))?,
         None => {
-            folder.insert(tempfile::Builder::new().prefix("duologue-check-").tempdir()?).path().to_owned()
+            let created = tempfile::Builder::new().prefix("duologue-check-").tempdir()?;
+            let path = created.path().to_owned();
+            signals.last_resort(move || drop(std::fs::remove_dir_all(path)));
+            temporary.insert(created).path().to_owned()
         }
     };
-    let cwd =
-        cwd.canonicalize().map_err(|error| Error::Usage(format!("--cwd {}: {error}", cwd.display())))?;
-    let agent = args.agent;
-    let bench = Bench::new(Settings {
-        command: Box::new(move || agent.required()),
-        cwd,
-        timeout: args.timeout,
-        prompt: args.prompt,
-        auth: args.auth,
-    });
-    if let Some(folder) = &folder {
-        let folder = folder.path().to_owned();
-        signals.last_resort(move || drop(std::fs::remove_dir_all(folder)));
+    suite = suite.working_dir(folder);
+    if let Some(method) = args.auth {
+        suite = suite.login(method);
     }
     let runtime = runtime::current_thread()?;
-    let exit = runtime.block_on(async {
+    let report = runtime.block_on(async {
+        let run = suite.run_with(|result| if args.json { json_row(result) } else { text.result(result) });
         tokio::select! {
-            exit = chosen.run(bench, args.json) => exit,
-            // Dropping the bench ends the agents.
-            signal = signals.next() => Ok(Exit::Signal(signal)),
+            report = run => report.map(Ok),
+            // Dropping the run ends the agents.
+            signal = signals.next() => Ok(Err(signal)),
         }
     });
-    // A file that takes for ever is not waited for.
+    // A file that is read without end is not waited for.
     runtime.shutdown_background();
-    exit
+    let report = match report? {
+        Ok(report) => report,
+        Err(signal) => return Ok(Exit::Signal(signal)),
+    };
+    if args.json {
+        json_row(&report.summary_row())?;
+    } else {
+        text.summary(report.summary())?;
+    }
+    if let Some(file) = args.junit {
+        std::fs::write(file, report.to_junit())?;
+    }
+    Ok(match (report.passed(), report.has_agent()) {
+        (false, _) => Exit::Found,
+        (true, false) => Exit::Agent,
+        (true, true) => Exit::Ok,
+    })
+}
+
+fn json_row(row: &impl serde::Serialize) -> std::io::Result<()> {
+    let mut out = ui::stdout();
+    let mut line = serde_json::to_vec(row)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+impl From<CheckError> for Error {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::UnknownCheck(name) => Error::Usage(format!(
+                "there is no check and no group named {name}; see `duologue check --list`"
+            )),
+            CheckError::Start(error) => error.into(),
+            CheckError::Io(error) => error.into(),
+            error => Error::Usage(error.to_string()),
+        }
+    }
 }

@@ -10,33 +10,33 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, parse_duration};
 
-/// Give an agent a task, as another agent would
+/// Delegate a task to an agent, as another agent would
 ///
-/// The agent has to speak envelopes, which it advertises. It gets the task in a new session, and is lent
-/// nothing: no files, no programs, no permission. What it says while it works is shown, then its result.
+/// The agent has to advertise envelopes. It gets the task in a new session, without access to files, programs
+/// or permissions. Its progress is shown, then its result.
 ///
-/// Ctrl-C asks the agent to cancel and waits a little for the end; a second one leaves.
+/// Ctrl-C requests the cancellation and waits a little for the end; a second one exits at once.
 ///
-/// Ends with 0 when the task is completed, 1 when it failed, was done in part, refused or cancelled. With
-/// --no-report it ends as soon as the agent has taken the task on; an agent that ends with its input
-/// takes the task with it.
+/// Exits with 0 if the task is completed, and with 1 if it failed, is incomplete, was refused or cancelled. With
+/// --no-report it exits as soon as the agent has accepted the task; an agent that ends with its input
+/// drops the task.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The task
     task: String,
-    /// What is needed to do it: a JSON object, or @FILE with one in it
+    /// The context of the task: a JSON object, or @FILE with one in it
     #[arg(long, value_name = "JSON")]
     context: Option<String>,
-    /// Let it use the slot that is kept free for urgent tasks
+    /// Allow the slot that is reserved for urgent tasks
     #[arg(long)]
     urgent: bool,
-    /// How long the agent may work on it, such as 10m; else there is no limit
+    /// The deadline of the task, such as 10m; without it there is no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Do not wait for the result
     #[arg(long)]
     no_report: bool,
-    /// Cancel the task when it has taken so long
+    /// Cancel the task after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "no_report")]
     cancel_after: Option<Duration>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     }))
 }
 
-/// An object as JSON, or in a file.
+/// Parses a JSON object, from the argument or from a file.
 fn context(text: &str) -> Result<Members> {
     let (json, origin) = match text.strip_prefix('@') {
         Some(file) => {

@@ -18,26 +18,26 @@ const EXAMPLES: &str = "\
 Example: token counts may differ, everything else may not.
   duologue diff monday.jsonl tuesday.jsonl --ignore update.used --ignore result.usage";
 
-/// Compare two transcripts, ids, times, paths and chunk boundaries aside
+/// Compare two transcripts, ignoring ids, times, paths and chunk boundaries
 ///
-/// Both are redacted and rendered as `show` renders them, and compared line by line. Ends with 0 when
-/// they are equal and with 1 when they differ.
+/// Both are redacted and rendered as by `show`, and compared line by line. Exits with 0 if
+/// they are equal and with 1 if they differ.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A transcript; `-` is standard input
     a: PathBuf,
-    /// Another
+    /// Another transcript
     b: PathBuf,
-    /// Compare what the sessions came to, not how they got there
+    /// Compare the final state of the sessions, and not the events
     #[arg(long)]
     fold: bool,
-    /// Compare only what was said on the wire: not stderr, nor how the process ended
+    /// Compare only the messages: neither stderr nor the end of the process
     #[arg(long)]
     wire: bool,
     #[command(flatten)]
     ignore: IgnoreArgs,
-    /// Lines to show around a difference
+    /// The number of lines to show around a difference
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
     unified: usize,
     /// Print the differences as one JSON object
@@ -88,11 +88,11 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 /// A difference and the lines around it.
 #[derive(Serialize)]
 struct Hunk {
-    /// The heading it stands under.
+    /// The heading above the difference.
     section: Option<String>,
-    /// Where it begins in each, counted from 1.
+    /// The first line in each transcript, counted from 1.
     line: Pair,
-    /// How many lines of each it has.
+    /// The number of lines in each transcript.
     lines: Pair,
     changes: Vec<Change>,
 }
@@ -116,7 +116,7 @@ struct Report<'a> {
 }
 
 fn hunks(a: &str, b: &str, context: usize) -> Vec<Hunk> {
-    // Texts that have little in common are compared less exactly, but in time.
+    // After this time, very different texts are compared less exactly.
     let diff: TextDiff<'_, '_, '_, str> =
         TextDiffConfig::default().timeout(Duration::from_secs(5)).diff_lines(a, b);
     let mut hunks = Vec::new();

@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, one_line};
 
-/// Ask an agent what it can do for other agents
+/// Query the capabilities of an agent for other agents
 ///
-/// The agent has to speak envelopes, which it advertises. No session is made. The answer has 10 seconds,
+/// The agent has to advertise envelopes. No session is created. The response may take 10 seconds,
 /// or --timeout if that is less.
 #[derive(clap::Args)]
 pub(crate) struct Args {

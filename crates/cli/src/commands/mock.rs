@@ -3,46 +3,47 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
+use duologue_testkit::{FaultError, Faults, MockAgent, Scenario};
+
 use crate::error::{Error, Result};
-use crate::exit::Exit;
-use crate::mock::faults::{self, Faults};
-use crate::mock::{Mock, Scenario};
+use crate::exit::{self, Exit};
 use crate::{runtime, ui};
 
-/// A deterministic agent that shows everything an agent can do
+/// Run a deterministic agent that shows every feature of the protocol
 ///
-/// It is an agent on stdin and stdout: configure it in an editor, and prompt it with the name of a
-/// scenario. The same prompts get the same words, ids included.
+/// It is an agent on stdin and stdout. Configure it in an editor, and prompt it with the name of a scenario. The
+/// same prompts get the same responses, ids included.
 ///
-/// To other agents (`duologue query`, `duologue delegate`) it says back what it is asked, and does any task
-/// in three steps. The first word may choose what becomes of it instead: of both `slow`, `hostile`, `crash`
-/// or the code of an error such as `not_authorized`, of a task also `fail`, `partial`, `refuse`, `overloaded`,
-/// `stubborn` and `colleague`, with which it turns to whoever gave it the task. It takes the work orders `specify`,
-/// `fail` and `escalate`, and says back what it is told in dialogues.
+/// To a query (`duologue query`) it repeats the question. It completes any task (`duologue delegate`) in three
+/// steps. The first word of both selects another response: `slow`, `hostile`, `crash` or the code of an error such
+/// as `not_authorized`, and for a task also `fail`, `partial`, `refuse`, `overloaded`, `stubborn` and `colleague`,
+/// with which it sends envelopes to the delegating agent. It supports the work orders `specify`, `fail` and
+/// `escalate`, and repeats the messages of dialogues.
 ///
-/// With `--faults` it misbehaves, so that a client can be tested: `--faults noise,fragment=7` writes log lines
-/// between its messages and all of it in pieces, `--faults crash=SEGV@12` dies after its twelfth message.
-/// `--faults list` explains all there are. What it did is on stderr. An agent that does not leave when it should is
-/// gone ten minutes later.
+/// With `--faults` it misbehaves, for the test of a client. `--faults noise,fragment=7` writes log lines between
+/// its messages and splits all output into fragments. `--faults crash=SEGV@12` dies after its twelfth message.
+/// `--faults list` describes all faults. The faults are logged to stderr. An agent that does not end when it should
+/// is ended ten minutes later.
 ///
-/// FRAME in the list counts the messages it writes: 1 is its answer to `initialize`, 2 that to `session/new`, 3 the
-/// commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. `hang=0` never answers,
+/// FRAME in the list counts the written messages: 1 is the response to `initialize`, 2 that to `session/new`, 3 the
+/// commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. `hang=0` never responds,
 /// `exit=3@5` ends with code 3 in a turn, `stderr=1MiB@2` fills stderr before one.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// What to do in every turn; else the first word of each prompt says it
-    #[arg(hide_possible_values = true)]
+pub(crate) struct MockArgs {
+    /// The scenario of every turn; without it the first word of each prompt selects one
+    #[arg(hide_possible_values = true, value_parser = scenarios())]
     scenario: Option<Scenario>,
-    /// Print the scenarios
+    /// List the scenarios
     #[arg(long)]
     list: bool,
-    /// How many milliseconds to wait between two words; 0 is as fast as it goes
+    /// Wait so many milliseconds between two words
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pace: u64,
-    /// What goes wrong: faults with a comma between them; `list` explains them. May be given more than once
+    /// Apply these faults, separated by commas; `list` describes them. May be given more than once
     #[arg(long, value_name = "SPEC")]
     faults: Vec<String>,
-    /// Makes the random choices of --faults the same every time; the seed of a run is on its stderr
+    /// Seed the random choices of --faults; the seed of a run is on its stderr
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// This process was started by the fault `wrapper`
@@ -50,31 +51,54 @@ pub(crate) struct Args {
     wrapped: bool,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: MockArgs) -> Result<Exit> {
     if args.list {
         write!(ui::stdout(), "{}", Scenario::list())?;
         return Ok(Exit::Ok);
     }
     if args.faults.iter().any(|spec| spec == "list") {
-        write!(ui::stdout(), "{}", faults::help())?;
+        write!(ui::stdout(), "{}", duologue_testkit::faults_help())?;
         return Ok(Exit::Ok);
     }
-    let faults = Faults::read(&args.faults).map_err(Error::Usage)?;
-    if !args.wrapped
-        && let Some(code) = faults::wrap(&faults)?
-    {
-        return Ok(Exit::AsTheAgent(code));
+    let mut faults = Faults::parse(&args.faults).map_err(|error| Error::Usage(error.to_string()))?;
+    if faults.has_wrapper() && !args.wrapped {
+        return wrap();
     }
-    let mock = Mock::new(args.scenario, Duration::from_millis(args.pace));
+    let mut mock = MockAgent::new().pace(Duration::from_millis(args.pace));
+    if let Some(scenario) = args.scenario {
+        mock = mock.scenario(scenario);
+    }
     let runtime = runtime::current_thread()?;
     if args.faults.is_empty() {
         runtime.block_on(async { mock.server()?.serve_stdio().await })?;
     } else {
-        let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-        let served = runtime.block_on(faults::serve(mock, faults, seed));
-        // What is still being read or written is nobody's concern.
+        if let Some(seed) = args.seed {
+            faults = faults.seed(seed);
+        }
+        let served = runtime.block_on(duologue_testkit::serve_stdio(mock, faults));
+        // Pending reads and writes are not waited for.
         runtime.shutdown_background();
-        served?;
+        served.map_err(|error| match error {
+            FaultError::Agent(error) => Error::Serve(error),
+            FaultError::Io(error) => Error::Io(error),
+            error => Error::Serve(duologue_agent::Error::other(error)),
+        })?;
     }
     Ok(Exit::Ok)
+}
+
+/// Runs this program again as a child with the same stdin and stdout, and ends as the child does.
+fn wrap() -> Result<Exit> {
+    let program = std::env::current_exe()?;
+    let status =
+        std::process::Command::new(program).args(std::env::args_os().skip(1)).arg("--wrapped").status()?;
+    let code = exit::agent_code(&duologue_transcript::ProcessExit::from(status));
+    Ok(Exit::AsTheAgent(code.unwrap_or(1)))
+}
+
+fn scenarios() -> impl clap::builder::TypedValueParser<Value = Scenario> {
+    let names =
+        Scenario::ALL.iter().map(|scenario| PossibleValue::new(scenario.name()).help(scenario.about()));
+    // The parser accepts known names only, so the fallback is never used.
+    PossibleValuesParser::new(names).map(|name| name.parse().unwrap_or(Scenario::Hello))
 }

@@ -1,4 +1,4 @@
-//! The command line: one module a subcommand.
+//! The command line: one module for each subcommand.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -43,17 +43,17 @@ enum Command {
     Show(show::Args),
     Replay(replay::Args),
     Diff(diff::Args),
-    Validate(validate::Args),
-    Check(check::Args),
+    Validate(validate::ValidateArgs),
+    Check(check::CheckArgs),
     Ping(ping::Args),
     Query(query::Args),
     Delegate(delegate::Args),
     Discover(discover::Args),
-    Mock(mock::Args),
+    Mock(mock::MockArgs),
     Schema(schema::Args),
     /// Print completions for a shell
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
@@ -67,34 +67,39 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// The program as it was given, if one was.
+    /// Returns the program, if one was given.
     pub(crate) fn given(&self) -> Option<AgentCommand> {
         let (program, args) = self.agent.split_first()?;
         Some(AgentCommand::new(program).args(args))
     }
 
-    /// The program, or a complaint.
+    /// Returns the program, or the error that there is none.
     pub(crate) fn required(&self) -> Result<AgentCommand> {
-        self.given().ok_or_else(|| Error::Usage("no agent given: its command follows `--`".into()))
+        self.given().ok_or_else(AgentArgs::missing)
     }
 
-    /// The words of the command, for people and headers.
+    /// Returns the error that no agent was given.
+    pub(crate) fn missing() -> Error {
+        Error::Usage("no agent given: its command follows `--`".into())
+    }
+
+    /// Returns the words of the command, for messages and headers.
     pub(crate) fn words(&self) -> Vec<String> {
         self.agent.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 }
 
-/// Places of messages that a comparison leaves out.
+/// The parts of messages that a comparison ignores.
 #[derive(Args)]
 pub(crate) struct IgnoreArgs {
-    /// Do not compare this place of params, or of a `result`: `update.used`, `result.usage`,
+    /// Do not compare this part of params, or of a `result`: `update.used`, `result.usage`,
     /// `mcpServers.*.env`, or a JSONPath like `$..timeout`
     #[arg(long, value_name = "PATH")]
     ignore: Vec<String>,
 }
 
 impl IgnoreArgs {
-    /// The places.
+    /// Returns the paths.
     pub(crate) fn paths(&self) -> Result<IgnoredPaths> {
         let mut paths = IgnoredPaths::default();
         for path in &self.ignore {
@@ -103,7 +108,7 @@ impl IgnoreArgs {
         Ok(paths)
     }
 
-    /// Warns of places that none of these transcripts has.
+    /// Warns of paths that match nothing in these transcripts.
     pub(crate) fn warn_of_unmatched(paths: &IgnoredPaths, transcripts: &[&Transcript]) -> Result<()> {
         for path in paths.unmatched(transcripts) {
             writeln!(ui::stderr(), "{DIM}nothing in the recording is at {}{DIM:#}", ui::printable(path))?;
@@ -112,7 +117,7 @@ impl IgnoreArgs {
     }
 }
 
-/// A conversation with an agent: which one, where, how it begins and what is kept of it.
+/// The arguments of a conversation: the agent, its folder, its start and its recording.
 #[derive(Args)]
 pub(crate) struct AgentSessionArgs {
     #[command(flatten)]
@@ -123,7 +128,7 @@ pub(crate) struct AgentSessionArgs {
     /// Log in first, by one of the agent's methods
     #[arg(long, value_name = "METHOD")]
     pub(crate) login: Option<String>,
-    /// How many seconds the agent may take to start, and again to begin a session
+    /// Wait so many seconds for the agent to start, and again for the session
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Record the conversation into a new file
@@ -132,12 +137,12 @@ pub(crate) struct AgentSessionArgs {
     /// Replace the file of --record if it exists
     #[arg(long, requires = "record")]
     pub(crate) force: bool,
-    /// Show what the agent writes to stderr, and on stdout beside the protocol
+    /// Show the agent's stderr, and the lines of its stdout that are no messages
     #[arg(short = 'v', long)]
     pub(crate) stderr: bool,
 }
 
-/// A conversation of one question and its answer, or one task and its result.
+/// The arguments of a command that sends one envelope.
 #[derive(Args)]
 pub(crate) struct EnvelopeArgs {
     /// Print each message of the agent as JSON, one a line: its kind and its payload
@@ -148,17 +153,17 @@ pub(crate) struct EnvelopeArgs {
 }
 
 impl AgentSessionArgs {
-    /// The agent's program, for the user.
+    /// Returns the name of the agent's program, for messages.
     pub(crate) fn program(&self) -> String {
         self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())
     }
 
-    /// How long the agent may take for each step of its start.
+    /// Returns the time that the agent may take for each step of its start.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
     }
 
-    /// The folder of the session, absolute.
+    /// Returns the absolute folder of the session.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         let folder = std::path::absolute(self.cwd.as_deref().unwrap_or(".".as_ref()))?;
         if folder.is_dir() {
@@ -172,15 +177,15 @@ impl AgentSessionArgs {
 fn block_on(conversation: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     let runtime = runtime::multi_thread(2)?;
     let exit = runtime.block_on(conversation);
-    // A file that is still being read for an agent that is gone is nobody's concern.
+    // Pending reads of files for the agent are not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
     exit
 }
 
-/// Does what the command line says.
+/// Parses the command line and runs the subcommand.
 pub(crate) fn run() -> Result<Exit> {
     let cli = Cli::parse();
-    // `-- $AGENT` with nothing in it must not come to mean no agent at all.
+    // `-- $AGENT` with an empty variable must be an error, and not a command without an agent.
     let mut after = std::env::args_os().skip_while(|word| word != "--");
     if after.next().is_some() && after.next().is_none() {
         return Err(Error::Usage("no agent follows `--`".into()));
@@ -200,7 +205,7 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Mock(args) => mock::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Completions { shell } => {
-            // The generator panics when it cannot write.
+            // The generator panics if it cannot write, so it writes to memory.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "duologue", &mut script);
             let mut stdout = ui::stdout();

@@ -10,9 +10,9 @@ use crate::exit::Exit;
 use crate::run::envelope_command::{self, format_duration, one_line};
 use crate::ui::plural;
 
-/// Ask an agent whether it is there, and how busy it is
+/// Check that an agent responds, and show its load
 ///
-/// The agent has to speak envelopes, which it advertises. No session is made. The answer has 10 seconds,
+/// The agent has to advertise envelopes. No session is created. The response may take 10 seconds,
 /// or --timeout if that is less.
 #[derive(clap::Args)]
 pub(crate) struct Args {

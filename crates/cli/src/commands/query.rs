@@ -7,23 +7,23 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, data, multi_line, parse_duration};
 
-/// Ask an agent a question, as another agent would
+/// Send a query to an agent, as another agent would
 ///
-/// The agent has to speak envelopes, which it advertises. It is asked in a new session, prints its answer,
-/// and data that comes with it.
+/// The agent has to advertise envelopes. The query is sent in a new session. The command prints the response
+/// and its data.
 ///
-/// Ends with 1 if the agent answers with an error.
+/// Exits with 1 if the agent answers with an error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The question
     question: String,
-    /// What it is about, such as family.calendar
+    /// The domain of the question, such as family.calendar
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// How long the answer should be at most; agents may well exceed it
+    /// The maximum length of the response in tokens; agents may exceed it
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
-    /// How long to wait for the answer, such as 2m
+    /// Wait so long for the response, such as 2m
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     deadline: Duration,
     #[command(flatten)]

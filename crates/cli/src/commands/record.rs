@@ -25,22 +25,22 @@ use crate::recording;
 use crate::signals::Signals;
 use crate::{runtime, ui};
 
-/// An agent whose client has left may go on for as long as it owes an answer or says something this often.
+/// The silence after which an agent is ended whose client has left, unless it still owes a response.
 const QUIET: Duration = Duration::from_secs(2);
-/// What is longer is no message.
+/// The bytes after which a line is not examined as a message.
 const LONGEST_LINE: usize = 16 << 20;
-/// How long output may be silent after the agent's end, when something it started still holds it.
+/// The silence after which output is closed that a child of an ended agent holds open.
 const LEFTOVERS: Duration = Duration::from_millis(500);
-/// How long the end waits for the disk.
+/// The time that the end waits for the disk.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Sit between a client and an agent and write down what they say
+/// Record the conversation between a client and an agent
 ///
-/// Put it in front of the agent's command wherever a client starts one. No byte of the conversation is changed;
-/// what has reached the other side is in the file.
+/// Put it in front of the agent's command in the client's configuration. No byte of the conversation is changed,
+/// and everything that reached the other side is in the file.
 ///
-/// The end of the client's input is passed on. An agent that goes on nevertheless is waited for while it owes an
-/// answer or says something, and is then asked to end; SIGHUP, SIGINT and SIGTERM ask it at once, a second one kills it.
+/// The end of the client's input is passed on. An agent that does not end may continue while it owes a response or
+/// sends something, and then gets a SIGTERM. SIGHUP, SIGINT and SIGTERM end it at once; a second one kills it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The transcript to write
@@ -49,10 +49,10 @@ pub(crate) struct Args {
     /// Replace FILE if it exists
     #[arg(long)]
     force: bool,
-    /// Leave lines out rather than let the conversation wait for a slow disk
+    /// Drop lines instead of delaying the conversation when the disk is slow
     #[arg(long)]
     lossy: bool,
-    /// Take keys, tokens and authorization headers out before they reach the file; `false` keeps them
+    /// Redact keys, tokens and authorization headers before they reach the file; `false` keeps them
     #[arg(
         long,
         value_name = "BOOL",
@@ -70,14 +70,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Exit> {
     let runtime = runtime::current_thread()?;
     let exit = runtime.block_on(record(&args));
-    // A terminal that nobody types into cannot be waited for.
+    // A blocked read of a terminal is not waited for.
     runtime.shutdown_background();
     exit
 }
 
 async fn record(args: &Args) -> Result<Exit> {
     let command = args.agent.required()?;
-    // First, so that a file that takes nothing is an error too.
+    // Checked first, so that an unwritable file is an error too.
     let signals = Signals::listen()?;
     let recorder = args.open()?;
     let (process, pipes) = match AgentProcess::start(command) {
@@ -106,7 +106,7 @@ async fn record(args: &Args) -> Result<Exit> {
     }
     let is_complete = match tokio::time::timeout(LAST_WORDS, recorder.finish()).await {
         Ok(written) => {
-            // It has something to say exactly if this is an error.
+            // The recorder has an error exactly if this is one.
             let _ = complaint.await;
             written.is_ok()
         }
@@ -137,14 +137,14 @@ impl Args {
     }
 }
 
-/// Says once that the recording has stopped, when it does.
+/// Prints once that the recording has stopped.
 async fn complain(recorder: Recorder) {
     if let Some(error) = recorder.stopped().await {
         ui::complain(&format_args!("recording stopped: {error}; the conversation goes on"));
     }
 }
 
-/// What runs between the client and the agent.
+/// The relay between the client and the agent.
 struct Middle {
     asked: JoinHandle<io::Result<()>>,
     answered: JoinHandle<io::Result<()>>,
@@ -154,11 +154,11 @@ struct Middle {
 }
 
 impl Middle {
-    /// Passes everything on until the agent is gone and the client has what it said. `None` when its end
-    /// could not be seen.
+    /// Passes everything on until the agent has ended and the client has all its output. Returns `None` if the end
+    /// could not be observed.
     async fn until_gone(mut self, mut process: AgentProcess) -> Option<ExitStatus> {
         let client_left = async {
-            // An agent that takes nothing more is something else, and may still speak.
+            // An agent that reads no more may still write.
             if !matches!((&mut self.asked).await, Ok(Ok(()))) {
                 std::future::pending::<()>().await;
             }
@@ -173,7 +173,7 @@ impl Middle {
             }
         };
         self.asked.abort();
-        // What it started may hold its output open, and is killed with it.
+        // Child processes may hold its output open, and are killed with it.
         let (mut answered, flow) = (self.answered, &self.flow);
         let the_end = async {
             let heard = by_itself && ended_or_quiet(&mut answered, flow).await;
@@ -186,13 +186,13 @@ impl Middle {
         };
         tokio::select! {
             status = the_end => status,
-            // Somebody insists. Dropping the process kills it.
+            // A second signal. Dropping the process kills it.
             _ = self.signals.next() => None,
         }
     }
 }
 
-/// Waits for the end of what the agent says: true, or until nothing comes: false.
+/// Waits for the end of the agent's output. Returns false if it was silent for too long instead.
 async fn ended_or_quiet(answered: &mut JoinHandle<io::Result<()>>, flow: &Flow) -> bool {
     tokio::select! {
         _ = answered => true,
@@ -200,18 +200,18 @@ async fn ended_or_quiet(answered: &mut JoinHandle<io::Result<()>>, flow: &Flow) 
     }
 }
 
-/// Whether the agent says anything, and has to.
+/// The activity of the agent, and the responses that it owes.
 #[derive(Default)]
 struct Flow {
     reads: AtomicU64,
-    /// Somebody waits for more. Not so while the client or the disk is what takes its time.
+    /// Set while the relay waits for the agent, and not for the client or the disk.
     waits: AtomicBool,
-    /// The ids of the requests it has not answered.
+    /// The ids of the unanswered requests.
     owed: Mutex<HashSet<String>>,
 }
 
 impl Flow {
-    /// Waits until nothing has come for this long.
+    /// Waits until the agent was silent for this time.
     async fn quiet(&self, long: Duration) {
         loop {
             let before = self.reads.load(Relaxed);
@@ -222,7 +222,7 @@ impl Flow {
         }
     }
 
-    /// Waits until nothing has come for this long and nothing has to.
+    /// Waits until the agent was silent for this time and owes no response.
     async fn idle(&self, long: Duration) {
         loop {
             self.quiet(long).await;
@@ -250,19 +250,19 @@ impl Flow {
     }
 }
 
-/// What tells requests, answers and the rest apart.
+/// The members that distinguish requests, responses and notifications.
 #[derive(Deserialize)]
 struct Head {
     id: Option<serde_json::Value>,
     method: Option<IgnoredAny>,
 }
 
-/// What a side says, watched.
+/// The output of a side, observed line by line.
 struct Watched<R> {
     from: Side,
     inner: R,
     flow: Arc<Flow>,
-    /// The beginning of a line.
+    /// The beginning of the current line.
     line: Vec<u8>,
 }
 

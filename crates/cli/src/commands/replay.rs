@@ -23,14 +23,14 @@ const EXAMPLES: &str = "\
 Example: an agent whose token counts vary from run to run can still pass.
   duologue replay session.jsonl --ignore update.used --ignore result.usage -- my-agent";
 
-/// So much of a line of stderr is shown at once.
+/// The bytes of a line of stderr that are shown at once.
 const PIECE: u64 = 64 * 1024;
 
-/// Be the agent of a transcript, or its client
+/// Play the agent of a transcript, or its client
 ///
-/// Without an agent this is one, on stdin and stdout: an editor's tests run without the real agent. With an
-/// agent's command it is the client of the transcript, and what the agent does now is compared with what it
-/// did then. Differences go to stderr. Of a file that is cut or damaged what can be read is replayed, and the
+/// Without an agent's command it plays the agent on stdin and stdout, so that an editor's tests need no real
+/// agent. With one it plays the client, and compares the agent's messages with the recorded ones. Differences
+/// go to stderr. The readable part of a damaged file is replayed, and the
 /// exit code is 4 unless there was a difference.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -42,20 +42,20 @@ pub(crate) struct Args {
     timing: Timing,
     #[command(flatten)]
     ignore: IgnoreArgs,
-    /// What the client had said and does not say this time is a difference too
+    /// Also report recorded messages of the client that it does not send this time
     #[arg(long)]
     strict: bool,
     /// Write this conversation to a new file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long, requires = "save")]
     force: bool,
-    /// The folder an agent is given instead of the first recorded one; by default the current one if the
-    /// recorded one is not there
+    /// The folder that replaces the first recorded one; by default the current one if the
+    /// recorded one does not exist
     #[arg(long, value_name = "DIR", requires = "agent")]
     cwd: Option<PathBuf>,
-    /// How many seconds an agent may be silent while it owes something
+    /// Wait so many seconds for an agent that owes a message
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u32,
     /// Do not repeat what the recorded agent wrote to stderr
@@ -92,28 +92,28 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     if let Some(cwd) = cwd {
         replay = replay.cwd(cwd);
     }
-    // Before a word is said: a conversation that cannot be saved need not be held.
+    // Created before the first message: a conversation that cannot be saved is not started.
     let file = args.file()?;
     let runtime = runtime::current_thread()?;
     let exit = match args.agent.given() {
         None => runtime.block_on(serve(&args, replay, file)),
         Some(command) => runtime.block_on(drive(&args, replay, command, file)),
     };
-    // A terminal that nobody types into cannot be waited for.
+    // A blocked read of a terminal is not waited for.
     runtime.shutdown_background();
-    // What is not in the file was neither said nor compared.
+    // Lines that could not be read were neither replayed nor compared.
     Ok(match exit? {
         Exit::Ok | Exit::AsTheAgent(_) if damaged => Exit::File,
         exit => exit,
     })
 }
 
-/// Is the agent.
+/// Plays the agent.
 async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Exit> {
     let stdio = Stdio::take()?;
     if !args.no_stderr {
         replay = replay.on_stderr(|line| {
-            // Nobody listens when this fails.
+            // The client has closed its end if this fails.
             let _ = writeln!(std::io::stderr(), "{}", printable(line));
         });
     }
@@ -127,7 +127,7 @@ async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Ex
     })
 }
 
-/// Is the client.
+/// Plays the client.
 async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
     let mut signals = Signals::listen()?;
     let (process, pipes) = AgentProcess::start(command)?;
@@ -143,7 +143,7 @@ async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>
         }
     };
     let status = process.end().await;
-    // What it started may hold it open.
+    // Child processes may hold the pipe open.
     let _ = tokio::time::timeout(Duration::from_millis(500), grumbling).await;
     let mut records = report.live.records().to_vec();
     if let Ok(mut complaints) = complaints.lock() {
@@ -161,12 +161,12 @@ async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>
     Ok(if found { Exit::Found } else { Exit::Ok })
 }
 
-/// Shows what the agent writes to stderr, and keeps it if asked to.
+/// Shows the agent's stderr, and records it if a file is given.
 async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<Record>>>>) {
     let started = Instant::now();
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
-    // A line without end is shown in pieces.
+    // An endless line is shown in parts.
     while (&mut lines).take(PIECE).read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\r', '\n']);
@@ -184,7 +184,7 @@ fn save(file: Option<File>, live: &Transcript) -> Result<()> {
 }
 
 impl Args {
-    /// The folder that an agent is given instead of the recorded one.
+    /// Returns the folder that replaces the recorded one.
     fn live_cwd(&self, transcript: &Transcript) -> Result<Option<PathBuf>> {
         if self.agent.given().is_none() {
             return Ok(None);
@@ -196,12 +196,12 @@ impl Args {
         if is_there { Ok(None) } else { Ok(Some(std::env::current_dir()?)) }
     }
 
-    /// The file to save to, new unless it may be replaced.
+    /// Creates the file for this conversation.
     fn file(&self) -> Result<Option<File>> {
         let Some(path) = &self.save else { return Ok(None) };
         let mut options = File::options();
         options.write(true).create(self.force).truncate(self.force).create_new(!self.force);
-        // Prompts and files are in it.
+        // It contains prompts and files.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.open(path).map(Some).map_err(|error| match error.kind() {
@@ -212,7 +212,7 @@ impl Args {
         })
     }
 
-    /// Says what was found; true if something was.
+    /// Prints the differences. Returns true if there are any.
     fn tell(&self, report: &ReplayReport, diff: Option<&str>) -> Result<bool> {
         let mut out = ui::stderr();
         for difference in &report.differences {

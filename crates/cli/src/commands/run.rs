@@ -5,28 +5,28 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::run;
 
-/// The kinds of tools there are.
+/// The names of the kinds of tools.
 const KINDS: [&str; 10] =
     ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"];
 
-/// Talk to an agent, once or interactively
+/// Prompt an agent, once or interactively
 ///
-/// With PROMPT it runs one turn and ends; without, it prompts until /exit or Ctrl-D. Without an agent
-/// it talks to the mock.
+/// With PROMPT it runs one turn; without, it reads prompts until /exit or Ctrl-D. Without an agent
+/// it starts the mock agent.
 ///
-/// On a terminal everything is shown as it happens, and a draft that the agent takes back disappears. In a
-/// pipe there are only the agent's words, each message once it is final. Ctrl-C cancels the turn; a second
-/// one leaves.
+/// On a terminal everything is shown as it happens, and a draft that the agent clears disappears. In a
+/// pipe only the agent's messages are printed, each when it is final. Ctrl-C cancels the turn; a second
+/// one exits.
 ///
-/// The agent may read and write files in the folder, and run programs, which nothing confines. What it
-/// asks permission for is put to you, or refused where nobody can be asked. A question shows the kind, the
-/// title, the input, the files, the content and the changes of the tool call; if they do not fit the window, it
-/// says how many lines are missing, and `v` pages through all of them.
+/// The agent may read and write files in the folder, and run programs, which nothing confines. Its permission
+/// requests are put to you, or refused if there is no terminal. A request shows the kind, the
+/// title, the input, the files, the content and the changes of the tool call. If they do not fit the window, it
+/// shows the number of missing lines, and `v` pages through all of them.
 ///
 /// Every file that the agent writes and every program that it starts through this command is a line on the
-/// screen, refused ones included, and so is every answer to a question.
+/// screen, refused ones included, and so is every answer to a permission request.
 ///
-/// With --json nobody is asked: --yes or --allow allows what the agent asks for. Each line is an object with `sessionId` and one of: `update`, a session update as the protocol
+/// With --json there are no questions: --yes or --allow answers permission requests. Each line is an object with `sessionId` and one of: `update`, a session update as the protocol
 /// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
 /// failed, or the session did not come about (then `sessionId` may be null); `write`, with the `path` and the
 /// `bytes` of a file; `terminal`, with the `command`, `args`, `env` and `cwd` of a program; `answer`, with the
@@ -34,21 +34,21 @@ const KINDS: [&str; 10] =
 /// The last three have an `outcome`: `done`, `refused`, `failed` or `unfinished`
 /// for a write and a terminal, `allowed`, `rejected`, `cancelled` or `refused` for an answer.
 ///
-/// Ends with 0 when the agent ended its turn, 1 when it stopped for another reason (a limit, a refusal) or
-/// answered with an error, 3 when it died, 5 when it did not advertise what an option needs, and 6 when you, a
-/// rule or the lack of a user refused it something and nothing worse happened. With several prompts in a pipe
+/// Exits with 0 if the agent ended its turn, 1 if it stopped for another reason (a limit, a refusal) or
+/// answered with an error, 3 if it died, 5 if it did not advertise a capability that an option needs, and 6 if you, a
+/// rule or the lack of a terminal refused a request and nothing worse happened. With several prompts in a pipe
 /// the worst of the turns counts, from a terminal none.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to ask; `-` reads it from stdin
+    /// The prompt; `-` reads it from stdin
     pub(crate) prompt: Option<String>,
-    /// Print every update as JSON, one a line, and how each turn ended
+    /// Print every update and the outcome of each turn as JSON, one a line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Allow whatever the agent asks permission for
+    /// Grant every permission request
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Allow tools of these kinds without asking
+    /// Grant permission requests for tools of these kinds
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = KINDS, conflicts_with = "yes")]
     pub(crate) allow: Vec<String>,
     /// Write no files and run no programs for the agent
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     /// List the agent's sessions
     #[arg(long, conflicts_with_all = ["prompt", "load", "resume", "json"])]
     pub(crate) list: bool,
-    /// Go on with a session and show what was said in it
+    /// Load a session and show its conversation
     #[arg(long, value_name = "ID", conflicts_with = "resume")]
     pub(crate) load: Option<String>,
-    /// Go on with a session
+    /// Resume a session without its conversation
     #[arg(long, value_name = "ID")]
     pub(crate) resume: Option<String>,
     /// Switch to a mode first

@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::ui;
 
-/// Print the JSON Schema of the protocol, or of what agents say to each other
+/// Print the JSON Schema of the protocol, or of the messages between agents
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Of what
+    /// The protocol or scheme
     #[arg(default_value = ACP, value_parser = names())]
     of: String,
     /// Print the table of methods instead
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     meta: bool,
 }
 
-/// The protocol itself, beside the schemes.
+/// The name of the protocol itself, beside the schemes.
 const ACP: &str = "acp";
 
 fn names() -> Vec<&'static str> {

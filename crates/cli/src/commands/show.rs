@@ -14,20 +14,20 @@ use crate::ui::{self, printable};
 
 /// Show a transcript: as text, as JSON, or as a page for a browser
 ///
-/// Logs of other programs are shown too. Of a file that is cut or damaged what can be read is shown, and the exit
+/// Logs of other programs are shown too. The readable part of a damaged file is shown, and the exit
 /// code is 4.
 #[derive(clap::Args)]
 #[command(override_usage = "duologue show [OPTIONS] <FILE>")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
-    /// Show what the sessions came to, instead of what happened
+    /// Show the final state of the sessions, instead of the events
     #[arg(long, group = "form")]
     fold: bool,
     /// Print the events as JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// Make a page for a browser: one file that needs nothing else
+    /// Write a self-contained page for a browser
     #[arg(long, group = "form")]
     html: bool,
     /// Write to a file instead of standard output
@@ -36,16 +36,16 @@ pub(crate) struct Args {
     /// Replace that file if it exists
     #[arg(long, requires = "output")]
     force: bool,
-    /// Take out secrets, ids, paths and times first; with `--times` the seconds stay
+    /// Redact secrets, ids, paths and times; with `--times` the seconds stay
     #[arg(long)]
     redact: bool,
-    /// Show each chunk of a message by itself
+    /// Show each chunk of a message separately
     #[arg(long, conflicts_with_all = ["fold", "html"])]
     chunks: bool,
-    /// Show only what was said on the wire: not stderr, nor how the process ended
+    /// Show only the messages: neither stderr nor the end of the process
     #[arg(long, conflicts_with_all = ["fold", "html"])]
     wire: bool,
-    /// Show when each event was, in seconds since the start
+    /// Show the time of each event, in seconds since the start
     #[arg(long, conflicts_with_all = ["fold", "html"])]
     times: bool,
 }

@@ -2,42 +2,45 @@
 
 use std::io::Write as _;
 
+use duologue_conformance::{FrameReport, validate};
+
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::source::SourceArgs;
 use crate::ui;
-use crate::validate::validate;
 
 /// Check every frame of a transcript or log against the protocol
 ///
-/// Prints one line of JSON a frame: where it stands (`line`), who sent it (`from`), what it is (`kind`:
-/// `request`, `notification`, `response` or `noise`; `method`), whether it keeps to the protocol (`ok`), whether
-/// reading it with types and writing it again gives the same JSON (`lossless`), and its `problems`, each with
+/// Prints one line of JSON a frame: its line in the file (`line`), its sender (`from`), its type (`kind`:
+/// `request`, `notification`, `response` or `noise`; `method`), true if it conforms to the protocol (`ok`), true if
+/// decoding and encoding it gives the same JSON (`lossless`), and its `problems`, each with
 /// a JSON path.
 ///
 /// Errors, which make a frame not ok: no message, not UTF-8, an unknown method, the wrong side, params or a result
-/// that do not fit, a relative path, an answer nobody asked for, an id in use, a session nobody made.
-/// Warnings: what is ignored, forgiven or read as something else, a request without an answer.
+/// of the wrong type, a relative path, a response to no request, an id in use, an unknown session.
+/// Warnings: parts that are ignored, forgiven or read as something else, and a request without a response.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ValidateArgs {
     #[command(flatten)]
     source: SourceArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: ValidateArgs) -> Result<Exit> {
     let source = args.source.read()?;
-    let verdicts = validate(&source);
+    let reports = validate(&source.transcript, &source.lines);
     let mut out = ui::stdout().lock();
-    for verdict in &verdicts {
-        ui::json_line(&mut out, verdict)?;
+    for report in &reports {
+        ui::json_line(&mut out, report)?;
     }
-    let count = |of: &dyn Fn(&crate::validate::Verdict) -> bool| verdicts.iter().filter(|it| of(it)).count();
-    let (bad, lossy) = (count(&|it| !it.ok), count(&|it| !it.lossless));
-    let warnings = count(&|it| it.ok && !it.problems.is_empty());
+    let count = |is_counted: &dyn Fn(&FrameReport) -> bool| {
+        reports.iter().filter(|report| is_counted(report)).count()
+    };
+    let (bad, lossy) = (count(&|report| !report.ok), count(&|report| !report.lossless));
+    let warnings = count(&|report| report.ok && !report.problems.is_empty());
     writeln!(
         ui::stderr(),
         "{}: {} not ok, {warnings} more with warnings, {lossy} not lossless",
-        ui::plural(verdicts.len(), "frame"),
+        ui::plural(reports.len(), "frame"),
         bad
     )?;
     Ok(match (source.complain(), bad) {

@@ -151,7 +151,7 @@ fn programs_read_one_object_a_line() {
         check(&["--json", "--timeout", "1", "--only", "unknown-method", "--", "sh", "-c", "cat >/dev/null"]);
     assert_eq!(code, Some(3), "nothing could be checked");
     insta::assert_snapshot!(text, @r#"
-    {"check":"unknown-method","group":"requests","severity":"must","rule":"A request for a method nobody has is answered with -32601.","page":"https://www.jsonrpc.org/specification","verdict":"skipped","saw":"because initialize-answers failed: no answer to initialize within 3 s"}
+    {"check":"unknown-method","group":"requests","severity":"must","rule":"A request for an unknown method is answered with -32601.","page":"https://www.jsonrpc.org/specification","verdict":"skipped","saw":"because initialize-answers failed: no answer to initialize within 3 s"}
     {"summary":{"pass":0,"fail":0,"warn":0,"skipped":1}}
     "#);
 }

@@ -1,57 +1,32 @@
-//! The first exchange.
+//! The first request, `initialize`.
 
 use serde_json::{Value, json};
 
-use super::bench::{Bench, Client, greet};
-use super::finding::{Check, Outcome, check, fail, page, pass, skip};
+use crate::finding::{Outcome, checks, fail, pass, skip};
+use crate::harness::{Harness, TestClient, initialize};
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "initialize-answers",
-        Must,
-        page::INITIALIZATION,
-        "`initialize` for version 1 is answered with the version to speak.",
-        initialize_answers
-    ),
-    check!(
-        "version-negotiated",
-        Must,
-        page::INITIALIZATION,
-        "A version nobody has is answered with the latest the agent speaks, not echoed.",
-        version_negotiated
-    ),
-    check!(
-        "capabilities-well-formed",
-        Must,
-        page::SCHEMA,
-        "The answer to `initialize` has the form of the schema.",
-        capabilities_well_formed
-    ),
-    check!(
-        "terminal-login-withheld",
-        Should,
-        page::AUTHENTICATION,
-        "A login in a terminal is offered only to clients that say they can run one.",
-        terminal_login_withheld
-    ),
-    check!(
-        "unknown-fields",
-        Must,
-        page::EXTENSIBILITY,
-        "`_meta` and fields it does not know, in `initialize` too, do not disturb the agent.",
-        unknown_fields
-    ),
-];
+checks! { "handshake";
+    "initialize-answers" => initialize_answers, Must, INITIALIZATION,
+        "`initialize` for version 1 is answered with the version to speak.";
+    "version-negotiated" => version_negotiated, Must, INITIALIZATION,
+        "An unknown version is answered with the latest the agent speaks, not echoed.";
+    "capabilities-well-formed" => capabilities_well_formed, Must, SCHEMA,
+        "The answer to `initialize` has the form of the schema.";
+    "terminal-login-withheld" => terminal_login_withheld, Should, AUTHENTICATION,
+        "A login in a terminal is offered only to clients that say they can run one.";
+    "unknown-fields" => unknown_fields, Must, EXTENSIBILITY,
+        "`_meta` and fields it does not know, in `initialize` too, do not disturb the agent.";
+}
 
 /// A version that no agent will have.
 const ABSURD: u32 = 65_000;
 
-async fn initialize_answers(bench: &mut Bench) -> Outcome {
-    let mut wire = bench.raw()?;
-    let answer = greet(&mut wire, &Client::Files.hello(1)).await?;
-    bench.retire(wire);
-    match answer.outcome {
-        Err(refusal) => Ok(fail(format!("answered with {refusal}"))),
+async fn initialize_answers(harness: &mut Harness) -> Outcome {
+    let mut process = harness.raw()?;
+    let response = initialize(&mut process, &TestClient::Files.initialize_params(1)).await?;
+    harness.retire(process);
+    match response.outcome {
+        Err(error) => Ok(fail(format!("answered with {error}"))),
         Ok(hello) => match version(&hello) {
             Some(1) => Ok(pass(format!("version 1{}", name(&hello)))),
             Some(other) => Ok(fail(format!("answered with version {other}; nothing else here speaks it"))),
@@ -60,34 +35,34 @@ async fn initialize_answers(bench: &mut Bench) -> Outcome {
     }
 }
 
-async fn version_negotiated(bench: &mut Bench) -> Outcome {
-    // One that cannot be greeted at all has been told so.
-    bench.agent().await?;
-    let mut wire = bench.raw()?;
-    let answer = greet(&mut wire, &Client::Files.hello(ABSURD)).await?;
-    bench.retire(wire);
-    match answer.outcome.as_ref().map(version) {
+async fn version_negotiated(harness: &mut Harness) -> Outcome {
+    // An agent that does not answer `initialize` at all is reported by another check.
+    harness.agent().await?;
+    let mut process = harness.raw()?;
+    let response = initialize(&mut process, &TestClient::Files.initialize_params(ABSURD)).await?;
+    harness.retire(process);
+    match response.outcome.as_ref().map(version) {
         Ok(Some(version)) if version == u64::from(ABSURD) => {
             Ok(fail(format!("echoed version {ABSURD}, which it cannot speak")))
         }
         Ok(Some(version)) => Ok(pass(format!("version {ABSURD} was answered with {version}"))),
         Ok(None) => Ok(fail("the answer names no version")),
-        Err(refusal) => Ok(fail(format!("answered with {refusal} instead of a version"))),
+        Err(error) => Ok(fail(format!("answered with {error} instead of a version"))),
     }
 }
 
-async fn capabilities_well_formed(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
-    let faults = faults(&agent.hello);
+async fn capabilities_well_formed(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
+    let faults = faults(&agent.initialized);
     match faults.as_slice() {
         [] => Ok(pass("every capability has its type")),
         faults => Ok(fail(faults.join("; "))),
     }
 }
 
-async fn terminal_login_withheld(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
-    match agent.hello["authMethods"].as_array().map(Vec::as_slice) {
+async fn terminal_login_withheld(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
+    match agent.initialized["authMethods"].as_array().map(Vec::as_slice) {
         None | Some([]) => Ok(skip("it offers no login")),
         Some(methods) => match methods.iter().find(|method| method["type"] == "terminal") {
             Some(method) => {
@@ -98,29 +73,29 @@ async fn terminal_login_withheld(bench: &mut Bench) -> Outcome {
     }
 }
 
-async fn unknown_fields(bench: &mut Bench) -> Outcome {
-    bench.agent().await?;
-    let mut wire = bench.raw()?;
-    let mut hello = Client::Files.hello(1);
+async fn unknown_fields(harness: &mut Harness) -> Outcome {
+    harness.agent().await?;
+    let mut process = harness.raw()?;
+    let mut hello = TestClient::Files.initialize_params(1);
     hello["clientCapabilities"]["tomorrow"] = json!({"much": true});
     hello["clientCapabilities"]["_meta"] = json!({"duologue.dev": {"check": true}});
     hello["nextYear"] = json!([1, {"two": null}]);
     hello["_meta"] = json!({"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"});
-    let answer = greet(&mut wire, &hello).await?;
-    bench.retire(wire);
-    if let Err(refusal) = answer.outcome {
-        return Ok(fail(format!("initialize with unknown fields is answered with {refusal}")));
+    let response = initialize(&mut process, &hello).await?;
+    harness.retire(process);
+    if let Err(error) = response.outcome {
+        return Ok(fail(format!("initialize with unknown fields is answered with {error}")));
     }
-    let (agent, _) = bench.session().await?;
-    let mut params = agent.folder();
+    let (agent, _) = harness.session().await?;
+    let mut params = agent.new_session_params();
     params["tomorrow"] = json!("unheard of");
     params["_meta"] = json!({"duologue.dev": {"check": [1, 2, 3]}});
-    match agent.ask("session/new", params).await?.outcome {
+    match agent.request("session/new", params).await?.outcome {
         Ok(_) => Ok(pass("initialize and session/new with more fields than it knows work")),
-        Err(refusal) => {
-            // Unless it takes no more at all.
+        Err(error) => {
+            // It may only be out of sessions.
             agent.open().await?;
-            Ok(fail(format!("session/new with unknown fields is answered with {refusal}")))
+            Ok(fail(format!("session/new with unknown fields is answered with {error}")))
         }
     }
 }
@@ -136,8 +111,8 @@ fn name(hello: &Value) -> String {
     }
 }
 
-/// What does not have the type that the schema gives it. An SDK reads such a value as absent, and
-/// the agent's author wonders why nobody uses the capability.
+/// Returns the members that have not the type of the schema. An SDK reads such a member as absent, so the
+/// capability is never used.
 fn faults(hello: &Value) -> Vec<String> {
     const BOOLEANS: [&str; 6] = [
         "/agentCapabilities/loadSession",

@@ -1,158 +1,123 @@
-//! Lines as they really come: in pieces, with noise between them, long, and written in every way that
-//! JSON allows.
+//! Lines in pieces, with noise between them, very long, and with unusual but valid JSON.
 
 use serde_json::{Value, json};
 
-use super::bench::Bench;
-use super::finding::{Check, Finding, Outcome, check, fail, page, pass};
-use super::wire::request;
+use crate::finding::{Finding, Outcome, checks, fail, pass};
+use crate::harness::Harness;
+use crate::raw_process::request;
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "unparsable-line",
-        Must,
-        page::JSON_RPC,
-        "A line that is no JSON costs that line only: the next request is answered.",
-        unparsable_line
-    ),
-    check!("blank-lines", Should, page::TRANSPORTS, "Blank lines do no harm.", blank_lines),
-    check!(
-        "crlf",
-        Must,
-        page::JSON,
-        "A line that ends with a carriage return and a line feed is read, since JSON allows white space.",
-        crlf
-    ),
-    check!(
-        "split-writes",
-        Must,
-        page::TRANSPORTS,
-        "A message that arrives byte by byte is read.",
-        split_writes
-    ),
-    check!(
-        "coalesced-writes",
-        Must,
-        page::TRANSPORTS,
-        "Messages that arrive in one piece are all read.",
-        coalesced_writes
-    ),
-    check!(
-        "any-json",
-        Must,
-        page::JSON,
-        "Escapes, white space and another order of members make no difference.",
-        any_json
-    ),
-    check!(
-        "deep-json",
-        Should,
-        page::EXTENSIBILITY,
-        "A message with 100 levels of nesting is answered, or refused, and does no harm.",
-        deep_json
-    ),
-    check!(
-        "big-line",
-        Should,
-        page::TRANSPORTS,
-        "A message of 4 MiB, such as one with a picture, is answered, or refused, and does no harm.",
-        big_line
-    ),
-];
+checks! { "lines";
+    "unparsable-line" => unparsable_line, Must, JSON_RPC,
+        "A line that is no JSON costs that line only: the next request is answered.";
+    "blank-lines" => blank_lines, Should, TRANSPORTS,
+        "Blank lines do no harm.";
+    "crlf" => crlf, Must, JSON,
+        "A line that ends with a carriage return and a line feed is read, since JSON allows white space.";
+    "split-writes" => split_writes, Must, TRANSPORTS,
+        "A message that arrives byte by byte is read.";
+    "coalesced-writes" => coalesced_writes, Must, TRANSPORTS,
+        "Messages that arrive in one piece are all read.";
+    "any-json" => any_json, Must, JSON,
+        "Escapes, white space and another order of members make no difference.";
+    "deep-json" => deep_json, Should, EXTENSIBILITY,
+        "A message with 100 levels of nesting is answered, or refused, and does no harm.";
+    "big-line" => big_line, Should, TRANSPORTS,
+        "A message of 4 MiB, such as one with a picture, is answered, or refused, and does no harm.";
+}
 
-/// Nobody has it, so that what is tried here has no effect.
+/// A method that no agent implements, so that the requests have no effect.
 const NOTHING: &str = "_duologue.dev/nothing";
 
-async fn unparsable_line(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn unparsable_line(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     agent.send(b"this is no JSON\n{\"jsonrpc\":\"2.0\",\"id\":\n").await?;
-    agent.still_there("two lines that are no JSON").await?;
+    agent.expect_alive("two lines that are no JSON").await?;
     Ok(pass("the next request is answered"))
 }
 
-async fn blank_lines(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn blank_lines(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     agent.send(b"\n  \n\n").await?;
-    agent.still_there("blank lines").await?;
+    agent.expect_alive("blank lines").await?;
     Ok(pass("the next request is answered"))
 }
 
-async fn crlf(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn crlf(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     let id = agent.new_id();
     let mut line = request(&id, NOTHING, &json!({}));
     line.pop();
     line.extend_from_slice(b"\r\n");
     agent.send(&line).await?;
-    agent.answer(&id, "a request that ends with CR LF").await?;
+    agent.response(&id, "a request that ends with CR LF").await?;
     Ok(pass("answered"))
 }
 
-async fn split_writes(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn split_writes(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     let id = agent.new_id();
-    // Characters of several bytes, so that some are cut in two.
+    // Characters of several bytes, so that some are split.
     agent.send_slowly(&request(&id, NOTHING, &json!({"text": "é世界😀"}))).await?;
-    agent.answer(&id, "a request that came byte by byte").await?;
+    agent.response(&id, "a request that came byte by byte").await?;
     Ok(pass("answered"))
 }
 
-async fn coalesced_writes(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn coalesced_writes(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     let ids = [agent.new_id(), agent.new_id(), agent.new_id()];
     let lines: Vec<u8> = ids.iter().flat_map(|id| request(id, NOTHING, &json!({}))).collect();
     agent.send(&lines).await?;
     for id in &ids {
-        agent.answer(id, "one of three requests in one write").await?;
+        agent.response(id, "one of three requests in one write").await?;
     }
     Ok(pass("three requests in one write are answered"))
 }
 
-async fn any_json(bench: &mut Bench) -> Outcome {
-    let (agent, _) = bench.session().await?;
+async fn any_json(harness: &mut Harness) -> Outcome {
+    let (agent, _) = harness.session().await?;
     let id = agent.new_id();
-    let cwd = agent.folder()["cwd"].as_str().map(escaped).unwrap_or_default();
+    let cwd = agent.new_session_params()["cwd"].as_str().map(escaped).unwrap_or_default();
     let line = format!(
         "  {{ \"params\" :\t{{ \"mcpServers\" : [ ] , \"cwd\" : \"{cwd}\" }} , \
          \"\\u006dethod\" : \"session\\/\\u006eew\" , \"id\" : {id} , \"jsonrpc\" : \"2.0\" }} \n"
     );
     agent.send(line.as_bytes()).await?;
-    match agent.answer(&id, "a request with escapes and white space").await?.outcome {
+    match agent.response(&id, "a request with escapes and white space").await?.outcome {
         Ok(_) => Ok(pass("session/new with escapes, white space and its id late works")),
-        Err(refusal) => {
-            // Unless it takes no more at all.
+        Err(error) => {
+            // It may only be out of sessions.
             agent.open().await?;
-            Ok(fail(format!("the same session/new as always is answered with {refusal}")))
+            Ok(fail(format!("the same session/new as always is answered with {error}")))
         }
     }
 }
 
-/// A string in which every character is an escape.
+/// Returns a string with every character escaped.
 fn escaped(text: &str) -> String {
     text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect()
 }
 
-async fn deep_json(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
+async fn deep_json(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
     let deep = (0..98).fold(json!("deep"), |inner, _| Value::Array(vec![inner]));
-    let answer = agent.ask(NOTHING, json!({"_meta": deep})).await?;
-    agent.still_there("100 levels of nesting").await?;
-    Ok(pass(match answer.outcome {
+    let response = agent.request(NOTHING, json!({"_meta": deep})).await?;
+    agent.expect_alive("100 levels of nesting").await?;
+    Ok(pass(match response.outcome {
         Ok(_) => "answered".into(),
-        Err(refusal) => format!("{refusal}"),
+        Err(error) => format!("{error}"),
     }))
 }
 
-async fn big_line(bench: &mut Bench) -> Outcome {
-    let agent = bench.agent().await?;
-    let answer = agent.ask(NOTHING, json!({"data": "A".repeat(4 * 1024 * 1024)})).await;
-    let answer = answer.map_err(|finding| Finding {
+async fn big_line(harness: &mut Harness) -> Outcome {
+    let agent = harness.agent().await?;
+    let response = agent.request(NOTHING, json!({"data": "A".repeat(4 * 1024 * 1024)})).await;
+    let response = response.map_err(|finding| Finding {
         saw: "4 MiB in one line are not answered, or end the agent".into(),
         ..finding
     })?;
-    agent.still_there("a line of 4 MiB").await?;
-    Ok(pass(match answer.outcome {
+    agent.expect_alive("a line of 4 MiB").await?;
+    Ok(pass(match response.outcome {
         Ok(_) => "answered".into(),
-        Err(refusal) => format!("{refusal}"),
+        Err(error) => format!("{error}"),
     }))
 }

@@ -1,126 +1,106 @@
-//! The agent as a process: how it ends, and what it leaves behind.
+//! The agent's process: its end, and the processes it leaves behind.
 
 use std::time::Duration;
 
-use super::bench::{Bench, Client};
-use super::finding::{Check, Outcome, check, fail, page, pass, skip};
-use super::wire::Wire;
+use crate::finding::{Outcome, checks, fail, pass, skip};
+use crate::harness::{Harness, TestClient};
+use crate::raw_process::RawProcess;
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "exits-on-eof",
-        Should,
-        page::TRANSPORTS,
-        "The agent ends within 5 s when its stdin is closed.",
-        exits_on_eof
-    ),
-    check!(
-        "exits-in-turn",
-        Should,
-        page::TRANSPORTS,
-        "The agent ends within 5 s when its stdin is closed in the middle of a turn.",
-        exits_in_turn
-    ),
-    check!(
-        "exits-on-sigterm",
-        Should,
-        page::TRANSPORTS,
-        "The agent ends within 5 s when it is asked to terminate.",
-        exits_on_sigterm
-    ),
-    check!(
-        "leaves-no-children",
-        Should,
-        page::TRANSPORTS,
-        "Processes that the agent started are gone when it is.",
-        leaves_no_children
-    ),
-];
-
-/// How long an agent may take to go.
-const GOING: Duration = Duration::from_secs(5);
-
-async fn exits_on_eof(bench: &mut Bench) -> Outcome {
-    let mut wire = bench.fresh(Client::Files).await?.into_wire();
-    wire.hang_up();
-    goes(bench, wire).await
+checks! { "process";
+    "exits-on-eof" => exits_on_eof, Should, TRANSPORTS,
+        "The agent ends within 5 s when its stdin is closed.";
+    "exits-in-turn" => exits_in_turn, Should, TRANSPORTS,
+        "The agent ends within 5 s when its stdin is closed in the middle of a turn.";
+    "exits-on-sigterm" => exits_on_sigterm, Should, TRANSPORTS,
+        "The agent ends within 5 s of SIGTERM.";
+    "leaves-no-children" => leaves_no_children, Should, TRANSPORTS,
+        "Processes that the agent started are gone when it is.";
 }
 
-/// Whether it ends in time.
-async fn goes(bench: &mut Bench, mut wire: Wire) -> Outcome {
-    let exit = wire.exit(GOING).await;
-    bench.retire(wire);
+/// The time that an agent may take to end.
+const GOING: Duration = Duration::from_secs(5);
+
+async fn exits_on_eof(harness: &mut Harness) -> Outcome {
+    let mut process = harness.fresh(TestClient::Files).await?.into_process();
+    process.close_stdin();
+    goes(harness, process).await
+}
+
+/// Passes if the process ends in time.
+async fn goes(harness: &mut Harness, mut process: RawProcess) -> Outcome {
+    let exit = process.exit(GOING).await;
+    harness.retire(process);
     Ok(match exit {
         Some(status) => pass(format!("{status}")),
         None => fail("it still runs 5 s later"),
     })
 }
 
-async fn exits_in_turn(bench: &mut Bench) -> Outcome {
-    // Whether there can be a turn at all.
-    bench.session().await?;
-    let mut agent = bench.fresh(Client::Files).await?;
+async fn exits_in_turn(harness: &mut Harness) -> Outcome {
+    // Skips the check if there can be no session.
+    harness.session().await?;
+    let mut agent = harness.fresh(TestClient::Files).await?;
     let opened = agent.open().await?;
-    let prompt = agent.prompt(&opened.id);
-    agent.post("session/prompt", prompt).await?;
-    agent.listen(Duration::from_millis(20)).await?;
-    let mut wire = agent.into_wire();
-    wire.hang_up();
-    Ok(goes(bench, wire).await?.explained_by("exits-on-eof"))
+    let prompt = agent.prompt_params(&opened.id);
+    agent.send_request("session/prompt", prompt).await?;
+    agent.serve_for(Duration::from_millis(20)).await?;
+    let mut process = agent.into_process();
+    process.close_stdin();
+    Ok(goes(harness, process).await?.explained_by("exits-on-eof"))
 }
 
 #[cfg(unix)]
-async fn exits_on_sigterm(bench: &mut Bench) -> Outcome {
+async fn exits_on_sigterm(harness: &mut Harness) -> Outcome {
     use rustix::process::{Pid, Signal, kill_process};
-    let wire = bench.fresh(Client::Files).await?.into_wire();
-    let pid = wire.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let process = harness.fresh(TestClient::Files).await?.into_process();
+    let pid = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let Some(pid) = pid else { return Ok(fail("it ended by itself")) };
-    // If it has gone already, the wait will tell.
+    // If the process has ended already, the wait below notices it.
     let _ = kill_process(pid, Signal::TERM);
-    goes(bench, wire).await
+    goes(harness, process).await
 }
 
 #[cfg(unix)]
-async fn leaves_no_children(bench: &mut Bench) -> Outcome {
+async fn leaves_no_children(harness: &mut Harness) -> Outcome {
     use rustix::process::Pid;
-    bench.expect_turns()?;
-    bench.session().await?;
-    let mut agent = bench.fresh(Client::Files).await?;
+    harness.expect_turns()?;
+    harness.session().await?;
+    let mut agent = harness.fresh(TestClient::Files).await?;
     let opened = agent.open().await?;
     agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
-    let mut wire = agent.into_wire();
-    let group = wire.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    wire.hang_up();
-    let exit = wire.exit(GOING).await;
+    let mut process = agent.into_process();
+    let group = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    process.close_stdin();
+    let exit = process.exit(GOING).await;
     if exit.is_none() {
-        bench.retire(wire);
+        harness.retire(process);
         return Ok(skip("it does not end when its stdin is closed"));
     }
     let mut left = true;
     for _ in 0..20 {
-        // The agent leads a process group of its own; somebody is left while the group exists.
+        // The agent leads a process group of its own, which exists while a process is left.
         left = group.is_some_and(is_alive);
         if !left {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    bench.retire(wire);
+    harness.retire(process);
     Ok(if left { fail("2 s after its end some still run") } else { pass("none are left") })
 }
 
-/// Whether anybody of a process group runs. Those that are dead, and whom nobody has collected, do not.
+/// Returns true if a process of the group runs. Zombies do not count.
 #[cfg(unix)]
 fn is_alive(group: rustix::process::Pid) -> bool {
     if rustix::process::test_kill_process_group(group).is_err() {
         return false;
     }
-    // Where there is no such folder, the dead cannot be told apart.
+    // Without `/proc`, zombies cannot be recognized.
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let group = group.as_raw_nonzero().to_string();
     processes.flatten().filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok()).any(
         |stat| {
-            // The name, in brackets, may hold anything; behind it are the state, the parent and the group.
+            // The name, in brackets, can hold any character. The state, the parent and the group follow it.
             let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
             let state = fields.next();
             !matches!(state, Some("Z" | "X")) && fields.nth(1) == Some(&group)
@@ -129,12 +109,12 @@ fn is_alive(group: rustix::process::Pid) -> bool {
 }
 
 #[cfg(not(unix))]
-async fn exits_on_sigterm(_: &mut Bench) -> Outcome {
+async fn exits_on_sigterm(_: &mut Harness) -> Outcome {
     Ok(skip("there is no such signal here"))
 }
 
 #[cfg(not(unix))]
-async fn leaves_no_children(_: &mut Bench) -> Outcome {
+async fn leaves_no_children(_: &mut Harness) -> Outcome {
     Ok(skip("not known how to see them here"))
 }
 
@@ -148,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dead_that_nobody_has_collected_do_not_run() {
+    fn zombies_do_not_run() {
         let mut dead = Command::new("true").process_group(0).spawn().expect("it starts");
         let mut alive = Command::new("sleep").arg("60").process_group(0).spawn().expect("it starts");
         let group = |child: &std::process::Child| Pid::from_raw(child.id().cast_signed()).expect("a number");

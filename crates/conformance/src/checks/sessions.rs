@@ -1,92 +1,42 @@
-//! What can be done with sessions, as far as the agent offers it.
+//! Operations on sessions that the agent advertises: load, resume, list, close, delete, modes and options.
 
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::{Value, json};
 
-use super::bench::{Agent, Bench, Client, QUIET, Turn};
-use super::finding::{Check, Finding, Outcome, check, fail, page, pass, skip, warn};
-use super::wire::Refusal;
+use crate::finding::{Finding, Outcome, checks, fail, pass, skip, warn};
+use crate::harness::{Agent, Harness, QUIET, TestClient, Turn, plural};
+use crate::raw_process::ErrorFromAgent;
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "load-replays",
-        Must,
-        page::SESSION_SETUP,
-        "`session/load` tells the conversation again, then answers.",
-        load_replays
-    ),
-    check!(
-        "load-unknown",
-        Should,
-        page::SESSION_SETUP,
-        "`session/load` of a session nobody made is answered with an error.",
-        load_unknown
-    ),
-    check!(
-        "resume-is-silent",
-        Must,
-        page::SESSION_SETUP,
-        "`session/resume` does not tell the conversation again.",
-        resume_is_silent
-    ),
-    check!(
-        "list-answers",
-        Must,
-        page::SESSION_LIST,
-        "`session/list` is answered with sessions, each with its id and an absolute directory.",
-        list_answers
-    ),
-    check!(
-        "list-includes",
-        Should,
-        page::SESSION_LIST,
-        "`session/list` names a session that has had a turn.",
-        list_includes
-    ),
-    check!(
-        "list-bad-cursor",
-        Should,
-        page::SESSION_LIST,
-        "A cursor that `session/list` never gave is refused.",
-        list_bad_cursor
-    ),
-    check!(
-        "close-ends",
-        Must,
-        page::SESSION_SETUP,
-        "`session/close` is answered, and cancels the turn that runs.",
-        close_ends
-    ),
-    check!(
-        "delete-removes",
-        Must,
-        page::SESSION_LIST,
-        "`session/delete` takes a session off the list.",
-        delete_removes
-    ),
-    check!(
-        "set-mode",
-        Must,
-        page::SESSION_MODES,
-        "`session/set_mode` takes each mode that was offered.",
-        set_mode
-    ),
-    check!(
-        "set-config-option",
-        Must,
-        page::CONFIG_OPTIONS,
-        "`session/set_config_option` takes the value that is set, and answers with all options.",
-        set_config_option
-    ),
-];
+checks! { "sessions";
+    "load-replays" => load_replays, Must, SESSION_SETUP,
+        "`session/load` replays the conversation before its response.";
+    "load-unknown" => load_unknown, Should, SESSION_SETUP,
+        "`session/load` of an unknown session is answered with an error.";
+    "resume-is-silent" => resume_is_silent, Must, SESSION_SETUP,
+        "`session/resume` does not replay the conversation.";
+    "list-answers" => list_answers, Must, SESSION_LIST,
+        "`session/list` is answered with sessions, each with its id and an absolute directory.";
+    "list-includes" => list_includes, Should, SESSION_LIST,
+        "`session/list` names a session that has had a turn.";
+    "list-bad-cursor" => list_bad_cursor, Should, SESSION_LIST,
+        "A cursor that `session/list` never gave is refused.";
+    "close-ends" => close_ends, Must, SESSION_SETUP,
+        "`session/close` is answered, and cancels the turn that runs.";
+    "delete-removes" => delete_removes, Must, SESSION_LIST,
+        "`session/delete` takes a session off the list.";
+    "set-mode" => set_mode, Must, SESSION_MODES,
+        "`session/set_mode` takes each mode that was offered.";
+    "set-config-option" => set_config_option, Must, CONFIG_OPTIONS,
+        "`session/set_config_option` takes the value that is set, and answers with all options.";
+}
 
-async fn load_replays(bench: &mut Bench) -> Outcome {
-    let (agent, turn) = bench.after_turn().await?;
+async fn load_replays(harness: &mut Harness) -> Outcome {
+    let (agent, turn) = harness.after_turn().await?;
     offered(agent, "loadSession")?;
-    let said = story(&agent.tape().since(0), &turn.session);
-    let (records, answer) = restore(bench, "session/load", &turn).await?;
-    if let Err(refusal) = answer {
-        return Ok(fail(format!("the session of a moment ago cannot be loaded: {refusal}")));
+    let said = story(&agent.log().since(0), &turn.session);
+    let (records, response) = restore(harness, "session/load", &turn).await?;
+    if let Err(error) = response {
+        return Ok(fail(format!("the session of a moment ago cannot be loaded: {error}")));
     }
     let (before, after) = around(&records, "session/load");
     if let Some(late) = story_of(&after, &turn.session).next() {
@@ -94,48 +44,48 @@ async fn load_replays(bench: &mut Bench) -> Outcome {
         return Ok(fail("part of the conversation came after the answer").shown(late));
     }
     match (said, story_of(&before, &turn.session).count()) {
-        (0, _) => Ok(skip("the turn said nothing that could be told again")),
-        (_, 0) => Ok(fail("nothing of the conversation was told again")),
-        (_, told) => Ok(pass(format!("{told} update{}, then the answer", if told == 1 { "" } else { "s" }))),
+        (0, _) => Ok(skip("the turn had no updates to replay")),
+        (_, 0) => Ok(fail("nothing of the conversation was replayed")),
+        (_, updates) => Ok(pass(format!("{}, then the answer", plural(updates, "update")))),
     }
 }
 
-async fn load_unknown(bench: &mut Bench) -> Outcome {
-    let (agent, _) = bench.session().await?;
+async fn load_unknown(harness: &mut Harness) -> Outcome {
+    let (agent, _) = harness.session().await?;
     offered(agent, "loadSession")?;
-    let params = agent.folder_of("b5a0c1d2-0000-4000-8000-00000000dead");
-    match agent.ask("session/load", params).await?.outcome {
-        Err(refusal) => Ok(pass(format!("{refusal}"))),
-        Ok(_) => Ok(fail("a session that never was is loaded")),
+    let params = agent.load_session_params("b5a0c1d2-0000-4000-8000-00000000dead");
+    match agent.request("session/load", params).await?.outcome {
+        Err(error) => Ok(pass(format!("{error}"))),
+        Ok(_) => Ok(fail("an unknown session is loaded")),
     }
 }
 
-async fn resume_is_silent(bench: &mut Bench) -> Outcome {
-    let (agent, turn) = bench.after_turn().await?;
+async fn resume_is_silent(harness: &mut Harness) -> Outcome {
+    let (agent, turn) = harness.after_turn().await?;
     offered(agent, "resume")?;
-    let (records, answer) = restore(bench, "session/resume", &turn).await?;
-    match answer {
+    let (records, response) = restore(harness, "session/resume", &turn).await?;
+    match response {
         Ok(_) => {}
-        Err(refusal) if refusal.code == -32601 => {
-            return Ok(fail(format!("it advertises the method, and answers {refusal}")));
+        Err(error) if error.code == -32601 => {
+            return Ok(fail(format!("it advertises the method, and answers {error}")));
         }
-        // What can be resumed when is the agent's affair.
-        Err(refusal) => {
-            return Ok(skip(format!("the session of a moment ago cannot be resumed: {refusal}")));
+        // The agent decides which sessions can be resumed.
+        Err(error) => {
+            return Ok(skip(format!("the session of a moment ago cannot be resumed: {error}")));
         }
     }
     let all = entries(&records);
     match story_of(&all, &turn.session).next() {
-        Some(told) => {
-            let told = records.get(told.record).cloned();
-            Ok(fail("the conversation was told again").shown(told))
+        Some(update) => {
+            let update = records.get(update.record).cloned();
+            Ok(fail("the conversation was replayed").shown(update))
         }
         None => Ok(pass("answered, without the conversation")),
     }
 }
 
-async fn list_answers(bench: &mut Bench) -> Outcome {
-    let (agent, _) = bench.session().await?;
+async fn list_answers(harness: &mut Harness) -> Outcome {
+    let (agent, _) = harness.session().await?;
     offered(agent, "list")?;
     let sessions = list(agent, json!({})).await?;
     let odd = sessions.iter().find(|session| {
@@ -144,12 +94,12 @@ async fn list_answers(bench: &mut Bench) -> Outcome {
     });
     match odd {
         Some(odd) => Ok(fail(format!("{odd} lacks an id or an absolute cwd"))),
-        None => Ok(pass(format!("{} session{}", sessions.len(), if sessions.len() == 1 { "" } else { "s" }))),
+        None => Ok(pass(plural(sessions.len(), "session"))),
     }
 }
 
-async fn list_includes(bench: &mut Bench) -> Outcome {
-    let (agent, turn) = bench.after_turn().await?;
+async fn list_includes(harness: &mut Harness) -> Outcome {
+    let (agent, turn) = harness.after_turn().await?;
     offered(agent, "list")?;
     match lists(agent, &turn.session).await? {
         true => Ok(pass("it is on the list")),
@@ -157,60 +107,60 @@ async fn list_includes(bench: &mut Bench) -> Outcome {
     }
 }
 
-async fn list_bad_cursor(bench: &mut Bench) -> Outcome {
-    let (agent, _) = bench.session().await?;
+async fn list_bad_cursor(harness: &mut Harness) -> Outcome {
+    let (agent, _) = harness.session().await?;
     offered(agent, "list")?;
-    match agent.ask("session/list", json!({"cursor": "no cursor of yours"})).await?.outcome {
-        Err(refusal) => Ok(pass(format!("{refusal}"))),
+    match agent.request("session/list", json!({"cursor": "no cursor of yours"})).await?.outcome {
+        Err(error) => Ok(pass(format!("{error}"))),
         Ok(_) => Ok(fail("an invented cursor is answered with a page")),
     }
 }
 
-async fn close_ends(bench: &mut Bench) -> Outcome {
-    let (agent, opened) = bench.session().await?;
+async fn close_ends(harness: &mut Harness) -> Outcome {
+    let (agent, opened) = harness.session().await?;
     offered(agent, "close")?;
-    let prompt = agent.prompt(&opened.id);
-    let turn = agent.post("session/prompt", prompt).await?;
-    // As after a cancel, there is no permission any more.
-    let id = agent.post("session/close", json!({"sessionId": opened.id})).await?;
-    if let Err(refusal) = agent.answer(&id, "session/close").await?.outcome {
-        return Ok(fail(format!("answered with {refusal}")));
+    let prompt = agent.prompt_params(&opened.id);
+    let turn = agent.send_request("session/prompt", prompt).await?;
+    // As after a cancel, permission requests are cancelled.
+    let id = agent.send_request("session/close", json!({"sessionId": opened.id})).await?;
+    if let Err(error) = agent.response(&id, "session/close").await?.outcome {
+        return Ok(fail(format!("answered with {error}")));
     }
-    let ended = agent.answer(&turn, "the prompt of a session that was closed").await;
+    let ended = agent.response(&turn, "the prompt of a session that was closed").await;
     let ended = ended.map_err(|finding| finding.explained_by("cancel-ends-turn"))?;
-    let prompt = agent.prompt(&opened.id);
-    match agent.ask("session/prompt", prompt).await?.outcome {
+    let prompt = agent.prompt_params(&opened.id);
+    match agent.request("session/prompt", prompt).await?.outcome {
         Ok(_) => Ok(warn("closed, but the session still takes prompts")),
         Err(_) => match ended.outcome {
             Ok(result) => Ok(pass(format!("answered, and the turn with {}", result["stopReason"]))),
-            Err(refusal) => {
-                let saw = format!("closed, but its turn is answered with {refusal}");
+            Err(error) => {
+                let saw = format!("closed, but its turn is answered with {error}");
                 Ok(warn(saw).explained_by("prompt-answered"))
             }
         },
     }
 }
 
-async fn delete_removes(bench: &mut Bench) -> Outcome {
-    let (agent, _) = bench.session().await?;
+async fn delete_removes(harness: &mut Harness) -> Outcome {
+    let (agent, _) = harness.session().await?;
     offered(agent, "delete")?;
-    bench.expect_turns()?;
-    let (agent, opened) = bench.session().await?;
+    harness.expect_turns()?;
+    let (agent, opened) = harness.session().await?;
     agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
-    if let Err(refusal) = agent.ask("session/delete", json!({"sessionId": opened.id})).await?.outcome {
-        return Ok(fail(format!("answered with {refusal}")));
+    if let Err(error) = agent.request("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+        return Ok(fail(format!("answered with {error}")));
     }
     if agent.offers("list") && lists(agent, &opened.id).await? {
         return Ok(fail("the deleted session is still on the list"));
     }
-    match agent.ask("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+    match agent.request("session/delete", json!({"sessionId": opened.id})).await?.outcome {
         Ok(_) => Ok(pass("deleted, and once more without complaint")),
-        Err(refusal) => Ok(warn(format!("deleted; once more, which should work, it answers {refusal}"))),
+        Err(error) => Ok(warn(format!("deleted; once more, which should work, it answers {error}"))),
     }
 }
 
-async fn set_mode(bench: &mut Bench) -> Outcome {
-    let (agent, opened) = bench.session().await?;
+async fn set_mode(harness: &mut Harness) -> Outcome {
+    let (agent, opened) = harness.session().await?;
     let modes = &opened.offer["modes"];
     let Some(available) = modes["availableModes"].as_array() else { return Ok(skip("it offers no modes")) };
     let ids: Vec<&Value> = available.iter().map(|mode| &mode["id"]).collect();
@@ -218,41 +168,38 @@ async fn set_mode(bench: &mut Bench) -> Outcome {
         return Ok(fail(format!("the current mode {} is not among those offered", modes["currentModeId"])));
     }
     let params = json!({"sessionId": opened.id, "modeId": modes["currentModeId"]});
-    if let Err(refusal) = agent.ask("session/set_mode", params).await?.outcome {
-        return Ok(fail(format!(
-            "the mode it is in, {}, is answered with {refusal}",
-            modes["currentModeId"]
-        )));
+    if let Err(error) = agent.request("session/set_mode", params).await?.outcome {
+        return Ok(fail(format!("the mode it is in, {}, is answered with {error}", modes["currentModeId"])));
     }
     for id in &ids {
         let params = json!({"sessionId": opened.id, "modeId": id});
-        if let Err(refusal) = agent.ask("session/set_mode", params).await?.outcome {
-            // A folder may not be trusted enough for it; then it should not be offered.
-            return Ok(warn(format!("the mode {id} is offered, and answered with {refusal}")));
+        if let Err(error) = agent.request("session/set_mode", params).await?.outcome {
+            // The agent may refuse a mode in an untrusted folder; then it should not offer the mode.
+            return Ok(warn(format!("the mode {id} is offered, and answered with {error}")));
         }
     }
     let params = json!({"sessionId": opened.id, "modeId": "no-such-mode"});
-    match agent.ask("session/set_mode", params).await?.outcome {
+    match agent.request("session/set_mode", params).await?.outcome {
         Ok(_) => Ok(warn("each can be set, but so can one that was not offered")),
         Err(_) => Ok(pass(format!("each of {} can be set", ids.len()))),
     }
 }
 
-async fn set_config_option(bench: &mut Bench) -> Outcome {
-    let (agent, opened) = bench.session().await?;
+async fn set_config_option(harness: &mut Harness) -> Outcome {
+    let (agent, opened) = harness.session().await?;
     let options = opened.offer["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(option) = options.iter().find(|option| option["type"] == "select") else {
         return Ok(skip("it offers no config options"));
     };
-    // The value that is set already: a harmless wish.
+    // The current value, so that the request changes nothing.
     let params = json!({"sessionId": opened.id, "configId": option["id"], "value": option["currentValue"]});
-    match agent.ask("session/set_config_option", params).await?.outcome {
-        // An error that gives a reason is an answer: a value may be fixed, or need a login. A method that is
-        // not there, although it is offered, is a fault.
-        Err(refusal) if refusal.code == -32601 => {
-            Ok(fail(format!("{} is offered, and answered with {refusal}", option["id"])))
+    match agent.request("session/set_config_option", params).await?.outcome {
+        // An error with a reason is acceptable: a value may be fixed, or need a login. A missing method that
+        // is advertised is a fault.
+        Err(error) if error.code == -32601 => {
+            Ok(fail(format!("{} is offered, and answered with {error}", option["id"])))
         }
-        Err(refusal) => Ok(warn(format!("the value that {} has is answered with {refusal}", option["id"]))),
+        Err(error) => Ok(warn(format!("the value that {} has is answered with {error}", option["id"]))),
         Ok(result) => {
             let all = result["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
             match options.iter().find(|offered| !all.iter().any(|option| option["id"] == offered["id"])) {
@@ -272,36 +219,36 @@ fn offered(agent: &Agent, capability: &str) -> Result<(), Finding> {
     if agent.offers(capability) { Ok(()) } else { Err(skip(format!("it does not advertise {name}"))) }
 }
 
-/// What was said while a session was restored, and the answer.
-type Restored = (Vec<Record>, Result<Value, Refusal>);
+/// The records while a session was restored, and the response.
+type Restored = (Vec<Record>, Result<Value, ErrorFromAgent>);
 
-/// Loads or resumes the session of a turn. Some agents take what another process has saved, some only
-/// what they have at hand, and some not what is still in use: so a second process may try.
-async fn restore(bench: &mut Bench, method: &str, turn: &Turn) -> Result<Restored, Finding> {
-    let first = restore_by(bench.agent().await?, method, turn).await?;
+/// Loads or resumes the session of a turn. Some agents restore only sessions of their own process, and some
+/// only sessions that are not in use, so a second process tries if the first refuses.
+async fn restore(harness: &mut Harness, method: &str, turn: &Turn) -> Result<Restored, Finding> {
+    let first = restore_by(harness.agent().await?, method, turn).await?;
     if first.1.is_ok() {
         return Ok(first);
     }
-    let mut agent = bench.fresh(Client::Files).await?;
+    let mut agent = harness.fresh(TestClient::Files).await?;
     let second = restore_by(&mut agent, method, turn).await;
-    bench.retire(agent.into_wire());
+    harness.retire(agent.into_process());
     second
 }
 
 async fn restore_by(agent: &mut Agent, method: &str, turn: &Turn) -> Result<Restored, Finding> {
-    let start = agent.tape().len();
-    let params = agent.folder_of(&turn.session);
-    let answer = agent.ask_in(method, params).await?;
-    agent.listen(QUIET).await?;
-    Ok((agent.tape().since(start), answer.outcome))
+    let start = agent.log().len();
+    let params = agent.load_session_params(&turn.session);
+    let response = agent.request_with_login(method, params).await?;
+    agent.serve_for(QUIET).await?;
+    Ok((agent.log().since(start), response.outcome))
 }
 
-/// How much of a session's conversation there is.
+/// Counts the updates that are part of a session's conversation.
 fn story(records: &[Record], session: &str) -> usize {
     story_of(&entries(records), session).count()
 }
 
-/// The updates that are part of a session's conversation.
+/// Returns the updates that are part of a session's conversation.
 fn story_of<'a>(
     all: &'a [TranscriptEntry<'a>],
     session: &'a str,
@@ -322,7 +269,7 @@ fn story_of<'a>(
     })
 }
 
-/// What comes before the answer to `method`, and what after it.
+/// Splits the entries at the response to `method`.
 fn around<'a>(records: &'a [Record], method: &str) -> (Vec<TranscriptEntry<'a>>, Vec<TranscriptEntry<'a>>) {
     let mut before = entries(records);
     let answered = before.iter().position(|entry| {
@@ -332,14 +279,14 @@ fn around<'a>(records: &'a [Record], method: &str) -> (Vec<TranscriptEntry<'a>>,
     (before, after)
 }
 
-/// All pages of the list.
+/// Returns the sessions of all pages of the list.
 async fn list(agent: &mut Agent, mut params: Value) -> Result<Vec<Value>, Finding> {
     const PAGES: usize = 100;
     let mut sessions = Vec::new();
     for _ in 0..PAGES {
-        let page = match agent.ask("session/list", params.clone()).await?.outcome {
+        let page = match agent.request("session/list", params.clone()).await?.outcome {
             Ok(page) => page,
-            Err(refusal) => return Err(unlisted(format!("session/list is answered with {refusal}"))),
+            Err(error) => return Err(unlisted(format!("session/list is answered with {error}"))),
         };
         let Some(items) = page["sessions"].as_array() else {
             return Err(unlisted(format!("the answer has no list of sessions: {page}")));
@@ -358,8 +305,8 @@ fn unlisted(saw: String) -> Finding {
 }
 
 async fn lists(agent: &mut Agent, session: &str) -> Result<bool, Finding> {
-    // Without a directory some agents list only the sessions of the one they were started in.
-    let here = json!({"cwd": agent.folder()["cwd"]});
+    // Without a directory some agents list only the sessions of their own directory.
+    let here = json!({"cwd": agent.new_session_params()["cwd"]});
     let sessions = [list(agent, here).await?, list(agent, json!({})).await?].concat();
     Ok(sessions.iter().any(|item| item["sessionId"] == session))
 }

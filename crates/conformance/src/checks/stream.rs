@@ -1,79 +1,39 @@
-//! Everything every process said during all checks, looked at as a whole. These checks come last.
+//! Checks of all lines that the agent's processes sent during the run. They run last.
 
 use std::collections::{HashMap, HashSet};
 
-use duologue_rpc::{Malformed, ResponseOutcome as Answered};
+use duologue_rpc::{Malformed, ResponseOutcome};
 use duologue_schema::{AgentNotification, SessionUpdate};
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::Value;
 
-use super::bench::{Bench, Client};
-use super::finding::{
-    Check, Finding, Outcome, Verdict, check, check_of_answers, fail, page, pass, skip, skip_dependent, warn,
+use crate::finding::{
+    Finding, Outcome, Verdict, check_of_responses, checks, fail, pass, skip, skip_dependent, warn,
 };
-use super::wire::{id_name, nearly_same_id};
-use crate::validate::misfit;
+use crate::frames::first_type_error;
+use crate::harness::{Harness, TestClient};
+use crate::raw_process::{id_name, nearly_same_id};
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "stdout-only-messages",
-        Must,
-        page::TRANSPORTS,
-        "Every line on stdout is one JSON-RPC message, and nothing else is there.",
-        stdout_only_messages
-    ),
-    check!(
-        "nothing-before-initialize",
-        Must,
-        page::INITIALIZATION,
-        "The agent says nothing before it has answered `initialize`.",
-        nothing_before_initialize
-    ),
-    check!(
-        "one-answer",
-        Must,
-        page::JSON_RPC,
-        "No request is answered twice, and nothing is answered that was not asked.",
-        one_answer
-    ),
-    check!(
-        "request-ids-differ",
-        Must,
-        page::JSON_RPC,
-        "The agent's own requests that wait at the same time have different ids.",
-        request_ids_differ
-    ),
-    check!(
-        "frames-valid",
-        Must,
-        page::SCHEMA,
-        "Every message has the form that the schema gives it.",
-        frames_valid
-    ),
-    check!(
-        "updates-name-session",
-        Must,
-        page::PROMPT_TURN,
-        "Every update names a session of this connection.",
-        updates_name_session
-    ),
-    check!(
-        "only-advertised",
-        Must,
-        page::INITIALIZATION,
-        "The agent calls no method that the client did not say it has.",
-        only_advertised
-    ),
-    check!(
-        "extension-names",
-        Should,
-        page::EXTENSIBILITY,
-        "The names of methods that are not part of the protocol begin with `_`.",
-        extension_names
-    ),
-];
+checks! { "stream";
+    "stdout-only-messages" => stdout_only_messages, Must, TRANSPORTS,
+        "Every line on stdout is one JSON-RPC message, and nothing else is there.";
+    "nothing-before-initialize" => nothing_before_initialize, Must, INITIALIZATION,
+        "The agent sends nothing before the response to `initialize`.";
+    "one-answer" => one_answer, Must, JSON_RPC,
+        "No request is answered twice, and every response answers a request.";
+    "request-ids-differ" => request_ids_differ, Must, JSON_RPC,
+        "The agent's own requests that wait at the same time have different ids.";
+    "frames-valid" => frames_valid, Must, SCHEMA,
+        "Every message has the form that the schema gives it.";
+    "updates-name-session" => updates_name_session, Must, PROMPT_TURN,
+        "Every update names a session of this connection.";
+    "only-advertised" => only_advertised, Must, INITIALIZATION,
+        "The agent calls no method that the client did not say it has.";
+    "extension-names" => extension_names, Should, EXTENSIBILITY,
+        "The names of methods that are not part of the protocol begin with `_`.";
+}
 
-/// What a look at one process found, and the records that show it.
+/// A violation in the log of a process, and the records that show it.
 struct Fault {
     saw: String,
     first: usize,
@@ -93,37 +53,37 @@ impl Fault {
         self
     }
 
-    /// Shows it with what came before, from the last request on.
+    /// Extends the shown records to the last request before the violation.
     fn in_context(self, all: &[TranscriptEntry<'_>]) -> Self {
-        let asked = all.iter().rev().find(|entry| {
+        let request = all.iter().rev().find(|entry| {
             let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
             is_request && entry.from() == Side::Client && entry.record < self.record
         });
-        Fault { first: asked.map_or(self.first, |entry| entry.record), ..self }
+        Fault { first: request.map_or(self.first, |entry| entry.record), ..self }
     }
 }
 
-/// Looks at what each process said, after a turn if there can be one. A fault whose cause another check has
-/// reported is passed over.
-async fn look(bench: &mut Bench, look: fn(&[TranscriptEntry<'_>]) -> Vec<Fault>) -> Outcome {
-    let _ = bench.after_turn().await;
+/// Examines the log of each process, after a turn if possible. A violation whose cause another check has
+/// reported is skipped.
+async fn examine(harness: &mut Harness, find: fn(&[TranscriptEntry<'_>]) -> Vec<Fault>) -> Outcome {
+    let _ = harness.after_turn().await;
     let (mut lines, mut reported) = (0, None);
-    for tape in bench.tapes().to_vec() {
-        let records = tape.since(0);
+    for log in harness.logs().to_vec() {
+        let records = log.since(0);
         let faults = {
             let entries = entries(&records);
             lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
-            look(&entries)
+            find(&entries)
         };
         for fault in faults {
-            match super::explained(bench, "", Verdict::Fail, &fault.causes).await {
+            match crate::suite::explained(harness, "", Verdict::Fail, &fault.causes).await {
                 None => return Ok(shown(fault, &records)),
-                why => reported = reported.or(why),
+                reason => reported = reported.or(reason),
             }
         }
     }
-    if let Some(why) = reported {
-        return Ok(skip_dependent(why));
+    if let Some(reason) = reported {
+        return Ok(skip_dependent(reason));
     }
     Ok(match lines {
         0 => skip("the agent said nothing"),
@@ -132,7 +92,7 @@ async fn look(bench: &mut Bench, look: fn(&[TranscriptEntry<'_>]) -> Vec<Fault>)
     })
 }
 
-/// How many, roughly: the number differs a little from run to run.
+/// Rounds a number of lines, since it differs a little from run to run.
 fn round(lines: usize) -> String {
     match lines {
         0..20 => format!("{lines}"),
@@ -145,7 +105,7 @@ fn shown(fault: Fault, records: &[Record]) -> Finding {
     fail(fault.saw).shown(records.get(fault.first..=fault.record).unwrap_or_default().iter().cloned())
 }
 
-/// Looks at each line of the agent.
+/// Examines each line of the agent.
 fn faults(
     all: &[TranscriptEntry<'_>],
     fault: impl FnMut(&TranscriptEntry<'_>) -> Option<Fault>,
@@ -157,8 +117,8 @@ fn of_agent<'a>(all: &'a [TranscriptEntry<'a>]) -> impl Iterator<Item = &'a Tran
     all.iter().filter(|entry| entry.from() == Side::Agent)
 }
 
-async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
+async fn stdout_only_messages(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
         faults(all, |entry| match &entry.parsed {
             ParsedLine::Noise(Malformed::Noise(error)) => {
                 Some(Fault::new(entry, format!("a line that is no message: {}", error.message)))
@@ -168,13 +128,13 @@ async fn stdout_only_messages(bench: &mut Bench) -> Outcome {
                 let is_silent = matches!(malformed, Malformed::Silent(_));
                 Some(fault.explained_by(is_silent.then_some(ANONYMOUS).into_iter().flatten()))
             }
-            ParsedLine::Response { outcome: Answered::Unreadable(error), .. } => {
+            ParsedLine::Response { outcome: ResponseOutcome::Unreadable(error), .. } => {
                 Some(Fault::new(entry, format!("an answer that cannot be read: {error}")))
             }
-            ParsedLine::Response { outcome: Answered::Missing(_), .. } => {
+            ParsedLine::Response { outcome: ResponseOutcome::Missing(_), .. } => {
                 Some(Fault::new(entry, "an answer with neither result nor error"))
             }
-            // Readers forgive it in answers, the specification does not.
+            // Clients forgive it in responses, the specification does not.
             ParsedLine::Response { .. } if !has_version(entry) => {
                 Some(Fault::new(entry, "a message without \"jsonrpc\":\"2.0\""))
             }
@@ -190,13 +150,13 @@ fn has_version(entry: &TranscriptEntry<'_>) -> bool {
     serde_json::from_slice::<Value>(entry.line.bytes()).is_ok_and(|line| line["jsonrpc"] == "2.0")
 }
 
-async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
+async fn nothing_before_initialize(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
         let first =
             of_agent(all).find(|entry| !matches!(entry.parsed, ParsedLine::Noise(_) | ParsedLine::Blank));
         let fault = first.and_then(|first| match &first.parsed {
             ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
-                Some(Fault::new(first, format!("its first words are {method}")))
+                Some(Fault::new(first, format!("its first message is {method}")))
             }
             _ => None,
         });
@@ -205,27 +165,27 @@ async fn nothing_before_initialize(bench: &mut Bench) -> Outcome {
     .await
 }
 
-async fn one_answer(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
+async fn one_answer(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
         faults(all, |entry| match &entry.parsed {
-            // What cannot be read is answered with the id null, however often.
+            // Each unreadable line is answered with the id null.
             ParsedLine::Response { request: None, id, outcome, .. }
-                if !(id.get() == "null" && matches!(outcome, Answered::Error(_))) =>
+                if !(id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_))) =>
             {
-                let asked = all.iter().any(|other| {
-                    // Another spelling of an id is the concern of the checks of ids.
-                    matches!(&other.parsed, ParsedLine::Request { id: asked, .. }
+                let is_requested = all.iter().any(|other| {
+                    // The checks of ids report another spelling of an id.
+                    matches!(&other.parsed, ParsedLine::Request { id: requested, .. }
                         if other.from() == Side::Client
-                            && (id_name(asked.token()) == id_name(id.get())
-                                || nearly_same_id(asked.token(), id.get())))
+                            && (id_name(requested.token()) == id_name(id.get())
+                                || nearly_same_id(requested.token(), id.get())))
                 });
-                let twice = of_agent(all).any(|other| {
+                let is_duplicate = of_agent(all).any(|other| {
                     other.record < entry.record
                         && matches!(&other.parsed, ParsedLine::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
                 });
-                let saw = match (asked, twice) {
+                let saw = match (is_requested, is_duplicate) {
                     (true, true) => "a request is answered a second time".to_owned(),
-                    (false, _) => format!("an answer to {}, which nobody asked", id.get()),
+                    (false, _) => format!("a response to {}, which is the id of no request", id.get()),
                     (true, false) => return None,
                 };
                 let causes = (id.get() == "null").then_some(ANONYMOUS);
@@ -237,12 +197,12 @@ async fn one_answer(bench: &mut Bench) -> Outcome {
     .await
 }
 
-/// The checks that find an answer without an id.
+/// The checks that report a response without an id.
 const ANONYMOUS: [&str; 2] = ["answer-id", "unknown-notification"];
 
-async fn request_ids_differ(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
-        // Up to which record each id is in use.
+async fn request_ids_differ(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
+        // The record until which each id is in use.
         let mut in_use = HashMap::new();
         faults(all, |entry| {
             let ParsedLine::Request { id, answer, .. } = &entry.parsed else { return None };
@@ -255,11 +215,11 @@ async fn request_ids_differ(bench: &mut Bench) -> Outcome {
     .await
 }
 
-async fn frames_valid(bench: &mut Bench) -> Outcome {
-    let finding = look(bench, |all| {
+async fn frames_valid(harness: &mut Harness) -> Outcome {
+    let finding = examine(harness, |all| {
         faults(all, |entry| {
             let is_answer = matches!(entry.parsed, ParsedLine::Response { .. });
-            let check = entry.method().filter(|_| is_answer).and_then(check_of_answers);
+            let check = entry.method().filter(|_| is_answer).and_then(check_of_responses);
             Some(Fault::new(entry, malformed(entry)?).explained_by(check))
         })
     })
@@ -267,9 +227,9 @@ async fn frames_valid(bench: &mut Bench) -> Outcome {
     if finding.verdict != Verdict::Pass {
         return Ok(finding);
     }
-    // A kind of update that is not in the schema may be newer than we are.
-    let newer = bench.tapes().iter().find_map(|tape| {
-        let records = tape.since(0);
+    // An unknown kind of update may be newer than our schema.
+    let newer = harness.logs().iter().find_map(|log| {
+        let records = log.since(0);
         let (tag, record) =
             of_agent(&entries(&records)).find_map(|entry| Some((unknown_update(entry)?, entry.record)))?;
         records.get(record).cloned().map(|record| (tag, record))
@@ -282,25 +242,25 @@ async fn frames_valid(bench: &mut Bench) -> Outcome {
     }
 }
 
-/// What is wrong with a message, if anything is.
+/// Returns the description of the first part of a message that violates the schema.
 fn malformed(entry: &TranscriptEntry<'_>) -> Option<String> {
     let kind = match &entry.parsed {
         ParsedLine::Request { .. } => "the request",
         ParsedLine::Notification { .. } => "the notification",
-        // An empty answer may be null: earlier versions of the specification wrote it so.
-        ParsedLine::Response { outcome: Answered::Result(result), .. } if result.get() == "null" => {
+        // Earlier versions of the specification wrote an empty result as null.
+        ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } if result.get() == "null" => {
             return None;
         }
         _ => "the answer to",
     };
-    let fault = misfit(entry)?;
+    let fault = first_type_error(entry)?;
     Some(format!("{kind} {} is not of the schema: {}: {}", entry.method()?, fault.path, fault.problem))
 }
 
 fn unknown_update(entry: &TranscriptEntry<'_>) -> Option<String> {
     let ParsedLine::Notification { method, params, .. } = &entry.parsed else { return None };
     match AgentNotification::decode(method, *params)?.ok()? {
-        AgentNotification::SessionUpdate(told) => match told.update {
+        AgentNotification::SessionUpdate(notification) => match notification.update {
             SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
             _ => None,
         },
@@ -308,8 +268,8 @@ fn unknown_update(entry: &TranscriptEntry<'_>) -> Option<String> {
     }
 }
 
-async fn updates_name_session(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
+async fn updates_name_session(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
         let known: HashSet<&str> = all
             .iter()
             .filter(|entry| match &entry.parsed {
@@ -325,7 +285,7 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
             {
                 Some(session) if known.contains(session.as_str()) => None,
                 Some(session) => {
-                    let saw = format!("nobody made the session {}", session.as_str());
+                    let saw = format!("the session {} is unknown", session.as_str());
                     Some(Fault::new(entry, saw).in_context(all))
                 }
                 None => Some(Fault::new(entry, "an update without a session").in_context(all)),
@@ -336,16 +296,16 @@ async fn updates_name_session(bench: &mut Bench) -> Outcome {
     .await
 }
 
-async fn only_advertised(bench: &mut Bench) -> Outcome {
-    bench.expect_turns()?;
-    // A client with nothing at all, since the others lend files.
-    bench.session().await?;
-    let mut agent = bench.fresh(Client::Bare).await?;
+async fn only_advertised(harness: &mut Harness) -> Outcome {
+    harness.expect_turns()?;
+    // A client without capabilities, since the client of the other checks has files.
+    harness.session().await?;
+    let mut agent = harness.fresh(TestClient::Bare).await?;
     let opened = agent.open().await?;
-    let start = agent.tape().len();
+    let start = agent.log().len();
     let turn = agent.turn(&opened.id).await;
-    let records = agent.tape().since(start);
-    bench.retire(agent.into_wire());
+    let records = agent.log().since(start);
+    harness.retire(agent.into_process());
     let all = entries(&records);
     let taken = of_agent(&all).find_map(|entry| match &entry.parsed {
         ParsedLine::Request { method, .. } if gated(method) => {
@@ -357,8 +317,8 @@ async fn only_advertised(bench: &mut Bench) -> Outcome {
         return Ok(shown(fault, &records));
     }
     turn.map_err(|finding| finding.needed("there is no turn of a client that advertises nothing"))?;
-    // Nobody here has terminals or forms.
-    look(bench, |all| {
+    // No client of the checks has terminals or forms.
+    examine(harness, |all| {
         faults(all, |entry| match &entry.parsed {
             ParsedLine::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
                 Some(Fault::new(entry, format!("{method}, which the client did not advertise")))
@@ -373,8 +333,8 @@ fn gated(method: &str) -> bool {
     method.starts_with("fs/") || method.starts_with("terminal/") || method.starts_with("elicitation/")
 }
 
-async fn extension_names(bench: &mut Bench) -> Outcome {
-    look(bench, |all| {
+async fn extension_names(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| {
         faults(all, |entry| match &entry.parsed {
             ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
                 let known =

@@ -1,96 +1,76 @@
-//! Turns: a prompt, what happens, an answer.
+//! Turns: a prompt, its updates and its response.
 
 use duologue_transcript::{ParsedLine, Side, entries};
 use serde_json::Value;
 
-use super::bench::{Bench, QUIET};
-use super::finding::{Check, Outcome, check, fail, page, pass, warn};
+use crate::finding::{Outcome, checks, fail, pass, warn};
+use crate::harness::{Harness, QUIET};
 
-pub(super) const CHECKS: &[Check] = &[
-    check!(
-        "session-new",
-        Must,
-        page::SESSION_SETUP,
-        "`session/new` in an absolute directory makes a session, or asks for a login.",
-        session_new
-    ),
-    check!(
-        "prompt-answered",
-        Must,
-        page::PROMPT_TURN,
-        "`session/prompt` is answered with a stop reason.",
-        prompt_answered
-    ),
-    check!("stop-reason", Must, page::PROMPT_TURN, "The stop reason is one of those there are.", stop_reason),
-    check!(
-        "updates-before-answer",
-        Should,
-        page::PROMPT_TURN,
-        "What a turn says comes before the answer that ends it.",
-        updates_before_answer
-    ),
-    check!("next-turn", Must, page::PROMPT_TURN, "After one turn a session takes another.", next_turn),
-    check!(
-        "sessions-at-once",
-        Must,
-        page::SESSION_SETUP,
-        "Two sessions of one connection run turns at the same time.",
-        sessions_at_once
-    ),
-];
+checks! { "turns";
+    "session-new" => session_new, Must, SESSION_SETUP,
+        "`session/new` in an absolute directory makes a session, or asks for a login.";
+    "prompt-answered" => prompt_answered, Must, PROMPT_TURN,
+        "`session/prompt` is answered with a stop reason.";
+    "stop-reason" => stop_reason, Must, PROMPT_TURN,
+        "The stop reason is one of those there are.";
+    "updates-before-answer" => updates_before_answer, Should, PROMPT_TURN,
+        "The updates of a turn come before the response that ends it.";
+    "next-turn" => next_turn, Must, PROMPT_TURN,
+        "After one turn a session takes another.";
+    "sessions-at-once" => sessions_at_once, Must, SESSION_SETUP,
+        "Two sessions of one connection run turns at the same time.";
+}
 
-async fn session_new(bench: &mut Bench) -> Outcome {
-    let opened = bench.open().await?;
+async fn session_new(harness: &mut Harness) -> Outcome {
+    let opened = harness.open().await?;
     if opened.id.is_empty() {
         return Ok(fail("the session's id is empty"));
     }
     Ok(pass("a session"))
 }
 
-async fn prompt_answered(bench: &mut Bench) -> Outcome {
-    let (agent, opened) = bench.session().await?;
-    let answer = match agent.turn(&opened.id).await {
-        Ok(turn) => turn.answer,
+async fn prompt_answered(harness: &mut Harness) -> Outcome {
+    let (agent, opened) = harness.session().await?;
+    let response = match agent.turn(&opened.id).await {
+        Ok(turn) => turn.response,
         Err(finding) => {
-            bench.without_turn(&finding);
+            harness.without_turn(&finding);
             return Err(finding);
         }
     };
-    match answer.outcome {
+    match response.outcome {
         Ok(result) if result["stopReason"].is_string() => {
             Ok(pass(result["stopReason"].as_str().unwrap_or_default()))
         }
         Ok(result) => Ok(fail(format!("the answer has no stop reason: {result}"))),
-        Err(refusal) => {
-            Ok(warn(format!("the prompt is answered with {refusal}; choose another with --prompt")))
-        }
+        Err(error) => Ok(warn(format!("the prompt is answered with {error}; choose another with --prompt"))),
     }
 }
 
-async fn stop_reason(bench: &mut Bench) -> Outcome {
-    let (_, turn) = bench.after_turn().await?;
-    let Ok(result) = turn.answer.outcome else {
-        return Ok(super::finding::skip("the prompt is answered with an error"));
+async fn stop_reason(harness: &mut Harness) -> Outcome {
+    let (_, turn) = harness.after_turn().await?;
+    let Ok(result) = turn.response.outcome else {
+        return Ok(crate::finding::skip("the prompt is answered with an error"));
     };
     match result["stopReason"].as_str() {
         Some(reason) if is_stop_reason(reason) => Ok(pass(reason)),
         Some(reason) => Ok(fail(format!("{reason:?} is no stop reason"))),
-        None => Ok(super::finding::skip("the answer has no stop reason")),
+        None => Ok(crate::finding::skip("the answer has no stop reason")),
     }
 }
 
-/// Whether it is one of the reasons there are.
+/// Returns true for a stop reason of the specification.
 pub(super) fn is_stop_reason(reason: &str) -> bool {
     matches!(reason, "end_turn" | "max_tokens" | "max_turn_requests" | "refusal" | "cancelled")
 }
 
-async fn updates_before_answer(bench: &mut Bench) -> Outcome {
-    bench.expect_turns()?;
-    let (agent, opened) = bench.session().await?;
-    let start = agent.tape().len();
+async fn updates_before_answer(harness: &mut Harness) -> Outcome {
+    harness.expect_turns()?;
+    let (agent, opened) = harness.session().await?;
+    let start = agent.log().len();
     agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
-    agent.listen(QUIET * 2).await?;
-    let records = agent.tape().since(start);
+    agent.serve_for(QUIET * 2).await?;
+    let records = agent.log().since(start);
     let entries = entries(&records);
     let answered = entries.iter().position(|entry| {
         entry.from() == Side::Agent
@@ -114,7 +94,7 @@ async fn updates_before_answer(bench: &mut Bench) -> Outcome {
     }
 }
 
-/// Whether an update is what a turn says or does. Commands, modes, usage and titles come at any time.
+/// Returns true if an update belongs to a turn. Commands, modes, usage and titles can come at any time.
 fn belongs_to_turn(update: &Value) -> bool {
     matches!(
         update["sessionUpdate"].as_str(),
@@ -122,29 +102,29 @@ fn belongs_to_turn(update: &Value) -> bool {
     )
 }
 
-async fn next_turn(bench: &mut Bench) -> Outcome {
-    let (agent, turn) = bench.after_turn().await?;
-    match agent.turn(&turn.session).await?.answer.outcome {
+async fn next_turn(harness: &mut Harness) -> Outcome {
+    let (agent, turn) = harness.after_turn().await?;
+    match agent.turn(&turn.session).await?.response.outcome {
         Ok(_) => Ok(pass("answered")),
-        Err(refusal) => Ok(match turn.answer.outcome {
-            Ok(_) => fail(format!("the second prompt is answered with {refusal}")),
-            Err(_) => super::finding::skip("the first prompt is answered with an error"),
+        Err(error) => Ok(match turn.response.outcome {
+            Ok(_) => fail(format!("the second prompt is answered with {error}")),
+            Err(_) => crate::finding::skip("the first prompt is answered with an error"),
         }),
     }
 }
 
-async fn sessions_at_once(bench: &mut Bench) -> Outcome {
-    bench.expect_turns()?;
-    let (agent, one) = bench.session().await?;
+async fn sessions_at_once(harness: &mut Harness) -> Outcome {
+    harness.expect_turns()?;
+    let (agent, one) = harness.session().await?;
     let other = agent.open().await?;
-    let prompts = [agent.prompt(&one.id), agent.prompt(&other.id)];
+    let prompts = [agent.prompt_params(&one.id), agent.prompt_params(&other.id)];
     let mut ids = Vec::new();
     for prompt in prompts {
-        ids.push(agent.post("session/prompt", prompt).await?);
+        ids.push(agent.send_request("session/prompt", prompt).await?);
     }
     for id in ids {
-        if let Err(refusal) = agent.answer(&id, "one of two prompts at once").await?.outcome {
-            let saw = format!("one of two prompts at once is answered with {refusal}");
+        if let Err(error) = agent.response(&id, "one of two prompts at once").await?.outcome {
+            let saw = format!("one of two prompts at once is answered with {error}");
             return Ok(fail(saw).explained_by("prompt-answered"));
         }
     }

@@ -1,4 +1,4 @@
-//! What agents say to each other: envelopes, messages of a dialogue, work orders.
+//! Messages between agents: envelopes, messages of a dialogue, work orders.
 
 use duologue_schema::dialogue::{self, DialogueMessage, DialogueRequest, DialogueResponse};
 use duologue_schema::envelope::{
@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Problem;
-use super::typed::{member, through};
+use super::typed::{member, round_trip};
 
-/// The row of a method between agents.
+/// Returns the row of a method between agents.
 pub(super) fn row(method: &str) -> Option<&'static MethodRow> {
     [envelope::METHODS, dialogue::METHODS, work::METHODS]
         .into_iter()
@@ -22,7 +22,7 @@ pub(super) fn row(method: &str) -> Option<&'static MethodRow> {
         .find(|row| row.method == method)
 }
 
-/// Reads the params of a method between agents. Says whether they come back the same.
+/// Validates the params of a method between agents. Returns true if encoding restores them.
 pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
     let path = "$.params";
     match method {
@@ -33,13 +33,13 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
         _ => {
             let kind = kind_of(method);
             let lossless = carried::<EnvelopeParams>(params, &kind, path, problems);
-            needed(params, &kind, path, problems);
+            required_members(params, &kind, path, problems);
             lossless
         }
     }
 }
 
-/// Reads what answers a method between agents.
+/// Validates the result of a method between agents. Returns true if encoding restores it.
 pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) -> bool {
     let path = "$.result";
     match method {
@@ -65,7 +65,7 @@ pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) 
     }
 }
 
-/// Reads the envelope in the data of an error, if there is one.
+/// Validates the envelope in the data of an error, if there is one.
 pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
     match error.get("data") {
         Some(data) if data.get("envelope").is_some() => {
@@ -75,12 +75,12 @@ pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
     }
 }
 
-/// The kind that a method is called after.
+/// Returns the kind of envelope that a method carries.
 fn kind_of(method: &str) -> EnvelopeKind {
     EnvelopeKind::from(method.trim_start_matches("_session/"))
 }
 
-/// What carries an envelope, and the envelope in it, which is of the kind `expected`.
+/// Validates params or a result that carry an envelope, and the envelope, which has to be of the kind `expected`.
 fn carried<C: Serialize + DeserializeOwned>(
     carrier: &Value,
     expected: &EnvelopeKind,
@@ -90,7 +90,7 @@ fn carried<C: Serialize + DeserializeOwned>(
     let mut shell = carrier.clone();
     let mut sent = Value::Null;
     if let Some(envelope) = shell.get_mut("envelope").and_then(Value::as_object_mut) {
-        // Who leaves these out says the same.
+        // Leaving these out means the same.
         envelope.entry("v").or_insert(VERSION.into());
         envelope.entry("ref").or_insert(Value::Null);
         sent = envelope.insert("payload".into(), Value::Null).unwrap_or_default();
@@ -109,7 +109,7 @@ fn carried<C: Serialize + DeserializeOwned>(
     if kind.is_some_and(|kind| *expected != *kind) {
         problems.push(Problem::error(member(&path, "kind"), format!("must be {:?} here", expected.as_str())));
     }
-    // Of another kind, it is not known what it carries.
+    // The payload of another kind has an unknown type.
     if problems.len() > before {
         return lossless;
     }
@@ -118,8 +118,8 @@ fn carried<C: Serialize + DeserializeOwned>(
     payload_of(expected, payload, &member(&path, "payload"), problems) && lossless
 }
 
-/// What a message needs that is not the answer to a request.
-fn needed(params: &Value, kind: &EnvelopeKind, path: &str, problems: &mut Vec<Problem>) {
+/// Reports members that the params must have and a result may leave out.
+fn required_members(params: &Value, kind: &EnvelopeKind, path: &str, problems: &mut Vec<Problem>) {
     let lacks = |value: &Value, key| value.is_object() && value.get(key).is_none_or(Value::is_null);
     if kind.needs_session() && lacks(params, "sessionId") {
         problems.push(Problem::error(path, "missing field `sessionId`"));
@@ -148,7 +148,7 @@ fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut V
     read(payload, path, problems)
 }
 
-/// The message of a dialogue that `carrier` holds under `key`.
+/// Validates the message of a dialogue in the member `key` of `carrier`.
 fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) -> bool {
     let Some(sent) = carrier.get(key).filter(|message| !message.is_null()) else { return true };
     let path = member(path, key);
@@ -161,12 +161,12 @@ fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) 
     lossless
 }
 
-/// Reads a value and writes it again. These types say what others leave out, which is no problem of theirs and loses
-/// nothing.
+/// Decodes and encodes a value. These types write members that agents may leave out, which loses nothing and is
+/// no problem.
 fn typed<T: Serialize + DeserializeOwned>(value: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
     let mut found = Vec::new();
-    through(value, path, &mut found, |json| Some(T::deserialize(json)));
-    found.retain(|problem| !problem.addition);
+    round_trip(value, path, &mut found, |json| Some(T::deserialize(json)));
+    found.retain(|problem| !problem.is_addition);
     let lossless = found.is_empty();
     problems.extend(found);
     lossless

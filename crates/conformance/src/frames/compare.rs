@@ -1,12 +1,12 @@
-//! What a value lost on its way through its type.
+//! Compares a value with its decoded and encoded form.
 
 use serde_json::{Number, Value};
 
 use super::Problem;
 use super::typed::member;
 
-/// Compares what was sent with what its type writes; the order of members does not count. Each difference is
-/// a warning at its path.
+/// Compares a received value with the encoding of its type, without regard to the order of members. Each
+/// difference is a warning at its path.
 pub(super) fn same(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
     let before = problems.len();
     differences(sent, written, path, problems);
@@ -20,8 +20,8 @@ fn differences(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Pro
                 let path = member(path, key);
                 match written.get(key) {
                     Some(written) => differences(value, written, &path, problems),
-                    // Often it means the same; that it is unknown cannot be told apart here.
-                    None if says_little(value) => {
+                    // A known member may be left out as its default; an unknown one looks the same here.
+                    None if is_default_like(value) => {
                         problems.push(Problem::warning(path, format!("is {value} and reads as left out")));
                     }
                     None => problems.push(Problem::warning(
@@ -55,8 +55,8 @@ fn differences(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Pro
     }
 }
 
-/// Whether a value is what a member that is left out may stand for.
-fn says_little(value: &Value) -> bool {
+/// Returns true if a member that is left out can mean this value.
+fn is_default_like(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(items) => items.is_empty(),
@@ -66,7 +66,7 @@ fn says_little(value: &Value) -> bool {
     }
 }
 
-/// `1` and `1.0` are one number in JSON.
+/// Compares numbers: `1` and `1.0` are equal in JSON.
 fn equal(left: &Number, right: &Number) -> bool {
     left == right || ((left.is_f64() || right.is_f64()) && left.as_f64() == right.as_f64())
 }

@@ -1,4 +1,4 @@
-//! Members that stand twice in one object: what they say depends on who reads them.
+//! Finds duplicate members of an object, of which parsers choose different ones.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,14 +8,14 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::Problem;
 use super::typed::member;
 
-/// Warns of each member of the JSON in `text` that stands in its object before.
+/// Warns of each duplicate member in a JSON text.
 pub(super) fn warn(text: &str, problems: &mut Vec<Problem>) {
     let walk = Walk { path: "$".into(), problems };
-    // What is no JSON has been told so.
+    // Invalid JSON has been reported.
     let _ = walk.deserialize(&mut serde_json::Deserializer::from_str(text));
 }
 
-/// Goes through a value.
+/// Visits a value at a path.
 struct Walk<'a> {
     path: String,
     problems: &'a mut Vec<Problem>,

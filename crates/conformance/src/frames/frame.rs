@@ -1,4 +1,4 @@
-//! One frame by itself: its envelope, its method, its side, its types.
+//! Validates one frame: its envelope, its method, its side and its types.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use duologue_schema::{MethodSide as Handler, path_fault};
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 
-use super::{Problem, row, twice, typed};
+use super::{Problem, duplicate_keys, row, typed};
 
-/// Whether the frame's typed form writes the same JSON, and what is wrong with it.
+/// Returns true if decoding and encoding the frame gives the same JSON, and the problems.
 pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
     let mut problems = Vec::new();
     match &entry.parsed {
@@ -24,7 +24,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
         Ok(frame) => frame,
         Err(problem) => return (false, vec![problem]),
     };
-    twice::warn(text, &mut problems);
+    duplicate_keys::warn(text, &mut problems);
     let known: &[&str] = match &entry.parsed {
         ParsedLine::Request { .. } => &["jsonrpc", "id", "method", "params"],
         ParsedLine::Notification { .. } => &["jsonrpc", "method", "params"],
@@ -58,17 +58,17 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
         ParsedLine::Response { method, outcome, .. } => match outcome {
             ResponseOutcome::Result(_) => {
                 let result = frame.get("result").unwrap_or(&Value::Null);
-                let asked = method.as_deref().unwrap_or_default();
-                lossless &= typed::result(asked, entry.from().other(), result, &mut problems);
+                let requested = method.as_deref().unwrap_or_default();
+                lossless &= typed::result(requested, entry.from().other(), result, &mut problems);
                 if frame.contains_key("error") {
                     lossless = false;
                     problems.push(Problem::warning("$.error", "stands beside a result and is ignored"));
                 }
             }
             ResponseOutcome::Error(_) => {
-                let asked = method.as_deref().unwrap_or_default();
+                let requested = method.as_deref().unwrap_or_default();
                 let error = frame.get("error").unwrap_or(&Value::Null);
-                lossless &= typed::error(asked, error, &mut problems);
+                lossless &= typed::error(requested, error, &mut problems);
                 if frame.contains_key("result") {
                     lossless = false;
                     problems.push(Problem::warning("$.result", "stands beside an error and is ignored"));
@@ -89,7 +89,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
     (lossless, problems)
 }
 
-/// The frame as a tree; an error says where the text cannot be one.
+/// Parses the frame. The problem of an unreadable text names the position.
 fn read(text: &str) -> Result<Map<String, Value>, Problem> {
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -102,14 +102,14 @@ fn read(text: &str) -> Result<Map<String, Value>, Problem> {
     })
 }
 
-/// Says that a method does not exist, is not this side's to send, or is a request sent as a notification or
-/// the other way round.
+/// Returns the problem of a method that does not exist, that the other side has to send, or that is a request
+/// instead of a notification or the reverse.
 fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
     let problem = |text: String| Some(Problem::error("$.method", text));
     let Some(row) = row(method) else {
         return match method {
             extension if extension.starts_with('_') => None,
-            // JSON-RPC leaves the space to itself and lets everybody ignore what is in it.
+            // JSON-RPC reserves this prefix, and such messages may be ignored.
             _ if method.starts_with("$/") => {
                 Some(Problem::warning("$.method", "is unknown; what begins with `$/` may be ignored"))
             }
@@ -125,7 +125,7 @@ fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
     }
 }
 
-/// Paths on the wire are absolute.
+/// Returns the problems of relative paths, since paths on the wire are absolute.
 fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Problem> {
     let keys: &[&str] = match method {
         "session/new" | "session/load" | "session/resume" | "session/list" | "terminal/create" => &["cwd"],
@@ -134,7 +134,7 @@ fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Probl
     };
     let fault = |key: &&str| {
         let path = params.get(*key)?.as_str()?;
-        // A redacted path begins with the name of what was there.
+        // A redacted path begins with a placeholder.
         if redacted == Redacted::Everything && path.starts_with('[') {
             return None;
         }

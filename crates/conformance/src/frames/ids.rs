@@ -1,4 +1,4 @@
-//! What a frame is among the others: the ids of requests and sessions.
+//! Validates the ids of requests and sessions across frames.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,20 +7,20 @@ use duologue_schema::SessionId;
 use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Deserialize;
 
-use super::{Problem, Verdict};
+use super::{FrameReport, Problem};
 
-/// Adds what is wrong with ids to the verdicts, one for each entry.
-pub(super) fn check(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
-    requests(entries, verdicts);
-    sessions(entries, verdicts);
+/// Adds the problems of ids to the reports, one for each entry.
+pub(super) fn check(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
+    requests(entries, reports);
+    sessions(entries, reports);
 }
 
-fn requests(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
+fn requests(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
     let mut open: HashMap<(Side, &str), usize> = HashMap::new();
     let mut answered: HashSet<(Side, &str)> = HashSet::new();
-    let lines: Vec<u64> = verdicts.iter().map(|verdict| verdict.line).collect();
-    for (place, (entry, verdict)) in entries.iter().zip(verdicts).enumerate() {
-        let mut error = |path: &str, problem: String| verdict.problems.push(Problem::error(path, problem));
+    let lines: Vec<u64> = reports.iter().map(|report| report.line).collect();
+    for (place, (entry, report)) in entries.iter().zip(reports).enumerate() {
+        let mut error = |path: &str, problem: String| report.problems.push(Problem::error(path, problem));
         match &entry.parsed {
             ParsedLine::Request { id, answer, .. } => {
                 if id.token() == "null" {
@@ -34,18 +34,18 @@ fn requests(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
                     );
                 }
                 if answer.is_none() {
-                    verdict.problems.push(Problem::warning("$", "has no answer"));
+                    report.problems.push(Problem::warning("$", "has no answer"));
                 }
             }
             ParsedLine::Response { id, outcome, .. } => {
-                let asked = (entry.from().other(), id.get());
+                let requested = (entry.from().other(), id.get());
                 let is_complaint = id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_));
-                if open.remove(&asked).is_some() {
-                    answered.insert(asked);
-                } else if answered.contains(&asked) {
+                if open.remove(&requested).is_some() {
+                    answered.insert(requested);
+                } else if answered.contains(&requested) {
                     error("$.id", format!("{} has been answered before", id.get()));
                 } else if !is_complaint {
-                    error("$.id", format!("answers {}, which nobody has asked", id.get()));
+                    error("$.id", format!("answers {}, which is the id of no request", id.get()));
                 }
             }
             _ => {}
@@ -53,8 +53,8 @@ fn requests(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
     }
 }
 
-fn sessions(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
-    // A log that begins in the middle says nothing about the sessions made before.
+fn sessions(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
+    // A log without `initialize` does not show the sessions that existed before.
     let whole = entries.iter().any(|entry| entry.method() == Some("initialize"));
     let mut made: HashMap<SessionId, usize> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
@@ -62,26 +62,26 @@ fn sessions(entries: &[TranscriptEntry<'_>], verdicts: &mut [Verdict]) {
             made.entry(id).or_insert(place);
         }
     }
-    for (place, (entry, verdict)) in entries.iter().zip(verdicts).enumerate() {
-        let told = matches!(entry.parsed, ParsedLine::Request { .. } | ParsedLine::Notification { .. });
-        // The answer to such a request names its session, not its params.
-        let named = told && entry.method() != Some("session/new");
+    for (place, (entry, report)) in entries.iter().zip(reports).enumerate() {
+        let is_call = matches!(entry.parsed, ParsedLine::Request { .. } | ParsedLine::Notification { .. });
+        // The response to `session/new` names the session, not its params.
+        let named = is_call && entry.method() != Some("session/new");
         let Some(session) = entry.session.as_ref().filter(|_| named && whole) else { continue };
         let path = match entry.method() {
             Some("$/cancel_request") => "$.params.requestId",
             _ => "$.params.sessionId",
         };
-        verdict.problems.extend(match made.get(session) {
+        report.problems.extend(match made.get(session) {
             Some(maker) if *maker <= place => None,
             Some(_) if entry.from() == Side::Agent => {
-                Some(Problem::warning(path, "comes before the answer that makes the session"))
+                Some(Problem::warning(path, "comes before the response that creates the session"))
             }
-            _ => Some(Problem::error(path, "names a session that nobody has made")),
+            _ => Some(Problem::error(path, "names an unknown session")),
         });
     }
 }
 
-/// The sessions that exist from this entry on.
+/// Returns the sessions that exist from this entry on.
 fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -90,7 +90,7 @@ fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
         sessions: Vec<Made>,
     }
     match &entry.parsed {
-        // These may be about a session of an earlier run.
+        // These may refer to a session of an earlier run.
         ParsedLine::Request { method, .. }
             if matches!(&**method, "session/load" | "session/resume" | "session/delete") =>
         {

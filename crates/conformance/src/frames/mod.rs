@@ -1,114 +1,145 @@
-//! What is right and wrong with each frame of a conversation.
+//! Validates each frame of a transcript: its envelope, its method, its side, its types and its ids.
 
-mod agents;
+mod between_agents;
 mod compare;
-mod envelope;
+mod duplicate_keys;
+mod frame;
 mod ids;
-mod twice;
 mod typed;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::MethodRow;
-use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
+use duologue_transcript::{ParsedLine, Side, Transcript, TranscriptEntry};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::source::Source;
-
-/// What is to be said about one frame.
-#[derive(Debug, Serialize)]
-pub(crate) struct Verdict {
+/// The validation of one frame.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct FrameReport {
     /// The line of the file.
-    pub(crate) line: u64,
-    pub(crate) from: Side,
-    /// Whether it has no error.
-    pub(crate) ok: bool,
+    pub line: u64,
+    /// The side that sent the frame.
+    pub from: Side,
+    /// True if no problem is an error.
+    pub ok: bool,
+    /// The method of a request or notification, or of the request that a response answers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) method: Option<String>,
-    pub(crate) kind: Kind,
-    /// Whether its typed form writes the same JSON. What is not typed, such as an extension, stays as it is. What
-    /// agents leave out of messages to each other may be written.
-    pub(crate) lossless: bool,
-    pub(crate) problems: Vec<Problem>,
+    pub method: Option<String>,
+    /// The kind of the frame.
+    pub kind: FrameKind,
+    /// True if decoding and encoding the frame gives the same JSON. Parts without a type, such as extensions, are
+    /// kept as they are. Members that agents may leave out of messages to each other may be written.
+    pub lossless: bool,
+    /// The errors and warnings.
+    pub problems: Vec<Problem>,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+#[non_exhaustive]
+pub enum FrameKind {
+    /// A request.
     Request,
+    /// A notification.
     Notification,
+    /// A response to a request.
     Response,
+    /// A line that is no message.
     Noise,
 }
 
-/// Something wrong with a frame.
-#[derive(Debug, Serialize)]
-pub(crate) struct Problem {
-    pub(crate) level: Level,
-    /// A JSON path to where it is; `$` is the frame.
-    pub(crate) path: String,
-    /// What it is.
-    pub(crate) problem: String,
-    /// Whether it is only that something was left out and reads as something.
+/// An error or a warning about a frame.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The weight of the problem.
+    pub level: ProblemLevel,
+    /// The JSON path of the faulty part; `$` is the frame.
+    pub path: String,
+    /// The description.
+    pub problem: String,
+    /// Set if a member was left out and reads as its default.
     #[serde(skip)]
-    addition: bool,
+    is_addition: bool,
 }
 
-/// How bad it is.
+/// The weight of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// Against the protocol.
+#[non_exhaustive]
+pub enum ProblemLevel {
+    /// A violation of the protocol.
     Error,
-    /// Worth knowing.
+    /// A part that is ignored, forgiven or read as something else.
     Warning,
 }
 
 impl Problem {
     fn error(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Problem { level: Level::Error, path: path.into(), problem: problem.into(), addition: false }
+        Problem { level: ProblemLevel::Error, path: path.into(), problem: problem.into(), is_addition: false }
     }
 
     fn addition(path: impl Into<String>, reads_as: &Value) -> Self {
-        Problem { addition: true, ..Problem::warning(path, format!("was left out and reads as {reads_as}")) }
+        Problem {
+            is_addition: true,
+            ..Problem::warning(path, format!("was left out and reads as {reads_as}"))
+        }
     }
 
     fn warning(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Problem { level: Level::Warning, path: path.into(), problem: problem.into(), addition: false }
+        let (path, problem) = (path.into(), problem.into());
+        Problem { level: ProblemLevel::Warning, path, problem, is_addition: false }
     }
 }
 
-/// The verdict on every line.
-pub(crate) fn validate(source: &Source) -> Vec<Verdict> {
-    let entries = source.transcript.entries();
-    let line = |entry: &TranscriptEntry<'_>| source.lines.get(entry.record).copied().unwrap_or_default();
-    let mut verdicts: Vec<Verdict> = entries
+/// Validates every frame of a transcript against the protocol. Returns one report for each line of the conversation.
+///
+/// `lines[n]` is the line of the file from which record `n` was read. If it is missing, the number of the record,
+/// counted from 1, is used instead.
+///
+/// ```
+/// use duologue_transcript::{Importer, Side, Transcript};
+///
+/// let log = r#"{"direction":"out","message":{"jsonrpc":"2.0","id":1,"method":"session/nwe","params":{}}}"#;
+/// let mut importer = Importer::new(log.as_bytes()).seen_by(Side::Client);
+/// let records: Vec<_> = importer.by_ref().collect::<Result<_, _>>()?;
+/// let reports = duologue_conformance::validate(&Transcript::new(importer.header(), records), &[]);
+/// assert!(!reports[0].ok);
+/// assert_eq!(reports[0].problems[0].path, "$.method");
+/// # Ok::<(), duologue_transcript::Error>(())
+/// ```
+#[must_use]
+pub fn validate(transcript: &Transcript, lines: &[u64]) -> Vec<FrameReport> {
+    let entries = transcript.entries();
+    let line =
+        |entry: &TranscriptEntry<'_>| lines.get(entry.record).copied().unwrap_or(entry.record as u64 + 1);
+    let mut reports: Vec<FrameReport> = entries
         .iter()
         .map(|entry| {
-            let kind = kind(entry);
-            let (lossless, problems) = envelope::check(entry, source.transcript.header().redacted);
-            Verdict {
+            let (lossless, problems) = frame::check(entry, transcript.header().redacted);
+            FrameReport {
                 line: line(entry),
                 from: entry.from(),
                 ok: true,
                 method: entry.method().map(str::to_owned),
-                kind,
+                kind: kind(entry),
                 lossless,
                 problems,
             }
         })
         .collect();
-    ids::check(&entries, &mut verdicts);
-    for verdict in &mut verdicts {
-        verdict.ok = verdict.problems.iter().all(|problem| problem.level != Level::Error);
+    ids::check(&entries, &mut reports);
+    for report in &mut reports {
+        report.ok = report.problems.iter().all(|problem| problem.level != ProblemLevel::Error);
     }
-    verdicts
+    reports
 }
 
-/// The first place where params or a result do not have their type.
-pub(crate) fn misfit(entry: &TranscriptEntry<'_>) -> Option<Problem> {
+/// Returns the first part of the params or the result that has not its type.
+pub(crate) fn first_type_error(entry: &TranscriptEntry<'_>) -> Option<Problem> {
     let mut problems = Vec::new();
     let value = |raw: Option<&RawValue>| match raw {
         Some(raw) => serde_json::from_str(raw.get()).ok(),
@@ -123,20 +154,20 @@ pub(crate) fn misfit(entry: &TranscriptEntry<'_>) -> Option<Problem> {
         }
         _ => return None,
     };
-    problems.into_iter().find(|problem| problem.level == Level::Error)
+    problems.into_iter().find(|problem| problem.level == ProblemLevel::Error)
 }
 
-fn kind(entry: &TranscriptEntry<'_>) -> Kind {
+fn kind(entry: &TranscriptEntry<'_>) -> FrameKind {
     match entry.parsed {
-        ParsedLine::Request { .. } => Kind::Request,
-        ParsedLine::Notification { .. } => Kind::Notification,
-        ParsedLine::Response { .. } => Kind::Response,
-        _ => Kind::Noise,
+        ParsedLine::Request { .. } => FrameKind::Request,
+        ParsedLine::Notification { .. } => FrameKind::Notification,
+        ParsedLine::Response { .. } => FrameKind::Response,
+        _ => FrameKind::Noise,
     }
 }
 
-/// The row of a method in the protocol's table, or in one of those of agents.
+/// Returns the row of a method, of the protocol or of the messages between agents.
 fn row(method: &str) -> Option<&'static MethodRow> {
     let of_protocol = duologue_schema::METHODS.into_iter().flatten().find(|row| row.method == method);
-    of_protocol.or_else(|| agents::row(method))
+    of_protocol.or_else(|| between_agents::row(method))
 }

@@ -1,4 +1,4 @@
-//! Params, results and errors through their types and back.
+//! Decodes params, results and errors by their types and encodes them again.
 
 use duologue_schema::{
     AgentNotification, AgentRequest, AgentResponse, CancelRequestNotification, ClientNotification,
@@ -10,47 +10,47 @@ use serde_json::Value;
 use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment, Track};
 
-use super::{Problem, agents, compare, row};
+use super::{Problem, between_agents, compare, row};
 
-/// Reads params as what their method takes. Says whether they come back the same.
+/// Validates the params of a method. Returns true if encoding restores them.
 pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
     let path = "$.params";
-    if agents::row(method).is_some() {
-        return agents::params(method, params, problems);
+    if between_agents::row(method).is_some() {
+        return between_agents::params(method, params, problems);
     }
     let Some(row) = row(method) else { return true };
     match (row.side, row.result.is_some()) {
         (duologue_schema::MethodSide::Agent, true) => {
-            through(params, path, problems, |json| ClientRequest::read(method, json))
+            round_trip(params, path, problems, |json| ClientRequest::read(method, json))
         }
         (duologue_schema::MethodSide::Agent, false) => {
-            through(params, path, problems, |json| ClientNotification::read(method, json))
+            round_trip(params, path, problems, |json| ClientNotification::read(method, json))
         }
         (duologue_schema::MethodSide::Client, true) => {
-            through(params, path, problems, |json| AgentRequest::read(method, json))
+            round_trip(params, path, problems, |json| AgentRequest::read(method, json))
         }
         (duologue_schema::MethodSide::Client, false) => {
             unknown_update(params, problems);
-            through(params, path, problems, |json| AgentNotification::read(method, json))
+            round_trip(params, path, problems, |json| AgentNotification::read(method, json))
         }
         (duologue_schema::MethodSide::Protocol, _) => {
-            through(params, path, problems, |json| Some(CancelRequestNotification::deserialize(json)))
+            round_trip(params, path, problems, |json| Some(CancelRequestNotification::deserialize(json)))
         }
     }
 }
 
-/// Reads what answers a method this side has asked for.
-pub(super) fn result(method: &str, asker: Side, result: &Value, problems: &mut Vec<Problem>) -> bool {
-    if agents::row(method).is_some() {
-        return agents::result(method, result, problems);
+/// Validates the result of a request that `asker` sent. Returns true if encoding restores it.
+pub(super) fn result(method: &str, requester: Side, result: &Value, problems: &mut Vec<Problem>) -> bool {
+    if between_agents::row(method).is_some() {
+        return between_agents::result(method, result, problems);
     }
-    match asker {
-        Side::Client => through(result, "$.result", problems, |json| AgentResponse::read(method, json)),
-        Side::Agent => through(result, "$.result", problems, |json| ClientResponse::read(method, json)),
+    match requester {
+        Side::Client => round_trip(result, "$.result", problems, |json| AgentResponse::read(method, json)),
+        Side::Agent => round_trip(result, "$.result", problems, |json| ClientResponse::read(method, json)),
     }
 }
 
-/// Warns of an update of a kind nobody here knows, which is kept as it is.
+/// Warns of an update of an unknown kind, which is kept unchanged.
 fn unknown_update(params: &Value, problems: &mut Vec<Problem>) {
     let update = params.get("update").and_then(|update| serde_json::from_value(update.clone()).ok());
     if let Some(SessionUpdate::Unknown(unknown)) = update {
@@ -59,24 +59,28 @@ fn unknown_update(params: &Value, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reads an error that answers `method`.
+/// Validates an error response to `method`. Returns true if encoding restores it.
 pub(super) fn error(method: &str, error: &Value, problems: &mut Vec<Problem>) -> bool {
-    let lossless = through(error, "$.error", problems, |json| Some(Error::deserialize(json)));
-    if agents::row(method).is_some() { agents::error(error, problems) && lossless } else { lossless }
+    let lossless = round_trip(error, "$.error", problems, |json| Some(Error::deserialize(json)));
+    if between_agents::row(method).is_some() {
+        between_agents::error(error, problems) && lossless
+    } else {
+        lossless
+    }
 }
 
-/// A reader of JSON that remembers where it is.
+/// A deserializer that tracks its path.
 type Json<'a> = serde_path_to_error::Deserializer<'a, 'a, &'a mut serde_json::Deserializer<StrRead<'a>>>;
 
-/// Reads a value and writes it again. `read` gives `None` where there is no type to read it as, and then it
-/// stays as it is.
-pub(super) fn through<T: Serialize>(
+/// Decodes and encodes a value. `read` returns `None` if the value has no type, and then it stays
+/// unchanged.
+pub(super) fn round_trip<T: Serialize>(
     value: &Value,
     path: &str,
     problems: &mut Vec<Problem>,
     read: impl for<'a> FnOnce(Json<'a>) -> Option<Result<T, serde_json::Error>>,
 ) -> bool {
-    // An error knows its place only behind the tag of a union.
+    // An error has a path only behind the tag of a union, so the tags come first.
     let text = serde_json::to_string(&TagsFirst(value)).unwrap_or_default();
     let mut json = serde_json::Deserializer::from_str(&text);
     let mut track = Track::new();
@@ -95,14 +99,14 @@ pub(super) fn through<T: Serialize>(
     }
 }
 
-/// A member's path.
+/// Returns the path of a member.
 pub(super) fn member(path: &str, key: &str) -> String {
     let plain = key.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && key.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
     if plain { format!("{path}.{key}") } else { format!("{path}[{}]", Value::from(key)) }
 }
 
-/// The path of an error below another.
+/// Appends the path of an error to another path.
 pub(super) fn below(path: &str, error: &Path) -> String {
     error.iter().fold(path.to_owned(), |path, segment| match segment {
         Segment::Seq { index } => format!("{path}[{index}]"),
@@ -111,7 +115,7 @@ pub(super) fn below(path: &str, error: &Path) -> String {
     })
 }
 
-/// A value whose objects begin with what tells them apart.
+/// A value whose objects begin with the tags of their unions.
 struct TagsFirst<'a>(&'a Value);
 
 const TAGS: [&str; 5] = ["sessionUpdate", "type", "outcome", "mode", "action"];

@@ -1,17 +1,23 @@
-//! All faults there are: their names, what they take, and what they do.
+//! The table of all faults: their names, values and effects.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::process::Signal;
+use super::process::CrashSignal;
 use super::value::{at, number, or, size, time};
 
-/// The faults of one agent.
+/// A combination of faults for one agent, such as `noise,fragment=7`.
+///
+/// [`help`] describes all of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults {
-    /// As they were given.
+pub struct Faults {
+    /// The specification of each fault.
     given: Vec<String>,
+    /// The seed of random choices.
+    pub(super) seed: u64,
     pub(super) slow: Option<Duration>,
-    pub(super) fragment: Option<Pieces>,
+    pub(super) fragment: Option<FragmentSize>,
     pub(super) coalesce: bool,
     pub(super) noise: bool,
     pub(super) bom: bool,
@@ -23,7 +29,7 @@ pub(crate) struct Faults {
     pub(super) early: Option<usize>,
     pub(super) late: Option<usize>,
     pub(super) strangers: Option<usize>,
-    /// How many, and how much text in each.
+    /// The number of updates, and the bytes of text in each.
     pub(super) flood: Option<(usize, usize)>,
     pub(super) big: Option<usize>,
     pub(super) deep: Option<usize>,
@@ -31,39 +37,39 @@ pub(crate) struct Faults {
     pub(super) permissions: Option<usize>,
     pub(super) same_id: bool,
     pub(super) endless_load: bool,
-    /// How much, and after which frame.
+    /// The number of bytes, and the frame after which they are written.
     pub(super) stderr: Option<(usize, usize)>,
     pub(super) hang: Option<usize>,
     pub(super) deaf: Option<usize>,
     pub(super) close_stdout: Option<usize>,
     pub(super) torn: Option<usize>,
     pub(super) exit: Option<(u8, usize)>,
-    pub(super) crash: Option<(Signal, usize)>,
+    pub(super) crash: Option<(CrashSignal, usize)>,
     pub(super) straggler: bool,
-    pub(super) wrapper: Option<Wrapper>,
+    pub(super) wrapper: Option<WrapperMode>,
     pub(super) ignore_eof: bool,
     pub(super) ignore_term: bool,
 }
 
-/// How long the pieces of a line are.
+/// The length of the fragments of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pieces {
+pub(super) enum FragmentSize {
     Of(usize),
     Random,
 }
 
-/// Where the agent behind a wrapper runs.
+/// The place of an agent behind a wrapper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrapper {
-    /// In the wrapper's process group.
+pub(super) enum WrapperMode {
+    /// In the process group of the wrapper.
     Group,
     /// In a session of its own, where no signal to the group reaches it.
     Session,
 }
 
-struct Row {
+struct FaultRow {
     name: &'static str,
-    /// What follows the name, for people.
+    /// The syntax of the value.
     value: &'static str,
     about: &'static str,
     set: fn(&mut Faults, &str) -> Result<(), String>,
@@ -74,8 +80,8 @@ const fn row(
     value: &'static str,
     about: &'static str,
     set: fn(&mut Faults, &str) -> Result<(), String>,
-) -> Row {
-    Row { name, value, about, set }
+) -> FaultRow {
+    FaultRow { name, value, about, set }
 }
 
 /// Sets a field to what its value reads as.
@@ -89,14 +95,16 @@ macro_rules! set {
     };
 }
 
-/// The list. Whoever has a value in brackets can do without it; what it then is stands at the end.
-const TABLE: &[Row] = &[
+/// All faults. A value in brackets is optional; its default is at the end of the description.
+const TABLE: &[FaultRow] = &[
     row("slow", "[=TIME]", "waits before each frame (50ms)", set!(slow, |text| or(text, SLOW, time))),
     row(
         "fragment",
         "[=BYTES]",
         "writes lines in pieces, through the middle of characters too (1 to 16 bytes at random)",
-        set!(fragment, |text| or(text, Pieces::Random, |text| Ok(Pieces::Of(one_or_more(size(text)?)?)))),
+        set!(fragment, |text| or(text, FragmentSize::Random, |text| Ok(FragmentSize::Of(one_or_more(
+            size(text)?
+        )?)))),
     ),
     row(
         "coalesce",
@@ -219,15 +227,20 @@ const TABLE: &[Row] = &[
     row("ignore-term", "", "does not leave at SIGTERM", set!(ignore_term, |text| on_unix(none(text)?))),
 ];
 
+/// Faults that act on the agent's process and not on its messages.
+const PROCESS_FAULTS: &[&str] =
+    &["stderr", "torn", "exit", "crash", "straggler", "wrapper", "ignore-eof", "ignore-term"];
+
 const SLOW: Duration = Duration::from_millis(50);
 
-/// After each of these nothing more can happen, or the one undoes the other.
+/// Sets of faults of which only one can be chosen, since it undoes the others or nothing follows it.
 const EITHER: &[&[&str]] =
     &[&["fragment", "coalesce"], &["crash", "exit", "torn", "hang", "endless", "close-stdout"]];
 
-/// One line for each.
-pub(crate) fn help() -> String {
-    let line = |row: &Row| format!("{:28}{}\n", format!("{}{}", row.name, row.value), row.about);
+/// Returns a description of all faults, one a line, and of their values.
+#[must_use]
+pub fn help() -> String {
+    let line = |row: &FaultRow| format!("{:28}{}\n", format!("{}{}", row.name, row.value), row.about);
     let mut text: String = TABLE.iter().map(line).collect();
     text.push_str(
         "\nFRAME counts the messages the agent writes: 1 is its answer to `initialize`, 2 that to `session/new`, \
@@ -240,10 +253,41 @@ pub(crate) fn help() -> String {
 }
 
 impl Faults {
-    /// Reads one list, such as `slow=50ms,noise,crash=SEGV@12`, for each time the option was given.
-    pub(crate) fn read(specs: &[String]) -> Result<Self, String> {
-        let mut faults = Faults::default();
-        for fault in specs.iter().flat_map(|spec| spec.split(',')).map(str::trim) {
+    /// Parses lists such as `slow=50ms,noise,crash=SEGV@12`. The seed of random choices is random.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidFault`] for an unknown name, a wrong value, or faults that exclude each other.
+    pub fn parse(specs: &[impl AsRef<str>]) -> Result<Self, InvalidFault> {
+        Faults::read(specs).map_err(InvalidFault)
+    }
+
+    /// Sets the seed of random choices. Equal seeds make equal choices.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Returns true if the agent has to run as the child of a wrapper process, which the caller starts.
+    #[must_use]
+    pub fn has_wrapper(&self) -> bool {
+        self.wrapper.is_some()
+    }
+
+    /// Returns an error if a fault acts on the agent's process, so that it cannot be applied to a stream.
+    pub(super) fn expect_stream(&self) -> Result<(), InvalidFault> {
+        match PROCESS_FAULTS.iter().find(|name| self.has(name)) {
+            Some(name) => Err(InvalidFault(format!(
+                "the fault {name} acts on a process: run the agent with `duologue mock --faults`"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn read(specs: &[impl AsRef<str>]) -> Result<Self, String> {
+        let mut faults = Faults { seed: fastrand::u64(..), ..Faults::default() };
+        for fault in specs.iter().flat_map(|spec| spec.as_ref().split(',')).map(str::trim) {
             let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
             let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
                 format!("there is no fault {name:?}: `duologue mock --faults list` shows all there are")
@@ -263,7 +307,7 @@ impl Faults {
                 .map_err(|reason| format!("{fault}: {reason}; it is written {name}{}", row.value))?;
             faults.given.push(fault.to_owned());
         }
-        if faults.ignore_term && matches!(faults.crash, Some((Signal::Term, _))) {
+        if faults.ignore_term && matches!(faults.crash, Some((CrashSignal::Term, _))) {
             return Err("an agent with ignore-term cannot die by TERM: choose one".into());
         }
         Ok(faults)
@@ -272,12 +316,26 @@ impl Faults {
     fn has(&self, name: &str) -> bool {
         self.given.iter().any(|given| given.split('=').next() == Some(name))
     }
+}
 
-    /// As they were given, for people.
-    pub(super) fn words(&self) -> String {
-        self.given.join(",")
+impl FromStr for Faults {
+    type Err = InvalidFault;
+
+    fn from_str(spec: &str) -> Result<Self, InvalidFault> {
+        Faults::parse(&[spec])
     }
 }
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.given.join(","))
+    }
+}
+
+/// The error of a fault that is unknown, badly written, or impossible here.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidFault(String);
 
 fn none(text: &str) -> Result<bool, String> {
     if text.is_empty() { Ok(true) } else { Err("it takes no value".into()) }
@@ -318,18 +376,18 @@ fn exit(text: &str) -> Result<Option<(u8, usize)>, String> {
     Ok(Some((code, frame)))
 }
 
-fn crash(text: &str) -> Result<Option<(Signal, usize)>, String> {
+fn crash(text: &str) -> Result<Option<(CrashSignal, usize)>, String> {
     let (signal, frame) = at(text)?;
     let name = signal.unwrap_or("KILL");
-    let signal = Signal::ALL.into_iter().find(|signal| signal.name() == name);
+    let signal = CrashSignal::ALL.into_iter().find(|signal| signal.name() == name);
     let signal = signal.ok_or_else(|| format!("{name:?} is no signal to die by"))?;
     on_unix(Some((signal, frame)))
 }
 
-fn wrapper(text: &str) -> Result<Option<Wrapper>, String> {
+fn wrapper(text: &str) -> Result<Option<WrapperMode>, String> {
     match text {
-        "" => Ok(Some(Wrapper::Group)),
-        "setsid" => on_unix(Some(Wrapper::Session)),
+        "" => Ok(Some(WrapperMode::Group)),
+        "setsid" => on_unix(Some(WrapperMode::Session)),
         other => Err(format!("{other:?} is no way to run an agent")),
     }
 }
@@ -342,9 +400,8 @@ mod tests {
         Faults::read(&[spec.to_owned()])
     }
 
-    /// A value for each that needs one.
     #[test]
-    fn each_can_be_asked_for_by_its_name() {
+    fn each_fault_is_parsed_by_its_name() {
         for row in TABLE {
             let value = match row.value {
                 needed if needed.starts_with('=') => "=1",
@@ -352,14 +409,14 @@ mod tests {
             };
             let fault = format!("{}{value}", row.name);
             let faults = read(&fault).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(faults.words(), fault);
+            assert_eq!(faults.to_string(), fault);
             let error = read(&format!("{}=?", row.name)).unwrap_err();
             assert!(error.contains(row.name), "{error}");
         }
     }
 
     #[test]
-    fn the_examples_in_the_help_can_be_read() {
+    fn the_examples_in_the_help_are_parsed() {
         let help = help();
         let (_, notes) = help.split_once("\n\n").unwrap();
         let words = notes.split([' ', ',', '\n']).map(|word| word.trim_end_matches(['.', ':']));
@@ -369,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn invalid_faults_are_rejected() {
         for (spec, complaint) in [
             ("quick", "there is no fault \"quick\": `duologue mock --faults list` shows all there are"),
             ("", "there is no fault \"\""),
@@ -395,12 +452,12 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read() {
+    fn values_are_parsed() {
         let specs = ["slow=2s, fragment=7".to_owned(), "crash=SEGV@12,stderr=1_000KiB@3,flood=3x2MiB".into()];
         let faults = Faults::read(&specs).unwrap();
         assert_eq!(faults.slow, Some(Duration::from_secs(2)));
-        assert!(matches!(faults.fragment, Some(Pieces::Of(7))));
-        assert_eq!(faults.crash, Some((Signal::Segv, 12)));
+        assert!(matches!(faults.fragment, Some(FragmentSize::Of(7))));
+        assert_eq!(faults.crash, Some((CrashSignal::Segv, 12)));
         assert_eq!(faults.stderr, Some((1000 << 10, 3)));
         assert_eq!(faults.flood, Some((3, 2 << 20)));
         assert_eq!(faults.exit, None);

@@ -1,16 +1,14 @@
-//! `--faults`: what can go wrong with an agent, on purpose, for people who test a client.
+//! Faults of an agent, each with a name, for tests of a client.
 //!
-//! The mock speaks as always, into a pipe of its own. Between that pipe and the real stdout stand the
-//! faults: what adds messages ([`turns`]), what spoils the bytes of one ([`bytes`]), and what becomes of
-//! the process ([`process`]). [`list`] is the one list of them.
+//! An agent writes into a pipe as always. A relay between that pipe and the client applies the faults: extra messages
+//! ([`messages`]), damaged bytes ([`output`]) and the death of the process ([`process`]). [`list`] declares all faults.
 
-mod bytes;
 mod list;
+mod messages;
+mod output;
 mod process;
-mod turns;
+mod relay;
 mod value;
-mod wire;
 
-pub(crate) use list::{Faults, help};
-pub(crate) use process::wrap;
-pub(crate) use wire::serve;
+pub use list::{Faults, InvalidFault, help};
+pub use relay::{FaultError, serve_stdio};

@@ -1,4 +1,4 @@
-//! What is spoiled on the way out: the bytes of a frame, their pace, and what stands between frames.
+//! Faults of the output: damaged bytes, their pace, and noise between frames.
 
 use std::future::pending;
 use std::io;
@@ -10,15 +10,15 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use super::list::{Faults, Pieces};
-use super::process::{self, Fate};
+use super::list::{Faults, FragmentSize};
+use super::process::{self, AfterFrame};
 
-/// Between two pieces, so that they are not read as one.
-const BETWEEN_PIECES: Duration = Duration::from_micros(100);
-/// More than this is not collected before it is written.
-const COLLECTED: usize = 16 << 20;
-/// Stands for half a pair until the line is text, which cannot have it.
-const HALF: &str = "<duologue-mock-half-a-pair>";
+/// The pause between two fragments, so that they are not read as one.
+const FRAGMENT_PAUSE: Duration = Duration::from_micros(100);
+/// The bytes that are buffered at most before they are written.
+const MAX_BUFFERED: usize = 16 << 20;
+/// Marks half a surrogate pair until the line is encoded, since a string cannot hold one.
+const HALF_PAIR_MARK: &str = "<duologue-mock-half-a-pair>";
 
 /// Lines that are no messages.
 const NOISE: &[&[u8]] = &[
@@ -36,38 +36,37 @@ const NOISE: &[&[u8]] = &[
     b"cut in the middle of a character: \xe2\x82",
 ];
 
-/// The agent's stdout.
-pub(super) struct Out {
-    /// `None` once it is closed.
+/// The agent's output, with the faults that damage it.
+pub(super) struct FaultyOutput {
+    /// `None` after it was closed.
     pipe: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     faults: Arc<Faults>,
     rng: Rng,
-    /// Frames written.
+    /// The number of written frames.
     count: usize,
-    /// What waits for a frame that somebody waits for, or for the end.
-    collected: Vec<u8>,
+    /// Notifications that wait for the next response or request, or for the end.
+    buffered: Vec<u8>,
     deaf: CancellationToken,
 }
 
-impl Out {
+impl FaultyOutput {
     pub(super) fn new(
         pipe: Box<dyn AsyncWrite + Send + Unpin>,
         faults: Arc<Faults>,
-        seed: u64,
         deaf: CancellationToken,
     ) -> Self {
-        let rng = Rng::with_seed(seed);
-        Out { pipe: Some(pipe), faults, rng, count: 0, collected: Vec::new(), deaf }
+        let rng = Rng::with_seed(faults.seed);
+        FaultyOutput { pipe: Some(pipe), faults, rng, count: 0, buffered: Vec::new(), deaf }
     }
 
-    /// What comes before the first frame.
+    /// Writes the noise before the first frame.
     pub(super) async fn begin(&mut self) -> io::Result<()> {
         if self.faults.noise {
             for line in NOISE {
                 self.noise(line).await?;
             }
         }
-        self.fate().await
+        self.finish_frame().await
     }
 
     /// Writes a message.
@@ -77,12 +76,12 @@ impl Out {
             add_unknown(&mut frame);
         }
         if self.faults.surrogates && cut_text(&mut frame) {
-            return self.line(&frame.to_string().replace(HALF, "\\ud83d"), waits).await;
+            return self.line(&frame.to_string().replace(HALF_PAIR_MARK, "\\ud83d"), waits).await;
         }
         self.line(&frame.to_string(), waits).await
     }
 
-    /// Writes a message as it is. It may wait for others if nobody waits for it.
+    /// Writes an encoded message. `may_wait` allows it to be buffered.
     pub(super) async fn line(&mut self, line: &str, may_wait: bool) -> io::Result<()> {
         if self.faults.noise && self.count > 0 && self.rng.bool() {
             let noise = self.rng.choice(NOISE).copied().unwrap_or_default();
@@ -104,10 +103,10 @@ impl Out {
         bytes.extend_from_slice(if self.faults.crlf { b"\r\n" } else { b"\n" });
         self.write(&bytes, may_wait).await?;
         self.count += 1;
-        self.fate().await
+        self.finish_frame().await
     }
 
-    /// Writes so many bytes of a line, never its end, and nothing after it.
+    /// Writes `bytes` of a line without its end, and then hangs.
     pub(super) async fn endless(&mut self, mut bytes: usize) -> io::Result<()> {
         let text = "x".repeat(64 << 10);
         let begin = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":""#;
@@ -121,11 +120,11 @@ impl Out {
         pending().await
     }
 
-    /// Writes what still waits for others: nothing more comes.
-    pub(super) async fn end(&mut self) -> io::Result<()> {
+    /// Writes the buffered notifications at the end.
+    pub(super) async fn flush_buffer(&mut self) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        pipe.write_all(&self.collected).await?;
-        self.collected.clear();
+        pipe.write_all(&self.buffered).await?;
+        self.buffered.clear();
         pipe.flush().await
     }
 
@@ -137,10 +136,10 @@ impl Out {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         match self.faults.fragment {
             None if self.faults.coalesce => {
-                self.collected.extend_from_slice(bytes);
-                if !may_wait || self.collected.len() > COLLECTED {
-                    pipe.write_all(&self.collected).await?;
-                    self.collected.clear();
+                self.buffered.extend_from_slice(bytes);
+                if !may_wait || self.buffered.len() > MAX_BUFFERED {
+                    pipe.write_all(&self.buffered).await?;
+                    self.buffered.clear();
                 }
             }
             None => pipe.write_all(bytes).await?,
@@ -148,14 +147,14 @@ impl Out {
                 let mut rest = bytes;
                 while !rest.is_empty() {
                     let length = match pieces {
-                        Pieces::Of(length) => length,
-                        Pieces::Random => self.rng.usize(1..=16),
+                        FragmentSize::Of(length) => length,
+                        FragmentSize::Random => self.rng.usize(1..=16),
                     };
                     let (piece, after) = rest.split_at(length.min(rest.len()));
                     pipe.write_all(piece).await?;
                     pipe.flush().await?;
-                    // Not the runtime's: its shortest is ten times as long.
-                    std::thread::sleep(BETWEEN_PIECES);
+                    // A timer of the runtime would wait ten times as long.
+                    std::thread::sleep(FRAGMENT_PAUSE);
                     rest = after;
                 }
             }
@@ -163,17 +162,17 @@ impl Out {
         pipe.flush().await
     }
 
-    /// What becomes of the process now.
-    async fn fate(&mut self) -> io::Result<()> {
+    /// Applies the faults that act after a frame.
+    async fn finish_frame(&mut self) -> io::Result<()> {
         match process::after(self.count, &self.faults) {
-            Fate::Live => Ok(()),
-            Fate::Hang => pending().await,
-            Fate::Deaf => {
+            AfterFrame::Live => Ok(()),
+            AfterFrame::Hang => pending().await,
+            AfterFrame::Deaf => {
                 self.deaf.cancel();
                 Ok(())
             }
-            Fate::CloseStdout => {
-                self.end().await?;
+            AfterFrame::CloseStdout => {
+                self.flush_buffer().await?;
                 self.pipe = None;
                 Ok(())
             }
@@ -181,7 +180,7 @@ impl Out {
     }
 }
 
-/// Fields nobody knows: around the message, in it, and deeper inside.
+/// Adds unknown fields to the message, its params and their parts.
 fn add_unknown(frame: &mut Value) {
     for place in ["", "/params", "/result", "/params/update", "/params/update/content"] {
         if let Some(Value::Object(fields)) = frame.pointer_mut(place) {
@@ -190,11 +189,11 @@ fn add_unknown(frame: &mut Value) {
     }
 }
 
-/// Puts the mark at the end of an update's text.
+/// Appends the mark to the text of an update. Returns false if there is none.
 fn cut_text(frame: &mut Value) -> bool {
     match frame.pointer_mut("/params/update/content/text") {
         Some(Value::String(text)) => {
-            text.push_str(HALF);
+            text.push_str(HALF_PAIR_MARK);
             true
         }
         _ => false,

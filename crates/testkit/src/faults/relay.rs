@@ -1,4 +1,5 @@
-//! The mock between two pipes: what it says goes through the faults, what it is told is looked at on its way.
+//! The relay between an agent and its client. The agent's messages pass through the faults, and the client's
+//! messages are examined on their way.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -6,153 +7,208 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use duologue_agent::Transport;
 use duologue_agent::rpc::{CancellationToken, Stdio};
-use duologue_agent::{Error, Transport};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::Notify;
 
-use super::bytes::Out;
 use super::list::Faults;
+use super::messages::MessageFaults;
+use super::output::FaultyOutput;
 use super::process;
-use super::turns::Turns;
-use crate::error::Result;
-use crate::mock::Mock;
+use crate::mock::MockAgent;
 
-/// Between two updates of a replay that never ends.
+/// The time between two updates of an endless replay.
 const REPLAY_PACE: Duration = Duration::from_millis(1);
 
-/// Serves the mock over stdin and stdout with these faults. Equal seeds make equal random choices.
-pub(crate) async fn serve(mock: Mock, faults: Faults, seed: u64) -> Result<()> {
-    process::say(&format!("faults {}, seed {seed}", faults.words()));
+/// An error of an agent with faults.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FaultError {
+    /// The agent failed.
+    #[error(transparent)]
+    Agent(#[from] duologue_agent::Error),
+    /// A pipe failed, or a fault needs a system call that failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Serves a mock agent with these faults over stdin and stdout.
+///
+/// # Errors
+///
+/// An error of the agent, of its pipes or of a system call that a fault needs. A client that closes its end is no
+/// error.
+pub async fn serve_stdio(mock: MockAgent, faults: Faults) -> Result<(), FaultError> {
+    process::log(&format!("faults {faults}, seed {}", faults.seed));
     process::prepare(&faults)?;
-    let faults = Arc::new(faults);
     let Stdio { transport, end, .. } = Stdio::take()?;
-    process::end_with(&faults, end)?;
-    let (stdin, stdout) = transport.into_split();
-
-    let deaf = CancellationToken::new();
-    let heard = Arc::new(Heard::default());
-    let out = Out::new(stdout, faults.clone(), seed, deaf.clone());
-    let mut turns = Turns::new(faults.clone(), heard.clone(), out);
-    turns.begin().await?;
-
-    let (ours, theirs) = Transport::memory();
+    process::exit_after(&faults, end)?;
+    let ignores_eof = faults.ignore_eof;
+    let (agent, server_end) = Transport::memory();
     let server = mock.server()?;
-    let served = tokio::spawn(async move { server.serve(theirs).await });
-    let (said, told) = ours.into_split();
-    tokio::spawn(listen(stdin, told, heard.clone(), deaf));
-
-    let spoken = speak(said, &mut turns, &heard).await;
-    if faults.ignore_eof {
+    let served = tokio::spawn(async move { server.serve(server_end).await });
+    let relayed = relay(agent, transport, faults).await;
+    if ignores_eof {
         pending::<()>().await;
     }
-    match spoken {
-        Ok(()) => Ok(served.await.map_err(Error::other)??),
+    match relayed {
+        Ok(()) => Ok(served.await.map_err(duologue_agent::Error::other)??),
         // The client is gone.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Passes on what the mock says, until it has nothing more to say.
-async fn speak(said: impl AsyncRead + Unpin, turns: &mut Turns, heard: &Heard) -> io::Result<()> {
-    let mut lines = BufReader::new(said).lines();
+impl Faults {
+    /// Applies the faults to a stream: takes the client's end of an agent's transport and returns the transport for
+    /// the client.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duologue_testkit::{Faults, MockAgent};
+    ///
+    /// let agent = MockAgent::new().spawn()?;
+    /// let faulty = "noise,fragment=7".parse::<Faults>()?.apply(agent)?;
+    /// # drop(faulty);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidFault`](super::InvalidFault) if a fault acts on the agent's process, such as `crash`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub fn apply(self, agent: Transport) -> Result<Transport, super::InvalidFault> {
+        self.expect_stream()?;
+        let (client, client_end) = Transport::memory();
+        tokio::spawn(relay(agent, client_end, self));
+        Ok(client)
+    }
+}
+
+/// Passes messages in both directions until the agent has closed its output.
+async fn relay(agent: Transport, client: Transport, faults: Faults) -> io::Result<()> {
+    let (from_client, to_client) = client.into_split();
+    let (from_agent, to_agent) = agent.into_split();
+    let faults = Arc::new(faults);
+    let deaf = CancellationToken::new();
+    let requests = Arc::new(RequestTracker::default());
+    let output = FaultyOutput::new(to_client, faults.clone(), deaf.clone());
+    let mut messages = MessageFaults::new(faults, requests.clone(), output);
+    messages.begin().await?;
+    tokio::spawn(pass_to_agent(from_client, to_agent, requests.clone(), deaf));
+    pass_to_client(from_agent, &mut messages, &requests).await
+}
+
+/// Passes on the agent's messages until its output ends.
+async fn pass_to_client(
+    from_agent: impl AsyncRead + Unpin,
+    messages: &mut MessageFaults,
+    requests: &RequestTracker,
+) -> io::Result<()> {
+    let mut lines = BufReader::new(from_agent).lines();
     loop {
         tokio::select! {
             line = lines.next_line() => match line? {
-                Some(line) => turns.pass(serde_json::from_str(&line)?).await?,
-                None => return turns.finish().await,
+                Some(line) => messages.pass(serde_json::from_str(&line)?).await?,
+                None => return messages.finish().await,
             },
-            () = heard.answered.notified() => turns.release().await?,
-            () = tokio::time::sleep(REPLAY_PACE), if turns.is_loading() => turns.replay().await?,
+            () = requests.answered.notified() => messages.release().await?,
+            () = tokio::time::sleep(REPLAY_PACE), if messages.is_loading() => messages.replay().await?,
         }
     }
 }
 
-/// Passes on what the client says, until it has nothing more to say or we are deaf.
-async fn listen(
-    stdin: impl AsyncRead + Unpin,
-    mut told: impl AsyncWrite + Unpin,
-    heard: Arc<Heard>,
+/// Passes on the client's messages until its output ends or the agent stops reading.
+async fn pass_to_agent(
+    from_client: impl AsyncRead + Unpin,
+    mut to_agent: impl AsyncWrite + Unpin,
+    requests: Arc<RequestTracker>,
     deaf: CancellationToken,
 ) {
-    let mut stdin = BufReader::new(stdin);
+    let mut from_client = BufReader::new(from_client);
     let mut line = Vec::new();
     loop {
         line.clear();
         tokio::select! {
             biased;
             () = deaf.cancelled() => pending().await,
-            read = stdin.read_until(b'\n', &mut line) => if !matches!(read, Ok(1..)) { break },
+            read = from_client.read_until(b'\n', &mut line) => if !matches!(read, Ok(1..)) { break },
         }
-        if !heard.is_for_us(&line) && told.write_all(&line).await.is_err() {
+        if !requests.track(&line) && to_agent.write_all(&line).await.is_err() {
             break;
         }
     }
-    let _ = told.shutdown().await;
+    let _ = to_agent.shutdown().await;
 }
 
-/// What the client said: what it asked, and what it answered to questions the mock never asked.
+/// The open requests of the client, and the open permission requests that a fault sent.
 #[derive(Default)]
-pub(super) struct Heard {
-    state: Mutex<State>,
+pub(super) struct RequestTracker {
+    state: Mutex<TrackerState>,
     answered: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    /// What was asked, by the id as it is written.
-    asked: HashMap<String, Asked>,
-    /// How many questions of a turn wait for their answer.
+struct TrackerState {
+    /// The client's requests, by the id as it is written.
+    requests: HashMap<String, TrackedRequest>,
+    /// The number of unanswered permission requests of a turn.
     open: HashMap<usize, usize>,
 }
 
-/// A request of the client's.
-pub(super) struct Asked {
+/// A request of the client.
+pub(super) struct TrackedRequest {
     pub(super) method: String,
-    /// Its session, if it has one.
+    /// The session, or an empty string.
     pub(super) session: String,
 }
 
-/// What the ids of our own questions begin with.
-const QUESTION: &str = "fault-";
+/// The prefix of the ids of the faults' own requests.
+const OWN_ID: &str = "fault-";
 
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl RequestTracker {
+    fn lock(&self) -> MutexGuard<'_, TrackerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The id of a question.
-    pub(super) fn question(turn: usize, number: usize) -> String {
-        format!("{QUESTION}{turn}-{number}")
+    /// Returns the id of a permission request.
+    pub(super) fn own_id(turn: usize, number: usize) -> String {
+        format!("{OWN_ID}{turn}-{number}")
     }
 
-    /// So many questions of this turn are about to be asked.
-    pub(super) fn expect(&self, turn: usize, questions: usize) {
-        self.lock().open.insert(turn, questions);
+    /// Registers the number of permission requests of a turn.
+    pub(super) fn expect(&self, turn: usize, count: usize) {
+        self.lock().open.insert(turn, count);
     }
 
     pub(super) fn is_answered(&self, turn: usize) -> bool {
         self.lock().open.get(&turn).is_none_or(|open| *open == 0)
     }
 
-    /// What was asked with this id, which is answered now.
-    pub(super) fn asked(&self, id: &Value) -> Option<Asked> {
-        self.lock().asked.remove(&id.to_string())
+    /// Removes and returns the client's request of this id.
+    pub(super) fn take(&self, id: &Value) -> Option<TrackedRequest> {
+        self.lock().requests.remove(&id.to_string())
     }
 
-    /// Looks at a line. `true` if it answers one of our questions, of which the mock knows nothing.
-    fn is_for_us(&self, line: &[u8]) -> bool {
+    /// Examines a line of the client. Returns true if it answers a request of a fault, which the agent must not see.
+    fn track(&self, line: &[u8]) -> bool {
         let Ok(line) = serde_json::from_slice::<Value>(line) else { return false };
         let Some(id) = line.get("id") else { return false };
         if let Some(method) = line["method"].as_str() {
             let session = line["params"]["sessionId"].as_str().unwrap_or_default().to_owned();
-            self.lock().asked.insert(id.to_string(), Asked { method: method.to_owned(), session });
+            let request = TrackedRequest { method: method.to_owned(), session };
+            self.lock().requests.insert(id.to_string(), request);
             return false;
         }
-        let question = id.as_str().and_then(|id| id.strip_prefix(QUESTION));
-        let Some(turn) = question.and_then(|id| id.split('-').next()?.parse().ok()) else { return false };
+        let own = id.as_str().and_then(|id| id.strip_prefix(OWN_ID));
+        let Some(turn) = own.and_then(|id| id.split('-').next()?.parse().ok()) else { return false };
         if let Some(open) = self.lock().open.get_mut(&turn) {
             *open = open.saturating_sub(1);
         }

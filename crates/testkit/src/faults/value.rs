@@ -1,13 +1,13 @@
-//! The values of faults: sizes, times, and frames to wait for.
+//! Parsers for the values of faults: numbers, sizes, times and frames.
 
 use std::time::Duration;
 
-/// A number, with `_` between its digits if that helps.
+/// Parses a number, with `_` between its digits if that helps.
 pub(super) fn number(text: &str) -> Result<usize, String> {
     text.replace('_', "").parse().map_err(|_| format!("{text:?} is no number"))
 }
 
-/// A number of bytes: `4096`, `64KiB`, `16MiB`, `1GiB`.
+/// Parses a number of bytes: `4096`, `64KiB`, `16MiB`, `1GiB`.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text.strip_prefix(digits) {
@@ -20,13 +20,13 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     number(digits)?.checked_mul(unit).ok_or_else(|| format!("{text:?} is too large"))
 }
 
-/// A time: `50ms`, `2s`.
+/// Parses a time: `50ms`, `2s`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{text:?} is no time ({error}): write it as 50ms or 2s"))
 }
 
-/// `WHAT@FRAME` or only `FRAME`.
+/// Splits `VALUE@FRAME`; the value is optional.
 pub(super) fn at(text: &str) -> Result<(Option<&str>, usize), String> {
     match text.split_once('@') {
         Some((what, frame)) => Ok((Some(what), number(frame)?)),
@@ -34,7 +34,7 @@ pub(super) fn at(text: &str) -> Result<(Option<&str>, usize), String> {
     }
 }
 
-/// What is not given is `otherwise`.
+/// Parses a value, or returns `otherwise` if it is empty.
 pub(super) fn or<T>(
     text: &str,
     otherwise: T,

@@ -1,4 +1,4 @@
-//! The mock as an agent: its sessions, settings and login. What it does in a turn are the scenarios.
+//! The agent: its sessions, settings and login. Each turn plays a scenario.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,18 +13,19 @@ use duologue_agent::schema::{
     SetSessionConfigOptionRequest,
 };
 use duologue_agent::{
-    Agent, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn,
+    Agent, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Transport,
+    Turn,
 };
 
-use super::colleague::{self, Colleague};
-use super::memory::Memory;
+use super::dialogues::DialogueResponder;
+use super::envelopes::{self, EnvelopeResponder};
 use super::scenario::Scenario;
-use super::scene::Scene;
+use super::scenario_turn::ScenarioTurn;
+use super::session_store::SessionStore;
 use super::settings::{Settings, modes};
-use super::speaker::Speaker;
-use super::{asking, odd, showing, words};
+use super::{client_requests, display, edge_cases, messages};
 
-/// The params of the mock's extension method, which are also its result.
+/// The params of the extension method, which are also its result.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 struct Echo(serde_json::Value);
@@ -34,37 +35,80 @@ impl Request for Echo {
     type Result = serde_json::Value;
 }
 
-/// The agent without a model.
-pub(crate) struct Mock {
+/// An agent without a model: deterministic, and able to show every feature of the protocol.
+///
+/// Prompt it with the name of a [`Scenario`].
+pub struct MockAgent {
     scenario: Option<Scenario>,
     pace: Duration,
     logged_in: AtomicBool,
     sessions: AtomicU32,
-    memory: Memory,
+    store: SessionStore,
 }
 
-impl Mock {
-    /// Plays one scenario in every turn, or the one the prompt names. Between two things it says it
-    /// waits for `pace`.
-    pub(crate) fn new(scenario: Option<Scenario>, pace: Duration) -> Self {
-        Mock {
-            scenario,
-            pace,
+impl Default for MockAgent {
+    fn default() -> Self {
+        MockAgent::new()
+    }
+}
+
+impl MockAgent {
+    /// Creates an agent that plays the scenario that the first word of a prompt names, without pauses.
+    #[must_use]
+    pub fn new() -> Self {
+        MockAgent {
+            scenario: None,
+            pace: Duration::ZERO,
             logged_in: AtomicBool::new(false),
             sessions: AtomicU32::new(0),
-            memory: Memory::default(),
+            store: SessionStore::default(),
         }
     }
 
-    /// The mock with what it does beside turns: it answers other agents, and its extension method
+    /// Plays this scenario in every turn.
+    #[must_use]
+    pub fn scenario(mut self, scenario: Scenario) -> Self {
+        self.scenario = Some(scenario);
+        self
+    }
+
+    /// Sets the pause between two words.
+    #[must_use]
+    pub fn pace(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Starts the agent in memory and returns the transport for its client.
+    ///
+    /// # Errors
+    ///
+    /// As [`server`](Self::server).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub fn spawn(self) -> Result<Transport> {
+        let (client, agent) = Transport::memory();
+        let server = self.server()?;
+        tokio::spawn(async move { server.serve(agent).await });
+        Ok(client)
+    }
+
+    /// Returns a server for the agent. Beside turns it answers other agents, and the extension method
     /// `_duologue.dev/echo` answers with its params.
-    pub(crate) fn server(self) -> Result<Server<Mock>> {
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: an error of the registration of its methods.
+    pub fn server(self) -> Result<Server<MockAgent>> {
         let extensions = Extensions::new().on_request(|Echo(params), _| async { Ok(params) });
-        let dialogues = Dialogues::new(Colleague::URI).map_err(Error::other)?.handler(Speaker);
+        let dialogues =
+            Dialogues::new(EnvelopeResponder::URI).map_err(Error::other)?.handler(DialogueResponder);
         let exchange = Exchange::new()
-            .agent_id(Colleague::ID)
-            .correspondent(Colleague { pace: self.pace })
-            .work(colleague::work)
+            .agent_id(EnvelopeResponder::ID)
+            .correspondent(EnvelopeResponder { pace: self.pace })
+            .work(envelopes::work)
             .dialogue(dialogues);
         Ok(Server::new(self).exchange(exchange).extensions(extensions))
     }
@@ -73,7 +117,7 @@ impl Mock {
         if self.logged_in.load(Relaxed) { Ok(()) } else { Err(Error::auth_required()) }
     }
 
-    /// What is told as soon as a session is there.
+    /// Sends the commands of a new session, and returns its modes and options.
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
         session.set_commands(Scenario::commands()).await?;
         let setup = Settings::of(session).change(|settings| {
@@ -83,60 +127,60 @@ impl Mock {
         Ok(setup)
     }
 
-    fn story(&self, id: &SessionId) -> Result<Vec<SessionUpdate>> {
-        self.memory.story(id).ok_or_else(|| Error::not_found("the mock knows no such session"))
+    fn replay(&self, id: &SessionId) -> Result<Vec<SessionUpdate>> {
+        self.store.replay(id).ok_or_else(|| Error::not_found("the mock knows no such session"))
     }
 
-    async fn play(&self, scenario: Scenario, scene: &Scene<'_>) -> Result<StopReason> {
+    async fn play(&self, scenario: Scenario, turn: &ScenarioTurn<'_>) -> Result<StopReason> {
         match scenario {
-            Scenario::Hello => words::hello(scene).await?,
-            Scenario::Clear => words::clear(scene).await?,
-            Scenario::Thoughts => words::thoughts(scene).await?,
-            Scenario::Plan => showing::plan(scene).await?,
-            Scenario::Tools => showing::tools(scene).await?,
-            Scenario::Permission => asking::permission(scene).await?,
-            Scenario::Files => asking::files(scene).await?,
-            Scenario::Terminal => asking::terminal(scene).await?,
-            Scenario::Elicitation => asking::elicitation(scene).await?,
-            Scenario::Modes => showing::modes(scene).await?,
-            Scenario::Options => showing::options(scene).await?,
-            Scenario::Commands => showing::commands(scene).await?,
-            Scenario::Usage => showing::usage(scene).await?,
-            Scenario::Info => showing::info(scene).await?,
-            Scenario::Compaction => showing::compaction(scene).await?,
-            Scenario::Notices => showing::notices(scene).await?,
-            Scenario::Content => showing::content(scene).await?,
-            Scenario::Unknown => odd::unknown(scene).await?,
-            Scenario::Extension => asking::extension(scene).await?,
-            Scenario::Colleague => asking::colleague(scene).await?,
-            Scenario::Markdown => words::markdown(scene).await?,
-            Scenario::Unicode => words::unicode(scene).await?,
-            Scenario::Hostile => odd::hostile(scene).await?,
-            Scenario::Slow => words::slow(scene).await?,
-            Scenario::Long => words::long(scene).await?,
+            Scenario::Hello => messages::hello(turn).await?,
+            Scenario::Clear => messages::clear(turn).await?,
+            Scenario::Thoughts => messages::thoughts(turn).await?,
+            Scenario::Plan => display::plan(turn).await?,
+            Scenario::Tools => display::tools(turn).await?,
+            Scenario::Permission => client_requests::permission(turn).await?,
+            Scenario::Files => client_requests::files(turn).await?,
+            Scenario::Terminal => client_requests::terminal(turn).await?,
+            Scenario::Elicitation => client_requests::elicitation(turn).await?,
+            Scenario::Modes => display::modes(turn).await?,
+            Scenario::Options => display::options(turn).await?,
+            Scenario::Commands => display::commands(turn).await?,
+            Scenario::Usage => display::usage(turn).await?,
+            Scenario::Info => display::info(turn).await?,
+            Scenario::Compaction => display::compaction(turn).await?,
+            Scenario::Notices => display::notices(turn).await?,
+            Scenario::Content => display::content(turn).await?,
+            Scenario::Unknown => edge_cases::unknown(turn).await?,
+            Scenario::Extension => client_requests::extension(turn).await?,
+            Scenario::PeerAgent => client_requests::peer_agent(turn).await?,
+            Scenario::Markdown => messages::markdown(turn).await?,
+            Scenario::Unicode => messages::unicode(turn).await?,
+            Scenario::Hostile => edge_cases::hostile(turn).await?,
+            Scenario::Slow => messages::slow(turn).await?,
+            Scenario::Long => messages::long(turn).await?,
             Scenario::Sessions => {
-                let known = self.memory.ids().join(", ");
+                let known = self.store.ids().join(", ");
                 let text = format!("Sessions to list, load, resume and delete: {known}.");
-                scene.say(&text).await?;
+                turn.send(&text).await?;
             }
             Scenario::Login => {
                 self.check_login()?;
-                scene.say("You are logged in.").await?;
+                turn.send("You are logged in.").await?;
             }
-            Scenario::Cancel => odd::cancel(scene).await?,
-            Scenario::Error => odd::error(scene).await?,
-            Scenario::Stderr => odd::stderr(scene).await?,
-            Scenario::Crash => odd::crash(scene).await?,
+            Scenario::Cancel => edge_cases::cancel(turn).await?,
+            Scenario::Error => edge_cases::error(turn).await?,
+            Scenario::Stderr => edge_cases::stderr(turn).await?,
+            Scenario::Crash => edge_cases::crash(turn).await?,
             Scenario::Refusal => {
-                scene.say("I would rather not.").await?;
+                turn.send("I would rather not.").await?;
                 return Ok(StopReason::Refusal);
             }
             Scenario::MaxTokens => {
-                scene.say("This answer is getting too").await?;
+                turn.send("This answer is getting too").await?;
                 return Ok(StopReason::MaxTokens);
             }
             Scenario::MaxTurnRequests => {
-                scene.say("I have asked the model often enough.").await?;
+                turn.send("I have asked the model often enough.").await?;
                 return Ok(StopReason::MaxTurnRequests);
             }
         }
@@ -144,7 +188,7 @@ impl Mock {
     }
 }
 
-impl Agent for Mock {
+impl Agent for MockAgent {
     fn capabilities(&self) -> AgentCapabilities {
         let sessions = SessionCapabilities::new()
             .list(SessionListCapabilities::new())
@@ -164,7 +208,7 @@ impl Agent for Mock {
         Some(Implementation::new("duologue-mock", env!("CARGO_PKG_VERSION")).title("Duologue's mock"))
     }
 
-    /// Some clients log in wherever they can, so this is offered only when it is what is tried.
+    /// Offers a login only in the scenario for it, since some clients log in wherever they can.
     fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
         if self.scenario != Some(Scenario::Login) {
             return Vec::new();
@@ -194,30 +238,30 @@ impl Agent for Mock {
         if self.scenario == Some(Scenario::Login) {
             self.check_login()?;
         }
-        self.memory.add(session.id(), session.cwd());
+        self.store.add(session.id(), session.cwd());
         self.set_up(session).await
     }
 
     async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
-        for update in self.story(session.id())? {
+        for update in self.replay(session.id())? {
             session.update(update).await?;
         }
         self.set_up(session).await
     }
 
     async fn resume_session(&self, session: &Session) -> Result<SessionSetup> {
-        self.story(session.id())?;
+        self.replay(session.id())?;
         self.set_up(session).await
     }
 
-    /// One session a page, so that the cursor is of use.
+    /// Returns one session a page, so that the client needs the cursor.
     async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
         let start = match request.cursor.as_deref().map(str::parse) {
             None => 0,
             Some(Ok(start)) => start,
             Some(Err(_)) => return Err(Error::invalid_params("that is no cursor of the mock's")),
         };
-        let known = self.memory.list(request.cwd.as_deref());
+        let known = self.store.list(request.cwd.as_deref());
         let page = known.get(start).cloned();
         let mut response = ListSessionsResponse::new(page.into_iter().collect::<Vec<_>>());
         response.next_cursor = (start + 1 < known.len()).then(|| (start + 1).to_string());
@@ -229,7 +273,7 @@ impl Agent for Mock {
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<()> {
-        self.memory.forget(id);
+        self.store.remove(id);
         Ok(())
     }
 
@@ -253,18 +297,18 @@ impl Agent for Mock {
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
-        let scene = Scene { turn, pace: self.pace };
+        let scenario_turn = ScenarioTurn { turn, pace: self.pace };
         let text = prompt.text();
-        self.memory.prompted(turn.id(), text.trim());
+        self.store.add_prompt(turn.id(), text.trim());
         match self.scenario.or_else(|| Scenario::of_prompt(&text)) {
-            Some(scenario) => self.play(scenario, &scene).await,
+            Some(scenario) => self.play(scenario, &scenario_turn).await,
             None => {
                 let words = format!(
                     "You said: {}\n\nI can do more when you begin with one of these:\n\n",
                     text.trim()
                 );
-                scene.say(&words).await?;
-                let mut list = scene.message();
+                scenario_turn.send(&words).await?;
+                let mut list = scenario_turn.message();
                 list.push(format!("```\n{}```", Scenario::list())).await?;
                 Ok(StopReason::EndTurn)
             }

@@ -1,4 +1,4 @@
-//! Scenarios that ask the client for something.
+//! Scenarios that send requests to the client: permissions, files, terminals, forms and extensions.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use duologue_agent::{PermissionOption, PermissionOptionKind, Result, Terminal, T
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::colleague;
-use super::scene::{Scene, is_refusal};
+use super::envelopes;
+use super::scenario_turn::{ScenarioTurn, is_refusal};
 
-/// The four answers there are.
+/// Returns an option of each kind.
 pub(super) fn options() -> Vec<PermissionOption> {
     vec![
         PermissionOption::new("allow-once", "Yes", PermissionOptionKind::AllowOnce),
@@ -24,8 +24,8 @@ pub(super) fn options() -> Vec<PermissionOption> {
     ]
 }
 
-/// Asks whether a tool may run. If not, it fails.
-async fn allowed(call: ToolCallHandle) -> Result<Option<ToolCallHandle>> {
+/// Requests a permission. Returns the tool call if it is granted; otherwise the call has failed.
+async fn request_permission_for(call: ToolCallHandle) -> Result<Option<ToolCallHandle>> {
     match call.request_permission(options()).await? {
         RequestPermissionOutcome::Selected(chosen) if chosen.option_id.as_str().starts_with("allow") => {
             call.status(duologue_agent::schema::ToolCallStatus::InProgress).await?;
@@ -42,9 +42,9 @@ async fn allowed(call: ToolCallHandle) -> Result<Option<ToolCallHandle>> {
     }
 }
 
-pub(super) async fn permission(scene: &Scene<'_>) -> Result<()> {
-    let file = scene.turn.cwd().join("notes.txt");
-    let call = scene
+pub(super) async fn permission(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let file = turn.cwd().join("notes.txt");
+    let call = turn
         .tool_call("Change notes.txt")
         .kind(ToolKind::Edit)
         .location(&file)
@@ -52,29 +52,31 @@ pub(super) async fn permission(scene: &Scene<'_>) -> Result<()> {
         .announce()
         .await?;
     call.diff(&file, Some("milk\n".into()), "milk\nbread\n").await?;
-    let Some(call) = allowed(call).await? else { return scene.say("I left it as it was.").await };
+    let Some(call) = request_permission_for(call).await? else {
+        return turn.send("I left it as it was.").await;
+    };
     call.complete().await?;
-    scene.say("You allowed it. (I only pretended to change anything.)").await
+    turn.send("You allowed it. (I only pretended to change anything.)").await
 }
 
-pub(super) async fn files(scene: &Scene<'_>) -> Result<()> {
-    let path = scene.turn.cwd().join("duologue-mock.txt");
+pub(super) async fn files(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let path = turn.cwd().join("duologue-mock.txt");
     let text = "one\ntwo\nthree\n";
-    let call = scene.tool_call("Write duologue-mock.txt").kind(ToolKind::Edit).location(&path).announce();
+    let call = turn.tool_call("Write duologue-mock.txt").kind(ToolKind::Edit).location(&path).announce();
     let call = call.await?;
     call.diff(&path, None, text).await?;
-    let Some(call) = allowed(call).await? else { return scene.say("I wrote nothing.").await };
-    match scene.turn.write_text_file(&path, text).await {
+    let Some(call) = request_permission_for(call).await? else { return turn.send("I wrote nothing.").await };
+    match turn.write_text_file(&path, text).await {
         Ok(()) => call.complete().await?,
         Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
         Err(error) => return Err(error),
     }
     let reading = [("Read it", None), ("Read its second line", Some((2, 1)))];
     for (title, lines) in reading {
-        let call = scene.tool_call(title).kind(ToolKind::Read).location(&path).start().await?;
+        let call = turn.tool_call(title).kind(ToolKind::Read).location(&path).start().await?;
         let text = match lines {
-            None => scene.turn.read_text_file(&path).await,
-            Some((line, limit)) => scene.turn.read_lines(&path, line, limit).await,
+            None => turn.read_text_file(&path).await,
+            Some((line, limit)) => turn.read_lines(&path, line, limit).await,
         };
         match text {
             Ok(text) => {
@@ -85,69 +87,69 @@ pub(super) async fn files(scene: &Scene<'_>) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    let call = scene.tool_call("Read a file that is not there").kind(ToolKind::Read).start().await?;
-    match scene.turn.read_text_file(scene.turn.cwd().join("no such file")).await {
+    let call = turn.tool_call("Read a file that is not there").kind(ToolKind::Read).start().await?;
+    match turn.read_text_file(turn.cwd().join("no such file")).await {
         Ok(_) => call.complete().await?,
         Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
         Err(error) => return Err(error),
     }
-    scene.say("Those were files.").await
+    turn.send("Those were files.").await
 }
 
-pub(super) async fn terminal(scene: &Scene<'_>) -> Result<()> {
-    let call = scene.tool_call("Run echo and sleep").kind(ToolKind::Execute).announce().await?;
-    let Some(call) = allowed(call).await? else { return scene.say("I ran nothing.").await };
-    match run_programs(scene, &call).await {
+pub(super) async fn terminal(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let call = turn.tool_call("Run echo and sleep").kind(ToolKind::Execute).announce().await?;
+    let Some(call) = request_permission_for(call).await? else { return turn.send("I ran nothing.").await };
+    match run_programs(turn, &call).await {
         Ok(()) => call.complete().await?,
         Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
         Err(error) => return Err(error),
     }
-    scene.say("Those were terminals.").await
+    turn.send("Those were terminals.").await
 }
 
-async fn run_programs(scene: &Scene<'_>, call: &ToolCallHandle) -> Result<()> {
-    let mut request = CreateTerminalRequest::new(scene.turn.id().clone(), "echo");
+async fn run_programs(turn: &ScenarioTurn<'_>, call: &ToolCallHandle) -> Result<()> {
+    let mut request = CreateTerminalRequest::new(turn.id().clone(), "echo");
     request.args = vec!["hello from a terminal".into()];
-    request.cwd = Some(scene.turn.cwd().to_owned());
+    request.cwd = Some(turn.cwd().to_owned());
     request.output_byte_limit = Some(64 * 1024);
-    let echo = scene.turn.create_terminal_with(request).await?;
+    let echo = turn.create_terminal_with(request).await?;
     call.terminal(&echo).await?;
     let status = echo.wait_for_exit().await?;
     let output = echo.output().await?;
     echo.release().await?;
     call.content(format!("echo ended with {:?} and said {:?}", status.exit_code, output.output)).await?;
 
-    let sleep: Terminal = scene.turn.create_terminal("sleep", ["60"]).await?;
+    let sleep: Terminal = turn.create_terminal("sleep", ["60"]).await?;
     sleep.kill().await?;
     let status = sleep.wait_for_exit().await?;
     call.content(format!("sleep was killed by {:?}", status.signal)).await?;
     sleep.release().await
 }
 
-pub(super) async fn elicitation(scene: &Scene<'_>) -> Result<()> {
-    match scene.turn.elicit_form("Tell me about your project.", form()).await {
+pub(super) async fn elicitation(turn: &ScenarioTurn<'_>) -> Result<()> {
+    match turn.elicit_form("Tell me about your project.", form()).await {
         Ok(answer) => match answer.action {
             ElicitationAction::Accept(form) => {
                 let fields = serde_json::to_string(&form.content).unwrap_or_default();
-                scene.say(&format!("You filled in {fields}.")).await?;
+                turn.send(&format!("You filled in {fields}.")).await?;
             }
-            ElicitationAction::Decline => scene.say("You declined.").await?,
-            _ => scene.say("You cancelled.").await?,
+            ElicitationAction::Decline => turn.send("You declined.").await?,
+            _ => turn.send("You cancelled.").await?,
         },
-        Err(error) if is_refusal(&error) => scene.say(&format!("No form: {error}.")).await?,
+        Err(error) if is_refusal(&error) => turn.send(&format!("No form: {error}.")).await?,
         Err(error) => return Err(error),
     }
-    match scene.turn.elicit_url("Log in over there.", "elicitation-1", "https://example.com/login").await {
+    match turn.elicit_url("Log in over there.", "elicitation-1", "https://example.com/login").await {
         Ok(_) => {
-            scene.turn.elicitation_complete("elicitation-1").await?;
-            scene.say("The link is done with.").await
+            turn.elicitation_complete("elicitation-1").await?;
+            turn.send("The link is done with.").await
         }
-        Err(error) if is_refusal(&error) => scene.say(&format!("No link: {error}.")).await,
+        Err(error) if is_refusal(&error) => turn.send(&format!("No link: {error}.")).await,
         Err(error) => Err(error),
     }
 }
 
-/// A field of every type.
+/// Returns a form with a field of every type.
 fn form() -> ElicitationSchema {
     let titled = [("mit", "MIT"), ("apache", "Apache 2.0")].map(|(id, title)| EnumOption::new(id, title));
     let fields: [(&str, ElicitationPropertySchema); 8] = [
@@ -178,28 +180,28 @@ fn form() -> ElicitationSchema {
     form
 }
 
-pub(super) async fn extension(scene: &Scene<'_>) -> Result<()> {
-    let peer = scene.turn.client().peer();
+pub(super) async fn extension(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let peer = turn.client().peer();
     peer.notify_raw("_duologue.dev/notified", &json!({ "by": "the mock" })).await?;
     let params = to_raw_value(&json!({ "question": "Do you know this method?" }))?;
     match peer.request_raw("_duologue.dev/asked", Some(&params)).await {
-        Ok(answer) => scene.say(&format!("You answered {}.", answer.get())).await,
+        Ok(answer) => turn.send(&format!("You answered {}.", answer.get())).await,
         Err(error) if error.as_response().is_some() => {
-            scene.say(&format!("You answered with an error, which is fine: {error}.")).await
+            turn.send(&format!("You answered with an error, which is fine: {error}.")).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-pub(super) async fn colleague(scene: &Scene<'_>) -> Result<()> {
-    let peer = scene.turn.peer_agent();
+pub(super) async fn peer_agent(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let peer = turn.peer_agent();
     if !peer.offers().speaks_envelopes() {
-        return scene
-            .say("This client does not say that it speaks to agents: no _meta.duologue.envelope.")
+        return turn
+            .send("This client does not say that it speaks to agents: no _meta.duologue.envelope.")
             .await;
     }
-    for line in colleague::turn_to(&peer).await {
-        scene.say(&line).await?;
+    for line in envelopes::contact(&peer).await {
+        turn.send(&line).await?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! The mock in dialogues: it says back what it is told.
+//! The mock agent in dialogues: it repeats each message.
 
 use duologue_agent::exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
 use duologue_agent::schema::dialogue::MessageType;
 
-/// Answers every message that wants an answer.
-pub(super) struct Speaker;
+/// Answers every message that needs a response.
+pub(super) struct DialogueResponder;
 
-impl Interlocutor for Speaker {
+impl Interlocutor for DialogueResponder {
     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
         let said = message.content.natural_language.as_deref().unwrap_or_default();
         match message.message_type {

@@ -1,4 +1,4 @@
-//! Scenarios that show things: tools, plans, content, and how the session stands.
+//! Scenarios that show tools, plans, content and the state of the session.
 
 use duologue_agent::schema::{
     Annotations, AvailableCommand, BlobResourceContents, CompactionStatus, CompactionSummaryChunk,
@@ -11,16 +11,16 @@ use duologue_agent::{Result, ToolKind};
 use serde_json::json;
 
 use super::scenario::Scenario;
-use super::scene::Scene;
+use super::scenario_turn::ScenarioTurn;
 use super::settings::Settings;
 
-/// A red dot of one pixel.
+/// An image of one red pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
-/// Silence of no length.
+/// A sound without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-pub(super) async fn plan(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn plan(turn: &ScenarioTurn<'_>) -> Result<()> {
     use PlanEntryPriority::{High, Low, Medium};
     use PlanEntryStatus::{Completed, InProgress, Pending};
 
@@ -34,42 +34,42 @@ pub(super) async fn plan(scene: &Scene<'_>) -> Result<()> {
             };
             PlanEntry::new(*step, priority.clone(), status)
         });
-        scene.turn.set_plan(entries.collect()).await?;
-        scene.wait(scene.pace * 10).await;
+        turn.set_plan(entries.collect()).await?;
+        turn.wait(turn.pace * 10).await;
     }
-    scene.say("The plan is worked off.").await
+    turn.send("The plan is worked off.").await
 }
 
-pub(super) async fn tools(scene: &Scene<'_>) -> Result<()> {
-    let file = scene.turn.cwd().join("src/main.rs");
+pub(super) async fn tools(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let file = turn.cwd().join("src/main.rs");
 
-    let read = scene
+    let read = turn
         .tool_call("Read src/main.rs")
         .kind(ToolKind::Read)
         .raw_input(json!({ "path": "src/main.rs", "lines": [1, 3] }))
         .with(|call| call.name("read_file").locations(vec![ToolCallLocation::new(&file).line(3)]))
         .start()
         .await?;
-    // A second one at the same time.
-    let search = scene.tool_call("Search for TODO").kind(ToolKind::Search).start().await?;
-    scene.wait(scene.pace * 10).await;
+    // A second tool call at the same time.
+    let search = turn.tool_call("Search for TODO").kind(ToolKind::Search).start().await?;
+    turn.wait(turn.pace * 10).await;
     read.content("fn main() {\n    plan()\n}\n").await?;
     read.raw_output(json!({ "bytes": 25 })).await?;
     read.complete().await?;
     search.update(|update| update.title("Search for TODO: 1 match")).await?;
     search.complete().await?;
 
-    let edit = scene.tool_call("Edit src/main.rs").kind(ToolKind::Edit).location(&file).start().await?;
+    let edit = turn.tool_call("Edit src/main.rs").kind(ToolKind::Edit).location(&file).start().await?;
     let old = "fn main() {\n    plan()\n}\n";
     edit.diff(&file, Some(old.into()), "fn main() {\n    run();\n}\n\nfn run() {}\n").await?;
-    edit.diff(scene.turn.cwd().join("NEW.md"), None, "# New\n").await?;
-    scene.wait(scene.pace * 10).await;
+    edit.diff(turn.cwd().join("NEW.md"), None, "# New\n").await?;
+    turn.wait(turn.pace * 10).await;
     edit.complete().await?;
 
-    let failing = scene.tool_call("Run the tests").kind(ToolKind::Execute).announce().await?;
-    scene.wait(scene.pace * 10).await;
+    let failing = turn.tool_call("Run the tests").kind(ToolKind::Execute).announce().await?;
+    turn.wait(turn.pace * 10).await;
     failing.status(ToolCallStatus::InProgress).await?;
-    scene.wait(scene.pace * 10).await;
+    turn.wait(turn.pace * 10).await;
     failing.fail("1 of 2 tests failed").await?;
 
     let others = [
@@ -81,27 +81,27 @@ pub(super) async fn tools(scene: &Scene<'_>) -> Result<()> {
         ("Do something else", ToolKind::Other),
     ];
     for (title, kind) in others {
-        let call = scene.tool_call(title).kind(kind).start().await?;
-        scene.pause().await;
+        let call = turn.tool_call(title).kind(kind).start().await?;
+        turn.pause().await;
         call.complete().await?;
     }
 
-    // Some agents only ever update.
+    // Some agents send updates of a tool call that they never announced.
     let late = ToolCallUpdate::new("call-first-heard-of-by-an-update")
         .kind(ToolKind::Other)
         .status(ToolCallStatus::Completed);
-    scene.update(SessionUpdate::from(late)).await?;
-    scene.say("Those were all tools.").await
+    turn.update(SessionUpdate::from(late)).await?;
+    turn.send("Those were all tools.").await
 }
 
-pub(super) async fn content(scene: &Scene<'_>) -> Result<()> {
-    scene.say("Every kind of content:").await?;
-    let mut message = scene.message();
+pub(super) async fn content(turn: &ScenarioTurn<'_>) -> Result<()> {
+    turn.send("Every kind of content:").await?;
+    let mut message = turn.message();
     for block in blocks() {
-        scene.pause().await;
+        turn.pause().await;
         message.push(block).await?;
     }
-    let call = scene.tool_call("The same, as a tool's content").start().await?;
+    let call = turn.tool_call("The same, as a tool's content").start().await?;
     let all: Vec<ToolCallContent> = blocks().into_iter().map(ToolCallContent::from).collect();
     call.update(|update| update.content(all)).await?;
     call.complete().await
@@ -127,73 +127,73 @@ fn blocks() -> Vec<ContentBlock> {
     ]
 }
 
-pub(super) async fn modes(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn modes(turn: &ScenarioTurn<'_>) -> Result<()> {
     for mode in ["plan", "code"] {
-        Settings::of(scene.turn).change(|settings| settings.mode = mode.into());
-        scene.turn.mode_changed(mode).await?;
-        scene.say(&format!("Now the mode is {mode}.")).await?;
+        Settings::of(turn).change(|settings| settings.mode = mode.into());
+        turn.mode_changed(mode).await?;
+        turn.send(&format!("Now the mode is {mode}.")).await?;
     }
     Ok(())
 }
 
-pub(super) async fn options(scene: &Scene<'_>) -> Result<()> {
-    let settings = Settings::of(scene.turn);
+pub(super) async fn options(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let settings = Settings::of(turn);
     let options = settings.change(|settings| {
         settings.model = "large".into();
         settings.effort = "high".into();
         settings.verbose = true;
         settings.options()
     });
-    scene.turn.config_changed(options).await?;
-    scene.say("Now the model is large, the effort high, and I am verbose.").await
+    turn.config_changed(options).await?;
+    turn.send("Now the model is large, the effort high, and I am verbose.").await
 }
 
-pub(super) async fn commands(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn commands(turn: &ScenarioTurn<'_>) -> Result<()> {
     let mut all = Scenario::commands();
     let input = UnstructuredCommandInput::new("what to test");
     all.insert(0, AvailableCommand::new("test", "Runs the tests, or would").input(input));
-    scene.turn.set_commands(all).await?;
-    scene.say("There is a new command: /test.").await
+    turn.set_commands(all).await?;
+    turn.send("There is a new command: /test.").await
 }
 
-pub(super) async fn usage(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn usage(turn: &ScenarioTurn<'_>) -> Result<()> {
     for (used, cost) in [(1_200, 0.0036), (52_000, 0.156), (161_000, 0.483)] {
-        scene.turn.set_usage(UsageUpdate::new(used, 200_000_u64).cost(Cost::new(cost, "USD"))).await?;
-        scene.say(&format!("{used} tokens are used.")).await?;
+        turn.set_usage(UsageUpdate::new(used, 200_000_u64).cost(Cost::new(cost, "USD"))).await?;
+        turn.send(&format!("{used} tokens are used.")).await?;
     }
     Ok(())
 }
 
-pub(super) async fn info(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn info(turn: &ScenarioTurn<'_>) -> Result<()> {
     let info = SessionInfoUpdate::new().title("A session with a title").updated_at("2026-01-02T03:04:05Z");
-    scene.turn.set_info(info).await?;
-    scene.say("The session has a title now.").await
+    turn.set_info(info).await?;
+    turn.send("The session has a title now.").await
 }
 
-pub(super) async fn compaction(scene: &Scene<'_>) -> Result<()> {
-    if !scene.turn.client().capabilities().has_compaction() {
-        return scene.say("This client does not show compactions.").await;
+pub(super) async fn compaction(turn: &ScenarioTurn<'_>) -> Result<()> {
+    if !turn.client().capabilities().has_compaction() {
+        return turn.send("This client does not show compactions.").await;
     }
-    scene.update(CompactionUpdate::new("compaction-1", CompactionStatus::InProgress)).await?;
+    turn.update(CompactionUpdate::new("compaction-1", CompactionStatus::InProgress)).await?;
     for part in ["We said hello, ", "and did a lot."] {
-        scene.update(CompactionSummaryChunk::new("compaction-1", part)).await?;
+        turn.update(CompactionSummaryChunk::new("compaction-1", part)).await?;
     }
-    scene.update(CompactionUpdate::new("compaction-1", CompactionStatus::Completed)).await?;
-    scene.update(CompactionUpdate::new("compaction-2", CompactionStatus::InProgress)).await?;
+    turn.update(CompactionUpdate::new("compaction-1", CompactionStatus::Completed)).await?;
+    turn.update(CompactionUpdate::new("compaction-2", CompactionStatus::InProgress)).await?;
     let failed = CompactionUpdate::new("compaction-2", CompactionStatus::Failed);
-    scene.update(failed.error("there is nothing to compact")).await?;
-    scene.say("My memory is shorter now.").await
+    turn.update(failed.error("there is nothing to compact")).await?;
+    turn.send("My memory is shorter now.").await
 }
 
-pub(super) async fn notices(scene: &Scene<'_>) -> Result<()> {
-    if !scene.turn.client().capabilities().has_notices() {
-        return scene.say("This client does not show notices.").await;
+pub(super) async fn notices(turn: &ScenarioTurn<'_>) -> Result<()> {
+    if !turn.client().capabilities().has_notices() {
+        return turn.send("This client does not show notices.").await;
     }
     use NoticeSeverity::{Error, Info, Warning};
     let all = [(Info, "For your information"), (Warning, "Take care"), (Error, "Something failed")];
     for (severity, title) in all {
         let notice = Notice::new(severity, title).description("It is only a notice.");
-        scene.turn.notice(notice).await?;
+        turn.notice(notice).await?;
     }
-    scene.say("Those were notices.").await
+    turn.send("Those were notices.").await
 }

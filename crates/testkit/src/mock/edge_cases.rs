@@ -1,4 +1,4 @@
-//! Scenarios of what an editor has to survive: the unknown, the hostile, the end.
+//! Scenarios of edge cases: unknown updates, hostile text, errors and a crash.
 
 use std::io::Write as _;
 
@@ -9,10 +9,10 @@ use duologue_agent::schema::{
 use duologue_agent::{Error, PermissionOption, PermissionOptionKind, Result, ToolKind};
 use serde_json::{Value, json};
 
-use super::scene::Scene;
+use super::scenario_turn::ScenarioTurn;
 
-pub(super) async fn unknown(scene: &Scene<'_>) -> Result<()> {
-    let id = scene.message_id();
+pub(super) async fn unknown(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let id = turn.message_id();
     let updates = [
         json!({ "sessionUpdate": "duologue_mock_sparkle", "brightness": 11 }),
         json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "futureField": [1, 2],
@@ -28,33 +28,33 @@ pub(super) async fn unknown(scene: &Scene<'_>) -> Result<()> {
                 "content": [{ "type": "text", "text": "A whole message, as draft version 2 sends it." }] }),
     ];
     for update in updates {
-        scene.pause().await;
-        raw(scene, update).await?;
+        turn.pause().await;
+        raw(turn, update).await?;
     }
     Ok(())
 }
 
-/// Sends an update no type of ours would make.
-async fn raw(scene: &Scene<'_>, update: Value) -> Result<()> {
-    let params = json!({ "sessionId": scene.turn.id(), "update": update, "futureField": true });
-    Ok(scene.turn.client().peer().notify_raw("session/update", &params).await?)
+/// Sends an update that the types of the schema cannot express.
+async fn raw(turn: &ScenarioTurn<'_>, update: Value) -> Result<()> {
+    let params = json!({ "sessionId": turn.id(), "update": update, "futureField": true });
+    Ok(turn.client().peer().notify_raw("session/update", &params).await?)
 }
 
-/// Erases the screen, sets the title of the window, moves the cursor, turns text around, hides it.
+/// Text that erases the screen, sets the window's title, moves the cursor, and reverses and hides text.
 pub(super) const ATTACK: &str =
     "\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!";
 
-pub(super) async fn hostile(scene: &Scene<'_>) -> Result<()> {
-    scene.think(&format!("A thought with {ATTACK} in it.")).await?;
-    scene.say(&format!("Words with {ATTACK} in them.")).await?;
+pub(super) async fn hostile(turn: &ScenarioTurn<'_>) -> Result<()> {
+    turn.send_thought(&format!("A thought with {ATTACK} in it.")).await?;
+    turn.send(&format!("Words with {ATTACK} in them.")).await?;
     let entry = PlanEntry::new(format!("Plan {ATTACK}"), PlanEntryPriority::High, PlanEntryStatus::Pending);
-    scene.turn.set_plan(vec![entry]).await?;
-    scene.turn.set_info(SessionInfoUpdate::new().title(format!("Title {ATTACK}"))).await?;
-    scene.turn.mode_changed(format!("mode-{ATTACK}")).await?;
+    turn.set_plan(vec![entry]).await?;
+    turn.set_info(SessionInfoUpdate::new().title(format!("Title {ATTACK}"))).await?;
+    turn.mode_changed(format!("mode-{ATTACK}")).await?;
 
-    let path = scene.turn.cwd().join(format!("path-{ATTACK}"));
+    let path = turn.cwd().join(format!("path-{ATTACK}"));
     let call =
-        scene.tool_call(&format!("Tool {ATTACK}")).kind(ToolKind::Edit).location(&path).announce().await?;
+        turn.tool_call(&format!("Tool {ATTACK}")).kind(ToolKind::Edit).location(&path).announce().await?;
     call.diff(&path, Some(format!("old {ATTACK}\n")), format!("new {ATTACK}\n")).await?;
     let options = vec![
         PermissionOption::new("yes", format!("Yes {ATTACK}"), PermissionOptionKind::AllowOnce),
@@ -64,36 +64,36 @@ pub(super) async fn hostile(scene: &Scene<'_>) -> Result<()> {
         RequestPermissionOutcome::Selected(chosen) if chosen.option_id == "yes" => call.complete().await?,
         _ => call.fail(format!("Refused {ATTACK}")).await?,
     }
-    scene.say("That is all the harm I can do.").await
+    turn.send("That is all the harm I can do.").await
 }
 
-pub(super) async fn cancel(scene: &Scene<'_>) -> Result<()> {
-    let call = scene.tool_call("Work until cancelled").kind(ToolKind::Think).start().await?;
-    scene.say("Cancel me.").await?;
-    scene.wait(std::time::Duration::from_secs(60)).await;
-    if scene.turn.is_cancelled() { call.fail("It was cancelled.").await } else { call.complete().await }
+pub(super) async fn cancel(turn: &ScenarioTurn<'_>) -> Result<()> {
+    let call = turn.tool_call("Work until cancelled").kind(ToolKind::Think).start().await?;
+    turn.send("Cancel me.").await?;
+    turn.wait(std::time::Duration::from_secs(60)).await;
+    if turn.is_cancelled() { call.fail("It was cancelled.").await } else { call.complete().await }
 }
 
-pub(super) async fn error(scene: &Scene<'_>) -> Result<()> {
-    scene.say("This will not end well.").await?;
+pub(super) async fn error(turn: &ScenarioTurn<'_>) -> Result<()> {
+    turn.send("This will not end well.").await?;
     let mut error = WireError::internal("the mock was asked to fail");
     error.data = Some(Json::from(json!({ "scenario": "error" })));
     Err(Error::Protocol(error))
 }
 
-pub(super) async fn stderr(scene: &Scene<'_>) -> Result<()> {
+pub(super) async fn stderr(turn: &ScenarioTurn<'_>) -> Result<()> {
     let _ = writeln!(std::io::stderr(), "mock: a line on stderr\nmock: and \u{1b}[31manother\u{1b}[0m");
-    scene.say("I wrote to stderr.").await
+    turn.send("I wrote to stderr.").await
 }
 
-pub(super) async fn crash(scene: &Scene<'_>) -> Result<()> {
-    scene.say("Something is about to happen.").await?;
-    // What was said is to arrive.
-    scene.turn.client().peer().flush().await?;
+pub(super) async fn crash(turn: &ScenarioTurn<'_>) -> Result<()> {
+    turn.send("Something is about to happen.").await?;
+    // The message has to arrive before the process ends.
+    turn.client().peer().flush().await?;
     end()
 }
 
-/// Ends the process at once.
+/// Ends the process with exit code 7.
 pub(super) fn end() -> ! {
     let _ = writeln!(std::io::stderr(), "mock: crashing as asked");
     std::process::exit(7)

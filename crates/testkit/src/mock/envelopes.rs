@@ -1,7 +1,7 @@
-//! The mock as a colleague: what it says and does when it is spoken to as one agent speaks to another.
+//! The responses of the mock agent to envelopes of another agent.
 //!
-//! The first word of a question or a task chooses what becomes of it, as the first word of a prompt chooses
-//! a scenario. A word that is the code of a fault, such as `not_authorized`, ends it with that fault.
+//! The first word of a query or a task selects the response, as the first word of a prompt selects a scenario. A
+//! word that is the code of an error, such as `not_authorized`, ends it with that error.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use duologue_agent::exchange::envelope::{
 use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use serde_json::{Value, json};
 
-use super::odd::{self, ATTACK};
+use super::edge_cases::{self, ATTACK};
 
-/// What it knows about: any question of these domains and those below.
+/// The domains of the queries that it answers, with their subdomains.
 const DOMAINS: [&str; 2] = ["family.calendar", "work.build"];
 /// The steps of every task.
 const STEPS: [&str; 3] = ["looked around", "changed something", "tidied up"];
-/// How long it works on what is to be cancelled.
+/// The longest time that a task waits for its cancel.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Answers the envelopes of the client.
-pub(super) struct Colleague {
+pub(super) struct EnvelopeResponder {
     pub(super) pace: Duration,
 }
 
-impl Colleague {
-    /// Its id in envelopes: `mock`, in hexadecimal digits.
+impl EnvelopeResponder {
+    /// The id in envelopes: `mock`, in hexadecimal digits.
     pub(super) const ID: &str = "6d6f636b";
-    /// Its name in dialogues.
+    /// The name in dialogues.
     pub(super) const URI: &str = "agent://duologue.dev/mock";
 }
 
-impl Correspondent for Colleague {
+impl Correspondent for EnvelopeResponder {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue-mock")
             .domains(DOMAINS.map(str::to_owned))
@@ -45,7 +45,7 @@ impl Correspondent for Colleague {
     }
 
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
-        if let Some(domain) = query.domain.as_deref().filter(|domain| !knows(domain)) {
+        if let Some(domain) = query.domain.as_deref().filter(|domain| !is_known_domain(domain)) {
             return Err(EnvelopeError::unknown_domain(domain));
         }
         match first_word(&query.question) {
@@ -53,12 +53,12 @@ impl Correspondent for Colleague {
                 let deadline = query.deadline_ms.unwrap_or(Query::DEADLINE_MS);
                 tokio::time::sleep(Duration::from_millis(deadline.saturating_add(1_000))).await;
             }
-            "crash" => odd::end(),
+            "crash" => edge_cases::end(),
             "hostile" => {
                 let attack = format!("An answer with {ATTACK} in it.");
                 return Ok(QueryResponse::new(attack).data(Value::from(ATTACK)));
             }
-            word => fault_named(word)?,
+            word => requested_error(word)?,
         }
         Ok(answer(&query))
     }
@@ -75,7 +75,7 @@ impl Correspondent for Colleague {
         let word = first_word(&task.task);
         match word {
             "slow" => {
-                tell(&task, "working until it is cancelled".into()).await?;
+                send_progress(&task, "working until it is cancelled".into()).await?;
                 if tokio::time::timeout(LONG, task.cancelled()).await.is_ok() {
                     return Err(EnvelopeError::of(
                         EnvelopeErrorCode::Cancelled,
@@ -84,17 +84,17 @@ impl Correspondent for Colleague {
                 }
             }
             "stubborn" => {
-                tell(&task, "working, whatever anybody says".into()).await?;
+                send_progress(&task, "working, whatever anybody says".into()).await?;
                 tokio::time::sleep(Duration::from_secs(3)).await;
             }
             "colleague" => {
-                for line in turn_to(&task.peer).await {
-                    tell(&task, line.into()).await?;
+                for line in contact(&task.peer).await {
+                    send_progress(&task, line.into()).await?;
                 }
             }
-            "hostile" => tell(&task, format!("News with {ATTACK} in it.").into()).await?,
+            "hostile" => send_progress(&task, format!("News with {ATTACK} in it.").into()).await?,
             "refuse" | "overloaded" | "crash" | "fail" | "partial" => {}
-            word => fault_named(word)?,
+            word => requested_error(word)?,
         }
         for (number, step) in (1..).zip(STEPS) {
             let stopped = tokio::time::timeout(self.step(), task.cancelled()).await.is_ok();
@@ -106,9 +106,9 @@ impl Correspondent for Colleague {
             }
             match (word, number) {
                 ("crash", 2) => {
-                    // What was told is to arrive.
+                    // The progress has to arrive before the process ends.
                     let _ = task.peer.rpc().flush().await;
-                    odd::end();
+                    edge_cases::end();
                 }
                 ("fail", 2) => {
                     let fault = EnvelopeError::internal("the mock was asked to fail");
@@ -121,7 +121,7 @@ impl Correspondent for Colleague {
                         .outcome(format!("Two of three steps are done: {}", task.task))
                         .data(json!({ "steps": 2 })));
                 }
-                _ => tell(&task, format!("{number} of 3: {step}").into()).await?,
+                _ => send_progress(&task, format!("{number} of 3: {step}").into()).await?,
             }
         }
         let outcome = match word {
@@ -140,18 +140,18 @@ impl Correspondent for Colleague {
     }
 }
 
-impl Colleague {
-    /// How long a step of a task takes.
+impl EnvelopeResponder {
+    /// Returns the time that a step of a task takes.
     fn step(&self) -> Duration {
         self.pace * 10
     }
 }
 
-async fn tell(task: &Assignment, news: Value) -> Result<(), EnvelopeError> {
-    task.progress(news).await.map_err(|error| error.fault())
+async fn send_progress(task: &Assignment, progress: Value) -> Result<(), EnvelopeError> {
+    task.progress(progress).await.map_err(|error| error.fault())
 }
 
-/// Says the question back, cut to as many words as tokens were allowed.
+/// Repeats the question, cut to one word for each allowed token.
 fn answer(query: &Query) -> QueryResponse {
     let about = query.domain.as_ref().map(|domain| format!(" about {domain}")).unwrap_or_default();
     let whole = format!("You asked{about}: {}", query.question);
@@ -164,14 +164,14 @@ fn answer(query: &Query) -> QueryResponse {
         .truncated(kept < words.len())
 }
 
-/// Turns to the client as to an agent, and says what came of it.
-pub(super) async fn turn_to(peer: &PeerAgent) -> Vec<String> {
+/// Sends one request of each kind to the client as a peer agent, and returns a sentence on each result.
+pub(super) async fn contact(peer: &PeerAgent) -> Vec<String> {
     let pong = match peer.ping().await {
         Ok(pong) => format!("You are {}.", pong.status),
         Err(error) => format!("You do not say how you are: {error}."),
     };
     let discovered = match peer.discover().await {
-        Ok(told) => format!("Your name is {:?}.", told.agent_name),
+        Ok(capabilities) => format!("Your name is {:?}.", capabilities.agent_name),
         Err(error) => format!("You do not say what you can do: {error}."),
     };
     let notified = match peer.notify("work.build", json!({ "build": "green" })).await {
@@ -186,7 +186,7 @@ pub(super) async fn turn_to(peer: &PeerAgent) -> Vec<String> {
     vec![pong, discovered, notified, answered]
 }
 
-/// Does the work order `specify`. Others fail, or ask for a person.
+/// Completes the work order `specify`. Other work orders fail or are escalated.
 pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     let feature = &input.context.feature_id;
     let done = |success, summary: &str, recommendation| WorkOutput::new(success, summary, [], recommendation);
@@ -206,7 +206,7 @@ pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> 
     }
 }
 
-fn knows(domain: &str) -> bool {
+fn is_known_domain(domain: &str) -> bool {
     let within = |known: &str| Pattern::from(format!("{known}.*")).matches(domain);
     DOMAINS.iter().any(|known| domain == *known || within(known))
 }
@@ -215,8 +215,8 @@ fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
-/// The fault whose code the word is, if it is one.
-fn fault_named(word: &str) -> Result<(), EnvelopeError> {
+/// Returns an error if the word is the code of one.
+fn requested_error(word: &str) -> Result<(), EnvelopeError> {
     match EnvelopeErrorCode::from(word) {
         EnvelopeErrorCode::Unknown(_) => Ok(()),
         code => Err(EnvelopeError::of(code, "the mock was asked for this error")),

@@ -1,19 +1,16 @@
-//! The mock: a deterministic agent for people who write editors.
-//!
-//! It has no model. What it does is one of the [`Scenario`]s, the same words and ids every time.
+//! A deterministic agent without a model. Each turn plays one of the [`Scenario`]s, always with the same text and ids.
 
 mod agent;
-mod asking;
-mod colleague;
-pub(crate) mod faults;
-mod memory;
-mod odd;
+mod client_requests;
+mod dialogues;
+mod display;
+mod edge_cases;
+mod envelopes;
+mod messages;
 mod scenario;
-mod scene;
+mod scenario_turn;
+mod session_store;
 mod settings;
-mod showing;
-mod speaker;
-mod words;
 
-pub(crate) use agent::Mock;
-pub(crate) use scenario::Scenario;
+pub use agent::MockAgent;
+pub use scenario::Scenario;

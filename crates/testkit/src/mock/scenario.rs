@@ -1,109 +1,112 @@
-//! The names of what the mock can do.
+//! The scenarios of the mock agent: their names and descriptions.
 
-use clap::ValueEnum;
+use std::str::FromStr;
+
 use duologue_agent::schema::AvailableCommand;
 
-/// What the mock does in a turn. The comments are what `--list` and the slash commands say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scenario {
-    /// A thought, a draft that is taken back, and the answer in its place
-    Hello,
-    /// Every way to take words back: with an id, without one, a thought, before a tool call
-    Clear,
-    /// Thoughts between messages
-    Thoughts,
-    /// A plan that is worked off
-    Plan,
-    /// Tool calls of every kind and status, with text, diffs, places, input and output
-    Tools,
-    /// A tool call that asks for permission, with all four kinds of answers
-    Permission,
-    /// Writes and reads a file through the editor, after asking
-    Files,
-    /// Runs programs in the editor's terminals, after asking
-    Terminal,
-    /// Asks the user: a form with a field of every type, then a link to open
-    Elicitation,
-    /// Switches the mode
-    Modes,
-    /// Changes config options of every kind
-    Options,
-    /// Replaces the slash commands
-    Commands,
-    /// Tells tokens and money used
-    Usage,
-    /// Retitles the session
-    Info,
-    /// Compacts its context: once with a summary, once in vain
-    Compaction,
-    /// Notices of every severity
-    Notices,
-    /// Every kind of content: text, image, sound, link, embedded text and bytes
-    Content,
-    /// Updates, content, kinds and fields nobody knows
-    Unknown,
-    /// Asks and notifies with methods beyond the protocol
-    Extension,
-    /// Turns to the client as to another agent, if the client says that it is one
-    Colleague,
-    /// A long answer in Markdown
-    Markdown,
-    /// Wide, joined and combining characters
-    Unicode,
-    /// Escape sequences and characters that reorder text, wherever text can be
-    Hostile,
-    /// A word a second
-    Slow,
-    /// Three hundred lines
-    Long,
-    /// Lists, loads, resumes, closes and deletes: says which sessions there are
-    Sessions,
-    /// Wants a login first (start the mock with it, and `session/new` wants it too)
-    Login,
-    /// Works until it is cancelled, a minute at most
-    Cancel,
-    /// Stops because the model refused
-    Refusal,
-    /// Stops because the answer got too long
-    MaxTokens,
-    /// Stops because the model was asked too often
-    MaxTurnRequests,
-    /// Answers the prompt with an error
-    Error,
-    /// Writes to stderr and goes on
-    Stderr,
-    /// Writes to stderr and ends with exit code 7, in the middle of a message
-    Crash,
+/// Declares the enum, the list of its variants, and their names and descriptions.
+macro_rules! scenarios {
+    ($($variant:ident $name:literal $about:literal,)+) => {
+        /// A scenario: the behaviour of the mock agent in a turn.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Scenario {
+            $(#[doc = $about] $variant,)+
+        }
+
+        impl Scenario {
+            /// All scenarios.
+            pub const ALL: &[Scenario] = &[$(Scenario::$variant),+];
+
+            /// Returns the name, as it is typed in a prompt.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Scenario::$variant => $name,)+
+                }
+            }
+
+            /// Returns the description, one line.
+            #[must_use]
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Scenario::$variant => $about,)+
+                }
+            }
+        }
+    };
+}
+
+scenarios! {
+    Hello "hello" "A thought, a draft that is taken back, and the answer in its place",
+    Clear "clear" "Every way to take words back: with an id, without one, a thought, before a tool call",
+    Thoughts "thoughts" "Thoughts between messages",
+    Plan "plan" "A plan that is worked off",
+    Tools "tools" "Tool calls of every kind and status, with text, diffs, places, input and output",
+    Permission "permission" "A tool call that asks for permission, with all four kinds of answers",
+    Files "files" "Writes and reads a file through the editor, after asking",
+    Terminal "terminal" "Runs programs in the editor's terminals, after asking",
+    Elicitation "elicitation" "Asks the user: a form with a field of every type, then a link to open",
+    Modes "modes" "Switches the mode",
+    Options "options" "Changes config options of every kind",
+    Commands "commands" "Replaces the slash commands",
+    Usage "usage" "Tells tokens and money used",
+    Info "info" "Retitles the session",
+    Compaction "compaction" "Compacts its context: once with a summary, once in vain",
+    Notices "notices" "Notices of every severity",
+    Content "content" "Every kind of content: text, image, sound, link, embedded text and bytes",
+    Unknown "unknown" "Updates, content, kinds and fields nobody knows",
+    Extension "extension" "Asks and notifies with methods beyond the protocol",
+    PeerAgent "colleague" "Turns to the client as to another agent, if the client says that it is one",
+    Markdown "markdown" "A long answer in Markdown",
+    Unicode "unicode" "Wide, joined and combining characters",
+    Hostile "hostile" "Escape sequences and characters that reorder text, wherever text can be",
+    Slow "slow" "A word a second",
+    Long "long" "Three hundred lines",
+    Sessions "sessions" "Lists, loads, resumes, closes and deletes: says which sessions there are",
+    Login "login" "Wants a login first (start the mock with it, and `session/new` wants it too)",
+    Cancel "cancel" "Works until it is cancelled, a minute at most",
+    Refusal "refusal" "Stops because the model refused",
+    MaxTokens "max-tokens" "Stops because the answer got too long",
+    MaxTurnRequests "max-turn-requests" "Stops because the model was asked too often",
+    Error "error" "Answers the prompt with an error",
+    Stderr "stderr" "Writes to stderr and goes on",
+    Crash "crash" "Writes to stderr and ends with exit code 7, in the middle of a message",
 }
 
 impl Scenario {
-    /// Every scenario is a slash command.
+    /// Returns a slash command for each scenario.
     pub(super) fn commands() -> Vec<AvailableCommand> {
-        let command = |scenario: &Scenario| AvailableCommand::new(scenario.name(), scenario.about());
-        Scenario::value_variants().iter().map(command).collect()
+        Scenario::ALL
+            .iter()
+            .map(|scenario| AvailableCommand::new(scenario.name(), scenario.about()))
+            .collect()
     }
 
-    /// Its name, as it is typed.
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    /// What it does, in a line.
-    pub(crate) fn about(self) -> String {
-        self.to_possible_value()
-            .and_then(|value| value.get_help().map(ToString::to_string))
-            .unwrap_or_default()
-    }
-
-    /// The scenario a prompt begins with, as a word or as a slash command.
-    pub(crate) fn of_prompt(text: &str) -> Option<Self> {
+    /// Returns the scenario that the first word of a prompt names, with or without a slash.
+    #[must_use]
+    pub fn of_prompt(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
-        Scenario::from_str(word.strip_prefix('/').unwrap_or(word), true).ok()
+        word.strip_prefix('/').unwrap_or(word).parse().ok()
     }
 
-    /// One line for each.
-    pub(crate) fn list() -> String {
-        let line = |scenario: &Scenario| format!("{:18}{}\n", scenario.name(), scenario.about());
-        Scenario::value_variants().iter().map(line).collect()
+    /// Returns the list of all scenarios as text, one a line.
+    #[must_use]
+    pub fn list() -> String {
+        Scenario::ALL.iter().map(|scenario| format!("{:18}{}\n", scenario.name(), scenario.about())).collect()
     }
 }
+
+impl FromStr for Scenario {
+    type Err = UnknownScenario;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScenario> {
+        let found = Scenario::ALL.iter().copied().find(|scenario| scenario.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| UnknownScenario(name.to_owned()))
+    }
+}
+
+/// The error of a name that no [`Scenario`] has.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("there is no scenario {0:?}; `Scenario::ALL` has all of them")]
+pub struct UnknownScenario(String);

@@ -1,31 +1,40 @@
-//! A turn of the mock, and what all scenarios do in one.
+//! The turn of a scenario, with the steps that scenarios share.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_agent::schema::SessionUpdate;
 use duologue_agent::{Error, MessageWriter, NewToolCall, Result, Turn};
 
-/// A turn at work.
-pub(super) struct Scene<'a> {
+/// A running turn and its pace.
+pub(super) struct ScenarioTurn<'a> {
     pub(super) turn: &'a Turn,
     pub(super) pace: Duration,
 }
 
-/// How many ids of each kind the session has used.
+impl Deref for ScenarioTurn<'_> {
+    type Target = Turn;
+
+    fn deref(&self) -> &Turn {
+        self.turn
+    }
+}
+
+/// The number of ids of each kind that the session has used.
 #[derive(Default)]
 struct Ids {
     messages: AtomicU32,
     tool_calls: AtomicU32,
 }
 
-impl Scene<'_> {
-    /// A new message.
+impl ScenarioTurn<'_> {
+    /// Creates a message.
     pub(super) fn message(&self) -> MessageWriter {
         self.turn.message().with_id(self.message_id())
     }
 
-    /// A new thought.
+    /// Creates a thought.
     pub(super) fn thought(&self) -> MessageWriter {
         self.turn.thought().with_id(self.message_id())
     }
@@ -34,19 +43,19 @@ impl Scene<'_> {
         format!("message-{}", self.turn.state::<Ids>().messages.fetch_add(1, Relaxed) + 1)
     }
 
-    /// A new tool call.
+    /// Creates a tool call.
     pub(super) fn tool_call(&self, title: &str) -> NewToolCall {
         let number = self.turn.state::<Ids>().tool_calls.fetch_add(1, Relaxed) + 1;
         self.turn.tool_call(title).id(format!("call-{number}"))
     }
 
-    /// Says `text` as one message, word by word.
-    pub(super) async fn say(&self, text: &str) -> Result<()> {
+    /// Sends `text` as one message, word by word.
+    pub(super) async fn send(&self, text: &str) -> Result<()> {
         self.stream(&mut self.message(), text).await
     }
 
-    /// Thinks `text` as one thought, word by word.
-    pub(super) async fn think(&self, text: &str) -> Result<()> {
+    /// Sends `text` as one thought, word by word.
+    pub(super) async fn send_thought(&self, text: &str) -> Result<()> {
         self.stream(&mut self.thought(), text).await
     }
 
@@ -59,7 +68,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Takes a message back. Where the client cannot do that it goes on as another one.
+    /// Clears a message. If the client does not support that, the text continues in a new message.
     pub(super) async fn clear(&self, message: &mut MessageWriter) -> Result<()> {
         let id = message.id().clone();
         self.pause().await;
@@ -70,18 +79,18 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Sends an update as it is.
+    /// Sends an update unchanged.
     pub(super) async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         self.pause().await;
         self.turn.update(update).await
     }
 
-    /// Waits a moment, so that there is something to see.
+    /// Waits for the pace, so that a user can follow.
     pub(super) async fn pause(&self) {
         self.wait(self.pace).await;
     }
 
-    /// Waits, unless the turn is cancelled.
+    /// Waits until the time is over or the turn is cancelled.
     pub(super) async fn wait(&self, time: Duration) {
         if !time.is_zero() {
             let _ = tokio::time::timeout(time, self.turn.cancelled()).await;
@@ -89,7 +98,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether a call to the client failed because the client cannot, or will not, do that.
+/// Returns true if the client does not support a request or refused it.
 pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::NotSupported { .. } | Error::Protocol(_))
 }

@@ -1,4 +1,4 @@
-//! What the mock remembers: the sessions of this process, and two of a past that never was.
+//! The sessions of the mock agent: those of this process, and two invented older ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,43 +8,43 @@ use duologue_agent::schema::{
     ToolCallStatus, ToolKind,
 };
 
-/// Sessions, the oldest first.
-pub(super) struct Memory(Mutex<Vec<Remembered>>);
+/// The sessions, the oldest first.
+pub(super) struct SessionStore(Mutex<Vec<StoredSession>>);
 
-struct Remembered {
+struct StoredSession {
     id: SessionId,
-    /// Those of the past were everywhere.
+    /// The folder; the invented sessions are in every folder.
     cwd: Option<PathBuf>,
     prompts: Vec<String>,
 }
 
-impl Default for Memory {
+impl Default for SessionStore {
     fn default() -> Self {
         let old = [("session-old-1", "How hot is the sun?"), ("session-old-2", "Tidying up")];
         let old =
-            old.map(|(id, prompt)| Remembered { id: id.into(), cwd: None, prompts: vec![prompt.into()] });
-        Memory(Mutex::new(old.into()))
+            old.map(|(id, prompt)| StoredSession { id: id.into(), cwd: None, prompts: vec![prompt.into()] });
+        SessionStore(Mutex::new(old.into()))
     }
 }
 
-impl Memory {
-    fn lock(&self) -> MutexGuard<'_, Vec<Remembered>> {
+impl SessionStore {
+    fn lock(&self) -> MutexGuard<'_, Vec<StoredSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new session.
+    /// Adds a session.
     pub(super) fn add(&self, id: &SessionId, cwd: &Path) {
-        self.lock().push(Remembered { id: id.clone(), cwd: Some(cwd.into()), prompts: Vec::new() });
+        self.lock().push(StoredSession { id: id.clone(), cwd: Some(cwd.into()), prompts: Vec::new() });
     }
 
-    /// Something was said in a session.
-    pub(super) fn prompted(&self, id: &SessionId, prompt: &str) {
+    /// Stores a prompt of a session.
+    pub(super) fn add_prompt(&self, id: &SessionId, prompt: &str) {
         if let Some(session) = self.lock().iter_mut().find(|session| session.id == *id) {
             session.prompts.push(prompt.into());
         }
     }
 
-    pub(super) fn forget(&self, id: &SessionId) {
+    pub(super) fn remove(&self, id: &SessionId) {
         self.lock().retain(|session| session.id != *id);
     }
 
@@ -52,10 +52,10 @@ impl Memory {
         self.lock().iter().map(|session| session.id.to_string()).collect()
     }
 
-    /// The sessions in which something was said, in this folder if one is given.
+    /// Lists the sessions with a prompt, of this folder if one is given.
     pub(super) fn list(&self, cwd: Option<&Path>) -> Vec<SessionInfo> {
         let sessions = self.lock();
-        let here = |session: &&Remembered| match (&session.cwd, cwd) {
+        let here = |session: &&StoredSession| match (&session.cwd, cwd) {
             (Some(its), Some(wanted)) => its == wanted,
             _ => true,
         };
@@ -68,19 +68,19 @@ impl Memory {
         listed.collect()
     }
 
-    /// What a session comes to, shortened: what the user said, and that it is long ago. `None` if
-    /// there is no such session.
-    pub(super) fn story(&self, id: &SessionId) -> Option<Vec<SessionUpdate>> {
+    /// Returns the updates that replay a session: its prompts with short responses. Returns `None` if
+    /// the session is unknown.
+    pub(super) fn replay(&self, id: &SessionId) -> Option<Vec<SessionUpdate>> {
         let sessions = self.lock();
         let session = sessions.iter().find(|session| session.id == *id)?;
-        let mut story = Vec::new();
+        let mut replay = Vec::new();
         for (turn, prompt) in (1..).zip(&session.prompts) {
             let part = |name: &str| format!("message-old-{turn}-{name}");
             let call = ToolCall::new(format!("call-old-{turn}"), "Look it up")
                 .kind(ToolKind::Fetch)
                 .status(ToolCallStatus::Completed);
             let steps = vec![PlanEntry::new("Answer", PlanEntryPriority::Medium, PlanEntryStatus::Completed)];
-            story.extend([
+            replay.extend([
                 SessionUpdate::user_message(prompt.as_str()).with_message_id(part("user")),
                 SessionUpdate::agent_thought("I remember.").with_message_id(part("thought")),
                 SessionUpdate::from(call),
@@ -88,6 +88,6 @@ impl Memory {
                 SessionUpdate::agent_message("That was long ago.").with_message_id(part("agent")),
             ]);
         }
-        Some(story)
+        Some(replay)
     }
 }

@@ -1,4 +1,4 @@
-//! What can be chosen in a session of the mock: a mode, and options of every kind.
+//! The settings of a session: a mode, and options of every kind.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use duologue_agent::schema::{
 };
 use duologue_agent::{Error, Result, Session};
 
-/// What can be chosen in a session.
-pub(super) struct Settings(Mutex<Chosen>);
+/// The settings of a session.
+pub(super) struct Settings(Mutex<SettingsValues>);
 
-pub(super) struct Chosen {
+pub(super) struct SettingsValues {
     pub(super) mode: SessionModeId,
     pub(super) model: String,
     pub(super) effort: String,
@@ -21,7 +21,7 @@ pub(super) struct Chosen {
 impl Default for Settings {
     fn default() -> Self {
         let (model, effort) = ("small".into(), "low".into());
-        Settings(Mutex::new(Chosen { mode: "ask".into(), model, effort, verbose: false }))
+        Settings(Mutex::new(SettingsValues { mode: "ask".into(), model, effort, verbose: false }))
     }
 }
 
@@ -30,7 +30,7 @@ impl Settings {
         session.state()
     }
 
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Chosen) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut SettingsValues) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -38,8 +38,8 @@ impl Settings {
 const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("huge", "Huge")];
 const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
 
-impl Chosen {
-    /// All options: a list in groups, a plain list, a switch.
+impl SettingsValues {
+    /// Returns all options: a list in groups, a plain list and a switch.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
         let [small, large, huge] = MODELS.map(value);

@@ -1,4 +1,4 @@
-//! What is said beside what the mock says: updates too early, too late, too many, for nobody; answers and
+//! Faults that add messages: updates too early, too late, too many or for unknown sessions, and responses and
 //! requests that make no sense.
 
 use std::collections::BTreeMap;
@@ -7,52 +7,64 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::bytes::Out;
 use super::list::Faults;
-use super::wire::{Asked, Heard};
+use super::output::FaultyOutput;
+use super::relay::{RequestTracker, TrackedRequest};
 
-/// The mock's messages on their way out, and ours between them.
-pub(super) struct Turns {
+/// Passes on the agent's messages and adds those of the faults.
+pub(super) struct MessageFaults {
     faults: Arc<Faults>,
-    heard: Arc<Heard>,
-    out: Out,
+    requests: Arc<RequestTracker>,
+    out: FaultyOutput,
     turns: usize,
-    /// Answers to prompts that wait for answers to us, with their sessions, by the number of the turn.
-    held: BTreeMap<usize, (Value, String)>,
-    /// The session that is replayed for ever.
+    /// Responses to prompts that wait for the client's permissions, with their sessions, by the number of the turn.
+    delayed: BTreeMap<usize, (Value, String)>,
+    /// The session of an endless replay.
     loading: Option<String>,
-    /// What was answered last, to be answered once more.
+    /// The last response, if it has to be sent a third time.
     again: Option<Value>,
 }
 
-impl Turns {
-    pub(super) fn new(faults: Arc<Faults>, heard: Arc<Heard>, out: Out) -> Self {
-        Turns { faults, heard, out, turns: 0, held: BTreeMap::new(), loading: None, again: None }
+impl MessageFaults {
+    pub(super) fn new(faults: Arc<Faults>, requests: Arc<RequestTracker>, out: FaultyOutput) -> Self {
+        MessageFaults {
+            faults,
+            requests,
+            out,
+            turns: 0,
+            delayed: BTreeMap::new(),
+            loading: None,
+            again: None,
+        }
     }
 
-    /// What comes before the first message.
+    /// Writes the noise before the first message.
     pub(super) async fn begin(&mut self) -> io::Result<()> {
         self.out.begin().await
     }
 
-    /// One message of the mock's.
+    /// Passes on one message of the agent.
     pub(super) async fn pass(&mut self, frame: Value) -> io::Result<()> {
         if frame.get("method").is_some() {
-            return self.say(frame).await;
+            return self.send(frame).await;
         }
-        match self.heard.asked(&frame["id"]) {
-            Some(Asked { method, .. }) if method == "session/new" => self.opened(frame).await,
-            Some(Asked { method, session }) if method == "session/load" && self.faults.endless_load => {
+        match self.requests.take(&frame["id"]) {
+            Some(TrackedRequest { method, .. }) if method == "session/new" => self.opened(frame).await,
+            Some(TrackedRequest { method, session })
+                if method == "session/load" && self.faults.endless_load =>
+            {
                 self.loading = Some(session);
                 Ok(())
             }
-            Some(Asked { method, session }) if method == "session/prompt" => self.turn(frame, &session).await,
+            Some(TrackedRequest { method, session }) if method == "session/prompt" => {
+                self.turn(frame, &session).await
+            }
             _ => self.answer(frame).await,
         }
     }
 
-    /// Says a message, and then what was to be said again.
-    async fn say(&mut self, frame: Value) -> io::Result<()> {
+    /// Sends a message, and then the response that has to be repeated.
+    async fn send(&mut self, frame: Value) -> io::Result<()> {
         self.out.frame(frame).await?;
         match self.again.take() {
             Some(again) => self.out.frame(again).await,
@@ -71,9 +83,9 @@ impl Turns {
             }
         }
         if !self.faults.twice {
-            return self.say(frame).await;
+            return self.send(frame).await;
         }
-        self.say(frame.clone()).await?;
+        self.send(frame.clone()).await?;
         self.out.frame(frame.clone()).await?;
         self.again = Some(frame);
         Ok(())
@@ -88,7 +100,7 @@ impl Turns {
         self.answer(frame).await
     }
 
-    /// The answer to a prompt is about to go out.
+    /// Applies the faults of a turn before the response to its prompt.
     async fn turn(&mut self, frame: Value, session: &str) -> io::Result<()> {
         self.turns += 1;
         if self.faults.unknown {
@@ -118,29 +130,30 @@ impl Turns {
         if let Some(bytes) = self.faults.endless {
             self.out.endless(bytes).await?;
         }
-        let questions = self.questions();
-        if questions.is_empty() {
+        let ids = self.permission_ids();
+        if ids.is_empty() {
             return self.end(frame, session).await;
         }
-        self.held.insert(self.turns, (frame, session.to_owned()));
-        self.heard.expect(self.turns, questions.len());
-        for id in questions {
-            let asked = json!({ "sessionId": session, "toolCall": { "toolCallId": id, "title": id },
+        self.delayed.insert(self.turns, (frame, session.to_owned()));
+        self.requests.expect(self.turns, ids.len());
+        for id in ids {
+            let params = json!({ "sessionId": session, "toolCall": { "toolCallId": id, "title": id },
                 "options": [{ "optionId": "yes", "name": "Yes", "kind": "allow_once" },
                             { "optionId": "no", "name": "No", "kind": "reject_once" }] });
             let method = "session/request_permission";
-            self.out.frame(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": asked })).await?;
+            self.out.frame(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await?;
         }
         Ok(())
     }
 
-    /// The ids of what is to be asked in this turn.
-    fn questions(&self) -> Vec<String> {
+    /// Returns the ids of the permission requests of this turn.
+    fn permission_ids(&self) -> Vec<String> {
         let turn = self.turns;
-        let mut ids: Vec<String> =
-            (1..=self.faults.permissions.unwrap_or(0)).map(|number| Heard::question(turn, number)).collect();
+        let mut ids: Vec<String> = (1..=self.faults.permissions.unwrap_or(0))
+            .map(|number| RequestTracker::own_id(turn, number))
+            .collect();
         if self.faults.same_id {
-            ids.extend([Heard::question(turn, 0), Heard::question(turn, 0)]);
+            ids.extend([RequestTracker::own_id(turn, 0), RequestTracker::own_id(turn, 0)]);
         }
         ids
     }
@@ -153,28 +166,28 @@ impl Turns {
         Ok(())
     }
 
-    /// What has been answered to us ends the turns that waited for it.
+    /// Ends the turns whose permission requests are all answered.
     pub(super) async fn release(&mut self) -> io::Result<()> {
-        let over = |turn: &usize| self.heard.is_answered(*turn);
-        let turns: Vec<usize> = self.held.keys().copied().filter(over).collect();
-        for turn in turns {
-            if let Some((frame, session)) = self.held.remove(&turn) {
+        let over = |turn: &usize| self.requests.is_answered(*turn);
+        let message_faults: Vec<usize> = self.delayed.keys().copied().filter(over).collect();
+        for turn in message_faults {
+            if let Some((frame, session)) = self.delayed.remove(&turn) {
                 self.end(frame, &session).await?;
             }
         }
         Ok(())
     }
 
-    /// The mock has nothing more to say.
+    /// Writes the buffered messages after the last one.
     pub(super) async fn finish(&mut self) -> io::Result<()> {
-        self.out.end().await
+        self.out.flush_buffer().await
     }
 
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
     }
 
-    /// One more of what has no end.
+    /// Sends one more update of the endless replay.
     pub(super) async fn replay(&mut self) -> io::Result<()> {
         match self.loading.clone() {
             Some(session) => self.update(&session, "And then? ").await,

@@ -1,0 +1,73 @@
+//! The suite as an agent author uses it, and its three reports.
+
+use duologue_conformance::{Command, Error, Suite, Verdict, checks};
+
+/// An agent that answers every request with an error, in a shell.
+fn refusing_agent() -> Command {
+    let script = r#"while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"<no> & \\u001b[0m\"}}"
+    done"#;
+    Command::new("sh").args(["-c", script])
+}
+
+#[cfg(unix)]
+#[test]
+fn a_failure_is_in_every_report() {
+    let suite = Suite::new(refusing_agent).only(["initialize-answers", "unknown-method", "lines"]).unwrap();
+    let report = suite.run_blocking().unwrap();
+    assert!(!report.passed() && !report.has_agent());
+    assert_eq!(report.results()[0].verdict(), Verdict::Fail);
+    assert_eq!(report.summary().fail, 1);
+
+    let text = report.to_text();
+    assert!(text.contains("✗ initialize-answers") && text.contains("1 failed"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+
+    let rows: Vec<serde_json::Value> =
+        report.to_json_lines().lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert_eq!(rows[0]["check"], "initialize-answers");
+    assert_eq!(rows.last().unwrap()["summary"]["fail"], 1);
+
+    let xml = report.to_junit();
+    assert!(xml.contains("<testsuite name=\"handshake\" tests=\"1\" failures=\"1\""), "{xml}");
+    assert!(xml.contains("<testcase name=\"initialize-answers\" classname=\"handshake\""), "{xml}");
+    assert!(xml.contains("&lt;no&gt; &amp; "), "{xml}");
+    assert!(xml.contains("<skipped message=\"because initialize-answers failed"), "{xml}");
+    assert!(!xml.contains('\u{1b}'), "{xml}");
+}
+
+#[cfg(unix)]
+#[test]
+#[should_panic(expected = "the agent does not conform")]
+fn a_failure_fails_the_test() {
+    let suite = Suite::new(refusing_agent).only(["initialize-answers"]).unwrap();
+    suite.run_blocking().unwrap().assert_passed();
+}
+
+#[test]
+fn an_agent_that_cannot_be_started_is_an_error() {
+    let error = Suite::new(|| Command::new("/no/such/agent")).run_blocking().unwrap_err();
+    assert!(matches!(error, Error::Start(_)), "{error}");
+}
+
+#[test]
+fn an_unknown_check_is_an_error() {
+    let error = Suite::new(refusing_agent).only(["no-such-check"]).err().unwrap();
+    assert!(matches!(&error, Error::UnknownCheck(name) if name == "no-such-check"), "{error}");
+}
+
+#[test]
+fn names_of_checks_are_unique_and_groups_are_contiguous() {
+    let mut names: Vec<_> = checks().map(|check| check.name()).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    let mut groups: Vec<_> = checks().map(|check| check.group()).collect();
+    groups.dedup();
+    let listed = groups.len();
+    groups.sort_unstable();
+    groups.dedup();
+    assert_eq!(groups.len(), listed);
+}

@@ -1,0 +1,17 @@
+//! An agent that repeats each prompt.
+
+use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
+
+struct Echo;
+
+impl Agent for Echo {
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        turn.message().push(prompt.text()).await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    serve_stdio(Echo).await
+}
