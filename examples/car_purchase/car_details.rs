@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use duologue_agent::exchange::dialogue::{Dialogue, Dialogues, Error, Heard, Interlocutor};
+use duologue_agent::exchange::dialogue::{Dialogue, DialogueHandler, Dialogues, Error, VerifiedMessage};
 use duologue_agent::schema::dialogue::{DialogueErrorCode, MessageType};
 use duologue_agent::{Exchange, Server};
 use rusqlite::{Connection, OptionalExtension};
@@ -41,8 +41,8 @@ struct CarDetails {
     database: Arc<Mutex<Connection>>,
 }
 
-impl Interlocutor for CarDetails {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for CarDetails {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         match (&message.message_type, message.task()) {
             (MessageType::Request, GET_DETAILED_CAR_INFO) => {
                 let Wanted { vin } = message.parameters()?;

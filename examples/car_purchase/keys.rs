@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use duologue_client::exchange::dialogue::{Key, KeyFault, Keys, SECRET_BYTES};
+use duologue_client::exchange::dialogue::{Key, KeyError, Keys, SECRET_BYTES};
 
 use crate::Result;
 
@@ -38,7 +38,7 @@ pub(crate) fn inherited(pair: Pair) -> Result<Arc<Keys>> {
     Ok(keys(pair, secrets)?)
 }
 
-fn keys(pair: Pair, secrets: Secrets) -> Result<Arc<Keys>, KeyFault> {
+fn keys(pair: Pair, secrets: Secrets) -> Result<Arc<Keys>, KeyError> {
     let keys = Keys::new();
     let [starter, started] = pair;
     for (owner, peer, secret) in [(starter, started, secrets[0]), (started, starter, secrets[1])] {

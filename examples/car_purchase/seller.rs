@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use duologue_agent::exchange::dialogue::{Allow, AllowList, Dialogue, Dialogues, Error, Heard, Interlocutor};
+use duologue_agent::exchange::dialogue::{
+    AllowList, AllowRule, Dialogue, DialogueHandler, Dialogues, Error, VerifiedMessage,
+};
 use duologue_agent::schema::dialogue::MessageType;
 use duologue_agent::{Exchange, PeerAgent, Server};
 
@@ -23,7 +25,7 @@ const COUNTER_OFFER: Offer = Offer { price: 17_000 };
 pub(crate) async fn run() -> Result {
     let details = Partner::start("car-details", [SELLER, CAR_DETAILS], Path::new(".")).await?;
 
-    let buyers = AllowList::new().rule(Allow::sender(BUYER).task(GET_CAR_DETAILS).task(NEGOTIATE_PRICE));
+    let buyers = AllowList::new().rule(AllowRule::sender(BUYER).task(GET_CAR_DETAILS).task(NEGOTIATE_PRICE));
     let dialogues = Dialogues::new(SELLER)?
         .keys(keys::inherited([BUYER, SELLER])?)
         .allow(buyers)
@@ -39,8 +41,8 @@ struct Seller {
     details: PeerAgent,
 }
 
-impl Interlocutor for Seller {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Seller {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         match (&message.message_type, message.task()) {
             (MessageType::Request, GET_CAR_DETAILS) => self.describe(dialogue, message).await,
             (MessageType::Propose, NEGOTIATE_PRICE) => bargain(dialogue, message.parameters()?).await,
@@ -52,7 +54,7 @@ impl Interlocutor for Seller {
 
 impl Seller {
     /// Asks who knows, in a dialogue within this one, and passes the answer on.
-    async fn describe(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+    async fn describe(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let wanted: Wanted = message.parameters()?;
         let question = says(&wanted, format!("A buyer asks about {}. What is on file?", wanted.vin))?
             .domain(DATA)

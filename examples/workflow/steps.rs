@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use duologue_client::PeerAgent;
-use duologue_client::exchange::work::{Step, WorkContext, WorkPaths, Workflow};
+use duologue_client::exchange::work::{WorkContext, WorkPaths, Workflow, WorkflowStep};
 use duologue_client::schema::Members;
 
 /// Whoever validates may send it back to whoever specifies.
 pub(crate) fn workflow(specifier: &PeerAgent, validator: &PeerAgent, project: &Path) -> Workflow {
     let must_cover = Members::from_iter([("must_cover", serde_json::json!(["wrong password", "offline"]))]);
     Workflow::new()
-        .step(Step::new("specify", specifier.clone()))
-        .step(Step::new("validate", validator.clone()).params(must_cover).back_to("specify"))
+        .step(WorkflowStep::new("specify", specifier.clone()))
+        .step(WorkflowStep::new("validate", validator.clone()).params(must_cover).back_to("specify"))
         .apply_to(project)
 }
 

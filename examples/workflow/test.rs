@@ -5,7 +5,7 @@ mod steps;
 
 use std::path::Path;
 
-use duologue_client::exchange::work::End;
+use duologue_client::exchange::work::RunEnd;
 use duologue_client::{Client, Command, Connection};
 use duologue_transcript::{Recorder, Side, Transcript, assert_transcript};
 
@@ -49,7 +49,7 @@ async fn it_gives_orders() -> Result<(), Box<dyn std::error::Error>> {
 
     let workflow = steps::workflow(specifier.peer_agent(), validator.peer_agent(), &project);
     let run = workflow.run(steps::context(), steps::paths()).await?;
-    assert_eq!(run.end, End::Finished);
+    assert_eq!(run.end, RunEnd::Finished);
     assert_eq!(
         std::fs::read_to_string(project.join("features/login/validation.md"))?,
         "All 2 cases are covered.\n"

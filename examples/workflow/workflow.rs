@@ -11,7 +11,7 @@ mod steps;
 use std::path::Path;
 
 use duologue_agent::{Exchange, Server};
-use duologue_client::exchange::work::{End, Worker};
+use duologue_client::exchange::work::{RunEnd, Worker};
 use duologue_client::schema::printable;
 use duologue_client::{Client, Command, Connection};
 
@@ -46,7 +46,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         .on_escalate(|run| println!("a person has to decide: {:?}", run.end));
     let run = workflow.run(steps::context(), steps::paths()).await?;
 
-    if run.end == End::Finished {
+    if run.end == RunEnd::Finished {
         show(&format!("\n{}", std::fs::read_to_string(project.path().join("features/login/spec.md"))?));
     }
     specifier.close().await;

@@ -31,6 +31,6 @@ impl Agent for Traveller {
 async fn main() -> Result<()> {
     let (twin, listener) = (Twin::default(), Listener::default());
     let dialogues = listener.dialogues(talk::AGENT);
-    let exchange = Exchange::new().agent_id("a1").correspondent(twin.clone()).dialogue(dialogues);
+    let exchange = Exchange::new().agent_id("a1").envelope_handler(twin.clone()).dialogue(dialogues);
     Server::new(Traveller(twin, listener)).exchange(exchange).serve_stdio().await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Played, Wire, over_every_wire};
 use duologue_agent::exchange::dialogue::{
-    Allow, AllowList, Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, sign,
+    AllowList, AllowRule, Dialogue, DialogueHandler, Dialogues, Error, Key, Keys, VerifiedMessage, sign,
 };
 use duologue_agent::{Agent, Exchange, Prompt, Server, StopReason, Turn};
 use duologue_client::Client;
@@ -146,15 +146,15 @@ fn keys() -> Arc<Keys> {
 /// The seller, and the ids of what it hears.
 fn seller() -> (Arc<Dialogues>, mpsc::UnboundedReceiver<String>) {
     let (sender, heard) = mpsc::unbounded_channel();
-    let list = AllowList::new().rule(Allow::sender(BUYER).task("getCarDetails").task("negotiatePrice"));
+    let list = AllowList::new().rule(AllowRule::sender(BUYER).task("getCarDetails").task("negotiatePrice"));
     let seller = Dialogues::new(SELLER).unwrap().keys(keys()).allow(list).handler(Listener(sender));
     (Arc::new(seller), heard)
 }
 
 struct Listener(mpsc::UnboundedSender<String>);
 
-impl Interlocutor for Listener {
-    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Listener {
+    async fn message(&self, _: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         self.0.send(message.message_id.to_string()).map_err(Error::other)
     }
 }

@@ -8,7 +8,8 @@ use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
 use duologue_client::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_client::exchange::work::{
-    Artifact, End, Recommendation, Step, WorkContext, WorkInput, WorkOutput, WorkTask, Worker, Workflow,
+    Artifact, Recommendation, RunEnd, WorkContext, WorkInput, WorkOutput, WorkTask, Worker, Workflow,
+    WorkflowStep,
 };
 use duologue_client::{Client, Connection, Exchange};
 use duologue_schema::Members;
@@ -148,12 +149,12 @@ async fn a_workflow_over_two_connections(wire: Wire) {
     };
     let reader = agent(wire, strict).await;
     let workflow = Workflow::new()
-        .step(Step::new("write", writer.peer_agent().clone()))
-        .step(Step::new("read", reader.peer_agent().clone()).back_to("write"));
+        .step(WorkflowStep::new("write", writer.peer_agent().clone()))
+        .step(WorkflowStep::new("read", reader.peer_agent().clone()).back_to("write"));
     let run =
         workflow.run(WorkContext::new("login", "feature", 1), [("feature_root", ".")]).await.expect("a run");
-    assert_eq!((run.end, run.done.len()), (End::Finished, 4));
-    assert_eq!(run.done[2].output.artifacts, [Artifact::create("login.md", "2 2")]);
+    assert_eq!((run.end, run.completed.len()), (RunEnd::Finished, 4));
+    assert_eq!(run.completed[2].output.artifacts, [Artifact::create("login.md", "2 2")]);
 }
 
 async fn nothing_is_sent_to_a_side_that_does_no_work_orders(wire: Wire) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_exchange::{Exchange, Wiring};
+use duologue_exchange::{Exchange, ExchangeConnector};
 use duologue_rpc::{
     CancellationToken, Closed, Extensions, InputEnded, Limits, PeerBuilder, Stdio, Tap, Transport,
 };
@@ -187,7 +187,7 @@ impl<A: Agent> Server<A> {
 
     fn start(self, transport: Transport) -> Serving {
         let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
-        let exchange = Wiring::new(exchange);
+        let exchange = ExchangeConnector::new(exchange);
         let mut connection = PeerBuilder::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use duologue_exchange::{ExchangeService, Wiring};
+use duologue_exchange::{ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
@@ -60,7 +60,7 @@ impl<A: Agent> AgentService<A> {
     pub(crate) fn new(
         agent: A,
         peer: &Peer,
-        exchange: Wiring,
+        exchange: ExchangeConnector,
         extensions: Extensions,
         clear_policy: ClearPolicy,
     ) -> Self {
@@ -97,7 +97,7 @@ impl<A: Agent> AgentService<A> {
         };
         self.extensions
             .request(request, responder)
-            .or_else(|responder| self.exchange.unhandled(request, responder))
+            .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
     fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
@@ -190,7 +190,7 @@ impl<A: Agent> Service for AgentService<A> {
         match ClientRequest::decode(request.method, request.params) {
             Some(Ok(decoded)) => {
                 if let ClientRequest::Initialize(initialize) = &decoded {
-                    self.exchange.introduced(initialize.client_capabilities.meta.as_ref());
+                    self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
                 }
                 self.route(decoded, request.wire_bytes, responder);
             }
@@ -218,7 +218,7 @@ impl<A: Agent> Service for AgentService<A> {
                 let taken = self.exchange.notification(notification)
                     || self.extensions.notification(notification, self.shared.client.peer());
                 if !taken {
-                    self.exchange.unheard(notification);
+                    self.exchange.unknown_notification(notification);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use duologue_exchange::{Announcing, PeerAgent};
+use duologue_exchange::{PeerAgent, PendingSession};
 use duologue_rpc::{CancellationToken, Limits, NotificationBuffer, Peer, Responder};
 use duologue_schema::{McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
@@ -75,7 +75,7 @@ impl Drop for Reservation {
 
 /// Updates of a new session wait here until the answer that names the session is on its way.
 enum PreOpenBuffer {
-    Buffering { updates: Vec<SessionNotification>, bytes: usize, announcing: Announcing },
+    Buffering { updates: Vec<SessionNotification>, bytes: usize, pending_session: PendingSession },
     Open,
 }
 
@@ -98,8 +98,8 @@ impl Session {
         hold_updates: bool,
     ) -> Self {
         let pre_open = if hold_updates {
-            let announcing = client.peer_agent().announcing(id.clone());
-            PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, announcing }
+            let pending_session = client.peer_agent().pending_session(id.clone());
+            PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, pending_session }
         } else {
             PreOpenBuffer::Open
         };
@@ -259,7 +259,7 @@ impl Session {
     /// session sends because of that, an update, a request or an answer, comes after them.
     pub(crate) fn open(&self, responder: Responder, answer: NewSessionResponse) {
         let mut pre_open = lock(&self.inner.pre_open);
-        let PreOpenBuffer::Buffering { updates, announcing, .. } =
+        let PreOpenBuffer::Buffering { updates, pending_session, .. } =
             std::mem::replace(&mut *pre_open, PreOpenBuffer::Open)
         else {
             return responder.respond(Ok(answer));
@@ -270,7 +270,7 @@ impl Session {
                 tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
             }
         }
-        announcing
+        pending_session
             .done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_exchange::{Exchange, Wiring};
+use duologue_exchange::{Exchange, ExchangeConnector};
 use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
 use duologue_schema::{
     AgentRequest, DuologueCapabilities, Error as WireError, Implementation, InitializeRequest,
@@ -237,7 +237,7 @@ impl<H: Host> Client<H> {
         let mut duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
         duologue.message_clear = self.message_clear;
         duologue.write_to(&mut capabilities.meta);
-        let exchange = Wiring::new(self.exchange);
+        let exchange = ExchangeConnector::new(self.exchange);
         exchange.advertise(&mut capabilities.meta);
         let mut hello = InitializeRequest::new(ProtocolVersion::LATEST);
         hello.client_capabilities = capabilities.clone();

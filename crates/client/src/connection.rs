@@ -60,7 +60,7 @@ impl ConnectionInner {
     }
 
     pub(crate) fn initialized(&self, hello: InitializeResponse) {
-        self.exchange.introduced(hello.agent_capabilities.meta.as_ref());
+        self.exchange.set_peer_capabilities(hello.agent_capabilities.meta.as_ref());
         let _ = self.hello.set(hello);
     }
 

@@ -184,7 +184,7 @@ impl<H: Host> ClientService<H> {
         self.exchange
             .request(request, responder)
             .or_else(|responder| self.extensions.request(request, responder))
-            .or_else(|responder| self.exchange.unhandled(request, responder))
+            .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
     /// How a request is answered: a question to the user may be answered by a cancellation first.
@@ -296,7 +296,7 @@ impl<H: Host> Service for ClientService<H> {
                 let taken = self.exchange.notification(notification)
                     || self.extensions.notification(notification, &self.peer);
                 if !taken {
-                    self.exchange.unheard(notification);
+                    self.exchange.unknown_notification(notification);
                 }
             }
         }

@@ -239,7 +239,7 @@ impl Session {
     /// the agent is heard in it, but not the connection open.
     #[must_use]
     pub fn peer_agent(&self) -> PeerAgent {
-        self.connection.peer_agent().in_held_session(self.route.id.clone(), self.route.clone())
+        self.connection.peer_agent().in_guarded_session(self.route.id.clone(), self.route.clone())
     }
 
     /// Starts a turn.

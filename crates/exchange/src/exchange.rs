@@ -7,10 +7,10 @@ use duologue_schema::envelope::{self, AgentId};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 use tokio::time::Instant;
 
-use crate::dialogue::{Dialogues, Line};
-use crate::envelope::correspondent::{Correspondent, Erased};
-use crate::envelope::letters::Letters;
-use crate::envelope::{inbox, working};
+use crate::dialogue::{DialogueConnection, Dialogues};
+use crate::envelope::handler::{EnvelopeHandler, ErasedEnvelopeHandler};
+use crate::envelope::state::EnvelopeState;
+use crate::envelope::{inbox, task_runner};
 use crate::limits::HOPS;
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
@@ -19,16 +19,16 @@ use crate::work::worker::{self, Worker};
 /// One end of an exchange between agents, before there is a connection: who we are, and what we answer.
 ///
 /// Both SDKs take one, and advertise in `initialize` what it offers. Envelopes are always among it: a
-/// `ping` is answered even without a [`Correspondent`].
+/// `ping` is answered even without a [`EnvelopeHandler`].
 ///
 /// ```
 /// use duologue_exchange::Exchange;
-/// use duologue_exchange::envelope::{Correspondent, Received};
+/// use duologue_exchange::envelope::{EnvelopeHandler, Received};
 /// use duologue_schema::envelope::{Capabilities, EnvelopeError, Query, QueryResponse};
 ///
 /// struct Calendar;
 ///
-/// impl Correspondent for Calendar {
+/// impl EnvelopeHandler for Calendar {
 ///     fn capabilities(&self) -> Capabilities {
 ///         Capabilities::new("calendar").domains(vec!["family.calendar".to_owned()])
 ///     }
@@ -38,15 +38,15 @@ use crate::work::worker::{self, Worker};
 ///     }
 /// }
 ///
-/// let exchange = Exchange::new().agent_id("c0ffee").correspondent(Calendar);
+/// let exchange = Exchange::new().agent_id("c0ffee").envelope_handler(Calendar);
 /// # let _ = exchange;
 /// ```
 #[must_use = "give it to a server or a client"]
 pub struct Exchange {
     started: Instant,
     agent_id: Option<AgentId>,
-    correspondent: Arc<dyn Erased>,
-    worker: Option<Arc<dyn worker::Erased>>,
+    envelope_handler: Arc<dyn ErasedEnvelopeHandler>,
+    worker: Option<Arc<dyn worker::ErasedWorker>>,
     dialogues: Option<Arc<Dialogues>>,
     max_hops: u32,
 }
@@ -56,7 +56,7 @@ impl Default for Exchange {
         Exchange {
             started: Instant::now(),
             agent_id: None,
-            correspondent: Arc::new(()),
+            envelope_handler: Arc::new(()),
             worker: None,
             dialogues: None,
             max_hops: HOPS,
@@ -84,8 +84,8 @@ impl Exchange {
     }
 
     /// Who answers envelopes.
-    pub fn correspondent(mut self, correspondent: impl Correspondent) -> Self {
-        self.correspondent = Arc::new(correspondent);
+    pub fn envelope_handler(mut self, envelope_handler: impl EnvelopeHandler) -> Self {
+        self.envelope_handler = Arc::new(envelope_handler);
         self
     }
 
@@ -113,18 +113,18 @@ impl Exchange {
 
 /// The exchange of one connection, for an SDK: it says what we offer, hears what the other side offers,
 /// and takes what arrives.
-pub struct Wiring {
+pub struct ExchangeConnector {
     settings: Option<Exchange>,
     own: AgentId,
 }
 
-impl Wiring {
+impl ExchangeConnector {
     /// The wiring of a connection. Without settings nothing is advertised and nothing taken, but what others
     /// offer can be used.
     #[must_use]
     pub fn new(settings: Option<Exchange>) -> Self {
         let id = settings.as_ref().and_then(|settings| settings.agent_id.clone());
-        Wiring { settings, own: id.unwrap_or_else(crate::error::random_agent_id) }
+        ExchangeConnector { settings, own: id.unwrap_or_else(crate::error::random_agent_id) }
     }
 
     /// Adds what we offer to our capabilities.
@@ -146,15 +146,23 @@ impl Wiring {
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
     ) -> ExchangeService {
         let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
-        let line = Line::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
+        let dialogue_connection =
+            DialogueConnection::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
         let started = self.settings.as_ref().map_or_else(Instant::now, |settings| settings.started);
         let max_hops = self.settings.as_ref().map_or(HOPS, |settings| settings.max_hops);
-        let correspondent = self.settings.map(|settings| settings.correspondent);
-        let link = Link::new(peer.clone(), self.own, correspondent, line, Letters::new(started), max_hops);
+        let envelope_handler = self.settings.map(|settings| settings.envelope_handler);
+        let link = Link::new(
+            peer.clone(),
+            self.own,
+            envelope_handler,
+            dialogue_connection,
+            EnvelopeState::new(started),
+            max_hops,
+        );
         let peer = PeerAgent::new(Arc::new(link));
-        if let Some(correspondent) = &peer.link.correspondent {
+        if let Some(envelope_handler) = &peer.link.envelope_handler {
             // A panic is told to whoever asks.
-            let _ = working::capabilities(&peer, &**correspondent);
+            let _ = task_runner::capabilities(&peer, &**envelope_handler);
         }
         inbox::start(&peer);
         ExchangeService::new(peer, Box::new(knows), worker)

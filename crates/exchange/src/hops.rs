@@ -24,12 +24,12 @@ tokio::task_local! {
 /// a call is refused, on both sides.
 ///
 /// ```
-/// use duologue_exchange::envelope::{Correspondent, EnvelopeError, Query, Received, QueryResponse};
+/// use duologue_exchange::envelope::{EnvelopeHandler, EnvelopeError, Query, Received, QueryResponse};
 /// use duologue_exchange::{Exchange, Hops};
 ///
 /// struct Hall;
 ///
-/// impl Correspondent for Hall {
+/// impl EnvelopeHandler for Hall {
 ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
 ///         // Asks back until there have been enough.
 ///         let asking = async move { query.peer.query("What is that?").await };
@@ -40,7 +40,7 @@ tokio::task_local! {
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let (hall, _) = Exchange::new().correspondent(Hall).in_memory(Exchange::new().correspondent(Hall));
+/// let (hall, _) = Exchange::new().envelope_handler(Hall).in_memory(Exchange::new().envelope_handler(Hall));
 /// let error = hall.query("What is that?").await.unwrap_err();
 /// assert!(error.to_string().contains("Exchange::max_hops"));
 /// # }

@@ -2,22 +2,23 @@
 
 use duologue_rpc::{Closed, Incoming, PeerBuilder, Responder, Service, Transport};
 
-use crate::{Exchange, ExchangeService, PeerAgent, Wiring};
+use crate::{Exchange, ExchangeConnector, ExchangeService, PeerAgent};
 
 /// What an SDK does for its users.
-pub(crate) struct End(pub(crate) ExchangeService);
+pub(crate) struct InMemoryService(pub(crate) ExchangeService);
 
-impl Service for End {
+impl Service for InMemoryService {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         let nobody = self.0.request(request, responder).err();
-        if let Some(responder) = nobody.and_then(|responder| self.0.unhandled(request, responder).err()) {
+        if let Some(responder) = nobody.and_then(|responder| self.0.unknown_request(request, responder).err())
+        {
             responder.method_not_found(request.method);
         }
     }
 
     fn notification(&self, notification: Incoming<'_>) {
         if !self.0.notification(notification) {
-            self.0.unheard(notification);
+            self.0.unknown_notification(notification);
         }
     }
 
@@ -27,16 +28,16 @@ impl Service for End {
 }
 
 impl Exchange {
-    /// Joins two ends in memory, in one session: for tests of a [`Correspondent`] and of what else answers.
+    /// Joins two ends in memory, in one session: for tests of a [`EnvelopeHandler`] and of what else answers.
     /// What comes back are the handles to speak with, this end's on the other and the other's on this one.
     ///
     /// ```
     /// use duologue_exchange::Exchange;
-    /// use duologue_exchange::envelope::{Correspondent, EnvelopeError, Query, Received, QueryResponse};
+    /// use duologue_exchange::envelope::{EnvelopeHandler, EnvelopeError, Query, Received, QueryResponse};
     ///
     /// struct Calendar;
     ///
-    /// impl Correspondent for Calendar {
+    /// impl EnvelopeHandler for Calendar {
     ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
     ///         Ok(QueryResponse::new(format!("nobody knows {}", query.question)))
     ///     }
@@ -44,7 +45,7 @@ impl Exchange {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> duologue_exchange::Result<()> {
-    /// let (calendar, _) = Exchange::new().in_memory(Exchange::new().correspondent(Calendar));
+    /// let (calendar, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Calendar));
     /// assert_eq!(calendar.query("the day").await?.summary, "nobody knows the day");
     /// # Ok(())
     /// # }
@@ -54,24 +55,24 @@ impl Exchange {
     ///
     /// Outside a tokio runtime with time enabled.
     ///
-    /// [`Correspondent`]: crate::envelope::Correspondent
+    /// [`EnvelopeHandler`]: crate::envelope::EnvelopeHandler
     #[must_use]
     pub fn in_memory(self, other: Exchange) -> (PeerAgent, PeerAgent) {
-        let (ours, theirs) = Transport::memory();
-        let (here, there) = (Wiring::new(Some(self)), Wiring::new(Some(other)));
+        let (ours, peer_capabilities) = Transport::memory();
+        let (here, there) = (ExchangeConnector::new(Some(self)), ExchangeConnector::new(Some(other)));
         let (mut of_here, mut of_there) = (None, None);
         here.advertise(&mut of_here);
         there.advertise(&mut of_there);
-        let start = |transport, wiring: Wiring, meta: Option<_>| {
+        let start = |transport, wiring: ExchangeConnector, meta: Option<_>| {
             let mut agent = None;
             PeerBuilder::new(transport).start(|peer| {
                 let service = wiring.start(peer, |_| true);
-                service.introduced(meta.as_ref());
+                service.set_peer_capabilities(meta.as_ref());
                 agent = Some(service.peer_agent().in_session("memory"));
-                End(service)
+                InMemoryService(service)
             });
             agent.expect("the service is made before the connection starts")
         };
-        (start(ours, here, of_there), start(theirs, there, of_here))
+        (start(ours, here, of_there), start(peer_capabilities, there, of_here))
     }
 }

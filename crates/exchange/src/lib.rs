@@ -8,7 +8,6 @@
 //! Each scheme is a module here and in the schema crate: [`envelope`], [`dialogue`] and [`work`].
 #![forbid(unsafe_code)]
 
-mod announcing;
 pub mod dialogue;
 pub mod envelope;
 mod error;
@@ -18,12 +17,13 @@ mod in_memory;
 pub mod limits;
 mod lock;
 mod peer_agent;
+mod pending_session;
 mod service;
 pub mod work;
 
-pub use announcing::Announcing;
 pub use error::{Error, Result};
-pub use exchange::{Exchange, Wiring};
+pub use exchange::{Exchange, ExchangeConnector};
 pub use hops::Hops;
 pub use peer_agent::PeerAgent;
+pub use pending_session::PendingSession;
 pub use service::ExchangeService;

@@ -10,10 +10,10 @@ pub const SIGNATURE_BYTES: usize = 2048;
 /// How much the clock of a sender may differ from ours.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// How many messages of one sender are remembered, so that none is taken twice.
-pub const SENDER_MEMORY: usize = 4096;
+pub const REPLAY_MESSAGES_PER_SENDER: usize = 4096;
 /// How many messages of all senders are remembered. Those that are not signed are forgotten first, then those of who
 /// sent the most.
-pub const MEMORY: usize = 65_536;
+pub const REPLAY_MESSAGES: usize = 65_536;
 /// How many steps of a dialogue may be missing before a message. Steps end somewhere, and nobody is to take us there
 /// at once.
 pub const STEPS_AHEAD: u64 = 1024;
@@ -24,6 +24,6 @@ pub const HOPS: u32 = 16;
 /// How many ids of envelopes are remembered. A sender that repeats a message does so soon.
 pub const ENVELOPE_IDS: usize = 4096;
 /// How many messages wait for a subscriber before the oldest are lost.
-pub const NEWS: usize = 256;
+pub const SUBSCRIPTION_MESSAGES: usize = 256;
 /// How many bytes of them.
-pub const NEWS_BYTES: usize = 1024 * 1024;
+pub const SUBSCRIPTION_BYTES: usize = 1024 * 1024;

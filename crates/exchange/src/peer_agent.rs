@@ -7,13 +7,13 @@ use duologue_rpc::Peer;
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
-use crate::announcing::Unannounced;
-use crate::dialogue::Line;
-use crate::envelope::correspondent::Erased;
-use crate::envelope::discovery::Discovered;
-use crate::envelope::letters::Letters;
+use crate::dialogue::DialogueConnection;
+use crate::envelope::discovery::DiscoveryCache;
+use crate::envelope::handler::ErasedEnvelopeHandler;
+use crate::envelope::state::EnvelopeState;
 use crate::error::{Error, Result};
 use crate::hops::Hops;
+use crate::pending_session::PendingSessions;
 
 /// The agent on the other side of a connection. Cheap to clone.
 ///
@@ -41,15 +41,15 @@ pub(crate) struct Link {
     /// Our id.
     pub(crate) own: AgentId,
     /// What the other side said in `initialize`.
-    theirs: OnceLock<DuologueCapabilities>,
+    peer_capabilities: OnceLock<DuologueCapabilities>,
     /// Who answers envelopes; `None` if this side was not set up for them.
-    pub(crate) correspondent: Option<Arc<dyn Erased>>,
-    pub(crate) discovered: Discovered,
-    pub(crate) unannounced: Unannounced,
+    pub(crate) envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
+    pub(crate) discovered: DiscoveryCache,
+    pub(crate) unannounced: PendingSessions,
     /// What this connection has to do with dialogues.
-    pub(crate) line: Line,
+    pub(crate) dialogue_connection: DialogueConnection,
     /// What this connection has to do with envelopes.
-    pub(crate) letters: Letters,
+    pub(crate) envelopes: EnvelopeState,
     /// See [`Exchange::max_hops`](crate::Exchange::max_hops).
     pub(crate) max_hops: u32,
 }
@@ -58,13 +58,23 @@ impl Link {
     pub(crate) fn new(
         peer: Peer,
         own: AgentId,
-        correspondent: Option<Arc<dyn Erased>>,
-        line: Line,
-        letters: Letters,
+        envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
+        dialogue_connection: DialogueConnection,
+        envelopes: EnvelopeState,
         max_hops: u32,
     ) -> Self {
-        let (theirs, discovered, unannounced) = Default::default();
-        Link { peer, own, theirs, correspondent, discovered, unannounced, line, letters, max_hops }
+        let (peer_capabilities, discovered, unannounced) = Default::default();
+        Link {
+            peer,
+            own,
+            peer_capabilities,
+            envelope_handler,
+            discovered,
+            unannounced,
+            dialogue_connection,
+            envelopes,
+            max_hops,
+        }
     }
 }
 
@@ -91,7 +101,11 @@ impl PeerAgent {
     /// The same agent, spoken to in a session that is known as long as `held` is, for an SDK: whoever has
     /// the agent hears it in that session.
     #[must_use]
-    pub fn in_held_session(&self, session: impl Into<SessionId>, held: Arc<dyn Any + Send + Sync>) -> Self {
+    pub fn in_guarded_session(
+        &self,
+        session: impl Into<SessionId>,
+        held: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
         PeerAgent { _session: Some(held), ..self.in_session(session) }
     }
 
@@ -103,7 +117,7 @@ impl PeerAgent {
     /// Its id in envelopes, if it told.
     #[must_use]
     pub fn id(&self) -> Option<&AgentId> {
-        self.link.theirs.get()?.agent_id.as_ref()
+        self.link.peer_capabilities.get()?.agent_id.as_ref()
     }
 
     /// Our own id, as the other agent sees it.
@@ -115,7 +129,7 @@ impl PeerAgent {
     /// What it can do beyond ACP, as it said in `initialize`.
     #[must_use]
     pub fn offers(&self) -> DuologueCapabilities {
-        self.link.theirs.get().cloned().unwrap_or_default()
+        self.link.peer_capabilities.get().cloned().unwrap_or_default()
     }
 
     /// The session it is spoken to in.
@@ -131,8 +145,8 @@ impl PeerAgent {
     }
 
     /// Keeps what the other side said in `initialize`; the first word counts.
-    pub(crate) fn introduced(&self, meta: Option<&Meta>) {
-        let _ = self.link.theirs.set(DuologueCapabilities::of(meta));
+    pub(crate) fn set_peer_capabilities(&self, meta: Option<&Meta>) {
+        let _ = self.link.peer_capabilities.set(DuologueCapabilities::of(meta));
     }
 
     /// Checks whether it said that it speaks envelopes, as is done before each is sent.
@@ -141,11 +155,12 @@ impl PeerAgent {
     ///
     /// [`Error::NotSupported`] if it did not, or does not speak ours.
     pub fn require_envelopes(&self) -> Result<()> {
-        let theirs = self.link.theirs.get();
-        if theirs.is_some_and(DuologueCapabilities::speaks_envelopes) {
+        let peer_capabilities = self.link.peer_capabilities.get();
+        if peer_capabilities.is_some_and(DuologueCapabilities::speaks_envelopes) {
             return Ok(());
         }
-        let versions = theirs.map(|theirs| theirs.envelope.clone()).unwrap_or_default();
+        let versions =
+            peer_capabilities.map(|peer_capabilities| peer_capabilities.envelope.clone()).unwrap_or_default();
         Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE, versions })
     }
 

@@ -9,19 +9,23 @@ use crate::peer_agent::PeerAgent;
 use crate::work::worker;
 use crate::{dialogue, envelope};
 
-pub(crate) type Knows = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
+pub(crate) type SessionLookup = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
 /// What an SDK hands incoming messages to, ahead of its user's extension methods.
 ///
 /// The methods are called by the reader of the connection, and return at once.
 pub struct ExchangeService {
     peer: PeerAgent,
-    knows: Knows,
-    worker: Option<Arc<dyn worker::Erased>>,
+    knows: SessionLookup,
+    worker: Option<Arc<dyn worker::ErasedWorker>>,
 }
 
 impl ExchangeService {
-    pub(crate) fn new(peer: PeerAgent, knows: Knows, worker: Option<Arc<dyn worker::Erased>>) -> Self {
+    pub(crate) fn new(
+        peer: PeerAgent,
+        knows: SessionLookup,
+        worker: Option<Arc<dyn worker::ErasedWorker>>,
+    ) -> Self {
         ExchangeService { peer, knows, worker }
     }
 
@@ -32,8 +36,8 @@ impl ExchangeService {
     }
 
     /// Hears the other side's capabilities, out of `initialize`.
-    pub fn introduced(&self, meta: Option<&Meta>) {
-        self.peer.introduced(meta);
+    pub fn set_peer_capabilities(&self, meta: Option<&Meta>) {
+        self.peer.set_peer_capabilities(meta);
     }
 
     /// Answers a request if it is one of the exchange, else gives the responder back.
@@ -54,7 +58,7 @@ impl ExchangeService {
     /// # Errors
     ///
     /// The responder, when the request carries no envelope.
-    pub fn unhandled(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
+    pub fn unknown_request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::unknown_kind(&self.peer, request, responder)
     }
 
@@ -64,13 +68,13 @@ impl ExchangeService {
     }
 
     /// Hears of a notification that nobody has taken: an envelope of a kind that does not exist.
-    pub fn unheard(&self, notification: Incoming<'_>) {
+    pub fn unknown_notification(&self, notification: Incoming<'_>) {
         envelope::service::unknown_notification(&self.peer, notification);
     }
 
     /// The connection has ended.
     pub fn closed(&self, reason: &Closed) {
         envelope::service::closed(&self.peer, reason);
-        self.peer.link.line.closed(reason);
+        self.peer.link.dialogue_connection.closed(reason);
     }
 }

@@ -15,7 +15,7 @@ use crate::support::{Played, Wire, over_every_wire, played::client_of};
 /// Hears of what nobody waits for.
 struct Listener(Heard);
 
-impl Correspondent for Listener {
+impl EnvelopeHandler for Listener {
     async fn notify(&self, news: Received<Notify>) {
         self.0.add(format!("news of {}", news.topic));
     }
@@ -41,7 +41,7 @@ struct Desk {
 async fn desk(wire: Wire, offers: Value) -> Desk {
     let heard = Heard::default();
     let client =
-        Client::new(()).exchange(Exchange::new().agent_id("c1e4").correspondent(Listener(heard.clone())));
+        Client::new(()).exchange(Exchange::new().agent_id("c1e4").envelope_handler(Listener(heard.clone())));
     let meta = json!({ "_meta": { "duologue": offers } });
     let (connection, mut agent) = client_of(wire, client, meta).await;
     let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));

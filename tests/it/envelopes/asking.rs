@@ -1,7 +1,7 @@
 //! `ping`, `query` and `discover`, in both directions.
 
 use duologue_agent::exchange::envelope::{
-    Capabilities, Correspondent, EnvelopeError, Query, QueryResponse, Received,
+    Capabilities, EnvelopeError, EnvelopeHandler, Query, QueryResponse, Received,
 };
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
@@ -10,7 +10,7 @@ use duologue_client::{Client, Exchange, Transport};
 /// Answers every question with its name and the question.
 struct Named(&'static str);
 
-impl Correspondent for Named {
+impl EnvelopeHandler for Named {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(self.0)
     }
@@ -34,9 +34,9 @@ impl Agent for Asker {
 #[tokio::test]
 async fn both_sides_ask() {
     let (ours, theirs) = Transport::memory();
-    let exchange = Exchange::new().agent_id("a1").correspondent(Named("agent"));
+    let exchange = Exchange::new().agent_id("a1").envelope_handler(Named("agent"));
     tokio::spawn(Server::new(Asker).exchange(exchange).serve(theirs));
-    let exchange = Exchange::new().agent_id("c1").correspondent(Named("client"));
+    let exchange = Exchange::new().agent_id("c1").envelope_handler(Named("client"));
     let agent = Client::new(()).exchange(exchange).connect(ours).await.unwrap();
 
     assert_eq!(agent.peer_agent().id().unwrap(), "a1");

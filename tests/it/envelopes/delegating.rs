@@ -15,7 +15,7 @@ use super::pair::{Heard, Quiet, pair};
 /// Does what the task says, and has two hands.
 struct Painter(Heard);
 
-impl Correspondent for Painter {
+impl EnvelopeHandler for Painter {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("painter").max_concurrent_tasks(2)
     }
@@ -24,7 +24,7 @@ impl Correspondent for Painter {
         Ok(QueryResponse::new(format!("{}?", query.question)))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         match task.task.as_str() {
             "tiles" => Err(EnvelopeError::not_authorized("I do not do tiles")),
             "think" => std::future::pending().await,
@@ -33,7 +33,7 @@ impl Correspondent for Painter {
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         self.0.add(format!("does {}{}", task.task, if task.is_urgent() { " now" } else { "" }));
         match task.task.as_str() {
             "fail" => return Err(EnvelopeError::unknown_domain("work.tiles")),
@@ -65,7 +65,7 @@ impl Correspondent for Painter {
 /// Hears of what nobody waits for.
 struct Listener(Heard);
 
-impl Correspondent for Listener {
+impl EnvelopeHandler for Listener {
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         Ok(QueryResponse::new(format!("{}!", query.question)))
     }
@@ -215,12 +215,12 @@ async fn who_has_no_slots_takes_no_tasks() {
 async fn what_cannot_be_sent_is_an_error() {
     struct Lavish;
 
-    impl Correspondent for Lavish {
+    impl EnvelopeHandler for Lavish {
         fn capabilities(&self) -> Capabilities {
             Capabilities::new("lavish").max_concurrent_tasks(1)
         }
 
-        async fn delegate(&self, _: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+        async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
             Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome("x".repeat(10_000)))
         }
     }
@@ -228,7 +228,7 @@ async fn what_cannot_be_sent_is_an_error() {
     let (ours, theirs) = Transport::memory();
     let mut limits = Limits::default();
     limits.frame_bytes = 10_000;
-    let exchange = Exchange::new().agent_id("a1").correspondent(Lavish);
+    let exchange = Exchange::new().agent_id("a1").envelope_handler(Lavish);
     tokio::spawn(Server::new(Quiet).exchange(exchange).limits(limits).serve(theirs));
     let agent = Client::new(()).exchange(Exchange::new().agent_id("c1")).connect(ours).await.unwrap();
     let session = agent.new_session("/tmp").await.unwrap();

@@ -1,7 +1,9 @@
 //! Several agents at once.
 
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{Capabilities, Correspondent, Directory, EnvelopeKind, Importance};
+use duologue_agent::exchange::envelope::{
+    Capabilities, Directory, EnvelopeHandler, EnvelopeKind, Importance,
+};
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Connection, Transport};
 use serde_json::json;
@@ -11,7 +13,7 @@ use crate::support::{Wire, played::client_of};
 
 struct Knows(&'static [&'static str]);
 
-impl Correspondent for Knows {
+impl EnvelopeHandler for Knows {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("someone").domains(self.0.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
     }
@@ -28,7 +30,7 @@ impl Agent for Idle {
 /// An agent of this id that declares these domains, in a session.
 async fn agent(id: &'static str, domains: &'static [&'static str]) -> (Connection, PeerAgent) {
     let (ours, theirs) = Transport::memory();
-    let exchange = Exchange::new().agent_id(id).correspondent(Knows(domains));
+    let exchange = Exchange::new().agent_id(id).envelope_handler(Knows(domains));
     tokio::spawn(Server::new(Idle).exchange(exchange).serve(theirs));
     let connection = Client::new(()).connect(ours).await.unwrap();
     let session = connection.new_session("/tmp").await.unwrap();

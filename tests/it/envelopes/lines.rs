@@ -9,7 +9,7 @@ use crate::support::{Played, Wire, over_every_wire};
 
 struct Clerk(Heard);
 
-impl Correspondent for Clerk {
+impl EnvelopeHandler for Clerk {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("clerk").max_concurrent_tasks(1)
     }
@@ -22,7 +22,7 @@ impl Correspondent for Clerk {
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         self.0.add(&*task.task);
         if task.task == "wait" {
             task.cancelled().await;
@@ -31,7 +31,7 @@ impl Correspondent for Clerk {
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(&*task.task))
     }
 
-    async fn cancel(&self, cancel: Received<Cancel>, _: &Assignment) -> Result<(), EnvelopeError> {
+    async fn cancel(&self, cancel: Received<Cancel>, _: &ReceivedTask) -> Result<(), EnvelopeError> {
         if cancel.reason == "no reason" {
             Err(EnvelopeError::not_authorized("give a reason"))
         } else {
@@ -71,7 +71,7 @@ struct Desk {
 async fn desk() -> Desk {
     let heard = Heard::default();
     let (transport, mut client) = Wire::Memory.played();
-    let exchange = Exchange::new().agent_id("c1e4").correspondent(Clerk(heard.clone()));
+    let exchange = Exchange::new().agent_id("c1e4").envelope_handler(Clerk(heard.clone()));
     tokio::spawn(Server::new(Loads).exchange(exchange).serve(transport));
     let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
     let hello = client.initialize(json!({ "_meta": meta })).await;

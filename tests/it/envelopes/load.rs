@@ -31,7 +31,7 @@ impl Drop for Bomb {
     }
 }
 
-impl Correspondent for Clerk {
+impl EnvelopeHandler for Clerk {
     fn capabilities(&self) -> Capabilities {
         let asked = self.asked.fetch_add(1, Relaxed);
         Capabilities::new(format!("clerk {asked}")).max_concurrent_tasks(1)
@@ -44,11 +44,11 @@ impl Correspondent for Clerk {
         }
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         if task.task == "think" { std::future::pending().await } else { Ok(Ack::new(true)) }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         let done = DelegationOutcome::new(OutcomeStatus::Completed);
         match task.task.as_str() {
             "bomb" => {
@@ -72,9 +72,9 @@ impl Correspondent for Clerk {
     }
 }
 
-async fn desk(correspondent: impl Correspondent, limits: Limits) -> (Played, String) {
+async fn desk(correspondent: impl EnvelopeHandler, limits: Limits) -> (Played, String) {
     let (transport, mut client) = Wire::Memory.played();
-    let exchange = Exchange::new().agent_id("c1e4").correspondent(correspondent);
+    let exchange = Exchange::new().agent_id("c1e4").envelope_handler(correspondent);
     tokio::spawn(Server::new(Quiet).exchange(exchange).limits(limits).serve(transport));
     client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
     let session = client.new_session().await;
@@ -107,7 +107,7 @@ async fn a_ping_is_answered_from_what_is_known() {
 #[tokio::test(start_paused = true)]
 async fn a_correspondent_that_panics_over_what_it_can_do_is_answered_for() {
     struct Lost;
-    impl Correspondent for Lost {
+    impl EnvelopeHandler for Lost {
         fn capabilities(&self) -> Capabilities {
             std::panic::resume_unwind(Box::new(()))
         }

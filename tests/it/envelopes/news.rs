@@ -24,7 +24,7 @@ struct Slow {
     gate: Arc<Gate>,
 }
 
-impl Correspondent for Slow {
+impl EnvelopeHandler for Slow {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("slow").max_concurrent_tasks(1)
     }
@@ -44,7 +44,7 @@ impl Correspondent for Slow {
         }
     }
 
-    async fn delegate(&self, _: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         std::future::pending().await
     }
 
@@ -208,7 +208,7 @@ async fn what_a_subscriber_does_not_take_is_counted() {
 
 struct Flood;
 
-impl Correspondent for Flood {
+impl EnvelopeHandler for Flood {
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         let fault = |error: duologue_client::exchange::Error| error.fault();
         match query.question.parse::<u32>() {
@@ -237,7 +237,7 @@ async fn news_that_nobody_takes_are_let_go() {
     let (ours, theirs) = Transport::memory();
     let mut limits = Limits::default();
     limits.queue_bytes = 10_000;
-    let exchange = Exchange::new().agent_id("a1").correspondent(slow);
+    let exchange = Exchange::new().agent_id("a1").envelope_handler(slow);
     tokio::spawn(Server::new(Quiet).exchange(exchange).limits(limits).serve(theirs));
     let agent = Client::new(()).exchange(Exchange::new().agent_id("c1")).connect(ours).await.unwrap();
     let session = agent.new_session("/tmp").await.unwrap();

@@ -17,11 +17,11 @@ impl Agent for Quiet {
 }
 
 /// A session whose agent answers envelopes with `there`, and whose client answers them with `here`.
-pub(crate) async fn pair(here: impl Correspondent, there: impl Correspondent) -> (Session, PeerAgent) {
+pub(crate) async fn pair(here: impl EnvelopeHandler, there: impl EnvelopeHandler) -> (Session, PeerAgent) {
     let (ours, theirs) = Transport::memory();
-    let exchange = Exchange::new().agent_id("a1").correspondent(there);
+    let exchange = Exchange::new().agent_id("a1").envelope_handler(there);
     tokio::spawn(Server::new(Quiet).exchange(exchange).serve(theirs));
-    let exchange = Exchange::new().agent_id("c1").correspondent(here);
+    let exchange = Exchange::new().agent_id("c1").envelope_handler(here);
     let agent = Client::new(()).exchange(exchange).connect(ours).await.unwrap();
     let session = agent.new_session("/tmp").await.unwrap();
     let peer = session.peer_agent().clone();

@@ -21,7 +21,7 @@ already_finished";
 async fn every_kind_in_both_directions() {
     in_time(async {
         let twin = Twin::default();
-        let exchange = Exchange::new().agent_id("c1").correspondent(twin.clone());
+        let exchange = Exchange::new().agent_id("c1").envelope_handler(twin.clone());
         let command = std::process::Command::new(env!("CARGO_BIN_EXE_twin-agent"));
         let agent = Client::new(()).exchange(exchange).spawn(command).await.unwrap();
         let session = agent.new_session("/tmp").await.unwrap();

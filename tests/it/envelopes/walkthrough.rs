@@ -11,7 +11,7 @@ use serde_json::json;
 #[derive(Clone, Default)]
 pub(crate) struct Twin(pub(crate) Arc<Mutex<Vec<String>>>);
 
-impl Correspondent for Twin {
+impl EnvelopeHandler for Twin {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("twin").domains(["meta.twins".to_owned()]).max_concurrent_tasks(1)
     }
@@ -25,7 +25,7 @@ impl Correspondent for Twin {
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         if task.task == "wait" {
             task.cancelled().await;
             return Err(EnvelopeError::internal("stopped"));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_agent::exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
+use duologue_agent::exchange::dialogue::{Dialogue, DialogueHandler, Error, VerifiedMessage};
 use duologue_schema::dialogue::{DialogueContent, MessageType};
 use proptest::prelude::*;
 use serde_json::json;
@@ -13,8 +13,8 @@ use super::speakers::{BUYER, SELLER, connected, signing};
 /// Answers after as long as it is told to.
 struct Slow(Arc<Mutex<Vec<u64>>>);
 
-impl Interlocutor for Slow {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Slow {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let (Ok(number), Ok(pause)) = (message.parameter("number"), message.parameter("pause")) else {
             return Ok(());
         };
@@ -40,7 +40,7 @@ async fn ask(plan: Vec<(u64, u64)>) {
         connected(signing(BUYER), signing(SELLER).handler(Slow(handled.clone()))).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
     let mut answers: Vec<u64> = Vec::new();
-    let number = |answer: &Heard| answer.parameter::<u64>("number").unwrap();
+    let number = |answer: &VerifiedMessage| answer.parameter::<u64>("number").unwrap();
     for (at, (patience, pause)) in plan.iter().enumerate() {
         let patience = Duration::from_millis(*patience);
         let answer = dialogue.request(asked(at, *pause)).unprompted().into_future();

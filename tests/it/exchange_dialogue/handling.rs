@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::{
-    Backoff, Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor, Key, Parameters, sign,
+    Backoff, Dialogue, DialogueHandler, DialogueLimits, Dialogues, Error, Key, Parameters, VerifiedMessage,
+    sign,
 };
 use duologue_agent::{Exchange, Server};
 use duologue_client::Client;
@@ -19,8 +20,8 @@ use crate::support::{Played, Wire, in_time};
 /// Fails as it is told.
 struct Fails;
 
-impl Interlocutor for Fails {
-    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Fails {
+    async fn message(&self, _: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         match message.task() {
             "panic" => panic!("as told"),
             "refuse" => Err(Error::invalid("not that")),
@@ -63,8 +64,8 @@ struct Slow {
     listener: Listener,
 }
 
-impl Interlocutor for Slow {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Slow {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let inside = self.inside.fetch_add(1, SeqCst) + 1;
         self.most.fetch_max(inside, SeqCst);
         self.listener.message(dialogue, message).await?;
@@ -142,7 +143,7 @@ async fn what_expires_while_it_waits_is_not_handled() {
     let waits = dialogue.request("for an hour").ttl(3600).receipt().await.unwrap();
     tokio::time::sleep(Duration::from_secs(61)).await;
     out.add_permits(100);
-    let Heard { message, .. } = dialogue.next().await.unwrap();
+    let VerifiedMessage { message, .. } = dialogue.next().await.unwrap();
     assert_eq!(message.content.error().unwrap().error_code, Code::Expired);
     dialogue.terminate("Goodbye.").await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -281,12 +282,12 @@ async fn with_a_handler_a_dropped_handle_hands_over() {
         let (_connection, session) =
             connected(signing(BUYER).handler(listener.clone()), signing(SELLER).handler(Echo)).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
-        dialogue.request("Say something.").receipt().await.unwrap();
+        dialogue.request("SendMessage something.").receipt().await.unwrap();
         drop(dialogue);
         while listener.heard().len() < 2 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(listener.heard(), ["confirm One moment.", "response Say something."]);
+        assert_eq!(listener.heard(), ["confirm One moment.", "response SendMessage something."]);
     })
     .await;
 }
@@ -294,8 +295,8 @@ async fn with_a_handler_a_dropped_handle_hands_over() {
 /// Asks back before it answers.
 struct Careful;
 
-impl Interlocutor for Careful {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Careful {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             let clear = dialogue.clarify("Which colour?").answer().await?;
             let colour = clear.content.natural_language.as_deref().unwrap_or_default().to_owned();
@@ -325,8 +326,8 @@ async fn what_is_said_answers_the_last_message_it_can() {
 /// Answers requests with what they say.
 struct Echo;
 
-impl Interlocutor for Echo {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Echo {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             dialogue.confirm("One moment.").await?;
             let words = message.content.natural_language.as_deref().unwrap_or_default();
@@ -378,8 +379,8 @@ async fn say(buyer: &mut Played, session: &str, step: u64, kind: &str, parent: O
 #[tokio::test(start_paused = true)]
 async fn what_comes_early_is_held_and_a_gap_is_said() {
     struct Gaps(Listener);
-    impl Interlocutor for Gaps {
-        async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+    impl DialogueHandler for Gaps {
+        async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
             self.0.message(dialogue, message).await?;
             if message.gap {
                 self.0.0.lock().unwrap().push("a gap before it".to_owned());
@@ -405,8 +406,8 @@ async fn what_comes_early_is_held_and_a_gap_is_said() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_early_behind_a_full_inbox_is_not_forgotten() {
     struct Slow(Listener);
-    impl Interlocutor for Slow {
-        async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+    impl DialogueHandler for Slow {
+        async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
             self.0.message(dialogue, message).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(())
@@ -554,8 +555,8 @@ async fn a_retry_is_known_after_its_dialogue_was_forgotten() {
 /// Asks somebody else who always fails.
 struct Asks(duologue_agent::PeerAgent);
 
-impl Interlocutor for Asks {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Asks {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             dialogue.nested(&self.0, DETAILS)?.request(DialogueContent::new().task("fail")).await?;
         }

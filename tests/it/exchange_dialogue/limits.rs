@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_agent::exchange::dialogue::{Dialogue, DialogueLimits, Dialogues, Error, Heard, Interlocutor};
+use duologue_agent::exchange::dialogue::{
+    Dialogue, DialogueHandler, DialogueLimits, Dialogues, Error, VerifiedMessage,
+};
 use duologue_schema::dialogue::MessageType;
 use serde_json::{Value, json};
 
@@ -14,8 +16,8 @@ use super::speakers::{BUYER, SELLER, began, connected, signing};
 /// Says how far it is before it answers.
 struct Chatty(usize);
 
-impl Interlocutor for Chatty {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Chatty {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             for number in 0..self.0 {
                 dialogue.update(format!("{number} %").as_str()).await?;
@@ -125,8 +127,8 @@ async fn a_dialogue_has_its_share_of_the_room() {
 /// Takes nothing.
 struct Fails;
 
-impl Interlocutor for Fails {
-    async fn message(&self, _: &Dialogue, _: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Fails {
+    async fn message(&self, _: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
         Err(Error::invalid("no"))
     }
 }
@@ -163,8 +165,8 @@ async fn errors_that_nobody_acknowledges_do_not_pile_up() {
 #[derive(Clone, Default)]
 struct Looks(Arc<Mutex<Option<(Dialogue, usize)>>>);
 
-impl Interlocutor for Looks {
-    async fn message(&self, dialogue: &Dialogue, _: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Looks {
+    async fn message(&self, dialogue: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
         *self.0.lock().unwrap() = Some((dialogue.clone(), dialogue.messages().len()));
         Ok(())
     }
@@ -187,8 +189,8 @@ async fn what_was_said_is_forgotten_when_the_last_of_it_was_handled() {
 /// Never is done.
 struct Stuck;
 
-impl Interlocutor for Stuck {
-    async fn message(&self, _: &Dialogue, _: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Stuck {
+    async fn message(&self, _: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
         std::future::pending().await
     }
 }

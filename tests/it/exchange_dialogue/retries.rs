@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_agent::exchange::dialogue::{Backoff, Dialogues, Error, Heard, Undelivered};
+use duologue_agent::exchange::dialogue::{Backoff, Dialogues, Error, UndeliveredMessage, VerifiedMessage};
 use duologue_client::{Client, Connection, Exchange, Session};
 use duologue_schema::dialogue::{DialogueErrorCode as Code, MessageType};
 use serde_json::{Value, json};
@@ -137,10 +137,10 @@ async fn without_a_receipt_it_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn in_the_end_the_fallback_helps() {
-    let asked: Arc<Mutex<Vec<Undelivered>>> = Arc::default();
+    let asked: Arc<Mutex<Vec<UndeliveredMessage>>> = Arc::default();
     let seen = asked.clone();
     let dialogues =
-        unsigned().backoff(Backoff::new().attempts(3)).fallback(move |undelivered: Undelivered| {
+        unsigned().backoff(Backoff::new().attempts(3)).fallback(move |undelivered: UndeliveredMessage| {
             seen.lock().unwrap().push(undelivered.clone());
             async move {
                 let wants_answer = undelivered.message.message_type == MessageType::Request;
@@ -155,7 +155,7 @@ async fn in_the_end_the_fallback_helps() {
         }
     };
     let (answer, ()) = tokio::join!(dialogue.request("May I?").into_future(), three_times);
-    let answer: Heard = answer.unwrap();
+    let answer: VerifiedMessage = answer.unwrap();
     assert_eq!(answer.content.natural_language.as_deref(), Some("A person says yes."));
     assert_eq!(answer.sender_id, BUYER, "nobody else has said it");
     {

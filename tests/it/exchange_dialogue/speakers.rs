@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, Mutex};
 
 use duologue_agent::exchange::dialogue::{
-    COUNTER_OFFER, Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, has_counter_offer,
+    COUNTER_OFFER, Dialogue, DialogueHandler, Dialogues, Error, Key, Keys, VerifiedMessage, has_counter_offer,
 };
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Connection, Session, Transport};
@@ -122,8 +122,8 @@ pub(super) struct Seller {
     pub(super) nested: Arc<Mutex<Vec<String>>>,
 }
 
-impl Interlocutor for Seller {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Seller {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let offer = |price: u32| {
             let belief = duologue_schema::dialogue::Belief::new("vehicle", "price", json!(price), 1.0);
             DialogueContent::new()
@@ -163,8 +163,8 @@ impl Interlocutor for Seller {
 /// Knows one car.
 pub(super) struct Details;
 
-impl Interlocutor for Details {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Details {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             assert!(dialogue.opened_within().is_some());
             dialogue
@@ -185,8 +185,8 @@ impl Listener {
     }
 }
 
-impl Interlocutor for Listener {
-    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Listener {
+    async fn message(&self, _: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let words = message.content.natural_language.as_deref().unwrap_or_default();
         self.0.lock().unwrap().push(format!("{} {words}", message.message_type));
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_exchange::PeerAgent;
 use duologue_exchange::dialogue::{
-    COUNTER_OFFER, Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys,
+    COUNTER_OFFER, Dialogue, DialogueHandler, Dialogues, Error, Key, Keys, VerifiedMessage,
 };
 use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode, ErrorContent, MessageType};
 use serde_json::json;
@@ -22,7 +22,7 @@ impl Listener {
         self.0.lock().unwrap().join("\n")
     }
 
-    fn keep(&self, message: &Heard) {
+    fn keep(&self, message: &VerifiedMessage) {
         self.0.lock().unwrap().push(line(message));
     }
 
@@ -35,8 +35,8 @@ impl Listener {
     }
 }
 
-impl Interlocutor for Listener {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Listener {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         self.keep(message);
         match message.message_type {
             MessageType::Request => drop(dialogue.respond("It is painted.").await?),
@@ -78,7 +78,7 @@ pub(crate) async fn walkthrough(peer: &PeerAgent, other: &str) -> Result<String,
     Ok(heard.join("\n"))
 }
 
-fn line(message: &Heard) -> String {
+fn line(message: &VerifiedMessage) -> String {
     let signed = if message.signature.is_some() { "signed" } else { "unsigned" };
     let text = message.content.error().map(|error| error.error_message);
     let text = text.or_else(|| message.content.natural_language.clone()).unwrap_or_default();

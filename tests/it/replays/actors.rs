@@ -13,8 +13,8 @@ use duologue_agent::{
     Turn,
 };
 use duologue_client::exchange::envelope::{
-    Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, OutcomeStatus, Query,
-    QueryResponse, Received,
+    Capabilities, DelegationOutcome, EnvelopeError, EnvelopeHandler, OutcomeStatus, Query, QueryResponse,
+    Received, ReceivedTask,
 };
 use duologue_client::exchange::{Exchange, PeerAgent};
 use duologue_client::schema::{
@@ -136,7 +136,7 @@ async fn talk(peer: &PeerAgent, word: &str) -> String {
 /// What either side is to the other's agent. Nobody chose its id, so it is another one in every conversation.
 struct Colleague;
 
-impl Correspondent for Colleague {
+impl EnvelopeHandler for Colleague {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("colleague").max_concurrent_tasks(100)
     }
@@ -145,14 +145,14 @@ impl Correspondent for Colleague {
         Ok(QueryResponse::new(format!("you asked: {}", query.question)))
     }
 
-    async fn delegate(&self, task: Assignment) -> std::result::Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> std::result::Result<DelegationOutcome, EnvelopeError> {
         task.progress(serde_json::json!("half of it")).await.map_err(|error| error.fault())?;
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
     }
 }
 
 fn exchange() -> Exchange {
-    Exchange::new().correspondent(Colleague)
+    Exchange::new().envelope_handler(Colleague)
 }
 
 /// Its terminals have other names in every conversation.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duologue_client::exchange;
 use duologue_client::exchange::envelope::{
-    AskDelegate, Delegation, DelegationOutcome, Lagged, Notify, PROGRESS, Received, Subscription,
+    DelegateBuilder, Delegation, DelegationOutcome, Lagged, Notify, PROGRESS, Received, Subscription,
 };
 use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus};
 use tokio::time::Instant;
@@ -40,7 +40,7 @@ type Cancelling<'a> = Pin<Box<dyn Future<Output = exchange::Result<Ack>> + Send 
 
 impl EnvelopeCommand<'_> {
     /// Hands a task over.
-    pub(crate) async fn delegated(&mut self, task: AskDelegate) -> Result<Delegation, SessionEnd> {
+    pub(crate) async fn delegated(&mut self, task: DelegateBuilder) -> Result<Delegation, SessionEnd> {
         let patience = self.patience();
         let task = self.answer(task.ack_timeout(patience).into_future()).await?;
         let mut ack = Ack::new(true);

@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anstyle::Style;
-use duologue_client::exchange::envelope::{Capabilities, Correspondent, Subscription};
+use duologue_client::exchange::envelope::{Capabilities, EnvelopeHandler, Subscription};
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
@@ -42,7 +42,7 @@ pub(crate) struct EnvelopeCommand<'a> {
 /// Who we are to the agent. Nobody is there to answer its questions.
 struct NoHandler;
 
-impl Correspondent for NoHandler {
+impl EnvelopeHandler for NoHandler {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue")
     }
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         .await
     };
     // It lends the agent nothing: no files, no programs, no permission.
-    let client = |_| Ok(Client::new(()).exchange(Exchange::new().correspondent(NoHandler)));
+    let client = |_| Ok(Client::new(()).exchange(Exchange::new().envelope_handler(NoHandler)));
     let done = AgentSession::run(&args.session, SessionOutput::words(), false, client, use_agent).await;
     if let Err(error) = &done
         && args.json

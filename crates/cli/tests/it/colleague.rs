@@ -2,7 +2,7 @@
 
 use duologue_client::exchange::dialogue::Dialogues;
 use duologue_client::exchange::envelope::{
-    Capabilities, Correspondent, EnvelopeError, EnvelopeErrorCode, Pattern, Query, QueryResponse, Received,
+    Capabilities, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler, Pattern, Query, QueryResponse, Received,
 };
 use duologue_client::exchange::work::{Recommendation, WorkContext, WorkInput, WorkTask};
 use duologue_client::exchange::{Error, Exchange};
@@ -12,7 +12,7 @@ use duologue_client::{Client, Command, Connection, Session};
 
 struct Editor;
 
-impl Correspondent for Editor {
+impl EnvelopeHandler for Editor {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("editor")
     }
@@ -39,7 +39,7 @@ async fn says(session: &Session) -> String {
 
 #[tokio::test]
 async fn turns_to_clients_that_are_agents() {
-    let (agent, session) = start(Some(Exchange::new().correspondent(Editor))).await;
+    let (agent, session) = start(Some(Exchange::new().envelope_handler(Editor))).await;
     let mut news = session.peer_agent().subscribe(Pattern::from("work.*"));
     insta::assert_snapshot!(says(&session).await, @r#"
     You are idle.

@@ -9,16 +9,16 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessage, MessageType};
 /// verifier has that is given no list.
 ///
 /// ```
-/// use duologue_exchange::dialogue::{Allow, AllowList};
+/// use duologue_exchange::dialogue::{AllowList, AllowRule};
 ///
 /// let list = AllowList::new()
-///     .rule(Allow::sender("agent://buyer.example").task("getCarDetails").task("negotiatePrice"))
-///     .rule(Allow::anyone().to("agent://cars.example/info"));
+///     .rule(AllowRule::sender("agent://buyer.example").task("getCarDetails").task("negotiatePrice"))
+///     .rule(AllowRule::anyone().to("agent://cars.example/info"));
 /// # let _ = list;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AllowList {
-    rules: Vec<Allow>,
+    rules: Vec<AllowRule>,
 }
 
 impl AllowList {
@@ -31,12 +31,12 @@ impl AllowList {
     /// A list that allows everything.
     #[must_use]
     pub fn everyone() -> Self {
-        AllowList::new().rule(Allow::anyone())
+        AllowList::new().rule(AllowRule::anyone())
     }
 
     /// Allows what `rule` allows, too.
     #[must_use]
-    pub fn rule(mut self, rule: Allow) -> Self {
+    pub fn rule(mut self, rule: AllowRule) -> Self {
         self.rules.push(rule);
         self
     }
@@ -50,23 +50,23 @@ impl AllowList {
 
 /// One rule of an [`AllowList`]. What it does not name may be anything.
 #[derive(Clone, Debug)]
-pub struct Allow {
+pub struct AllowRule {
     sender: Option<AgentUri>,
     recipients: Vec<AgentUri>,
     tasks: Vec<String>,
 }
 
-impl Allow {
+impl AllowRule {
     /// Allows messages of this sender.
     #[must_use]
     pub fn sender(sender: impl Into<AgentUri>) -> Self {
-        Allow { sender: Some(sender.into()), ..Allow::anyone() }
+        AllowRule { sender: Some(sender.into()), ..AllowRule::anyone() }
     }
 
     /// Allows messages of every sender.
     #[must_use]
     pub fn anyone() -> Self {
-        Allow { sender: None, recipients: Vec::new(), tasks: Vec::new() }
+        AllowRule { sender: None, recipients: Vec::new(), tasks: Vec::new() }
     }
 
     /// Only messages to this recipient, and others that are named in the same way.
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn a_rule_has_to_fit_in_all_it_names() {
         let list = AllowList::new()
-            .rule(Allow::sender("agent://a").to("agent://x").to("agent://y").task("buy").task("sell"))
-            .rule(Allow::sender("agent://b"));
+            .rule(AllowRule::sender("agent://a").to("agent://x").to("agent://y").task("buy").task("sell"))
+            .rule(AllowRule::sender("agent://b"));
         let allows = |sender, recipient, task| list.allows(&message(sender, recipient, task));
         assert!(allows("agent://a", "agent://x", Some("buy")));
         assert!(allows("agent://a", "agent://y", Some("sell")));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn goodbyes_name_no_task() {
-        let list = AllowList::new().rule(Allow::sender("agent://a").task("buy"));
+        let list = AllowList::new().rule(AllowRule::sender("agent://a").task("buy"));
         for (kind, allowed) in [
             (MessageType::Termination, true),
             (MessageType::Error, true),

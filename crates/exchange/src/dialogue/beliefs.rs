@@ -31,7 +31,7 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beliefs {
-    held: BTreeMap<Key, Held>,
+    held: BTreeMap<Key, BeliefEntry>,
     bytes: usize,
     dropped: u64,
 }
@@ -42,7 +42,7 @@ type Key = (String, String, AgentUri);
 /// A belief that somebody holds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Held {
+pub struct BeliefEntry {
     /// The attribute's value.
     pub value: Json,
     /// How sure they are, from 0 to 1.
@@ -55,9 +55,9 @@ pub struct Held {
     index: usize,
 }
 
-impl Held {
+impl BeliefEntry {
     /// Whether this one holds against `other`, of the same speaker about the same attribute.
-    fn holds_against(&self, other: &Held) -> bool {
+    fn holds_against(&self, other: &BeliefEntry) -> bool {
         let this = (self.step, self.confidence, self.index);
         // No confidence is a NaN: they have been checked.
         this.partial_cmp(&(other.step, other.confidence, other.index)).is_none_or(|order| order.is_ge())
@@ -80,12 +80,12 @@ impl Beliefs {
     /// # Errors
     ///
     /// When a confidence is not from 0 to 1; nothing of the message is added then.
-    pub fn fold(&mut self, message: &DialogueMessage) -> Result<(), BadConfidence> {
+    pub fn fold(&mut self, message: &DialogueMessage) -> Result<(), InvalidConfidence> {
         check(message)?;
         for (index, update) in message.content.belief_updates.iter().enumerate() {
             let Some(belief) = update.belief() else { continue };
             let key = (belief.entity.clone(), belief.attribute.clone(), message.sender_id.clone());
-            let new = Held {
+            let new = BeliefEntry {
                 value: belief.value.clone(),
                 confidence: belief.confidence,
                 step: message.interaction_step,
@@ -114,12 +114,12 @@ impl Beliefs {
 
     /// What `speaker` believes of an attribute.
     #[must_use]
-    pub fn get(&self, speaker: &AgentUri, entity: &str, attribute: &str) -> Option<&Held> {
+    pub fn get(&self, speaker: &AgentUri, entity: &str, attribute: &str) -> Option<&BeliefEntry> {
         self.held.get(&(entity.to_owned(), attribute.to_owned(), speaker.clone()))
     }
 
     /// What everybody believes of an attribute.
-    pub fn about(&self, entity: &str, attribute: &str) -> impl Iterator<Item = (&AgentUri, &Held)> {
+    pub fn about(&self, entity: &str, attribute: &str) -> impl Iterator<Item = (&AgentUri, &BeliefEntry)> {
         let first = (entity.to_owned(), attribute.to_owned(), AgentUri::from(""));
         self.held
             .range(first..)
@@ -128,7 +128,7 @@ impl Beliefs {
     }
 
     /// All of them: the entity, the attribute, who believes it, and what.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &AgentUri, &Held)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &AgentUri, &BeliefEntry)> {
         self.held
             .iter()
             .map(|((entity, attribute, speaker), held)| (entity.as_str(), attribute.as_str(), speaker, held))
@@ -154,17 +154,17 @@ impl Beliefs {
 }
 
 /// What a belief takes up. Its speaker and its message may share their names with nothing else.
-fn size((entity, attribute, speaker): &Key, held: &Held) -> usize {
+fn size((entity, attribute, speaker): &Key, held: &BeliefEntry) -> usize {
     let texts = [entity, attribute, speaker.as_str(), held.value.get(), held.message_id.as_str()];
-    size_of::<(Key, Held)>() + 64 + texts.map(str::len).iter().sum::<usize>()
+    size_of::<(Key, BeliefEntry)>() + 64 + texts.map(str::len).iter().sum::<usize>()
 }
 
 /// Checks the confidences of a message.
-pub(crate) fn check(message: &DialogueMessage) -> Result<(), BadConfidence> {
+pub(crate) fn check(message: &DialogueMessage) -> Result<(), InvalidConfidence> {
     for (index, update) in message.content.belief_updates.iter().enumerate() {
         let Some(belief) = update.belief() else { continue };
         if !(0.0..=1.0).contains(&belief.confidence) {
-            return Err(BadConfidence { index, confidence: belief.confidence });
+            return Err(InvalidConfidence { index, confidence: belief.confidence });
         }
     }
     Ok(())
@@ -173,21 +173,21 @@ pub(crate) fn check(message: &DialogueMessage) -> Result<(), BadConfidence> {
 /// A confidence that is not from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct BadConfidence {
+pub struct InvalidConfidence {
     /// Its place among the `belief_updates`.
     pub index: usize,
     /// The confidence.
     pub confidence: f64,
 }
 
-impl fmt::Display for BadConfidence {
+impl fmt::Display for InvalidConfidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, confidence } = self;
         write!(f, "belief_updates[{index}].confidence is {confidence}, it must be from 0 to 1")
     }
 }
 
-impl std::error::Error for BadConfidence {}
+impl std::error::Error for InvalidConfidence {}
 
 #[cfg(test)]
 mod tests {
@@ -255,7 +255,7 @@ mod tests {
         beliefs.fold(&message("agent://a", 2, many)).unwrap();
         let dropped = beliefs.dropped();
         assert_eq!(beliefs.len() as u64 + dropped, 1000);
-        assert!(beliefs.len() * size_of::<(Key, Held)>() < Beliefs::BYTES, "{}", beliefs.len());
+        assert!(beliefs.len() * size_of::<(Key, BeliefEntry)>() < Beliefs::BYTES, "{}", beliefs.len());
         let long = Belief::new("car", "7", Json::from(serde_json::json!("x".repeat(Beliefs::BYTES))), 1.0);
         // What is there can still change.
         beliefs.fold(&message("agent://a", 3, vec![belief("7", 2, 1.0)])).unwrap();

@@ -17,14 +17,14 @@ pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// Writes `json` in canonical form.
 #[cfg(any(test, fuzzing))]
-pub(super) fn canonical(json: &str) -> Result<String, CanonicalFault> {
+pub(super) fn canonical(json: &str) -> Result<String, CanonicalError> {
     write(&strict(json)?)
 }
 
 /// Why a text has no canonical form here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CanonicalFault {
+pub enum CanonicalError {
     /// It is no JSON, or a number in it is no double, or half a surrogate pair is in it.
     #[error("not JSON: {0}")]
     Json(String),
@@ -53,9 +53,9 @@ pub(super) struct Signable {
 }
 
 impl Signable {
-    pub(super) fn read(json: &str) -> Result<Self, CanonicalFault> {
+    pub(super) fn read(json: &str) -> Result<Self, CanonicalError> {
         let mut message = strict(json)?;
-        let members = message.as_object_mut().ok_or(CanonicalFault::NoObject)?;
+        let members = message.as_object_mut().ok_or(CanonicalError::NoObject)?;
         let signature = members.remove("signature").filter(|signature| !signature.is_null());
         let canonical = write(&message)?;
         Ok(Signable { message, signature, canonical })
@@ -69,14 +69,14 @@ impl Signable {
 
 /// The canonical form. It has exponents from 1e21 on, so a smaller double can become a big integer in it, which
 /// whoever sends the form would be refused. So it is refused in every spelling.
-fn write(value: &Value) -> Result<String, CanonicalFault> {
+fn write(value: &Value) -> Result<String, CanonicalError> {
     let form = serde_json_canonicalizer::to_string(value)
-        .map_err(|error| CanonicalFault::Json(error.to_string()))?;
+        .map_err(|error| CanonicalError::Json(error.to_string()))?;
     no_big_integer(&form)?;
     Ok(form)
 }
 
-fn strict(json: &str) -> Result<Value, CanonicalFault> {
+fn strict(json: &str) -> Result<Value, CanonicalError> {
     let mut fault = None;
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = Strict { depth: 0, fault: &mut fault }
@@ -84,14 +84,14 @@ fn strict(json: &str) -> Result<Value, CanonicalFault> {
         .and_then(|value| deserializer.end().map(|()| value));
     match (value, fault) {
         (_, Some(fault)) => Err(fault),
-        (Err(error), None) => Err(CanonicalFault::Json(error.to_string())),
+        (Err(error), None) => Err(CanonicalError::Json(error.to_string())),
         (Ok(value), None) => no_big_integer(json).map(|()| value),
     }
 }
 
-fn no_big_integer(json: &str) -> Result<(), CanonicalFault> {
+fn no_big_integer(json: &str) -> Result<(), CanonicalError> {
     match big_integer(json) {
-        Some(integer) => Err(CanonicalFault::BigInteger(integer.chars().take(40).collect())),
+        Some(integer) => Err(CanonicalError::BigInteger(integer.chars().take(40).collect())),
         None => Ok(()),
     }
 }
@@ -131,18 +131,18 @@ fn big_integer(json: &str) -> Option<&str> {
 /// Reads a value and notes what a lenient reader would pass over.
 struct Strict<'a> {
     depth: usize,
-    fault: &'a mut Option<CanonicalFault>,
+    fault: &'a mut Option<CanonicalError>,
 }
 
 impl Strict<'_> {
     fn inner<E: serde::de::Error>(&mut self) -> Result<Strict<'_>, E> {
         if self.depth == MAX_DEPTH {
-            return Err(self.refuse(CanonicalFault::TooDeep));
+            return Err(self.refuse(CanonicalError::TooDeep));
         }
         Ok(Strict { depth: self.depth + 1, fault: self.fault })
     }
 
-    fn refuse<E: serde::de::Error>(&mut self, fault: CanonicalFault) -> E {
+    fn refuse<E: serde::de::Error>(&mut self, fault: CanonicalError) -> E {
         *self.fault = Some(fault);
         E::custom("not strict")
     }
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if members.contains_key(&key) {
-                return Err(self.refuse(CanonicalFault::DuplicateKey(key.chars().take(40).collect())));
+                return Err(self.refuse(CanonicalError::DuplicateKey(key.chars().take(40).collect())));
             }
             let value = map.next_value_seed(self.inner()?)?;
             members.insert(key, value);
@@ -287,14 +287,14 @@ mod tests {
             assert_eq!(read, no_big_integer(expected).map(|()| form), "{bits:x}");
         }
         for no_number in ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"] {
-            assert!(matches!(canonical(no_number), Err(CanonicalFault::Json(_))), "{no_number}");
+            assert!(matches!(canonical(no_number), Err(CanonicalError::Json(_))), "{no_number}");
         }
     }
 
     #[test]
     fn keys_are_there_once_at_any_depth() {
         for json in [r#"{"a":1,"a":1}"#, r#"[{"b":{"a":1,"x":[],"\u0061":2}}]"#] {
-            assert_eq!(canonical(json), Err(CanonicalFault::DuplicateKey("a".into())), "{json}");
+            assert_eq!(canonical(json), Err(CanonicalError::DuplicateKey("a".into())), "{json}");
         }
         assert!(canonical(r#"{"a":{"a":1},"b":{"a":1},"A":0}"#).is_ok());
     }
@@ -307,7 +307,7 @@ mod tests {
         for integer in
             ["9007199254740992", "-9007199254740993", "18446744073709551616", "-9223372036854775809"]
         {
-            let fault = Err(CanonicalFault::BigInteger(integer.into()));
+            let fault = Err(CanonicalError::BigInteger(integer.into()));
             assert_eq!(canonical(&format!(r#"{{"a":[{integer}]}}"#)), fault);
             // In a string it is only text, whatever surrounds it.
             assert!(canonical(&format!(r#"{{"\"{integer}":"\\\" {integer}"}}"#)).is_ok());
@@ -321,7 +321,7 @@ mod tests {
             ("-1.0e+18", "-1000000000000000000"),
             ("9999999999999999e5", "999999999999999900000"),
         ] {
-            assert_eq!(canonical(double), Err(CanonicalFault::BigInteger(form.into())), "{double}");
+            assert_eq!(canonical(double), Err(CanonicalError::BigInteger(form.into())), "{double}");
         }
         // These forms have an exponent, and are their own.
         for double in ["1e21", "-6.02214076e23"] {
@@ -334,8 +334,8 @@ mod tests {
     fn depth_is_bounded() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(canonical(&nested(MAX_DEPTH)).is_ok());
-        assert_eq!(canonical(&nested(MAX_DEPTH + 1)), Err(CanonicalFault::TooDeep));
-        assert_eq!(canonical(&nested(100_000)), Err(CanonicalFault::TooDeep));
+        assert_eq!(canonical(&nested(MAX_DEPTH + 1)), Err(CanonicalError::TooDeep));
+        assert_eq!(canonical(&nested(100_000)), Err(CanonicalError::TooDeep));
     }
 
     #[test]
@@ -343,10 +343,10 @@ mod tests {
         for text in
             ["", "{", "{}x", "{} {}", r#""\ud83d""#, r#""\ude00\ud83d""#, "01", "[1,]", "{\"a\":\u{1}}"]
         {
-            assert!(matches!(canonical(text), Err(CanonicalFault::Json(_))), "{text}");
+            assert!(matches!(canonical(text), Err(CanonicalError::Json(_))), "{text}");
         }
         for text in ["[]", "7", "null", "\"a\""] {
-            assert_eq!(Signable::read(text).err(), Some(CanonicalFault::NoObject));
+            assert_eq!(Signable::read(text).err(), Some(CanonicalError::NoObject));
         }
     }
 }

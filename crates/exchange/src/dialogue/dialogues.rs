@@ -11,14 +11,14 @@ use duologue_schema::dialogue::{AgentUri, AgentUriError, DialogueMessage};
 use tokio::time::Instant;
 
 use super::allow::AllowList;
+use super::dialogue_registry::DialogueRegistry;
 use super::error::Error;
-use super::handler::{Erased, Fallback, Interlocutor, Undelivered};
+use super::handler::{DialogueHandler, ErasedDialogueHandler, Fallback, UndeliveredMessage};
+use super::inner::DialogueInner;
 use super::keys::KeyStore;
 use super::limits::DialogueLimits;
-use super::live::Live;
 use super::parameters::Parameters;
 use super::retry::Backoff;
-use super::rooms::Rooms;
 use super::verify::Verifier;
 use crate::lock::lock;
 
@@ -32,7 +32,7 @@ use crate::lock::lock;
 /// ```
 /// use std::sync::Arc;
 /// use duologue_exchange::Exchange;
-/// use duologue_exchange::dialogue::{AllowList, Allow, Dialogues, Key, Keys};
+/// use duologue_exchange::dialogue::{AllowList, AllowRule, Dialogues, Key, Keys};
 ///
 /// let keys = Arc::new(Keys::new());
 /// # let secret = [7; 32];
@@ -42,7 +42,7 @@ use crate::lock::lock;
 /// let dialogues = Arc::new(
 ///     Dialogues::new(seller)?
 ///         .keys(keys)
-///         .allow(AllowList::new().rule(Allow::anyone().task("getCarDetails").task("negotiatePrice"))),
+///         .allow(AllowList::new().rule(AllowRule::anyone().task("getCarDetails").task("negotiatePrice"))),
 /// );
 /// let to_buyers = Exchange::new().dialogue(dialogues.clone());
 /// let to_the_database = Exchange::new().dialogue(dialogues);
@@ -52,12 +52,12 @@ use crate::lock::lock;
 #[must_use = "give it to an Exchange"]
 pub struct Dialogues {
     pub(crate) verifier: Verifier,
-    pub(crate) handler: Option<Arc<dyn Erased>>,
+    pub(crate) handler: Option<Arc<dyn ErasedDialogueHandler>>,
     pub(crate) limits: Arc<DialogueLimits>,
     pub(crate) backoff: Backoff,
     pub(crate) fallback: Option<Fallback>,
     pub(crate) parameters: Parameters,
-    pub(crate) rooms: Mutex<Rooms<Arc<Live>>>,
+    pub(crate) registry: Mutex<DialogueRegistry<Arc<DialogueInner>>>,
     epoch: Instant,
 }
 
@@ -73,7 +73,7 @@ impl Dialogues {
         Ok(Dialogues {
             verifier: Verifier::new(AgentUri::parse(own)?),
             handler: None,
-            rooms: Mutex::new(Rooms::new(limits.dialogues)),
+            registry: Mutex::new(DialogueRegistry::new(limits.dialogues)),
             limits: Arc::new(limits),
             backoff: Backoff::default(),
             fallback: None,
@@ -89,8 +89,8 @@ impl Dialogues {
     }
 
     /// Takes unsigned messages, although there are keys, from agents that never had one. Off by default.
-    pub fn takes_unsigned(mut self, yes: bool) -> Self {
-        self.verifier = self.verifier.takes_unsigned(yes);
+    pub fn accept_unsigned(mut self, yes: bool) -> Self {
+        self.verifier = self.verifier.accept_unsigned(yes);
         self
     }
 
@@ -109,14 +109,14 @@ impl Dialogues {
     }
 
     /// Who speaks for us in the dialogues that others open. Without one they are refused.
-    pub fn handler(mut self, handler: impl Interlocutor) -> Self {
+    pub fn handler(mut self, handler: impl DialogueHandler) -> Self {
         self.handler = Some(Arc::new(handler));
         self
     }
 
     /// Bounds on time and memory.
     pub fn limits(mut self, limits: DialogueLimits) -> Self {
-        self.rooms = Mutex::new(Rooms::new(limits.dialogues));
+        self.registry = Mutex::new(DialogueRegistry::new(limits.dialogues));
         self.limits = Arc::new(limits);
         self
     }
@@ -129,8 +129,8 @@ impl Dialogues {
 
     /// Who helps when a message does not get through: it was sent as often as [`backoff`](Self::backoff) says,
     /// or the connection has ended. The answer, another agent's, a person's or one made up for the occasion
-    /// ([`Undelivered::answer`]), goes to whoever waits for one; `None` is no help, and the error stands.
-    pub fn fallback<F>(mut self, fallback: impl Fn(Undelivered) -> F + Send + Sync + 'static) -> Self
+    /// ([`UndeliveredMessage::answer`]), goes to whoever waits for one; `None` is no help, and the error stands.
+    pub fn fallback<F>(mut self, fallback: impl Fn(UndeliveredMessage) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<DialogueMessage>> + Send + 'static,
     {
@@ -175,7 +175,7 @@ impl fmt::Debug for Dialogues {
 }
 
 /// What one connection has to do with dialogues.
-pub(crate) struct Line {
+pub(crate) struct DialogueConnection {
     /// Tells connections apart.
     pub(crate) id: u64,
     pub(crate) dialogues: Option<Arc<Dialogues>>,
@@ -185,11 +185,11 @@ pub(crate) struct Line {
     pub(crate) ended: CancellationToken,
 }
 
-impl Line {
+impl DialogueConnection {
     pub(crate) fn new(dialogues: Option<Arc<Dialogues>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Line { id, dialogues, waiting: AtomicUsize::new(0), ended: CancellationToken::new() }
+        DialogueConnection { id, dialogues, waiting: AtomicUsize::new(0), ended: CancellationToken::new() }
     }
 
     /// The connection has ended, and with it its dialogues.
@@ -197,9 +197,9 @@ impl Line {
         self.ended.cancel();
         let Some(dialogues) = &self.dialogues else { return };
         dialogues.verifier.leave(self.id);
-        let left = lock(&dialogues.rooms).leave(self.id);
-        for live in left {
-            live.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
+        let left = lock(&dialogues.registry).leave(self.id);
+        for inner in left {
+            inner.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
         }
     }
 }

@@ -7,10 +7,10 @@ use duologue_rpc::Error as RpcError;
 use duologue_schema::dialogue::{AgentUriError, DialogueErrorCode as Code, ErrorContent};
 use duologue_schema::envelope::EnvelopeErrorCode;
 
-use super::beliefs::BadConfidence;
+use super::beliefs::InvalidConfidence;
 use super::moves::IllegalMove;
-use super::parameters::BadParameters;
-use super::signature::SignFault;
+use super::parameters::InvalidParameters;
+use super::signature::SignError;
 
 /// Why a message could not be sent or answered, or why a handler failed.
 ///
@@ -40,13 +40,13 @@ pub enum Error {
     Illegal(#[from] IllegalMove),
     /// The parameters do not fit their task. Nothing was sent.
     #[error("{0}; nothing was sent")]
-    Parameters(#[from] BadParameters),
+    Parameters(#[from] InvalidParameters),
     /// A belief cannot be held like that. Nothing was sent.
     #[error("{0}; nothing was sent")]
-    Belief(#[from] BadConfidence),
+    Belief(#[from] InvalidConfidence),
     /// The message could not be signed. Nothing was sent.
     #[error("{0}; nothing was sent")]
-    Sign(#[from] SignFault),
+    Sign(#[from] SignError),
     /// The other side did not take the message.
     #[error("the other side refused the message: {} ({})", .0.error_message, .0.error_code)]
     Refused(Box<ErrorContent>),

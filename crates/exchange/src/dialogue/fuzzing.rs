@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use duologue_schema::Json;
 use duologue_schema::dialogue::AgentUri;
 
-use super::canonical::{self, CanonicalFault};
+use super::canonical::{self, CanonicalError};
 use super::verify::Verifier;
 use super::{Key, Keys};
 
 /// The canonical form of any JSON.
-pub fn canonical(json: &str) -> Result<String, CanonicalFault> {
+pub fn canonical(json: &str) -> Result<String, CanonicalError> {
     canonical::canonical(json)
 }
 

@@ -8,18 +8,18 @@ use futures::future::BoxFuture;
 
 use super::dialogue::Dialogue;
 use super::error::Error;
-use super::heard::Heard;
+use super::message::VerifiedMessage;
 
 /// Speaks for an agent in the dialogues that others open with it.
 ///
 /// ```
-/// use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor};
+/// use duologue_exchange::dialogue::{Dialogue, Error, VerifiedMessage, DialogueHandler};
 /// use duologue_schema::dialogue::{DialogueContent, MessageType};
 ///
 /// struct Clock;
 ///
-/// impl Interlocutor for Clock {
-///     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+/// impl DialogueHandler for Clock {
+///     async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
 ///         if message.message_type == MessageType::Query {
 ///             dialogue.respond(DialogueContent::from("It is noon.")).await?;
 ///         }
@@ -27,7 +27,7 @@ use super::heard::Heard;
 ///     }
 /// }
 /// ```
-pub trait Interlocutor: Send + Sync + 'static {
+pub trait DialogueHandler: Send + Sync + 'static {
     /// Handles a message. It was verified, it is legal, and it has its receipt.
     ///
     /// The messages of one dialogue come one at a time and in order: the next one waits until this returns.
@@ -45,42 +45,53 @@ pub trait Interlocutor: Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// When the connection ends the handler has a moment, then it is dropped where it awaits.
-    fn message(&self, dialogue: &Dialogue, message: &Heard)
-    -> impl Future<Output = Result<(), Error>> + Send;
-}
-
-impl<I: Interlocutor> Interlocutor for Arc<I> {
     fn message(
         &self,
         dialogue: &Dialogue,
-        message: &Heard,
+        message: &VerifiedMessage,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+impl<I: DialogueHandler> DialogueHandler for Arc<I> {
+    fn message(
+        &self,
+        dialogue: &Dialogue,
+        message: &VerifiedMessage,
     ) -> impl Future<Output = Result<(), Error>> + Send {
         (**self).message(dialogue, message)
     }
 }
 
-/// An [`Interlocutor`] behind a pointer.
-pub(crate) trait Erased: Send + Sync {
-    fn message<'a>(&'a self, dialogue: &'a Dialogue, message: &'a Heard) -> BoxFuture<'a, Result<(), Error>>;
+/// An [`DialogueHandler`] behind a pointer.
+pub(crate) trait ErasedDialogueHandler: Send + Sync {
+    fn message<'a>(
+        &'a self,
+        dialogue: &'a Dialogue,
+        message: &'a VerifiedMessage,
+    ) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-impl<I: Interlocutor> Erased for I {
-    fn message<'a>(&'a self, dialogue: &'a Dialogue, message: &'a Heard) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(Interlocutor::message(self, dialogue, message))
+impl<I: DialogueHandler> ErasedDialogueHandler for I {
+    fn message<'a>(
+        &'a self,
+        dialogue: &'a Dialogue,
+        message: &'a VerifiedMessage,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(DialogueHandler::message(self, dialogue, message))
     }
 }
 
 /// A message that did not get through, for the fallback; see [`Dialogues::fallback`](super::Dialogues::fallback).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Undelivered {
+pub struct UndeliveredMessage {
     /// The message, as it was to be sent.
     pub message: DialogueMessage,
     /// What went wrong the last time.
     pub error: Error,
 }
 
-impl Undelivered {
+impl UndeliveredMessage {
     /// An answer made here, by a person or by doing without. Its sender is who sent the message: nobody else
     /// has said anything.
     #[must_use]
@@ -88,11 +99,11 @@ impl Undelivered {
         let asked = &self.message;
         let own: AgentUri = asked.sender_id.clone();
         DialogueMessage::new(
-            super::live::new_id(),
+            super::inner::new_id(),
             asked.session_id.clone(),
             own.clone(),
             own,
-            super::live::timestamp(),
+            super::inner::timestamp(),
             asked.interaction_step,
             MessageType::Response,
         )
@@ -102,10 +113,10 @@ impl Undelivered {
 }
 
 pub(crate) type Fallback =
-    Arc<dyn Fn(Undelivered) -> BoxFuture<'static, Option<DialogueMessage>> + Send + Sync>;
+    Arc<dyn Fn(UndeliveredMessage) -> BoxFuture<'static, Option<DialogueMessage>> + Send + Sync>;
 
 /// An answer that did not come over the wire, in the form of one that did.
-pub(crate) fn heard(message: DialogueMessage) -> Heard {
+pub(crate) fn local_reply(message: DialogueMessage) -> VerifiedMessage {
     let raw = Json::new(&message).unwrap_or_else(|_| Json::from(serde_json::Value::Null));
-    Heard::new(message, raw)
+    VerifiedMessage::new(message, raw)
 }

@@ -22,7 +22,7 @@ pub const SECRET_BYTES: usize = 32;
 /// # let secret = vec![7; 32];
 /// let key = Key::new("buyer-2026", "agent://buyer.example", secret)?.with("agent://cars.example/seller")?;
 /// assert_eq!(format!("{key:?}"), r#"Key { id: "buyer-2026", owner: "agent://buyer.example", .. }"#);
-/// # Ok::<(), duologue_exchange::dialogue::KeyFault>(())
+/// # Ok::<(), duologue_exchange::dialogue::KeyError>(())
 /// ```
 pub struct Key {
     id: Arc<str>,
@@ -63,17 +63,17 @@ impl Key {
         id: impl Into<Arc<str>>,
         owner: impl Into<AgentUri>,
         secret: impl Into<Vec<u8>>,
-    ) -> Result<Self, KeyFault> {
+    ) -> Result<Self, KeyError> {
         // First of all: it is wiped even if it is refused.
         let secret = Zeroizing::new(secret.into());
         let (id, owner) = (id.into(), owner.into());
         if id.is_empty() || id.chars().nth(ID_CHARS).is_some() {
-            return Err(KeyFault::Id);
+            return Err(KeyError::Id);
         }
         if secret.len() < SECRET_BYTES {
-            return Err(KeyFault::Short);
+            return Err(KeyError::Short);
         }
-        owner.check().map_err(KeyFault::Owner)?;
+        owner.check().map_err(KeyError::Owner)?;
         let algorithm = Algorithm::Hs256;
         Ok(Key { id, owner, peer: None, algorithm, not_before: None, not_after: None, secret })
     }
@@ -83,9 +83,9 @@ impl Key {
     /// # Errors
     ///
     /// When `peer` is no URI.
-    pub fn with(mut self, peer: impl Into<AgentUri>) -> Result<Self, KeyFault> {
+    pub fn with(mut self, peer: impl Into<AgentUri>) -> Result<Self, KeyError> {
         let peer = peer.into();
-        peer.check().map_err(KeyFault::Peer)?;
+        peer.check().map_err(KeyError::Peer)?;
         self.peer = Some(peer);
         Ok(self)
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for Key {
 /// Why something is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum KeyFault {
+pub enum KeyError {
     /// Its id is empty or too long.
     #[error("a key's id has 1 to {ID_CHARS} characters")]
     Id,
@@ -205,7 +205,7 @@ pub trait KeyStore: Send + Sync + 'static {
 ///
 /// keys.revoke("k2");
 /// assert_eq!(newest().unwrap().id(), "k1");
-/// # Ok::<(), duologue_exchange::dialogue::KeyFault>(())
+/// # Ok::<(), duologue_exchange::dialogue::KeyError>(())
 /// ```
 #[derive(Default)]
 pub struct Keys {
@@ -231,10 +231,10 @@ impl Keys {
     /// # Errors
     ///
     /// When there is or was a key with that id.
-    pub fn insert(&self, key: Key) -> Result<(), KeyFault> {
+    pub fn insert(&self, key: Key) -> Result<(), KeyError> {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         if keys.contains_key(key.id()) {
-            return Err(KeyFault::Taken);
+            return Err(KeyError::Taken);
         }
         let order = keys.len();
         let slot = Slot { owner: key.owner.clone(), order, key: Some(Arc::new(key)) };
@@ -297,10 +297,10 @@ mod tests {
     #[test]
     fn a_key_has_an_id_an_owner_and_enough_bytes() {
         let fault = |id: &str, owner: &str, secret: &[u8]| Key::new(id, owner, secret).unwrap_err();
-        assert_eq!(fault("", "agent://a", &[1; 32]), KeyFault::Id);
-        assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyFault::Id);
-        assert_eq!(fault("k", "agent://a", &[1; 31]), KeyFault::Short);
-        assert_eq!(fault("k", "a", &[1; 32]), KeyFault::Owner(AgentUriError::Scheme));
+        assert_eq!(fault("", "agent://a", &[1; 32]), KeyError::Id);
+        assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyError::Id);
+        assert_eq!(fault("k", "agent://a", &[1; 31]), KeyError::Short);
+        assert_eq!(fault("k", "a", &[1; 32]), KeyError::Owner(AgentUriError::Scheme));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         assert!(keys.revoke("late") && !keys.revoke("late") && !keys.revoke("none"));
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("new"));
         assert!(keys.key("late").is_none());
-        assert_eq!(keys.insert(key("late")), Err(KeyFault::Taken));
+        assert_eq!(keys.insert(key("late")), Err(KeyError::Taken));
         assert!(keys.revoke("new") && keys.revoke("old"));
         assert_eq!(signs(start), None);
         assert!(keys.knows(&"agent://a".into()) && !keys.knows(&"agent://c".into()));
@@ -349,7 +349,7 @@ mod tests {
             (signs("agent://b").as_deref(), signs("agent://d").as_deref()),
             (Some("b"), Some("anybody"))
         );
-        assert_eq!(key("k").with("b").unwrap_err(), KeyFault::Peer(AgentUriError::Scheme));
+        assert_eq!(key("k").with("b").unwrap_err(), KeyError::Peer(AgentUriError::Scheme));
     }
 
     #[test]

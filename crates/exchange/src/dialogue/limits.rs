@@ -57,7 +57,7 @@ impl DialogueLimits {
     }
 
     /// Of how many messages it is remembered what they were.
-    pub(crate) fn headlines(&self) -> usize {
+    pub(crate) fn summaries(&self) -> usize {
         self.messages.max(1).saturating_mul(4)
     }
 }

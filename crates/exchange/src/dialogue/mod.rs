@@ -1,7 +1,7 @@
 //! Dialogue messages: signed, in order, with moves that are checked.
 //!
 //! An agent has one [`Dialogues`]: its name, its keys and who speaks for it. It opens dialogues with
-//! [`PeerAgent::dialogue`](crate::PeerAgent::dialogue), and an [`Interlocutor`] speaks in those that others open. RFD 0005
+//! [`PeerAgent::dialogue`](crate::PeerAgent::dialogue), and an [`DialogueHandler`] speaks in those that others open. RFD 0005
 //! has the rules.
 //!
 //! # Buying a car
@@ -41,7 +41,7 @@
 //!
 //! ```
 //! use duologue_exchange::PeerAgent;
-//! use duologue_exchange::dialogue::{Dialogue, Error, Heard, Interlocutor, has_counter_offer};
+//! use duologue_exchange::dialogue::{Dialogue, Error, VerifiedMessage, DialogueHandler, has_counter_offer};
 //! use duologue_schema::dialogue::{DialogueContent, MessageType};
 //! use serde_json::json;
 //!
@@ -49,8 +49,8 @@
 //!     details: PeerAgent,
 //! }
 //!
-//! impl Interlocutor for Seller {
-//!     async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+//! impl DialogueHandler for Seller {
+//!     async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
 //!         let price = |price: u32| [("price", json!(price))];
 //!         match message.message_type {
 //!             MessageType::Request if message.task() == "getCarDetails" => {
@@ -81,25 +81,25 @@ mod callbacks;
 mod canonical;
 #[allow(clippy::module_inception, reason = "the handle on one dialogue is called that")]
 mod dialogue;
+mod dialogue_registry;
 mod dialogues;
 mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod handler;
-mod heard;
+mod inner;
 mod keys;
 mod limits;
-mod lineage;
-mod live;
+mod message;
+mod message_log;
 mod moves;
 mod parameters;
-mod refusal;
+mod replay_cache;
+mod replies;
 mod retry;
-mod rooms;
 #[cfg(test)]
 mod schedules;
-mod seen;
 mod send;
 pub(crate) mod service;
 mod signature;
@@ -107,23 +107,23 @@ mod state;
 #[cfg(test)]
 mod tampering;
 mod verify;
+mod verify_error;
 #[cfg(test)]
-mod verifying;
-mod waiting;
+mod verify_tests;
 
-pub use allow::{Allow, AllowList};
-pub use beliefs::{BadConfidence, Beliefs, Held};
-pub use canonical::{CanonicalFault, MAX_DEPTH, MAX_INTEGER};
-pub use dialogue::{Dialogue, Say};
+pub use allow::{AllowList, AllowRule};
+pub use beliefs::{BeliefEntry, Beliefs, InvalidConfidence};
+pub use canonical::{CanonicalError, MAX_DEPTH, MAX_INTEGER};
+pub use dialogue::{Dialogue, SendMessage};
+pub(crate) use dialogues::DialogueConnection;
 pub use dialogues::Dialogues;
-pub(crate) use dialogues::Line;
 pub use error::Error;
-pub use handler::{Interlocutor, Undelivered};
-pub use heard::Heard;
-pub use keys::{Algorithm, Key, KeyFault, KeyStore, Keys, SECRET_BYTES};
+pub use handler::{DialogueHandler, UndeliveredMessage};
+pub use keys::{Algorithm, Key, KeyError, KeyStore, Keys, SECRET_BYTES};
 pub use limits::DialogueLimits;
+pub use message::VerifiedMessage;
 pub use moves::{COUNTER_OFFER, IllegalMove, has_counter_offer};
-pub use parameters::{BadParameters, Parameters};
+pub use parameters::{InvalidParameters, Parameters};
 pub use retry::Backoff;
-pub use send::Sent;
-pub use signature::{SignFault, sign};
+pub use send::SentMessage;
+pub use signature::{SignError, sign};

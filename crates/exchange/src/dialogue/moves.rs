@@ -60,7 +60,7 @@ fn rule(kind: &MessageType) -> Option<Rule> {
 
 /// Where a dialogue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum DialogueStage {
     /// Nothing has been said.
     New,
     /// Something has.
@@ -71,7 +71,7 @@ pub(crate) enum Stage {
 
 /// What is known of the message that a move names as its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Parent {
+pub(crate) enum ParentMessage {
     /// It names none.
     None,
     /// There never was such a message.
@@ -90,28 +90,28 @@ pub(crate) enum Parent {
 }
 
 /// Whether a message of the type `kind` is legal.
-pub(crate) fn is_legal(kind: &MessageType, stage: Stage, parent: &Parent) -> bool {
+pub(crate) fn is_legal(kind: &MessageType, stage: DialogueStage, parent: &ParentMessage) -> bool {
     let Some(rule) = rule(kind) else { return false };
-    if *parent == Parent::Unknown && stage != Stage::Ended {
+    if *parent == ParentMessage::Unknown && stage != DialogueStage::Ended {
         return false;
     }
     match (rule, stage) {
-        (Rule::Always, Stage::Live | Stage::Ended) => true,
-        (_, Stage::Ended) | (Rule::Always, Stage::New) => false,
+        (Rule::Always, DialogueStage::Live | DialogueStage::Ended) => true,
+        (_, DialogueStage::Ended) | (Rule::Always, DialogueStage::New) => false,
         (Rule::Opens, _) => true,
-        (_, Stage::New) => false,
-        (Rule::Follows, Stage::Live) => true,
-        (Rule::Names, Stage::Live) => *parent != Parent::None,
-        (Rule::Answers(fits), Stage::Live) => match parent {
-            Parent::Known { kind, counter, same_speaker } => !same_speaker && fits(kind, *counter),
+        (_, DialogueStage::New) => false,
+        (Rule::Follows, DialogueStage::Live) => true,
+        (Rule::Names, DialogueStage::Live) => *parent != ParentMessage::None,
+        (Rule::Answers(fits), DialogueStage::Live) => match parent {
+            ParentMessage::Known { kind, counter, same_speaker } => !same_speaker && fits(kind, *counter),
             // What it answers cannot be looked at, and an offer is not taken unseen.
-            Parent::None | Parent::Unknown | Parent::Forgotten => false,
+            ParentMessage::None | ParentMessage::Unknown | ParentMessage::Forgotten => false,
         },
     }
 }
 
 /// The moves that would be legal.
-pub(crate) fn allowed(stage: Stage, parent: &Parent) -> Vec<MessageType> {
+pub(crate) fn allowed(stage: DialogueStage, parent: &ParentMessage) -> Vec<MessageType> {
     MOVES.into_iter().filter(|kind| is_legal(kind, stage, parent)).collect()
 }
 
@@ -148,22 +148,26 @@ pub struct IllegalMove {
 
 impl IllegalMove {
     /// Judges a move.
-    pub(crate) fn check(kind: &MessageType, stage: Stage, parent: &Parent) -> Result<(), Self> {
+    pub(crate) fn check(
+        kind: &MessageType,
+        stage: DialogueStage,
+        parent: &ParentMessage,
+    ) -> Result<(), Self> {
         if is_legal(kind, stage, parent) {
             return Ok(());
         }
         let because = match (stage, parent) {
-            (Stage::Ended, _) => "comes after the end of the dialogue".to_owned(),
-            (_, Parent::Unknown) => "names a parent_message_id that is not in the dialogue".to_owned(),
-            (Stage::New, _) => "opens no dialogue".to_owned(),
-            (Stage::Live, Parent::None) => "names no parent_message_id".to_owned(),
-            (Stage::Live, Parent::Forgotten) => {
+            (DialogueStage::Ended, _) => "comes after the end of the dialogue".to_owned(),
+            (_, ParentMessage::Unknown) => "names a parent_message_id that is not in the dialogue".to_owned(),
+            (DialogueStage::New, _) => "opens no dialogue".to_owned(),
+            (DialogueStage::Live, ParentMessage::None) => "names no parent_message_id".to_owned(),
+            (DialogueStage::Live, ParentMessage::Forgotten) => {
                 "answers a message that is no longer remembered, or was never received".to_owned()
             }
-            (Stage::Live, Parent::Known { same_speaker: true, .. }) => {
+            (DialogueStage::Live, ParentMessage::Known { same_speaker: true, .. }) => {
                 "answers a message of the same speaker".to_owned()
             }
-            (Stage::Live, Parent::Known { kind, .. }) => format!("does not answer {kind}"),
+            (DialogueStage::Live, ParentMessage::Known { kind, .. }) => format!("does not answer {kind}"),
         };
         Err(IllegalMove { message_type: kind.clone(), allowed: allowed(stage, parent), because })
     }
@@ -182,11 +186,11 @@ impl std::error::Error for IllegalMove {}
 mod tests {
     use super::*;
 
-    fn known(kind: MessageType) -> Parent {
-        Parent::Known { kind, counter: false, same_speaker: false }
+    fn known(kind: MessageType) -> ParentMessage {
+        ParentMessage::Known { kind, counter: false, same_speaker: false }
     }
 
-    fn check(stage: Stage, parent: Parent, expect: &str) {
+    fn check(stage: DialogueStage, parent: ParentMessage, expect: &str) {
         let names: Vec<String> = allowed(stage, &parent).iter().map(ToString::to_string).collect();
         assert_eq!(names.join(" "), expect, "{stage:?} {parent:?}");
     }
@@ -196,58 +200,64 @@ mod tests {
     #[test]
     fn the_table() {
         use MessageType as M;
-        check(Stage::New, Parent::None, "request inform propose query");
-        check(Stage::Ended, Parent::None, "error");
-        check(Stage::Ended, known(M::Propose), "error");
-        check(Stage::Live, Parent::None, "request inform propose query error termination");
-        check(Stage::Live, Parent::Unknown, "");
-        check(Stage::Live, Parent::Forgotten, ANYWHERE);
+        check(DialogueStage::New, ParentMessage::None, "request inform propose query");
+        check(DialogueStage::Ended, ParentMessage::None, "error");
+        check(DialogueStage::Ended, known(M::Propose), "error");
+        check(DialogueStage::Live, ParentMessage::None, "request inform propose query error termination");
+        check(DialogueStage::Live, ParentMessage::Unknown, "");
+        check(DialogueStage::Live, ParentMessage::Forgotten, ANYWHERE);
         for kind in [M::Request, M::Query] {
             check(
-                Stage::Live,
+                DialogueStage::Live,
                 known(kind),
                 "request response inform confirm propose clarify query update error termination",
             );
         }
         check(
-            Stage::Live,
+            DialogueStage::Live,
             known(M::Propose),
             "request inform confirm propose accept reject clarify query update error termination",
         );
         for kind in
             [M::Response, M::Inform, M::Confirm, M::Accept, M::Reject, M::Clarify, M::Update, M::Error]
         {
-            check(Stage::Live, known(kind), ANYWHERE);
+            check(DialogueStage::Live, known(kind), ANYWHERE);
         }
     }
 
     #[test]
     fn a_counter_offer_is_accepted_and_a_plain_reject_is_not() {
-        let reject = |counter| Parent::Known { kind: MessageType::Reject, counter, same_speaker: false };
-        assert!(is_legal(&MessageType::Accept, Stage::Live, &reject(true)));
-        assert!(is_legal(&MessageType::Propose, Stage::Live, &reject(true)));
-        assert!(!is_legal(&MessageType::Accept, Stage::Live, &reject(false)));
-        assert!(!is_legal(&MessageType::Reject, Stage::Live, &reject(true)));
+        let reject =
+            |counter| ParentMessage::Known { kind: MessageType::Reject, counter, same_speaker: false };
+        assert!(is_legal(&MessageType::Accept, DialogueStage::Live, &reject(true)));
+        assert!(is_legal(&MessageType::Propose, DialogueStage::Live, &reject(true)));
+        assert!(!is_legal(&MessageType::Accept, DialogueStage::Live, &reject(false)));
+        assert!(!is_legal(&MessageType::Reject, DialogueStage::Live, &reject(true)));
     }
 
     #[test]
     fn nobody_answers_themselves() {
         for kind in [MessageType::Request, MessageType::Propose] {
-            check(Stage::Live, Parent::Known { kind, counter: false, same_speaker: true }, ANYWHERE);
+            check(
+                DialogueStage::Live,
+                ParentMessage::Known { kind, counter: false, same_speaker: true },
+                ANYWHERE,
+            );
         }
     }
 
     #[test]
     fn what_is_no_type_is_no_move() {
         let shout = MessageType::from("shout");
-        for stage in [Stage::New, Stage::Live, Stage::Ended] {
-            assert!(!is_legal(&shout, stage, &Parent::None));
+        for stage in [DialogueStage::New, DialogueStage::Live, DialogueStage::Ended] {
+            assert!(!is_legal(&shout, stage, &ParentMessage::None));
         }
     }
 
     #[test]
     fn the_error_names_what_is_allowed() {
-        let illegal = IllegalMove::check(&MessageType::Accept, Stage::New, &Parent::None).unwrap_err();
+        let illegal =
+            IllegalMove::check(&MessageType::Accept, DialogueStage::New, &ParentMessage::None).unwrap_err();
         assert_eq!(
             illegal.to_string(),
             "accept opens no dialogue; allowed here: request, inform, propose, query"

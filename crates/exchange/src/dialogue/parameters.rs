@@ -66,7 +66,7 @@ impl Parameters {
     /// # Errors
     ///
     /// When they do not fit the form that is registered for them.
-    pub fn check(&self, message: &DialogueMessage) -> Result<(), BadParameters> {
+    pub fn check(&self, message: &DialogueMessage) -> Result<(), InvalidParameters> {
         let content = &message.content;
         let (Some(domain), Some(task)) = (&content.domain, &content.task) else { return Ok(()) };
         if message.message_type == MessageType::Error {
@@ -79,7 +79,7 @@ impl Parameters {
             .find(|(types, _)| types.is_empty() || types.contains(&message.message_type));
         let check =
             |(_, check): &Form| callbacks::call("a form of Parameters", || check(&content.parameters));
-        form.map_or(Ok(()), check).map_err(|error| BadParameters {
+        form.map_or(Ok(()), check).map_err(|error| InvalidParameters {
             message_type: message.message_type.clone(),
             task: task.clone(),
             reason: error.to_string(),
@@ -96,7 +96,7 @@ impl fmt::Debug for Parameters {
 /// Parameters that do not fit their task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct BadParameters {
+pub struct InvalidParameters {
     /// The type of the message.
     pub message_type: MessageType,
     /// The task.
@@ -105,14 +105,14 @@ pub struct BadParameters {
     pub reason: String,
 }
 
-impl fmt::Display for BadParameters {
+impl fmt::Display for InvalidParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { message_type, task, reason } = self;
         write!(f, "the parameters of a {message_type} for {task} do not fit: {reason}")
     }
 }
 
-impl std::error::Error for BadParameters {}
+impl std::error::Error for InvalidParameters {}
 
 #[cfg(test)]
 mod tests {

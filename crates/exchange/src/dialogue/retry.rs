@@ -81,7 +81,7 @@ impl Backoff {
 
 /// What a failed attempt means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum RetryDecision {
     /// The same message may get through later.
     Retry,
     /// It will not get through here, but somebody else may help: the fallback.
@@ -91,12 +91,12 @@ pub(crate) enum Next {
 }
 
 /// What to do about an attempt that failed with `error`.
-pub(crate) fn next(error: &Error) -> Next {
+pub(crate) fn decide(error: &Error) -> RetryDecision {
     match error {
-        error if error.is_retryable() => Next::Retry,
+        error if error.is_retryable() => RetryDecision::Retry,
         // A pipe that is closed stays closed.
-        Error::Connection(duologue_rpc::Error::Closed(_)) => Next::Fallback,
-        _ => Next::Fail,
+        Error::Connection(duologue_rpc::Error::Closed(_)) => RetryDecision::Fallback,
+        _ => RetryDecision::Fail,
     }
 }
 

@@ -12,10 +12,10 @@ use duologue_schema::dialogue::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::heard::Heard;
 use super::limits::DialogueLimits;
+use super::message::VerifiedMessage;
 use super::moves::{COUNTER_OFFER, MOVES};
-use super::state::{Arrival, Event, Track, object};
+use super::state::{Arrival, DialogueAction, DialogueState, object};
 
 const US: &str = "agent://us";
 const THEM: &str = "agent://them";
@@ -26,23 +26,23 @@ fn message(from: &str, id: &str, step: u64, kind: M) -> DialogueMessage {
     DialogueMessage::new(id, "s1", from, to, time, step, kind)
 }
 
-fn heard(message: DialogueMessage) -> Heard {
+fn received(message: DialogueMessage) -> VerifiedMessage {
     let raw = Json::new(&message).unwrap();
-    Heard::new(message, raw)
+    VerifiedMessage::new(message, raw)
 }
 
-fn track(limits: DialogueLimits) -> Track {
-    Track::new(US.into(), THEM.into(), Arc::new(limits))
+fn state(limits: DialogueLimits) -> DialogueState {
+    DialogueState::new(US.into(), THEM.into(), Arc::new(limits))
 }
 
 fn limits(window: usize, inbox: usize) -> DialogueLimits {
     DialogueLimits { window, inbox, ..DialogueLimits::default() }
 }
 
-fn delivered(events: &[Event]) -> Vec<(u64, bool)> {
-    let delivered = |event: &Event| match event {
-        Event::Deliver(heard) => Some((heard.interaction_step, heard.gap)),
-        Event::Refuse(..) => None,
+fn delivered(events: &[DialogueAction]) -> Vec<(u64, bool)> {
+    let delivered = |event: &DialogueAction| match event {
+        DialogueAction::Deliver(received) => Some((received.interaction_step, received.gap)),
+        DialogueAction::Refuse(..) => None,
     };
     events.iter().filter_map(delivered).collect()
 }
@@ -60,216 +60,223 @@ const fn ms(ms: u64) -> Duration {
 
 #[test]
 fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let mut arrive = |step: u64, at| {
         let (arrival, events) =
-            track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(at));
+            state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(at));
         (arrival, delivered(&events))
     };
     assert_eq!(arrive(1, 0), (Arrival::Delivered, vec![(1, false)]));
-    assert_eq!(arrive(4, 0), (Arrival::Held, vec![]));
-    assert_eq!(arrive(3, 10), (Arrival::Held, vec![]));
+    assert_eq!(arrive(4, 0), (Arrival::Buffered, vec![]));
+    assert_eq!(arrive(3, 10), (Arrival::Buffered, vec![]));
     assert_eq!(arrive(4, 10), (Arrival::Duplicate, vec![]));
     assert_eq!(arrive(2, 20), (Arrival::Delivered, vec![(2, false), (3, false), (4, false)]));
-    assert_eq!(arrive(7, 100), (Arrival::Held, vec![]));
-    assert_eq!(track.deadline(), Some(ms(5100)));
-    assert_eq!(delivered(&track.tick(ms(5099))), []);
-    assert_eq!(delivered(&track.tick(ms(5100))), [(7, true)]);
-    assert_eq!(track.deadline(), None);
-    let late = track.arrive(heard(message(THEM, "5", 5, M::Inform)), false, ms(5200)).0;
+    assert_eq!(arrive(7, 100), (Arrival::Buffered, vec![]));
+    assert_eq!(state.deadline(), Some(ms(5100)));
+    assert_eq!(delivered(&state.tick(ms(5099))), []);
+    assert_eq!(delivered(&state.tick(ms(5100))), [(7, true)]);
+    assert_eq!(state.deadline(), None);
+    let late = state.arrive(received(message(THEM, "5", 5, M::Inform)), false, ms(5200)).0;
     assert_eq!(refusal(&late), Some(Code::Conflict));
 }
 
 #[test]
 fn a_full_window_does_not_wait() {
-    let mut track = track(limits(3, 64));
+    let mut state = state(limits(3, 64));
     for step in [9, 7, 8] {
-        let arrival = track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0)).0;
-        assert_eq!(arrival, Arrival::Held);
+        let arrival =
+            state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0)).0;
+        assert_eq!(arrival, Arrival::Buffered);
     }
-    let (arrival, events) = track.arrive(heard(message(THEM, "12", 12, M::Inform)), false, ms(0));
-    assert_eq!(arrival, Arrival::Held);
+    let (arrival, events) = state.arrive(received(message(THEM, "12", 12, M::Inform)), false, ms(0));
+    assert_eq!(arrival, Arrival::Buffered);
     assert_eq!(delivered(&events), [(7, true), (8, false), (9, false)]);
 }
 
 #[test]
 fn a_step_belongs_to_one_message_of_a_speaker() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let mut arrive =
-        |id: &str, step| refusal(&track.arrive(heard(message(THEM, id, step, M::Inform)), false, ms(0)).0);
+        |id: &str, step| refusal(&state.arrive(received(message(THEM, id, step, M::Inform)), false, ms(0)).0);
     assert_eq!(arrive("a", 1), None);
     assert_eq!(arrive("b", 1), Some(Code::Conflict));
     assert_eq!(arrive("c", 3), None);
     assert_eq!(arrive("d", 3), Some(Code::Conflict));
     assert_eq!(arrive("a", 2), Some(Code::Conflict), "another message with that id");
-    assert_eq!(delivered(&track.tick(ms(10_000))), [(3, true)]);
+    assert_eq!(delivered(&state.tick(ms(10_000))), [(3, true)]);
 }
 
 #[test]
 fn nobody_takes_the_last_step() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let mut arrive =
-        |step: u64| track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
+        |step: u64| state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
     for step in [1026, (1 << 53) - 1, u64::MAX] {
         let Arrival::Refused(error) = arrive(step).0 else { panic!("step {step} was taken") };
         assert_eq!(error.error_code, Code::Conflict);
         assert_eq!(error.details.get("next_step"), Some(1));
     }
-    assert_eq!(arrive(1025).0, Arrival::Held);
-    assert_eq!(delivered(&track.tick(ms(10_000))), [(1025, true)]);
-    assert_eq!(track.next_step(), 1026);
+    assert_eq!(arrive(1025).0, Arrival::Buffered);
+    assert_eq!(delivered(&state.tick(ms(10_000))), [(1025, true)]);
+    assert_eq!(state.next_step(), 1026);
 }
 
 #[test]
 fn two_speakers_may_claim_a_step() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Inform));
-    track.say(&ours, &Json::new(&*ours).unwrap());
+    state.say(&ours, &Json::new(&*ours).unwrap());
     assert_eq!(
-        track.arrive(heard(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0,
+        state.arrive(received(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0,
         Arrival::Delivered
     );
-    assert_eq!(track.next_step(), 2);
+    assert_eq!(state.next_step(), 2);
     // They count ours before we know that they have it: what follows waits, unless it answers ours.
-    assert_eq!(track.arrive(heard(message(THEM, "next", 3, M::Inform)), false, ms(0)).0, Arrival::Held);
+    assert_eq!(
+        state.arrive(received(message(THEM, "next", 3, M::Inform)), false, ms(0)).0,
+        Arrival::Buffered
+    );
     let ours = Arc::new(message(US, "more", 2, M::Inform));
-    track.say(&ours, &Json::new(&*ours).unwrap());
-    assert_eq!(delivered(&track.receipted(&ours, ms(1))), [(3, false)]);
+    state.say(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(delivered(&state.receipted(&ours, ms(1))), [(3, false)]);
 }
 
 #[test]
 fn an_answer_shows_that_its_question_has_arrived() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Request));
-    track.say(&ours, &Json::new(&*ours).unwrap());
+    state.say(&ours, &Json::new(&*ours).unwrap());
     let answer = message(THEM, "answer", 2, M::Response).parent_message_id("ours");
-    assert_eq!(track.arrive(heard(answer), false, ms(0)).0, Arrival::Delivered);
+    assert_eq!(state.arrive(received(answer), false, ms(0)).0, Arrival::Delivered);
 }
 
 #[test]
 fn what_is_awaited_needs_no_room() {
-    let mut track = track(limits(64, 1));
-    let inform = |step: u64| heard(message(THEM, &step.to_string(), step, M::Inform));
+    let mut state = state(limits(64, 1));
+    let inform = |step: u64| received(message(THEM, &step.to_string(), step, M::Inform));
     let answer =
-        |step: u64| heard(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"));
+        |step: u64| received(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"));
     let ours = Arc::new(message(US, "ours", 1, M::Request));
-    track.say(&ours, &Json::new(&*ours).unwrap());
-    track.receipted(&ours, ms(0));
-    assert_eq!(track.arrive(inform(2), false, ms(0)).0, Arrival::Delivered);
-    assert_eq!(refusal(&track.arrive(inform(3), false, ms(0)).0), Some(Code::Overloaded));
-    assert_eq!(track.arrive(answer(3), true, ms(0)).0, Arrival::Delivered);
+    state.say(&ours, &Json::new(&*ours).unwrap());
+    state.receipted(&ours, ms(0));
+    assert_eq!(state.arrive(inform(2), false, ms(0)).0, Arrival::Delivered);
+    assert_eq!(refusal(&state.arrive(inform(3), false, ms(0)).0), Some(Code::Overloaded));
+    assert_eq!(state.arrive(answer(3), true, ms(0)).0, Arrival::Delivered);
     // Nor does what is before it.
-    assert_eq!(track.arrive(inform(5), false, ms(0)).0, Arrival::Held);
-    assert_eq!(track.arrive(inform(7), false, ms(0)).0, Arrival::Held);
-    assert_eq!(track.deadline(), None);
-    assert_eq!(track.arrive(answer(6), true, ms(0)).0, Arrival::Held);
-    assert_eq!(track.deadline(), Some(ms(5000)));
-    assert_eq!(delivered(&track.tick(ms(5000))), [(5, true), (6, false)]);
-    assert_eq!(track.deadline(), None);
+    assert_eq!(state.arrive(inform(5), false, ms(0)).0, Arrival::Buffered);
+    assert_eq!(state.arrive(inform(7), false, ms(0)).0, Arrival::Buffered);
+    assert_eq!(state.deadline(), None);
+    assert_eq!(state.arrive(answer(6), true, ms(0)).0, Arrival::Buffered);
+    assert_eq!(state.deadline(), Some(ms(5000)));
+    assert_eq!(delivered(&state.tick(ms(5000))), [(5, true), (6, false)]);
+    assert_eq!(state.deadline(), None);
 }
 
 #[test]
 fn a_refused_message_leaves_its_step_free() {
-    let mut track = track(limits(64, 64));
-    let arrive = |track: &mut Track, id: &str, step, kind| {
-        track.arrive(heard(message(THEM, id, step, kind)), false, ms(0)).0
+    let mut state = state(limits(64, 64));
+    let arrive = |state: &mut DialogueState, id: &str, step, kind| {
+        state.arrive(received(message(THEM, id, step, kind)), false, ms(0)).0
     };
-    assert_eq!(arrive(&mut track, "a", 1, M::Inform), Arrival::Delivered);
-    assert_eq!(refusal(&arrive(&mut track, "b", 2, M::Accept)), Some(Code::InvalidParameter));
+    assert_eq!(arrive(&mut state, "a", 1, M::Inform), Arrival::Delivered);
+    assert_eq!(refusal(&arrive(&mut state, "b", 2, M::Accept)), Some(Code::InvalidParameter));
     // Its sender may take the step again, or count on.
-    assert_eq!(arrive(&mut track, "c", 3, M::Inform), Arrival::Delivered);
+    assert_eq!(arrive(&mut state, "c", 3, M::Inform), Arrival::Delivered);
     let ours = Arc::new(message(US, "ours", 4, M::Inform));
-    track.say(&ours, &Json::new(&*ours).unwrap());
-    assert_eq!(track.next_step(), 5);
-    track.refused(&ours);
-    assert_eq!(track.next_step(), 4);
-    assert!(track.lineage.message(&ours.message_id).is_none());
+    state.say(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(state.next_step(), 5);
+    state.refused(&ours);
+    assert_eq!(state.next_step(), 4);
+    assert!(state.log.message(&ours.message_id).is_none());
 }
 
 #[test]
 fn what_was_held_and_does_not_fit_is_refused_later() {
-    let mut track = track(limits(64, 64));
-    let mut arrive = |id: &str, step, kind| track.arrive(heard(message(THEM, id, step, kind)), false, ms(0));
-    assert_eq!(arrive("a", 2, M::Accept).0, Arrival::Held);
-    assert_eq!(arrive("b", 3, M::Inform).0, Arrival::Held);
+    let mut state = state(limits(64, 64));
+    let mut arrive =
+        |id: &str, step, kind| state.arrive(received(message(THEM, id, step, kind)), false, ms(0));
+    assert_eq!(arrive("a", 2, M::Accept).0, Arrival::Buffered);
+    assert_eq!(arrive("b", 3, M::Inform).0, Arrival::Buffered);
     let (arrival, events) = arrive("c", 1, M::Inform);
     assert_eq!(arrival, Arrival::Delivered);
     assert_eq!(delivered(&events), [(1, false), (3, false)]);
-    let Event::Refuse(heard, error) = &events[1] else { panic!("{events:?}") };
-    assert_eq!((heard.message_id.as_str(), &error.error_code), ("a", &Code::InvalidParameter));
+    let DialogueAction::Refuse(received, error) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((received.message_id.as_str(), &error.error_code), ("a", &Code::InvalidParameter));
 }
 
 #[test]
 fn what_was_held_too_long_is_refused_too() {
-    let mut track = track(limits(64, 64));
-    let mut early = heard(message(THEM, "b", 2, M::Inform));
+    let mut state = state(limits(64, 64));
+    let mut early = received(message(THEM, "b", 2, M::Inform));
     early.ends = Some(ms(1000));
-    assert_eq!(track.arrive(early, false, ms(0)).0, Arrival::Held);
-    let (_, events) = track.arrive(heard(message(THEM, "a", 1, M::Inform)), false, ms(1001));
+    assert_eq!(state.arrive(early, false, ms(0)).0, Arrival::Buffered);
+    let (_, events) = state.arrive(received(message(THEM, "a", 1, M::Inform)), false, ms(1001));
     assert_eq!(delivered(&events), [(1, false)]);
-    let Event::Refuse(heard, error) = &events[1] else { panic!("{events:?}") };
-    assert_eq!((heard.message_id.as_str(), &error.error_code), ("b", &Code::Expired));
-    assert_eq!(track.next_step(), 3);
+    let DialogueAction::Refuse(received, error) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((received.message_id.as_str(), &error.error_code), ("b", &Code::Expired));
+    assert_eq!(state.next_step(), 3);
 }
 
 #[test]
 fn after_the_end_nothing_waits() {
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let mut arrive =
-        |step: u64, kind| track.arrive(heard(message(THEM, &step.to_string(), step, kind)), false, ms(0));
+        |step: u64, kind| state.arrive(received(message(THEM, &step.to_string(), step, kind)), false, ms(0));
     arrive(1, M::Inform);
-    assert_eq!(arrive(5, M::Inform).0, Arrival::Held);
-    assert_eq!(arrive(6, M::Error).0, Arrival::Held);
+    assert_eq!(arrive(5, M::Inform).0, Arrival::Buffered);
+    assert_eq!(arrive(6, M::Error).0, Arrival::Buffered);
     let (_, events) = arrive(2, M::Termination);
     assert_eq!(delivered(&events), [(2, false), (6, false)]);
-    assert!(matches!(&events[1], Event::Refuse(heard, _) if heard.interaction_step == 5));
+    assert!(matches!(&events[1], DialogueAction::Refuse(received, _) if received.interaction_step == 5));
 }
 
 #[test]
 fn a_bad_confidence_is_refused_by_name() {
     let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
-    let mut track = track(limits(64, 64));
+    let mut state = state(limits(64, 64));
     let told =
         message(THEM, "a", 1, M::Inform).content(DialogueContent::new().belief_updates(vec![belief.into()]));
-    let Arrival::Refused(error) = track.arrive(heard(told), false, ms(0)).0 else { panic!("it was taken") };
+    let Arrival::Refused(error) = state.arrive(received(told), false, ms(0)).0 else {
+        panic!("it was taken")
+    };
     assert_eq!(error.error_code, Code::InvalidParameter);
     assert!(
         error.error_message.starts_with("belief_updates[0].confidence is 1.5"),
         "{}",
         error.error_message
     );
-    assert!(track.is_blank());
+    assert!(state.is_blank());
 }
 
 #[test]
 fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
-    let mut track = track(DialogueLimits { messages: 4, ..limits(64, usize::MAX) });
-    let say = |track: &mut Track, step: u64, kind, parent: Option<&str>| {
+    let mut state = state(DialogueLimits { messages: 4, ..limits(64, usize::MAX) });
+    let say = |state: &mut DialogueState, step: u64, kind, parent: Option<&str>| {
         let mut message = message(THEM, &step.to_string(), step, kind);
         message.parent_message_id = parent.map(Into::into);
-        track.arrive(heard(message), false, ms(0)).0
+        state.arrive(received(message), false, ms(0)).0
     };
     let ours = Arc::new(message(US, "offer", 1, M::Propose));
-    track.say(&ours, &Json::new(&*ours).unwrap());
-    track.receipted(&ours, ms(0));
+    state.say(&ours, &Json::new(&*ours).unwrap());
+    state.receipted(&ours, ms(0));
     for step in 2..22 {
-        assert_eq!(say(&mut track, step, M::Inform, None), Arrival::Delivered);
+        assert_eq!(say(&mut state, step, M::Inform, None), Arrival::Delivered);
     }
-    assert_eq!(track.lineage.messages().count(), 4);
-    assert!(track.lineage.message(&"12".into()).is_none());
-    assert_eq!(say(&mut track, 22, M::Inform, Some("offer")), Arrival::Delivered);
-    assert_eq!(refusal(&say(&mut track, 23, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
+    assert_eq!(state.log.messages().count(), 4);
+    assert!(state.log.message(&"12".into()).is_none());
+    assert_eq!(say(&mut state, 22, M::Inform, Some("offer")), Arrival::Delivered);
+    assert_eq!(refusal(&say(&mut state, 23, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
     // Forgotten as a message, it is still passed as a step.
-    assert_eq!(refusal(&say(&mut track, 2, M::Inform, None)), Some(Code::Conflict));
+    assert_eq!(refusal(&say(&mut state, 2, M::Inform, None)), Some(Code::Conflict));
 }
 
 #[test]
 fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
-    let mut track = track(DialogueLimits { message_bytes: 1000, ..limits(64, 64) });
+    let mut state = state(DialogueLimits { message_bytes: 1000, ..limits(64, 64) });
     let mut arrive = |step: u64, words: &str| {
         let message = message(THEM, &step.to_string(), step, M::Inform).content(DialogueContent::from(words));
-        assert_eq!(track.arrive(heard(message), false, ms(0)).0, Arrival::Delivered);
-        let kept: Vec<u64> = track.lineage.messages().map(|message| message.interaction_step).collect();
+        assert_eq!(state.arrive(received(message), false, ms(0)).0, Arrival::Delivered);
+        let kept: Vec<u64> = state.log.messages().map(|message| message.interaction_step).collect();
         kept
     };
     assert_eq!(arrive(1, "short"), [1]);
@@ -277,7 +284,7 @@ fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
     assert_eq!(arrive(3, &"x".repeat(500)), [1, 3]);
     assert_eq!(arrive(4, &"x".repeat(400)), [4]);
     // It is not forgotten that it was said.
-    assert!(track.may_say(&M::Confirm, Some(&"2".into())).is_ok());
+    assert!(state.may_say(&M::Confirm, Some(&"2".into())).is_ok());
 }
 
 proptest! {
@@ -292,7 +299,7 @@ proptest! {
         inbox in 1_usize..10,
         chaos in proptest::collection::vec((any::<prop::sample::Index>(), 0_u64..2500, 0_usize..4, any::<bool>()), 1..200),
     ) {
-        let mut track = track(limits(window, inbox));
+        let mut state = state(limits(window, inbox));
         let mut pending: Vec<u64> = (1..=count).collect();
         let (mut now, mut waiting) = (0, 0_usize);
         let mut came: Vec<(u64, bool)> = Vec::new();
@@ -310,7 +317,7 @@ proptest! {
             let step = pending[at];
             now += pause;
             let (arrival, mut events) =
-                track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(now));
+                state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(now));
             match refusal(&arrival) {
                 Some(Code::Overloaded) => {}
                 Some(code) => {
@@ -324,7 +331,7 @@ proptest! {
             waiting += delivered(&events).len();
             for _ in 0..takes.min(waiting) {
                 waiting -= 1;
-                let more = track.taken(0, ms(now));
+                let more = state.taken(0, ms(now));
                 waiting += delivered(&more).len();
                 events.extend(more);
             }
@@ -333,14 +340,14 @@ proptest! {
         }
         for round in 1.. {
             prop_assert!(round < 1000, "no end");
-            let events = track.tick(ms(now + 60_000));
+            let events = state.tick(ms(now + 60_000));
             waiting += delivered(&events).len();
             came.extend(delivered(&events));
             if waiting == 0 {
                 break;
             }
             waiting -= 1;
-            let more = track.taken(0, ms(now + 60_000));
+            let more = state.taken(0, ms(now + 60_000));
             waiting += delivered(&more).len();
             came.extend(delivered(&more));
         }
@@ -354,7 +361,7 @@ proptest! {
             let before = if at == 0 { 0 } else { came[at - 1].0 };
             prop_assert_eq!(*gap, *step != before + 1);
         }
-        prop_assert!(track.deadline().is_none());
+        prop_assert!(state.deadline().is_none());
     }
 
     /// Within the window nothing is refused and there are no gaps.
@@ -366,12 +373,12 @@ proptest! {
     ) {
         let mut order: Vec<u64> = (1..=count).collect();
         order.sort_by_key(|step| step + keys[*step as usize - 1]);
-        let mut track = track(limits(64, usize::MAX));
+        let mut state = state(limits(64, usize::MAX));
         let mut came = Vec::new();
         for step in order {
             for round in 0..=u8::from(twice[step as usize - 1]) {
                 let (arrival, events) =
-                    track.arrive(heard(message(THEM, &step.to_string(), step, M::Inform)), false, ms(step));
+                    state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(step));
                 prop_assert_eq!(refusal(&arrival), None);
                 prop_assert!(round == 0 || arrival == Arrival::Duplicate);
                 came.extend(delivered(&events));
@@ -410,13 +417,13 @@ proptest! {
             now = time;
             match flight {
                 Flight::Message(to, message) => {
-                    let (arrival, events) = sides[to].track.arrive(heard((*message).clone()), false, ms(now));
+                    let (arrival, events) = sides[to].state.arrive(received((*message).clone()), false, ms(now));
                     prop_assert_eq!(refusal(&arrival), None, "{:?}", arrival);
                     sides[to].hear(&events, now);
                     send(&mut way, now, Flight::Receipt(1 - to, message));
                 }
                 Flight::Receipt(to, message) => {
-                    let events = sides[to].track.receipted(&message, ms(now));
+                    let events = sides[to].state.receipted(&message, ms(now));
                     sides[to].said(&message);
                     sides[to].hear(&events, now);
                 }
@@ -424,11 +431,11 @@ proptest! {
         }
         let [left, right] = &sides;
         for (side, other) in [(left, right), (right, left)] {
-            prop_assert_eq!(&side.heard, &other.spoken);
+            prop_assert_eq!(&side.received, &other.spoken);
             prop_assert_eq!(side.left, 0);
         }
         let order = |side: &Side| -> Vec<String> {
-            side.track.lineage.messages().map(|message| message.message_id.to_string()).collect()
+            side.state.log.messages().map(|message| message.message_id.to_string()).collect()
         };
         prop_assert_eq!(order(left), order(right));
     }
@@ -438,7 +445,7 @@ proptest! {
     fn moves_are_legal_when_the_rules_say_so(
         tries in proptest::collection::vec((any::<bool>(), 0..12_usize, proptest::option::of(0..12_usize), any::<bool>()), 1..60),
     ) {
-        let mut track = track(limits(64, usize::MAX));
+        let mut state = state(limits(64, usize::MAX));
         let mut said: Vec<Said> = Vec::new();
         for (number, (ours, kind, parent, counter)) in tries.into_iter().enumerate() {
             let kind = MOVES[kind].clone();
@@ -449,21 +456,21 @@ proptest! {
             let allowed: Vec<M> =
                 MOVES.into_iter().filter(|kind| oracle(&said, ours, kind, parent)).collect();
             let legal = allowed.contains(&kind);
-            let mut message = message(if ours { US } else { THEM }, &id, track.next_step(), kind.clone());
+            let mut message = message(if ours { US } else { THEM }, &id, state.next_step(), kind.clone());
             if counter {
                 message.content = DialogueContent::new().parameters(object(json!({ COUNTER_OFFER: 7 })));
             }
             message.parent_message_id = parent_id.map(|id| id.as_str().into());
             if ours {
-                let may = track.may_say(&kind, message.parent_message_id.as_ref());
+                let may = state.may_say(&kind, message.parent_message_id.as_ref());
                 prop_assert_eq!(may.as_ref().err().map(|illegal| &illegal.allowed), (!legal).then_some(&allowed));
                 if legal {
                     let message = Arc::new(message);
-                    track.say(&message, &Json::new(&*message).unwrap());
-                    track.receipted(&message, ms(0));
+                    state.say(&message, &Json::new(&*message).unwrap());
+                    state.receipted(&message, ms(0));
                 }
             } else {
-                match track.arrive(heard(message), false, ms(0)).0 {
+                match state.arrive(received(message), false, ms(0)).0 {
                     Arrival::Delivered => prop_assert!(legal),
                     Arrival::Refused(error) => {
                         prop_assert!(!legal);
@@ -532,13 +539,13 @@ impl PartialEq for Said {
 /// One of two speakers who both have a number of things to say.
 struct Side {
     name: &'static str,
-    track: Track,
+    state: DialogueState,
     /// What is still to be said.
     left: u64,
     /// What waits for its receipt.
     open: Option<Arc<DialogueMessage>>,
     spoken: Vec<String>,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
 /// Something on its way to one of the two.
@@ -550,8 +557,8 @@ enum Flight {
 impl Side {
     fn new(name: &'static str, left: u64) -> Self {
         let other = if name == US { THEM } else { US };
-        let track = Track::new(name.into(), other.into(), Arc::new(limits(64, 64)));
-        Side { name, track, left, open: None, spoken: Vec::new(), heard: Vec::new() }
+        let state = DialogueState::new(name.into(), other.into(), Arc::new(limits(64, 64)));
+        Side { name, state, left, open: None, spoken: Vec::new(), received: Vec::new() }
     }
 
     fn speak(&mut self) -> Option<Arc<DialogueMessage>> {
@@ -560,8 +567,8 @@ impl Side {
         }
         self.left -= 1;
         let id = format!("{}-{}", self.name, self.left);
-        let message = Arc::new(message(self.name, &id, self.track.next_step(), M::Inform));
-        self.track.say(&message, &Json::new(&*message).unwrap());
+        let message = Arc::new(message(self.name, &id, self.state.next_step(), M::Inform));
+        self.state.say(&message, &Json::new(&*message).unwrap());
         self.spoken.push(id);
         self.open = Some(message.clone());
         Some(message)
@@ -574,12 +581,12 @@ impl Side {
         }
     }
 
-    fn hear(&mut self, events: &[Event], now: u64) {
+    fn hear(&mut self, events: &[DialogueAction], now: u64) {
         for event in events {
-            let Event::Deliver(heard) = event else { panic!("a refusal") };
-            assert!(!heard.gap);
-            self.heard.push(heard.message_id.to_string());
-            let more = self.track.taken(heard.raw.get().len(), ms(now));
+            let DialogueAction::Deliver(received) = event else { panic!("a refusal") };
+            assert!(!received.gap);
+            self.received.push(received.message_id.to_string());
+            let more = self.state.taken(received.raw.get().len(), ms(now));
             self.hear(&more, now);
         }
     }

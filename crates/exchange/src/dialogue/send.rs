@@ -11,15 +11,15 @@ use tokio::sync::oneshot;
 
 use super::callbacks;
 use super::error::Error;
-use super::handler::Undelivered;
-use super::live::{Live, new_id, timestamp};
-use super::retry::{self, Next};
-use super::waiting::Waiter;
+use super::handler::UndeliveredMessage;
+use super::inner::{DialogueInner, new_id, timestamp};
+use super::replies::ReplyWaiter;
+use super::retry::{self, RetryDecision};
 use crate::lock::lock;
 
 /// What is to be said, before it has its place in the dialogue.
 #[derive(Clone)]
-pub(crate) struct Draft {
+pub(crate) struct MessageDraft {
     pub(crate) kind: MessageType,
     /// The messages it may be an answer to: it answers the first that it can.
     pub(crate) parents: Vec<DialogueMessageId>,
@@ -30,16 +30,23 @@ pub(crate) struct Draft {
     pub(crate) asks: bool,
 }
 
-impl Draft {
+impl MessageDraft {
     pub(crate) fn new(kind: MessageType, content: DialogueContent) -> Self {
         let act = act_of(&kind);
-        Draft { kind, parents: Vec::new(), act, content, metadata: DialogueMetadata::new(), asks: false }
+        MessageDraft {
+            kind,
+            parents: Vec::new(),
+            act,
+            content,
+            metadata: DialogueMetadata::new(),
+            asks: false,
+        }
     }
 
     /// An error about a message.
     pub(crate) fn about(message: &DialogueMessage, error: ErrorContent) -> Self {
         let parents = vec![message.message_id.clone()];
-        Draft { parents, ..Draft::new(MessageType::Error, error.into()) }
+        MessageDraft { parents, ..MessageDraft::new(MessageType::Error, error.into()) }
     }
 }
 
@@ -61,7 +68,7 @@ fn act_of(kind: &MessageType) -> Option<DialogueAct> {
 /// A message that was said.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Sent {
+pub struct SentMessage {
     /// The message.
     pub message: Arc<DialogueMessage>,
     /// The other side's receipt, or one made here because it has answered before it gave any. Without one the
@@ -73,43 +80,47 @@ pub struct Sent {
 }
 
 /// A message that is to leave.
-struct Written {
+struct OutgoingMessage {
     message: Arc<DialogueMessage>,
     json: Json,
     /// For who waits for the answer.
-    waiter: Option<Waiter>,
+    waiter: Option<ReplyWaiter>,
     /// Resolves when the other side answers.
     answered: oneshot::Receiver<()>,
 }
 
-impl Live {
+impl DialogueInner {
     /// Says something and waits for the receipt; the waiter for the answer comes with it if one was asked for.
-    pub(crate) async fn say(self: &Arc<Self>, draft: Draft) -> Result<(Sent, Option<Waiter>), Error> {
+    pub(crate) async fn say(
+        self: &Arc<Self>,
+        draft: MessageDraft,
+    ) -> Result<(SentMessage, Option<ReplyWaiter>), Error> {
         if !self.peer.offers().dialogue {
             return Err(Error::NotSupported);
         }
         callbacks::refuse()?;
         let turn = self.sending.clone().lock_owned().await;
-        let Written { message, json, waiter, answered } = self.write(draft)?;
+        let OutgoingMessage { message, json, waiter, answered } = self.write(draft)?;
         // It has its step, so it is seen through even if nobody waits for it any more.
         let (done, outcome) = oneshot::channel();
         self.peer.rpc().spawn({
-            let (live, message) = (self.clone(), message.clone());
+            let (inner, message) = (self.clone(), message.clone());
             async move {
-                let outcome = live.deliver(&message, json, answered).await;
+                let outcome = inner.deliver(&message, json, answered).await;
                 drop(turn);
                 let _ = done.send(outcome);
             }
         });
         let error = match outcome.await.unwrap_or(Err(Error::Ended)) {
-            Ok(receipt) => return Ok((Sent { message, receipt, fallback: None }, waiter)),
+            Ok(receipt) => return Ok((SentMessage { message, receipt, fallback: None }, waiter)),
             Err(error) => error,
         };
-        let helper = self.dialogues.fallback.as_ref().filter(|_| retry::next(&error) != Next::Fail);
+        let helper =
+            self.dialogues.fallback.as_ref().filter(|_| retry::decide(&error) != RetryDecision::Fail);
         let Some(helper) = helper else { return Err(error) };
-        let undelivered = Undelivered { message: (*message).clone(), error: error.clone() };
+        let undelivered = UndeliveredMessage { message: (*message).clone(), error: error.clone() };
         let fallback = helper(undelivered).await.ok_or(error)?;
-        Ok((Sent { message, receipt: None, fallback: Some(fallback) }, waiter))
+        Ok((SentMessage { message, receipt: None, fallback: Some(fallback) }, waiter))
     }
 
     /// Sends a message and keeps the state in step with what becomes of it.
@@ -140,27 +151,27 @@ impl Live {
     }
 
     /// Makes the message that a draft becomes at this point of the dialogue.
-    fn write(self: &Arc<Self>, draft: Draft) -> Result<Written, Error> {
-        let Draft { kind, parents, act, mut content, mut metadata, asks } = draft;
+    fn write(self: &Arc<Self>, draft: MessageDraft) -> Result<OutgoingMessage, Error> {
+        let MessageDraft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let (parent, step) = {
-            let inner = lock(&self.inner);
-            let fits = |id: &&DialogueMessageId| inner.track.may_say(&kind, Some(id)).is_ok();
+            let state = lock(&self.state);
+            let fits = |id: &&DialogueMessageId| state.dialogue.may_say(&kind, Some(id)).is_ok();
             let parent = parents.iter().find(fits).or(parents.first()).cloned();
-            inner.track.may_say(&kind, parent.as_ref())?;
+            state.dialogue.may_say(&kind, parent.as_ref())?;
             // An answer is about what it answers, unless it says otherwise.
             if content.domain.is_none()
                 && content.task.is_none()
-                && let Some(parent) = parent.as_ref().and_then(|id| inner.track.lineage.message(id))
+                && let Some(parent) = parent.as_ref().and_then(|id| state.dialogue.log.message(id))
             {
                 content.domain.clone_from(&parent.content.domain);
                 content.task.clone_from(&parent.content.task);
             }
-            (parent, inner.track.next_step())
+            (parent, state.dialogue.next_step())
         };
         metadata.correlation_id.get_or_insert_with(|| self.correlation.clone());
-        if let Some(above) = &self.above {
-            metadata.parent_session_id = Some(above.session.clone());
-            metadata.parent_message_id.clone_from(&above.message);
+        if let Some(parent) = &self.parent {
+            metadata.parent_session_id = Some(parent.session.clone());
+            metadata.parent_message_id.clone_from(&parent.message);
         }
         let own = self.dialogues.own().clone();
         let mut message =
@@ -174,15 +185,15 @@ impl Live {
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
         let message = Arc::new(message);
-        let mut inner = lock(&self.inner);
+        let mut state = lock(&self.state);
         // A message that has arrived meanwhile may have the same step: the two have crossed. It may also have ended
         // the dialogue.
-        inner.track.may_say(&message.message_type, message.parent_message_id.as_ref())?;
-        let waiter = asks.then(|| self.wait(&mut inner, &message));
-        inner.track.say(&message, &json);
+        state.dialogue.may_say(&message.message_type, message.parent_message_id.as_ref())?;
+        let waiter = asks.then(|| self.wait(&mut state, &message));
+        state.dialogue.say(&message, &json);
         let (sender, answered) = oneshot::channel();
-        inner.leaving = Some((message.message_id.clone(), sender));
-        Ok(Written { message, json, waiter, answered })
+        state.leaving = Some((message.message_id.clone(), sender));
+        Ok(OutgoingMessage { message, json, waiter, answered })
     }
 
     /// Sends a message until it is taken or has been sent often enough.
@@ -199,16 +210,16 @@ impl Live {
                     Err(error) => error,
                 };
             failures += 1;
-            let pause = match retry::next(&error) {
-                Next::Retry => self.dialogues.backoff.pause(failures, fastrand::f64()),
-                Next::Fallback | Next::Fail => None,
+            let pause = match retry::decide(&error) {
+                RetryDecision::Retry => self.dialogues.backoff.pause(failures, fastrand::f64()),
+                RetryDecision::Fallback | RetryDecision::Fail => None,
             };
             let Some(pause) = pause else { return Err(error) };
             tracing::info!(
                 dialogue = %self.id, message = %message.message_id, %error, ?pause, failures,
                 "a message is sent again"
             );
-            let ended = self.peer.link.line.ended.cancelled();
+            let ended = self.peer.link.dialogue_connection.ended.cancelled();
             // Whoever closes the connection does not wait for us.
             let _ = tokio::time::timeout(pause, ended).await;
         }
@@ -216,10 +227,10 @@ impl Live {
 
     /// The other side has taken a message of ours.
     fn taken(self: &Arc<Self>, message: &DialogueMessage) {
-        let mut inner = lock(&self.inner);
-        let events = inner.track.receipted(message, self.dialogues.now());
-        self.apply(&mut inner, events);
-        drop(inner);
+        let mut state = lock(&self.state);
+        let events = state.dialogue.receipted(message, self.dialogues.now());
+        self.apply(&mut state, events);
+        drop(state);
         if message.message_type == MessageType::Termination {
             self.end(&Error::Ended);
         }
@@ -227,15 +238,15 @@ impl Live {
 
     /// A message of ours was not taken, or nobody knows; says whether the dialogue has ended meanwhile.
     fn undone(&self, message: &DialogueMessage, error: &Error) -> bool {
-        let mut inner = lock(&self.inner);
+        let mut state = lock(&self.state);
         let unknown = matches!(
             error,
             Error::Connection(duologue_rpc::Error::Timeout { .. } | duologue_rpc::Error::Closed(_))
         );
         if !unknown {
-            inner.track.refused(message);
+            state.dialogue.refused(message);
         }
-        matches!(inner.over, Some(Error::Ended))
+        matches!(state.over, Some(Error::Ended))
     }
 }
 

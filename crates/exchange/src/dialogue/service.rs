@@ -14,26 +14,26 @@ use duologue_schema::{Error as WireError, Json, Request};
 use super::dialogues::Dialogues;
 use super::error::Error;
 use super::handler;
-use super::heard::Heard;
-use super::live::{Above, Live, new_id, timestamp};
+use super::inner::{DialogueInner, ParentDialogue, new_id, timestamp};
+use super::message::VerifiedMessage;
 use super::state::{Arrival, object, refused};
-use super::verify::{Verdict, Verified};
+use super::verify::{NewMessage, VerifyOutcome};
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
-use crate::service::Knows;
+use crate::service::SessionLookup;
 
 /// Answers a request if it carries a dialogue message and this side takes them. Called by the reader; the
 /// handler runs in a task of its own.
 pub(crate) fn request(
     peer: &PeerAgent,
-    knows: &Knows,
+    knows: &SessionLookup,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
     if request.method != DialogueRequest::METHOD {
         return Err(responder);
     }
-    let Some(dialogues) = &peer.link.line.dialogues else { return Err(responder) };
+    let Some(dialogues) = &peer.link.dialogue_connection.dialogues else { return Err(responder) };
     let params = request.params.map_or("null", |params| params.get());
     let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {
         Ok(params) => params,
@@ -72,29 +72,31 @@ fn take(
     receipt: impl FnOnce(Receipt),
 ) -> Result<(), Box<ErrorContent>> {
     let about = |error: Box<ErrorContent>| Box::new(error.about(json));
-    let verdict =
-        dialogues.verifier.verify(json, peer.link.line.id, SystemTime::now()).map_err(|refusal| {
+    let verdict = dialogues
+        .verifier
+        .verify(json, peer.link.dialogue_connection.id, SystemTime::now())
+        .map_err(|refusal| {
             tracing::warn!(%refusal, "a dialogue message was not let in");
             Box::new(refusal.content(json))
         })?;
     let verified = match verdict {
-        Verdict::New(verified) => verified,
-        Verdict::Duplicate(again) => {
+        VerifyOutcome::New(verified) => verified,
+        VerifyOutcome::Duplicate(again) => {
             receipt(again);
             return Ok(());
         }
     };
-    let Verified { mut heard, mark } = *verified;
-    heard.ends = left(&heard).and_then(|left| dialogues.now().checked_add(left));
-    let taken = Receipt::new(heard.message_id.clone(), heard.session_id.clone());
+    let NewMessage { mut received, mark } = *verified;
+    received.ends = left(&received).and_then(|left| dialogues.now().checked_add(left));
+    let taken = Receipt::new(received.message_id.clone(), received.session_id.clone());
     let receipt = |arrival: &Arrival| {
         receipt(match arrival {
             Arrival::Duplicate => taken.duplicate(true),
-            Arrival::Held => taken.status(ReceiptStatus::Held),
+            Arrival::Buffered => taken.status(ReceiptStatus::Held),
             _ => taken,
         });
     };
-    arrive(dialogues, peer, heard, receipt).map_err(|error| {
+    arrive(dialogues, peer, received, receipt).map_err(|error| {
         dialogues.verifier.forget(&mark);
         about(error)
     })
@@ -111,14 +113,14 @@ fn left(message: &DialogueMessage) -> Option<Duration> {
 fn arrive(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
-    heard: Heard,
+    received: VerifiedMessage,
     receipt: impl FnOnce(&Arrival),
 ) -> Result<(), Box<ErrorContent>> {
-    dialogues.parameters.check(&heard).map_err(|bad| {
+    dialogues.parameters.check(&received).map_err(|bad| {
         let details = object(serde_json::json!({ "task": bad.task }));
         Box::new(ErrorContent::of(Code::InvalidParameter, bad.to_string()).details(details))
     })?;
-    match find(dialogues, peer, &heard)?.arrive(heard, receipt) {
+    match find(dialogues, peer, &received)?.arrive(received, receipt) {
         Arrival::Refused(error) => Err(error),
         _ => Ok(()),
     }
@@ -129,29 +131,29 @@ fn find(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
     message: &DialogueMessage,
-) -> Result<Arc<Live>, Box<ErrorContent>> {
-    let key = (peer.link.line.id, message.session_id.clone());
-    if let Some(live) = lock(&dialogues.rooms).get(&key) {
-        return Ok(live);
+) -> Result<Arc<DialogueInner>, Box<ErrorContent>> {
+    let key = (peer.link.dialogue_connection.id, message.session_id.clone());
+    if let Some(inner) = lock(&dialogues.registry).get(&key) {
+        return Ok(inner);
     }
     if dialogues.handler.is_none() {
         return Err(refused(Code::NotFound, "there is no such dialogue, and nobody here takes new ones"));
     }
     let metadata = &message.metadata;
-    let above = metadata.parent_session_id.clone().map(|session| Above {
-        live: None,
+    let parent = metadata.parent_session_id.clone().map(|session| ParentDialogue {
+        inner: None,
         session,
         message: metadata.parent_message_id.clone(),
     });
     let correlation =
         metadata.correlation_id.clone().unwrap_or_else(|| message.session_id.as_str().to_owned());
     let (id, other) = (message.session_id.clone(), message.sender_id.clone());
-    let live = Live::new(dialogues.clone(), peer.clone(), id, other, above, correlation, true);
-    live.enter().map_err(|error| match error {
+    let inner = DialogueInner::new(dialogues.clone(), peer.clone(), id, other, parent, correlation, true);
+    inner.enter().map_err(|error| match error {
         Error::Refused(error) => error,
         full => refused(Code::Overloaded, full.to_string()),
     })?;
-    Ok(live)
+    Ok(inner)
 }
 
 /// The `error` message that answers a message which was not taken. It is no part of the dialogue, so it has
@@ -172,5 +174,5 @@ fn refusal(dialogues: &Dialogues, json: &Json, error: ErrorContent) -> Json {
         DialogueMessage::new(new_id(), session, own, sender, timestamp(), step, MessageType::Error)
             .content(error);
     message.parent_message_id = parent;
-    handler::heard(message).raw
+    handler::local_reply(message).raw
 }

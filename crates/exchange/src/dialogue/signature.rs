@@ -12,7 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use super::canonical::{CanonicalFault, Signable};
+use super::canonical::{CanonicalError, Signable};
 use super::keys::{Algorithm, Key};
 use crate::limits::SIGNATURE_BYTES;
 
@@ -40,12 +40,12 @@ const SIGNATURE_TYPE: &str = "dialogue";
 ///
 /// When the key is not the sender's or not for the recipient, or the message holds what nobody may sign: a duplicate key, an integer
 /// beyond 2^53, or a double that RFC 8785 writes as one (`1e18`).
-pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignFault> {
+pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignError> {
     if message.sender_id != *key.owner() {
-        return Err(SignFault::Owner);
+        return Err(SignError::Owner);
     }
     if !key.is_for(&message.recipient_id) {
-        return Err(SignFault::Peer);
+        return Err(SignError::Peer);
     }
     let (mut message, canonical) = stripped(message)?;
     message.signature = Some(signature(&canonical, key));
@@ -53,26 +53,26 @@ pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignFault> {
 }
 
 /// The text of a message without its signature.
-pub(super) fn unsigned(message: &DialogueMessage) -> Result<Json, SignFault> {
+pub(super) fn unsigned(message: &DialogueMessage) -> Result<Json, SignError> {
     text(&stripped(message)?.0)
 }
 
 /// A message without its signature, and its canonical form.
-fn stripped(message: &DialogueMessage) -> Result<(DialogueMessage, String), SignFault> {
+fn stripped(message: &DialogueMessage) -> Result<(DialogueMessage, String), SignError> {
     let mut message = message.clone();
     message.signature = None;
-    let signable = Signable::read(text(&message)?.get()).map_err(SignFault::Message)?;
+    let signable = Signable::read(text(&message)?.get()).map_err(SignError::Message)?;
     Ok((message, signable.canonical))
 }
 
-fn text(message: &DialogueMessage) -> Result<Json, SignFault> {
-    Json::new(message).map_err(|error| SignFault::Message(CanonicalFault::Json(error.to_string())))
+fn text(message: &DialogueMessage) -> Result<Json, SignError> {
+    Json::new(message).map_err(|error| SignError::Message(CanonicalError::Json(error.to_string())))
 }
 
 /// Why a message could not be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SignFault {
+pub enum SignError {
     /// The key belongs to another agent.
     #[error("the key is not the sender's; sign with a key whose owner is the sender_id")]
     Owner,
@@ -84,7 +84,7 @@ pub enum SignFault {
     NoKey,
     /// The message has no form that can be signed.
     #[error("the message cannot be signed: {0}")]
-    Message(#[source] CanonicalFault),
+    Message(#[source] CanonicalError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -122,7 +122,7 @@ fn hmac_sha256(secret: &[u8]) -> Hmac<Sha256> {
 }
 
 /// A signature taken apart, of which nothing is believed yet.
-pub(super) struct Claimed<'a> {
+pub(super) struct ParsedSignature<'a> {
     header: &'a str,
     mac: Vec<u8>,
     alg: String,
@@ -130,7 +130,7 @@ pub(super) struct Claimed<'a> {
     pub(super) kid: String,
 }
 
-impl<'a> Claimed<'a> {
+impl<'a> ParsedSignature<'a> {
     /// Takes apart a signature; `None` if it has another form.
     pub(super) fn read(signature: &'a str) -> Option<Self> {
         if signature.len() > SIGNATURE_BYTES {
@@ -141,7 +141,7 @@ impl<'a> Claimed<'a> {
         // A member of the header that we do not know might be one that forbids us to go on.
         let Header { alg, kid, typ } = serde_json::from_str(&text).ok()?;
         (typ == SIGNATURE_TYPE).then_some(())?;
-        Some(Claimed { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
+        Some(ParsedSignature { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
     }
 
     /// Whether it says it was made the way `key` signs.
@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn a_header_says_what_it_has_to_and_nothing_else() {
         let read = |header: &str| {
-            Claimed::read(&format!("{}..AAAA", URL_SAFE_NO_PAD.encode(header))).map(|claimed| claimed.kid)
+            ParsedSignature::read(&format!("{}..AAAA", URL_SAFE_NO_PAD.encode(header)))
+                .map(|claimed| claimed.kid)
         };
         assert_eq!(read(r#"{"typ":"dialogue","kid":"k","alg":"none"}"#).as_deref(), Some("k"));
         for header in [
@@ -244,7 +245,7 @@ mod tests {
             format!("{header}..AB"),
             format!("{header}..{}", "A".repeat(SIGNATURE_BYTES)),
         ] {
-            assert!(Claimed::read(&signature).is_none(), "{signature}");
+            assert!(ParsedSignature::read(&signature).is_none(), "{signature}");
         }
     }
 }

@@ -16,10 +16,10 @@ use duologue_schema::{Json, Members};
 use serde_json::json;
 
 use super::beliefs::{self, Beliefs};
-use super::heard::{Heard, Kept};
 use super::limits::DialogueLimits;
-use super::lineage::{Lineage, Place};
-use super::moves::{IllegalMove, Stage};
+use super::message::{QueuedMessage, VerifiedMessage};
+use super::message_log::{LogPosition, MessageLog};
+use super::moves::{DialogueStage, IllegalMove};
 use crate::limits::STEPS_AHEAD;
 
 /// What became of a message that arrived.
@@ -28,7 +28,7 @@ pub(crate) enum Arrival {
     /// It is on its way to the handler.
     Delivered,
     /// It waits for those before it.
-    Held,
+    Buffered,
     /// It had arrived before.
     Duplicate,
     /// It is no part of the dialogue.
@@ -37,27 +37,27 @@ pub(crate) enum Arrival {
 
 /// What happens because something arrived, or because time has passed.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Event {
+pub(crate) enum DialogueAction {
     /// A message is to be handled.
-    Deliver(Arc<Heard>),
+    Deliver(Arc<VerifiedMessage>),
     /// A message that was held turned out not to fit.
-    Refuse(Arc<Heard>, Box<ErrorContent>),
+    Refuse(Arc<VerifiedMessage>, Box<ErrorContent>),
 }
 
 /// A message that waits for those before it.
 struct Early {
-    kept: Kept,
+    queued: QueuedMessage,
     until: Duration,
     /// Whether somebody waits for it, who is not to wait for the handler too.
     awaited: bool,
 }
 
 /// The state of one dialogue, seen from one of its speakers.
-pub(crate) struct Track {
+pub(crate) struct DialogueState {
     own: AgentUri,
     other: AgentUri,
     limits: Arc<DialogueLimits>,
-    pub(crate) lineage: Lineage,
+    pub(crate) log: MessageLog,
     pub(crate) beliefs: Beliefs,
     /// The last step we have claimed.
     own_step: u64,
@@ -65,21 +65,21 @@ pub(crate) struct Track {
     their_step: u64,
     /// The last step that both sides know of.
     settled: u64,
-    early: BTreeMap<Place, Early>,
+    early: BTreeMap<LogPosition, Early>,
     /// Messages delivered and not yet taken by the handler, and their bytes.
     waiting: usize,
     waiting_bytes: usize,
     ended: bool,
 }
 
-impl Track {
+impl DialogueState {
     /// A dialogue in which nothing has been said.
     pub(crate) fn new(own: AgentUri, other: AgentUri, limits: Arc<DialogueLimits>) -> Self {
-        Track {
+        DialogueState {
             own,
             other,
             limits,
-            lineage: Lineage::default(),
+            log: MessageLog::default(),
             beliefs: Beliefs::new(),
             own_step: 0,
             their_step: 0,
@@ -92,43 +92,48 @@ impl Track {
     }
 
     /// Where the dialogue is.
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> DialogueStage {
         match (self.ended, self.own_step.max(self.their_step)) {
-            (true, _) => Stage::Ended,
-            (false, 0) => Stage::New,
-            (false, _) => Stage::Live,
+            (true, _) => DialogueStage::Ended,
+            (false, 0) => DialogueStage::New,
+            (false, _) => DialogueStage::Live,
         }
     }
 
     /// Whether nothing has been said and nothing waits: a dialogue that did not come about.
     pub(crate) fn is_blank(&self) -> bool {
-        self.stage() == Stage::New && self.early.is_empty()
+        self.stage() == DialogueStage::New && self.early.is_empty()
     }
 
     /// Takes a message of the other side, which was verified. One that is `awaited` needs no room in front of the
     /// handler.
-    pub(crate) fn arrive(&mut self, heard: Heard, awaited: bool, now: Duration) -> (Arrival, Vec<Event>) {
+    pub(crate) fn arrive(
+        &mut self,
+        received: VerifiedMessage,
+        awaited: bool,
+        now: Duration,
+    ) -> (Arrival, Vec<DialogueAction>) {
         let mut events = Vec::new();
-        let verdict = self.admit(heard, awaited, now, &mut events);
+        let verdict = self.admit(received, awaited, now, &mut events);
         (verdict.unwrap_or_else(Arrival::Refused), events)
     }
 
     fn admit(
         &mut self,
-        heard: Heard,
+        received: VerifiedMessage,
         awaited: bool,
         now: Duration,
-        events: &mut Vec<Event>,
+        events: &mut Vec<DialogueAction>,
     ) -> Result<Arrival, Box<ErrorContent>> {
-        let message = &heard.message;
+        let message = &received.message;
         if message.sender_id != self.other || message.recipient_id != self.own {
             let text = format!("this dialogue is between {} and {}", self.other, self.own);
             return Err(refused(Code::Unauthorized, text));
         }
         let early = self.early.iter().find(|(place, _)| place.id == message.message_id);
         let known = match early {
-            Some((_, early)) => Some(early.kept.raw() == heard.raw.get()),
-            None => self.lineage.knows(&message.message_id, heard.raw.get()),
+            Some((_, early)) => Some(early.queued.raw() == received.raw.get()),
+            None => self.log.knows(&message.message_id, received.raw.get()),
         };
         match known {
             Some(true) => return Ok(Arrival::Duplicate),
@@ -151,7 +156,7 @@ impl Track {
         }
         beliefs::check(message).map_err(|bad| refused(Code::InvalidParameter, bad.to_string()))?;
         // Who answers a message of ours has it, even if that one's receipt is still on its way.
-        let answered = message.parent_message_id.as_ref().and_then(|id| self.lineage.headline(id));
+        let answered = message.parent_message_id.as_ref().and_then(|id| self.log.summary(id));
         if let Some(step) = answered.filter(|parent| parent.own).map(|parent| parent.step) {
             self.settled = self.settled.max(step);
             self.settle(now, events);
@@ -164,26 +169,26 @@ impl Track {
                 return Err(illegal);
             }
             self.room(awaited)?;
-            self.deliver(heard, events);
+            self.deliver(received, events);
             self.settle(now, events);
             return Ok(Arrival::Delivered);
         }
-        if self.is_full(1, heard.raw.get().len()) {
+        if self.is_full(1, received.raw.get().len()) {
             self.room(awaited)?;
         }
         let id = message.message_id.clone();
         let until = now.saturating_add(self.limits.patience);
-        self.early.insert(Place::of(message), Early { kept: heard.into(), until, awaited });
+        self.early.insert(LogPosition::of(message), Early { queued: received.into(), until, awaited });
         self.settle(now, events);
         // It may have been what filled the window.
-        let refused = |event: &Event| matches!(event, Event::Refuse(heard, _) if heard.message_id == id);
+        let refused = |event: &DialogueAction| matches!(event, DialogueAction::Refuse(received, _) if received.message_id == id);
         if let Some(at) = events.iter().position(refused)
-            && let Event::Refuse(_, error) = events.remove(at)
+            && let DialogueAction::Refuse(_, error) = events.remove(at)
         {
             return Ok(Arrival::Refused(error));
         }
         let held = self.early.keys().any(|place| place.id == id);
-        Ok(if held { Arrival::Held } else { Arrival::Delivered })
+        Ok(if held { Arrival::Buffered } else { Arrival::Delivered })
     }
 
     /// Whether more messages than may wait would do so.
@@ -193,7 +198,7 @@ impl Track {
     }
 
     fn early_bytes(&self) -> usize {
-        self.early.values().map(|early| early.kept.raw().len()).sum()
+        self.early.values().map(|early| early.queued.raw().len()).sum()
     }
 
     /// How many bytes of messages wait, for the handler or for those before them.
@@ -212,7 +217,7 @@ impl Track {
 
     /// Whether a message of the other side is a legal move now.
     fn judge(&self, message: &DialogueMessage) -> Result<(), Box<ErrorContent>> {
-        let parent = self.lineage.parent(message.parent_message_id.as_ref(), false);
+        let parent = self.log.parent(message.parent_message_id.as_ref(), false);
         IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
             let allowed: Vec<&str> = illegal.allowed.iter().map(MessageType::as_str).collect();
             let details = json!({ "allowed": allowed });
@@ -220,18 +225,18 @@ impl Track {
         })
     }
 
-    fn deliver(&mut self, heard: Heard, events: &mut Vec<Event>) {
-        let message = &heard.message;
+    fn deliver(&mut self, received: VerifiedMessage, events: &mut Vec<DialogueAction>) {
+        let message = &received.message;
         self.their_step = message.interaction_step;
         self.settled = self.settled.max(message.interaction_step);
-        self.lineage.incomplete |= heard.gap;
-        self.lineage.add(message, &heard.raw, false, &self.limits);
+        self.log.incomplete |= received.gap;
+        self.log.add(message, &received.raw, false, &self.limits);
         // Its confidences have been checked.
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
-        self.waiting_bytes += heard.raw.get().len();
-        events.push(Event::Deliver(Arc::new(heard)));
+        self.waiting_bytes += received.raw.get().len();
+        events.push(DialogueAction::Deliver(Arc::new(received)));
     }
 
     /// Whether what came early may go to the handler: there is room, or it is in the way of what is awaited.
@@ -240,7 +245,7 @@ impl Track {
     }
 
     /// Delivers what no longer has to wait.
-    fn settle(&mut self, now: Duration, events: &mut Vec<Event>) {
+    fn settle(&mut self, now: Duration, events: &mut Vec<DialogueAction>) {
         while self.passes() {
             let full = self.is_full(0, 0);
             let late = self.early.values().any(|early| early.until <= now);
@@ -250,23 +255,23 @@ impl Track {
             if gap && !full && !late && !self.ended {
                 return;
             }
-            let Some(heard) = first.remove().kept.read() else { continue };
-            let heard = Heard { gap, ..heard };
-            self.lineage.incomplete |= gap;
-            match heard.in_time(now).and_then(|()| self.judge(&heard.message)) {
-                Ok(()) => self.deliver(heard, events),
+            let Some(received) = first.remove().queued.read() else { continue };
+            let received = VerifiedMessage { gap, ..received };
+            self.log.incomplete |= gap;
+            match received.in_time(now).and_then(|()| self.judge(&received.message)) {
+                Ok(()) => self.deliver(received, events),
                 Err(error) => {
                     // Its sender has a receipt, so for both sides the step is used.
-                    self.their_step = heard.interaction_step;
+                    self.their_step = received.interaction_step;
                     self.settled = self.settled.max(self.their_step);
-                    events.push(Event::Refuse(Arc::new(heard), error));
+                    events.push(DialogueAction::Refuse(Arc::new(received), error));
                 }
             }
         }
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Event> {
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<DialogueAction> {
         let mut events = Vec::new();
         self.settle(now, &mut events);
         events
@@ -285,7 +290,7 @@ impl Track {
     }
 
     /// The handler has taken a message of so many bytes.
-    pub(crate) fn taken(&mut self, bytes: usize, now: Duration) -> Vec<Event> {
+    pub(crate) fn taken(&mut self, bytes: usize, now: Duration) -> Vec<DialogueAction> {
         self.waiting = self.waiting.saturating_sub(1);
         self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
         self.tick(now)
@@ -302,17 +307,17 @@ impl Track {
         kind: &MessageType,
         parent: Option<&DialogueMessageId>,
     ) -> Result<(), IllegalMove> {
-        IllegalMove::check(kind, self.stage(), &self.lineage.parent(parent, true))
+        IllegalMove::check(kind, self.stage(), &self.log.parent(parent, true))
     }
 
     /// A message of ours leaves; it has the [next step](Self::next_step).
     pub(crate) fn say(&mut self, message: &DialogueMessage, text: &Json) {
         self.own_step = message.interaction_step;
-        self.lineage.add(message, text, true, &self.limits);
+        self.log.add(message, text, true, &self.limits);
     }
 
     /// A message of ours was taken by the other side.
-    pub(crate) fn receipted(&mut self, message: &DialogueMessage, now: Duration) -> Vec<Event> {
+    pub(crate) fn receipted(&mut self, message: &DialogueMessage, now: Duration) -> Vec<DialogueAction> {
         self.settled = self.settled.max(message.interaction_step);
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
@@ -321,7 +326,7 @@ impl Track {
 
     /// A message of ours was refused by the other side: its step is free again.
     pub(crate) fn refused(&mut self, message: &DialogueMessage) {
-        self.lineage.remove(&message.message_id);
+        self.log.remove(&message.message_id);
         if self.own_step == message.interaction_step {
             self.own_step -= 1;
         }

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
-use super::refusal::Refusal;
-use super::verify::{Verdict, Verifier};
+use super::verify::{Verifier, VerifyOutcome};
+use super::verify_error::VerifyError;
 use super::{Key, Keys};
 
 /// Signed by another program: Python's `hmac`, `json.dumps` and `base64`. The secret is the bytes 0 to 31.
@@ -52,7 +52,7 @@ fn signed(mut message: Value) -> Value {
 }
 
 /// What a verifier that has seen nothing says.
-fn verify(text: String) -> Result<Verdict, Refusal> {
+fn verify(text: String) -> Result<VerifyOutcome, VerifyError> {
     seller().verify(&Json::from(serde_json::value::RawValue::from_string(text).unwrap()), 0, now())
 }
 
@@ -223,7 +223,7 @@ fn a_field_nobody_knows_is_signed_too() {
     for (part, other) in [("the buyer", "the seller"), ("[1]", "[1,2]"), ("\"today\"", "\"1900\"")] {
         assert!(text.contains(part));
         let altered = serde_json::from_str(&text.replace(part, other)).unwrap();
-        assert_eq!(verifier().verify(&altered, 0, now()), Err(Refusal::Forged("k".into())), "{other}");
+        assert_eq!(verifier().verify(&altered, 0, now()), Err(VerifyError::Forged("k".into())), "{other}");
     }
 }
 
@@ -321,10 +321,10 @@ fn any_json() -> impl Strategy<Value = Value> {
         (-(1_i64 << 53) + 1..1 << 53).prop_map(Value::from),
         "[a-c\"\\\\\u{1}é😀]{0,3}".prop_map(Value::from),
     ];
-    leaf.prop_recursive(3, 12, 3, |inner| {
+    leaf.prop_recursive(3, 12, 3, |state| {
         prop_oneof![
-            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            proptest::collection::btree_map("[a-c😀\u{fb33}]{0,2}", inner, 0..3)
+            proptest::collection::vec(state.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::btree_map("[a-c😀\u{fb33}]{0,2}", state, 0..3)
                 .prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>())),
         ]
     })

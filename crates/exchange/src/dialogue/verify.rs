@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 use super::allow::AllowList;
 use super::callbacks;
 use super::canonical::Signable;
-use super::heard::Heard;
 use super::keys::KeyStore;
-use super::refusal::Refusal;
-use super::seen::{Digest, Fresh, Name, Seen, Sighting, Source};
-use super::signature::{Claimed, SignFault, sign, unsigned};
-use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, SENDER_MEMORY};
+use super::message::VerifiedMessage;
+use super::replay_cache::{Digest, MessageKey, ReplayCache, ReplayCheck, ReplayEntry, ReplayScope};
+use super::signature::{ParsedSignature, SignError, sign, unsigned};
+use super::verify_error::VerifyError;
+use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, REPLAY_MESSAGES_PER_SENDER};
 use crate::lock::lock;
 
 /// What a message has to be to reach a handler.
@@ -31,33 +31,33 @@ use crate::lock::lock;
 pub(crate) struct Verifier {
     own: AgentUri,
     keys: Option<Arc<dyn KeyStore>>,
-    takes_unsigned: bool,
+    accept_unsigned: bool,
     allow: AllowList,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReplayCache>,
 }
 
 /// What came of a message that was let in.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum VerifyOutcome {
     /// It is new.
-    New(Box<Verified>),
+    New(Box<NewMessage>),
     /// The same message was let in before. There is nothing to do but to send the receipt.
     Duplicate(Receipt),
 }
 
 /// A message that passed a [`Verifier`].
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verified {
-    pub(crate) heard: Heard,
+pub(crate) struct NewMessage {
+    pub(crate) received: VerifiedMessage,
     /// What to say to [`Verifier::forget`].
-    pub(crate) mark: Mark,
+    pub(crate) mark: ReplayKey,
 }
 
 /// Which message was let in.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mark {
-    source: Source,
-    name: Name,
+pub(crate) struct ReplayKey {
+    source: ReplayScope,
+    name: MessageKey,
 }
 
 impl Verifier {
@@ -70,9 +70,9 @@ impl Verifier {
         Verifier {
             own: own.into(),
             keys: None,
-            takes_unsigned: false,
+            accept_unsigned: false,
             allow: AllowList::everyone(),
-            seen: Mutex::new(Seen::new(SENDER_MEMORY, signed(CLOCK_SKEW), start)),
+            seen: Mutex::new(ReplayCache::new(REPLAY_MESSAGES_PER_SENDER, signed(CLOCK_SKEW), start)),
         }
     }
 
@@ -83,8 +83,8 @@ impl Verifier {
     }
 
     /// Whether, although there are keys, unsigned messages are taken from senders that never had one.
-    pub(crate) fn takes_unsigned(mut self, yes: bool) -> Self {
-        self.takes_unsigned = yes;
+    pub(crate) fn accept_unsigned(mut self, yes: bool) -> Self {
+        self.accept_unsigned = yes;
         self
     }
 
@@ -114,53 +114,58 @@ impl Verifier {
     }
 
     /// Lets a message in that came over the connection `line`, or not. `now` is the time by the caller's clock.
-    /// When a check fails, [`Refusal::content`] is what to answer.
-    pub(crate) fn verify(&self, json: &Json, line: u64, now: SystemTime) -> Result<Verdict, Refusal> {
+    /// When a check fails, [`VerifyError::content`] is what to answer.
+    pub(crate) fn verify(
+        &self,
+        json: &Json,
+        line: u64,
+        now: SystemTime,
+    ) -> Result<VerifyOutcome, VerifyError> {
         let bytes = json.get().len();
         if bytes > MESSAGE_BYTES {
-            return Err(Refusal::TooLarge { bytes, limit: MESSAGE_BYTES });
+            return Err(VerifyError::TooLarge { bytes, limit: MESSAGE_BYTES });
         }
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
         let message: DialogueMessage =
-            json.parse().map_err(|error| Refusal::Unreadable(fault_in("message", &error)))?;
+            json.parse().map_err(|error| VerifyError::Unreadable(fault_in("message", &error)))?;
         message.check()?;
         if message.recipient_id != self.own {
-            return Err(Refusal::Recipient);
+            return Err(VerifyError::Recipient);
         }
         if message.sender_id == self.own {
-            return Err(Refusal::Ourselves);
+            return Err(VerifyError::Ourselves);
         }
         let (sent, expires, now) = self.check_clock(&message, now)?;
         if !self.allow.allows(&message) {
-            return Err(Refusal::NotAllowed);
+            return Err(VerifyError::NotAllowed);
         }
         let digest: Digest = Sha256::digest(signable.canonical.as_bytes()).into();
         let source = match key_id {
-            Some(_) => Source::Agent(message.sender_id.clone()),
-            None => Source::Line(line),
+            Some(_) => ReplayScope::Agent(message.sender_id.clone()),
+            None => ReplayScope::Line(line),
         };
         let name = (message.sender_id.clone(), message.message_id.clone());
-        let sighting = Sighting { source, name, line, digest, sent, expires };
+        let sighting = ReplayEntry { source, name, line, digest, sent, expires };
         match lock(&self.seen).see(&sighting, now) {
-            Fresh::New => {
-                let Sighting { source, name, .. } = sighting;
-                let mark = Mark { source, name };
-                let heard = Heard { key_id, ..Heard::new(message, json.clone()) };
-                Ok(Verdict::New(Box::new(Verified { heard, mark })))
+            ReplayCheck::New => {
+                let ReplayEntry { source, name, .. } = sighting;
+                let mark = ReplayKey { source, name };
+                let received = VerifiedMessage { key_id, ..VerifiedMessage::new(message, json.clone()) };
+                Ok(VerifyOutcome::New(Box::new(NewMessage { received, mark })))
             }
-            Fresh::Same => {
-                Ok(Verdict::Duplicate(Receipt::new(message.message_id, message.session_id).duplicate(true)))
-            }
-            Fresh::Elsewhere => Err(Refusal::Elsewhere),
-            Fresh::Other => Err(Refusal::Conflict),
-            Fresh::TooOld => Err(Refusal::TooOld),
+            ReplayCheck::Same => Ok(VerifyOutcome::Duplicate(
+                Receipt::new(message.message_id, message.session_id).duplicate(true),
+            )),
+            ReplayCheck::Elsewhere => Err(VerifyError::Elsewhere),
+            ReplayCheck::Other => Err(VerifyError::Conflict),
+            ReplayCheck::TooOld => Err(VerifyError::TooOld),
         }
     }
 
     /// Forgets a message that was let in, but that nobody has acted upon: the same may come again, as after
     /// an answer that it is to be tried later.
-    pub(crate) fn forget(&self, mark: &Mark) {
+    pub(crate) fn forget(&self, mark: &ReplayKey) {
         lock(&self.seen).forget(&mark.source, &mark.name);
     }
 
@@ -170,44 +175,44 @@ impl Verifier {
     }
 
     /// Signs a message with the newest key its sender has for its recipient. Where there are no keys, it is left unsigned.
-    pub(crate) fn sign(&self, message: &DialogueMessage, now: SystemTime) -> Result<Json, SignFault> {
+    pub(crate) fn sign(&self, message: &DialogueMessage, now: SystemTime) -> Result<Json, SignError> {
         let Some(keys) = &self.keys else { return unsigned(message) };
         let (sender, recipient) = (&message.sender_id, &message.recipient_id);
         match callbacks::call("KeyStore::signing_key", || keys.signing_key(sender, recipient, now)) {
             Some(key) => sign(message, &key),
-            None if self.takes_unsigned && !knows(&**keys, sender) => unsigned(message),
-            None => Err(SignFault::NoKey),
+            None if self.accept_unsigned && !knows(&**keys, sender) => unsigned(message),
+            None => Err(SignError::NoKey),
         }
     }
 
     /// Whether the sender said it. Returns the id of the key that says so.
-    fn check_signature(&self, message: &Signable, now: SystemTime) -> Result<Option<Arc<str>>, Refusal> {
+    fn check_signature(&self, message: &Signable, now: SystemTime) -> Result<Option<Arc<str>>, VerifyError> {
         let sender = message.text("sender_id");
         let Some(keys) = &self.keys else {
-            return if message.signature.is_some() { Err(Refusal::NoKeys) } else { Ok(None) };
+            return if message.signature.is_some() { Err(VerifyError::NoKeys) } else { Ok(None) };
         };
         let Some(signature) = &message.signature else {
             let known = sender.is_none_or(|sender| knows(&**keys, &sender.into()));
-            return if self.takes_unsigned && !known { Ok(None) } else { Err(Refusal::Unsigned) };
+            return if self.accept_unsigned && !known { Ok(None) } else { Err(VerifyError::Unsigned) };
         };
-        let claimed = signature.as_str().and_then(Claimed::read).ok_or(Refusal::SignatureForm)?;
+        let claimed = signature.as_str().and_then(ParsedSignature::read).ok_or(VerifyError::SignatureForm)?;
         let kid = || claimed.kid.chars().take(128).collect::<String>();
         let key = callbacks::call("KeyStore::key", || keys.key(&claimed.kid));
-        let key = key.ok_or_else(|| Refusal::UnknownKey(kid()))?;
+        let key = key.ok_or_else(|| VerifyError::UnknownKey(kid()))?;
         if sender != Some(key.owner().as_str()) {
-            return Err(Refusal::Owner(kid()));
+            return Err(VerifyError::Owner(kid()));
         }
         if !key.is_for(&self.own) {
-            return Err(Refusal::Peer(kid()));
+            return Err(VerifyError::Peer(kid()));
         }
         if !claimed.fits(&key) {
-            return Err(Refusal::Algorithm(kid()));
+            return Err(VerifyError::Algorithm(kid()));
         }
         if !key.is_valid(now, CLOCK_SKEW) {
-            return Err(Refusal::KeyTime(kid()));
+            return Err(VerifyError::KeyTime(kid()));
         }
         if !claimed.is_by(&key, &message.canonical) {
-            return Err(Refusal::Forged(kid()));
+            return Err(VerifyError::Forged(kid()));
         }
         Ok(Some(key.shared_id()))
     }
@@ -217,16 +222,16 @@ impl Verifier {
         &self,
         message: &DialogueMessage,
         now: SystemTime,
-    ) -> Result<(Timestamp, Option<Timestamp>, Timestamp), Refusal> {
+    ) -> Result<(Timestamp, Option<Timestamp>, Timestamp), VerifyError> {
         // A clock that far from 1970 is beyond all timestamps.
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
-        let sent: Timestamp = message.timestamp.parse().map_err(|_| Refusal::Timestamp)?;
+        let sent: Timestamp = message.timestamp.parse().map_err(|_| VerifyError::Timestamp)?;
         if sent > later(now, CLOCK_SKEW) {
-            return Err(Refusal::Future);
+            return Err(VerifyError::Future);
         }
         let expires = message.metadata.ttl.map(|ttl| later(sent, Duration::from_secs(ttl)));
         if expires.is_some_and(|expires| expires < now) {
-            return Err(Refusal::Expired);
+            return Err(VerifyError::Expired);
         }
         Ok((sent, expires, now))
     }

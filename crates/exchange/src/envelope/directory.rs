@@ -6,9 +6,9 @@ use std::pin::Pin;
 use duologue_schema::Json;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind, Importance};
 
-use super::TellNotify;
-use super::asking::SHORT;
+use super::NotifyBuilder;
 use super::domain::familiarity;
+use super::request::SHORT;
 use crate::error::{Error, Result};
 use crate::peer_agent::PeerAgent;
 
@@ -93,20 +93,22 @@ impl Directory {
     /// # Cancel safety
     ///
     /// Dropping the future while some have no room sends them nothing; the others have the news.
-    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> TellAll {
+    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> BroadcastBuilder {
         let (topic, data) = (topic.into(), data.into());
-        TellAll { each: self.agents.iter().map(|agent| agent.notify(&*topic, data.clone())).collect() }
+        BroadcastBuilder {
+            each: self.agents.iter().map(|agent| agent.notify(&*topic, data.clone())).collect(),
+        }
     }
 }
 
 /// News for several agents before they are sent, see [`Directory::notify`].
 #[must_use = "news are sent when they are awaited"]
 #[derive(Debug)]
-pub struct TellAll {
-    each: Vec<TellNotify>,
+pub struct BroadcastBuilder {
+    each: Vec<NotifyBuilder>,
 }
 
-impl TellAll {
+impl BroadcastBuilder {
     /// How much they matter; medium by default.
     pub fn importance(mut self, importance: Importance) -> Self {
         self.each = self.each.into_iter().map(|news| news.importance(importance.clone())).collect();
@@ -114,7 +116,7 @@ impl TellAll {
     }
 }
 
-impl IntoFuture for TellAll {
+impl IntoFuture for BroadcastBuilder {
     type Output = Vec<Result<EnvelopeId>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 

@@ -7,7 +7,7 @@ use duologue_schema::envelope::{Capabilities, Discover};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::asking::SHORT;
+use super::request::SHORT;
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
 
@@ -16,7 +16,7 @@ pub const DISCOVER_LIFETIME: Duration = Duration::from_secs(60);
 
 /// What the last `discover` came to.
 #[derive(Debug, Default)]
-pub(crate) struct Discovered {
+pub(crate) struct DiscoveryCache {
     last: Mutex<Option<Result<(Instant, Capabilities)>>>,
     /// How often it has failed.
     failures: AtomicU64,
@@ -34,7 +34,7 @@ impl PeerAgent {
     ///
     /// Dropping the future withdraws the question, if this call asked it; the next one asks again.
     pub async fn discover(&self) -> Result<Capabilities> {
-        let Discovered { last, failures } = &self.link.discovered;
+        let DiscoveryCache { last, failures } = &self.link.discovered;
         let before = failures.load(Relaxed);
         let mut last = last.lock().await;
         match &*last {

@@ -1,4 +1,4 @@
-//! Notifications on their way to the correspondent: one task a connection hands them over in the order of
+//! Notifications on their way to the handler: one task a connection hands them over in the order of
 //! the wire. Ends have a queue of their own, so that news that nobody takes do not push them out.
 
 use std::panic::AssertUnwindSafe;
@@ -13,20 +13,20 @@ use futures::{FutureExt as _, Stream as _};
 use tokio::runtime::Handle;
 
 use super::Received;
-use super::correspondent::Erased;
-use super::letters::count;
+use super::handler::ErasedEnvelopeHandler;
+use super::state::count;
 use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
-/// What is waiting for the correspondent.
-pub(crate) enum News {
+/// What is waiting for the handler.
+pub(crate) enum HandlerNotification {
     Notify(Received<Notify>),
     Result(Received<DelegationOutcome>),
     Error(Received<EnvelopeError>),
 }
 
 /// With the number of what came.
-type Item = (u64, News);
+type Item = (u64, HandlerNotification);
 
 const NEWS: usize = 0;
 const ENDS: usize = 1;
@@ -36,11 +36,11 @@ const ENDS: usize = 1;
 pub(crate) struct Inbox {
     /// How much has come.
     last: u64,
-    lines: [Line; 2],
+    lines: [Lane; 2],
 }
 
 #[derive(Default)]
-struct Line {
+struct Lane {
     sender: Option<QueueSender<Item>>,
     /// How many are in it.
     waiting: u64,
@@ -48,10 +48,10 @@ struct Line {
 
 impl Inbox {
     /// Puts something behind what waits, or gives it back if nobody takes it.
-    pub(crate) fn push(&mut self, news: News, bytes: usize) -> Option<News> {
+    pub(crate) fn push(&mut self, news: HandlerNotification, bytes: usize) -> Option<HandlerNotification> {
         let line = match news {
-            News::Notify(_) => &mut self.lines[NEWS],
-            News::Result(_) | News::Error(_) => &mut self.lines[ENDS],
+            HandlerNotification::Notify(_) => &mut self.lines[NEWS],
+            HandlerNotification::Result(_) | HandlerNotification::Error(_) => &mut self.lines[ENDS],
         };
         let Some(sender) = &line.sender else { return Some(news) };
         self.last += 1;
@@ -65,19 +65,20 @@ impl Inbox {
     }
 }
 
-/// Begins to hand notifications to the correspondent, if there is one.
+/// Begins to hand notifications to the handler, if there is one.
 pub(crate) fn start(peer: &PeerAgent) {
-    let Some(correspondent) = peer.link.correspondent.clone() else { return };
+    let Some(handler) = peer.link.envelope_handler.clone() else { return };
     let link = peer.link.clone();
-    let mut taker = Taker { lines: [NEWS, ENDS].map(|which| Taken::open(&link, which)), link: link.clone() };
+    let mut taker =
+        InboxReader { lines: [NEWS, ENDS].map(|which| LaneReader::open(&link, which)), link: link.clone() };
     peer.rpc().spawn(async move {
         let grace = link.peer.limits().cancel_grace;
         let drain = async {
             while let Some(news) = std::future::poll_fn(|cx| taker.poll(cx)).await {
-                hear(correspondent.clone(), news).await;
+                hear(handler.clone(), news).await;
             }
         };
-        let _ = with_cancel_grace(&link.letters.over, grace, drain).await;
+        let _ = with_cancel_grace(&link.envelopes.over, grace, drain).await;
         // What it does not hear in time.
         [NEWS, ENDS].into_iter().for_each(|which| lost(&link, which));
     });
@@ -85,52 +86,52 @@ pub(crate) fn start(peer: &PeerAgent) {
 
 /// Hands on the end of a task that nobody has looked at: directly when the connection has ended, and nothing
 /// is waited for any more.
-pub(crate) fn hand_on(link: &Link, end: News, bytes: usize) {
-    let Some(end) = lock(&link.letters.inbox).push(end, bytes) else { return };
+pub(crate) fn hand_on(link: &Link, end: HandlerNotification, bytes: usize) {
+    let Some(end) = lock(&link.envelopes.inbox).push(end, bytes) else { return };
     let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
-    match runtime.zip(link.correspondent.clone()) {
-        Some((runtime, correspondent)) => drop(runtime.spawn(hear(correspondent, end))),
-        None => count(&link.letters.dropped),
+    match runtime.zip(link.envelope_handler.clone()) {
+        Some((runtime, handler)) => drop(runtime.spawn(hear(handler, end))),
+        None => count(&link.envelopes.dropped),
     }
 }
 
-async fn hear(correspondent: Arc<dyn Erased>, news: News) {
-    let heard = AssertUnwindSafe(async { correspondent.hear(news).await }).catch_unwind();
+async fn hear(handler: Arc<dyn ErasedEnvelopeHandler>, news: HandlerNotification) {
+    let heard = AssertUnwindSafe(async { handler.hear(news).await }).catch_unwind();
     if heard.await.is_err() {
-        tracing::error!("the correspondent panicked over a notification");
+        tracing::error!("the handler panicked over a notification");
     }
 }
 
 /// Counts what is in a queue as dropped.
 fn lost(link: &Link, which: usize) {
-    let lost = std::mem::take(&mut lock(&link.letters.inbox).lines[which].waiting);
-    link.letters.dropped.fetch_add(lost, Relaxed);
+    let lost = std::mem::take(&mut lock(&link.envelopes.inbox).lines[which].waiting);
+    link.envelopes.dropped.fetch_add(lost, Relaxed);
 }
 
 /// Takes what waits, in the order it came.
-struct Taker {
+struct InboxReader {
     link: Arc<Link>,
-    lines: [Taken; 2],
+    lines: [LaneReader; 2],
 }
 
 /// One of the queues, and the first of what was in it.
-struct Taken {
+struct LaneReader {
     queue: Queue<Item>,
     head: Option<Item>,
     over: bool,
 }
 
-impl Taken {
+impl LaneReader {
     fn open(link: &Link, which: usize) -> Self {
         let (sender, queue) = link.peer.queue();
-        lock(&link.letters.inbox).lines[which].sender = Some(sender);
-        Taken { queue, head: None, over: false }
+        lock(&link.envelopes.inbox).lines[which].sender = Some(sender);
+        LaneReader { queue, head: None, over: false }
     }
 }
 
-impl Taker {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
-        // News may come, and an end after them, between the first look and the second.
+impl InboxReader {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<HandlerNotification>> {
+        // HandlerNotification may come, and an end after them, between the first look and the second.
         [NEWS, ENDS, NEWS].into_iter().for_each(|which| self.look(which, cx));
         let over = self.lines.iter().all(|line| line.over);
         let heads = self.lines.iter_mut().map(|line| &mut line.head).filter(|head| head.is_some());
@@ -146,13 +147,13 @@ impl Taker {
         while line.head.is_none() && !line.over {
             match Pin::new(&mut line.queue).poll_next(cx) {
                 Poll::Ready(Some(Ok(item))) => {
-                    lock(&self.link.letters.inbox).lines[which].waiting -= 1;
+                    lock(&self.link.envelopes.inbox).lines[which].waiting -= 1;
                     line.head = Some(item);
                 }
                 Poll::Ready(Some(Err(RpcError::Stalled { bytes, .. }))) => {
-                    tracing::warn!(bytes, "notifications were lost: the correspondent does not take them");
+                    tracing::warn!(bytes, "notifications were lost: the handler does not take them");
                     lost(&self.link, which);
-                    *line = Taken::open(&self.link, which);
+                    *line = LaneReader::open(&self.link, which);
                 }
                 Poll::Ready(_) => line.over = true,
                 Poll::Pending => return,

@@ -1,36 +1,36 @@
 //! Envelopes: what is asked, delegated and told, and by whom it is answered.
 
-mod asking;
-mod assignment;
-pub(crate) mod correspondent;
-mod delegating;
+mod delegation;
 mod directory;
 pub(crate) mod discovery;
 mod domain;
+pub(crate) mod handler;
+mod id_cache;
 pub(crate) mod inbox;
-pub(crate) mod letters;
+mod notify;
+mod pending;
 mod read;
 mod received;
-mod seen;
+mod received_task;
+mod request;
 pub(crate) mod service;
+pub(crate) mod state;
 mod subscription;
-mod table;
-mod tasks;
-mod telling;
+pub(crate) mod task_runner;
+mod task_slots;
 #[cfg(test)]
 mod tests;
-pub(crate) mod working;
 
-pub use asking::AskQuery;
-pub use assignment::{Assignment, PROGRESS};
-pub use correspondent::Correspondent;
-pub use delegating::{AskDelegate, Delegation};
-pub use directory::{Directory, TellAll};
+pub use delegation::{DelegateBuilder, Delegation};
+pub use directory::{BroadcastBuilder, Directory};
 pub use discovery::DISCOVER_LIFETIME;
 pub use domain::Pattern;
 pub use duologue_schema::Members;
 pub use duologue_schema::envelope::*;
-pub use letters::ExchangeStats;
+pub use handler::EnvelopeHandler;
+pub use notify::NotifyBuilder;
 pub use received::Received;
+pub use received_task::{PROGRESS, ReceivedTask};
+pub use request::QueryBuilder;
+pub use state::ExchangeStats;
 pub use subscription::{Lagged, Subscription};
-pub use telling::TellNotify;

@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use super::Received;
 use crate::hops::{Hops, are_counted};
 use crate::peer_agent::PeerAgent;
-use crate::service::Knows;
+use crate::service::SessionLookup;
 
 /// A message that cannot be taken, and what could be read of it all the same.
 #[derive(Debug)]
-pub(crate) struct Unfit {
+pub(crate) struct InvalidEnvelope {
     pub(crate) id: Option<EnvelopeId>,
     pub(crate) from: Option<AgentId>,
     pub(crate) session: Option<SessionId>,
@@ -27,16 +27,16 @@ pub(crate) struct Unfit {
 /// Reads what a method carries and checks whatever can be checked of every kind.
 pub(crate) fn read<P: Payload>(
     peer: &PeerAgent,
-    knows: &Knows,
+    knows: &SessionLookup,
     params: Option<&RawValue>,
-) -> Result<Received<P>, Box<Unfit>> {
+) -> Result<Received<P>, Box<InvalidEnvelope>> {
     let Received { envelope, peer, hops } = read_unopened::<P>(peer, knows, params)?;
     let (id, from, reference) = (envelope.id.clone(), envelope.from.clone(), envelope.reference.clone());
     match envelope.open() {
         Ok(envelope) => Ok(Received::new(envelope, peer, hops)),
         Err(fault) => {
             let session = peer.session().cloned();
-            Err(Box::new(Unfit { id: Some(id), from: Some(from), session, reference, fault }))
+            Err(Box::new(InvalidEnvelope { id: Some(id), from: Some(from), session, reference, fault }))
         }
     }
 }
@@ -44,16 +44,16 @@ pub(crate) fn read<P: Payload>(
 /// [`read`] without its content, for an answer: whoever asked reads that.
 pub(crate) fn read_unopened<P: Payload>(
     peer: &PeerAgent,
-    knows: &Knows,
+    knows: &SessionLookup,
     params: Option<&RawValue>,
-) -> Result<Received<Json>, Box<Unfit>> {
+) -> Result<Received<Json>, Box<InvalidEnvelope>> {
     let EnvelopeParams { session_id: session, envelope, meta, .. } = parse(P::METHOD, params)?;
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
     if let Err(fault) = checked {
         let Envelope { id, from, reference, .. } = envelope;
-        return Err(Box::new(Unfit { id: Some(id), from: Some(from), session, reference, fault }));
+        return Err(Box::new(InvalidEnvelope { id: Some(id), from: Some(from), session, reference, fault }));
     }
     let sender = match session {
         Some(session) => peer.in_session(session),
@@ -63,10 +63,10 @@ pub(crate) fn read_unopened<P: Payload>(
     Ok(Received::new(envelope, sender, hops))
 }
 
-fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<Unfit>> {
+fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<InvalidEnvelope>> {
     let text = params.map_or("{}", RawValue::get);
     serde_json::from_str(text).map_err(|error| {
-        let head = Head::of(text);
+        let head = EnvelopeHead::of(text);
         let fault = match &head.version {
             // What another version looks like is not known here, so that it does not fit means nothing.
             Some(version) if *version != VERSION.to_string() => unsupported(),
@@ -128,7 +128,7 @@ fn unsupported() -> EnvelopeError {
 
 /// What can be read of a message that does not fit, each part by itself.
 #[derive(Default)]
-pub(crate) struct Head {
+pub(crate) struct EnvelopeHead {
     /// Whether there is something like an envelope at all.
     pub(crate) is_envelope: bool,
     version: Option<String>,
@@ -138,10 +138,10 @@ pub(crate) struct Head {
     reference: Option<EnvelopeId>,
 }
 
-impl Head {
-    pub(crate) fn unfit(self, fault: EnvelopeError) -> Box<Unfit> {
-        let Head { id, from, session, reference, .. } = self;
-        Box::new(Unfit { id, from, session, reference, fault })
+impl EnvelopeHead {
+    pub(crate) fn unfit(self, fault: EnvelopeError) -> Box<InvalidEnvelope> {
+        let EnvelopeHead { id, from, session, reference, .. } = self;
+        Box::new(InvalidEnvelope { id, from, session, reference, fault })
     }
 
     pub(crate) fn of(params: &str) -> Self {
@@ -163,14 +163,18 @@ impl Head {
             #[serde(borrow, rename = "ref")]
             reference: Option<&'a RawValue>,
         }
-        let Ok(params) = serde_json::from_str::<Params<'_>>(params) else { return Head::default() };
+        let Ok(params) = serde_json::from_str::<Params<'_>>(params) else { return EnvelopeHead::default() };
         let Some(envelope) = params.envelope.filter(|envelope| envelope.get().starts_with('{')) else {
-            return Head { session: part(params.session), ..Head::default() };
+            return EnvelopeHead { session: part(params.session), ..EnvelopeHead::default() };
         };
         let Ok(parts) = serde_json::from_str::<Parts<'_>>(envelope.get()) else {
-            return Head { is_envelope: true, session: part(params.session), ..Head::default() };
+            return EnvelopeHead {
+                is_envelope: true,
+                session: part(params.session),
+                ..EnvelopeHead::default()
+            };
         };
-        Head {
+        EnvelopeHead {
             is_envelope: true,
             version: parts.v.map(|v| v.get().to_owned()),
             id: part(parts.id),

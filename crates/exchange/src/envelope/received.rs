@@ -31,8 +31,8 @@ impl<P> Received<P> {
         self.hops
     }
 
-    pub(crate) fn origin(&self) -> Origin {
-        Origin::of(&self.envelope, &self.peer)
+    pub(crate) fn origin(&self) -> ReplyAddress {
+        ReplyAddress::of(&self.envelope, &self.peer)
     }
 }
 
@@ -46,15 +46,15 @@ impl<P> Deref for Received<P> {
 
 /// The way back to a message, without what it carried.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ReplyAddress {
     peer: PeerAgent,
     id: EnvelopeId,
     from: AgentId,
 }
 
-impl Origin {
+impl ReplyAddress {
     pub(crate) fn of<P>(envelope: &Envelope<P>, peer: &PeerAgent) -> Self {
-        Origin { peer: peer.clone(), id: envelope.id.clone(), from: envelope.from.clone() }
+        ReplyAddress { peer: peer.clone(), id: envelope.id.clone(), from: envelope.from.clone() }
     }
 
     /// A new envelope that belongs to the message, to whoever sent it.

@@ -1,4 +1,4 @@
-//! Routing of envelopes: from a line of the other side to the [`Correspondent`](super::Correspondent), or to
+//! Routing of envelopes: from a line of the other side to the [`EnvelopeHandler`](super::EnvelopeHandler), or to
 //! whoever waits for it. All of it is called by the reader of the connection.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,52 +12,52 @@ use duologue_schema::envelope::{
 };
 use tokio::time::Instant;
 
-use super::correspondent::Erased;
-use super::inbox::News;
-use super::letters::{End, count};
-use super::read::{Head, Unfit, read, read_unopened};
-use super::table::Whose;
-use super::{PROGRESS, Received, working};
+use super::handler::ErasedEnvelopeHandler;
+use super::inbox::HandlerNotification;
+use super::pending::ReplyTarget;
+use super::read::{EnvelopeHead, InvalidEnvelope, read, read_unopened};
+use super::state::{DelegationEnd, count};
+use super::{PROGRESS, Received, task_runner};
 use crate::error::{Error, to_wire};
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
-use crate::service::Knows;
+use crate::service::SessionLookup;
 
 /// Answers a request if it carries an envelope of a kind that is asked for.
 pub(crate) fn request(
     peer: &PeerAgent,
-    knows: &Knows,
+    knows: &SessionLookup,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    let Some(correspondent) = &peer.link.correspondent else { return Err(responder) };
-    let call = Call { peer, knows, request, responder };
+    let Some(handler) = &peer.link.envelope_handler else { return Err(responder) };
+    let call = IncomingRequest { peer, knows, request, responder };
     match request.method {
         Ping::METHOD => call.take(|ping: Received<Ping>, responder| {
             ping.origin().respond(responder, Ok(pong(peer)));
         }),
         Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
-            discover.origin().respond(responder, working::capabilities(peer, &**correspondent));
+            discover.origin().respond(responder, task_runner::capabilities(peer, &**handler));
         }),
-        Query::METHOD => call.take(|query, responder| ask(correspondent.clone(), query, responder)),
+        Query::METHOD => call.take(|query, responder| ask(handler.clone(), query, responder)),
         Delegate::METHOD => {
-            call.take(|delegate, responder| working::delegate(correspondent, delegate, responder));
+            call.take(|delegate, responder| task_runner::delegate(handler, delegate, responder));
         }
-        Cancel::METHOD => call.take(|cancel, responder| working::cancel(correspondent, cancel, responder)),
+        Cancel::METHOD => call.take(|cancel, responder| task_runner::cancel(handler, cancel, responder)),
         _ => return Err(call.responder),
     }
     Ok(())
 }
 
 /// A request that is one of ours.
-struct Call<'a> {
+struct IncomingRequest<'a> {
     peer: &'a PeerAgent,
-    knows: &'a Knows,
+    knows: &'a SessionLookup,
     request: Incoming<'a>,
     responder: Responder,
 }
 
-impl Call<'_> {
+impl IncomingRequest<'_> {
     /// Reads it; one that does not fit is answered here.
     fn take<P: RequestPayload>(self, answer: impl FnOnce(Received<P>, Responder)) {
         match read::<P>(self.peer, self.knows, self.request.params) {
@@ -70,7 +70,7 @@ impl Call<'_> {
     }
 }
 
-impl Unfit {
+impl InvalidEnvelope {
     fn answer(self, peer: &PeerAgent) -> Envelope<EnvelopeError> {
         let mut envelope = peer.envelope(self.fault);
         envelope.reference = self.id;
@@ -81,11 +81,11 @@ impl Unfit {
     }
 }
 
-/// From what is known: a ping is answered whatever the correspondent does.
+/// From what is known: a ping is answered whatever the handler does.
 fn pong(peer: &PeerAgent) -> Pong {
-    let letters = &peer.link.letters;
-    let Capabilities { agent_name, max_concurrent_tasks, .. } = lock(&letters.own).clone();
-    let (active, queries) = (lock(&letters.tasks).count(), letters.queries.load(Relaxed));
+    let envelopes = &peer.link.envelopes;
+    let Capabilities { agent_name, max_concurrent_tasks, .. } = lock(&envelopes.own).clone();
+    let (active, queries) = (lock(&envelopes.tasks).count(), envelopes.queries.load(Relaxed));
     let full = active > 0 && active >= u64::from(max_concurrent_tasks);
     let status = match active {
         _ if full || queries >= most_queries(peer) => AgentStatus::Overloaded,
@@ -93,7 +93,7 @@ fn pong(peer: &PeerAgent) -> Pong {
         _ => AgentStatus::Busy,
     };
     Pong::new(status)
-        .uptime_secs(letters.started.elapsed().as_secs())
+        .uptime_secs(envelopes.started.elapsed().as_secs())
         .active_tasks(u32::try_from(active).unwrap_or(u32::MAX))
         .agent_name(agent_name)
 }
@@ -105,18 +105,18 @@ fn most_queries(peer: &PeerAgent) -> usize {
     in_flight.saturating_sub((in_flight / 16).max(1))
 }
 
-fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Responder) {
+fn ask(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
     let (origin, most) = (query.origin(), most_queries(&query.peer));
-    let place = Place(query.peer.clone());
-    if query.peer.link.letters.queries.fetch_add(1, Relaxed) >= most {
+    let place = QueryPermit(query.peer.clone());
+    if query.peer.link.envelopes.queries.fetch_add(1, Relaxed) >= most {
         let fault =
             EnvelopeError::overloaded(format!("no more than {most} questions at once; try again later"));
         return origin.respond::<QueryResponse>(responder, Err(fault));
     }
     responder.spawn_with(|responder| async move {
         let grace = query.peer.rpc().limits().cancel_grace;
-        let handler = query.hops.next().scope(correspondent.query(query));
-        let answer = working::guarded(responder.cancellation(), grace, handler).await;
+        let handler = query.hops.next().scope(handler.query(query));
+        let answer = task_runner::guarded(responder.cancellation(), grace, handler).await;
         // Free before it is told: the other agent may ask the next one at once.
         drop(place);
         origin.respond(responder, answer.unwrap_or_else(Err));
@@ -124,11 +124,11 @@ fn ask(correspondent: Arc<dyn Erased>, query: Received<Query>, responder: Respon
 }
 
 /// The place of a question that is being answered.
-struct Place(PeerAgent);
+struct QueryPermit(PeerAgent);
 
-impl Drop for Place {
+impl Drop for QueryPermit {
     fn drop(&mut self) {
-        self.0.link.letters.queries.fetch_sub(1, Relaxed);
+        self.0.link.envelopes.queries.fetch_sub(1, Relaxed);
     }
 }
 
@@ -154,10 +154,10 @@ pub(crate) fn unknown_notification(peer: &PeerAgent, notification: Incoming<'_>)
     }
 }
 
-fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
+fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEnvelope>> {
     let kind = message.method.strip_prefix("_session/")?;
-    let head = Head::of(message.params.map_or("{}", |params| params.get()));
-    if peer.link.correspondent.is_none() || !head.is_envelope {
+    let head = EnvelopeHead::of(message.params.map_or("{}", |params| params.get()));
+    if peer.link.envelope_handler.is_none() || !head.is_envelope {
         return None;
     }
     let row = METHODS.iter().find(|row| row.method == message.method);
@@ -177,11 +177,11 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Unfit>> {
 
 /// Takes a notification that carries an envelope; tells whether it was one. A side that was not set up to
 /// answer envelopes takes what belongs to its own, and leaves the rest to its user's handlers.
-pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incoming<'_>) -> bool {
-    if peer.link.correspondent.is_none() && peer.require_envelopes().is_err() {
+pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification: Incoming<'_>) -> bool {
+    if peer.link.envelope_handler.is_none() && peer.require_envelopes().is_err() {
         return false;
     }
-    let news = Told { peer, knows, notification };
+    let news = IncomingNotification { peer, knows, notification };
     let ours = match notification.method {
         Notify::METHOD => news.take(|news, bytes| notify(peer, news, bytes)),
         DelegationOutcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
@@ -193,17 +193,17 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &Knows, notification: Incomi
         Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => news.unasked(),
         _ => return false,
     };
-    ours || peer.link.correspondent.is_some()
+    ours || peer.link.envelope_handler.is_some()
 }
 
 /// A notification that is one of ours.
-struct Told<'a> {
+struct IncomingNotification<'a> {
     peer: &'a PeerAgent,
-    knows: &'a Knows,
+    knows: &'a SessionLookup,
     notification: Incoming<'a>,
 }
 
-impl Told<'_> {
+impl IncomingNotification<'_> {
     /// Takes one that belongs somewhere by itself.
     fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> bool) -> bool {
         let received = read::<P>(self.peer, self.knows, self.notification.params);
@@ -214,19 +214,19 @@ impl Told<'_> {
     fn reply<P: Payload>(&self) -> bool {
         let received = read_unopened::<P>(self.peer, self.knows, self.notification.params);
         self.taken::<P>(received.map(|Received { envelope, .. }| {
-            let letters = &self.peer.link.letters;
+            let envelopes = &self.peer.link.envelopes;
             let to = envelope.reference.as_ref();
-            let waiter = to.and_then(|to| lock(&letters.table).replied(to, &P::KIND));
+            let waiter = to.and_then(|to| lock(&envelopes.table).replied(to, &P::KIND));
             let awaited = waiter.is_some_and(|waiter| waiter.send(Ok(envelope)).is_ok());
             if !awaited {
-                count(&letters.late);
+                count(&envelopes.late);
             }
             awaited
         }))
     }
 
     /// The sender is told if it does not fit, except of an error: errors are not answered.
-    fn taken<P: Payload>(&self, taken: Result<bool, Box<Unfit>>) -> bool {
+    fn taken<P: Payload>(&self, taken: Result<bool, Box<InvalidEnvelope>>) -> bool {
         let unfit = match taken {
             Ok(taken) => return taken,
             Err(unfit) => unfit,
@@ -235,7 +235,7 @@ impl Told<'_> {
         let ours = ours.is_some_and(|of| unfit_end(self.peer, &P::KIND, of, &unfit.fault));
         match P::KIND {
             // It may well fit what the user's handlers know of it.
-            _ if !ours && self.peer.link.correspondent.is_none() => {}
+            _ if !ours && self.peer.link.envelope_handler.is_none() => {}
             EnvelopeKind::Error => drop_silently(self.peer, &unfit.fault),
             _ => complain(self.peer, *unfit),
         }
@@ -244,10 +244,10 @@ impl Told<'_> {
 
     /// Complains about a question that cannot be answered.
     fn unasked(&self) -> bool {
-        if self.peer.link.correspondent.is_none() {
+        if self.peer.link.envelope_handler.is_none() {
             return false;
         }
-        let head = Head::of(self.notification.params.map_or("{}", |params| params.get()));
+        let head = EnvelopeHead::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
         complain(self.peer, *head.unfit(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message)));
         true
@@ -257,58 +257,58 @@ impl Told<'_> {
 /// Ends what waits for a message that does not fit: a better one may never come. `false` if nothing does.
 fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
-    let mut table = lock(&peer.link.letters.table);
+    let mut table = lock(&peer.link.envelopes.table);
     let whose = match kind {
         EnvelopeKind::Result if table.delegator(of).is_some() => table.result(of),
         EnvelopeKind::Error if table.awaits(of) => table.error(of),
         EnvelopeKind::Pong | EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Capabilities => {
-            table.replied(of, kind).map_or(Whose::Unknown, Whose::Asker)
+            table.replied(of, kind).map_or(ReplyTarget::Unknown, ReplyTarget::Asker)
         }
-        _ => Whose::Unknown,
+        _ => ReplyTarget::Unknown,
     };
     match whose {
         // It knows better what it asked.
-        Whose::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
-        Whose::Delegator(task) => task.end(End::Lost(unfit(EnvelopeKind::Delegate))),
-        Whose::Nobody | Whose::Unknown => return false,
+        ReplyTarget::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
+        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Lost(unfit(EnvelopeKind::Delegate))),
+        ReplyTarget::Nobody | ReplyTarget::Unknown => return false,
     }
     true
 }
 
-/// Gives it to the correspondent; `false` if there is none.
-fn deliver(peer: &PeerAgent, news: News, bytes: usize) -> bool {
-    let answers = peer.link.correspondent.is_some();
+/// Gives it to the handler; `false` if there is none.
+fn deliver(peer: &PeerAgent, news: HandlerNotification, bytes: usize) -> bool {
+    let answers = peer.link.envelope_handler.is_some();
     if answers {
-        peer.link.letters.deliver(news, bytes);
+        peer.link.envelopes.deliver(news, bytes);
     }
     answers
 }
 
 fn drop_silently(peer: &PeerAgent, fault: &EnvelopeError) {
     tracing::debug!(%fault, "dropped a notification");
-    count(&peer.link.letters.dropped);
+    count(&peer.link.envelopes.dropped);
 }
 
 /// Tells the sender of a notification what is wrong with it, if it can be told, and not too often.
-fn complain(peer: &PeerAgent, unfit: Unfit) {
+fn complain(peer: &PeerAgent, unfit: InvalidEnvelope) {
     drop_silently(peer, &unfit.fault);
     let can_be_told = unfit.id.is_some() && unfit.from.is_some();
-    if can_be_told && lock(&peer.link.letters.complaints).allow(Instant::now()) {
+    if can_be_told && lock(&peer.link.envelopes.complaints).allow(Instant::now()) {
         let session = unfit.session.clone();
         let _ = peer.rpc().try_notify(&EnvelopeParams::new(session, unfit.answer(peer)));
     }
 }
 
 fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
-    let letters = &peer.link.letters;
-    if !lock(&letters.seen).insert(news.envelope.id.as_str()) {
-        count(&letters.repeated);
+    let envelopes = &peer.link.envelopes;
+    if !lock(&envelopes.seen).insert(news.envelope.id.as_str()) {
+        count(&envelopes.repeated);
         return true;
     }
-    let mut listening: Vec<_> = lock(&letters.listeners).iter().filter_map(Weak::upgrade).collect();
+    let mut listening: Vec<_> = lock(&envelopes.listeners).iter().filter_map(Weak::upgrade).collect();
     listening.retain(|listener| listener.wants(&news));
     let task = match &news.envelope.reference {
-        Some(task) if news.topic == PROGRESS => lock(&letters.table).delegator(task).cloned(),
+        Some(task) if news.topic == PROGRESS => lock(&envelopes.table).delegator(task).cloned(),
         _ => None,
     };
     if !listening.is_empty() || task.is_some() {
@@ -319,53 +319,55 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
             return true;
         }
     }
-    deliver(peer, News::Notify(news), bytes) || !listening.is_empty()
+    deliver(peer, HandlerNotification::Notify(news), bytes) || !listening.is_empty()
 }
 
 fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
-    let letters = &peer.link.letters;
+    let envelopes = &peer.link.envelopes;
     // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
-    let mut table = lock(&letters.table);
-    match result.envelope.reference.as_ref().map_or(Whose::Unknown, |of| table.result(of)) {
-        Whose::Delegator(task) => task.end(End::Result(result.envelope, bytes)),
-        Whose::Nobody => count(&letters.repeated),
-        Whose::Unknown | Whose::Asker(_) => return deliver(peer, News::Result(result), bytes),
+    let mut table = lock(&envelopes.table);
+    match result.envelope.reference.as_ref().map_or(ReplyTarget::Unknown, |of| table.result(of)) {
+        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Result(result.envelope, bytes)),
+        ReplyTarget::Nobody => count(&envelopes.repeated),
+        ReplyTarget::Unknown | ReplyTarget::Asker(_) => {
+            return deliver(peer, HandlerNotification::Result(result), bytes);
+        }
     }
     true
 }
 
 fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
-    let letters = &peer.link.letters;
-    let mut table = lock(&letters.table);
+    let envelopes = &peer.link.envelopes;
+    let mut table = lock(&envelopes.table);
     let whose = match &error.envelope.reference {
         Some(about) => table.error(about),
-        None if lock(&letters.seen).insert(error.envelope.id.as_str()) => Whose::Unknown,
-        None => Whose::Nobody,
+        None if lock(&envelopes.seen).insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
+        None => ReplyTarget::Nobody,
     };
     match whose {
-        Whose::Asker(waiter) => {
+        ReplyTarget::Asker(waiter) => {
             if waiter.send(Err(Error::Fault(error.envelope.payload))).is_err() {
-                count(&letters.late);
+                count(&envelopes.late);
             }
         }
-        Whose::Delegator(task) => task.end(End::Error(error.envelope, bytes)),
-        Whose::Nobody => count(&letters.repeated),
-        Whose::Unknown => return deliver(peer, News::Error(error), bytes),
+        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Error(error.envelope, bytes)),
+        ReplyTarget::Nobody => count(&envelopes.repeated),
+        ReplyTarget::Unknown => return deliver(peer, HandlerNotification::Error(error), bytes),
     }
     true
 }
 
 /// The connection has ended.
 pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
-    let letters = &peer.link.letters;
-    letters.over.cancel();
+    let envelopes = &peer.link.envelopes;
+    envelopes.over.cancel();
     let lost = || Error::from(RpcError::Closed(reason.clone()));
-    let (asked, delegated) = lock(&letters.table).close();
+    let (asked, delegated) = lock(&envelopes.table).close();
     for waiter in asked {
         let _ = waiter.send(Err(lost()));
     }
-    delegated.iter().for_each(|task| task.end(End::Lost(lost())));
-    for listener in lock(&letters.listeners).drain(..) {
+    delegated.iter().for_each(|task| task.end(DelegationEnd::Lost(lost())));
+    for listener in lock(&envelopes.listeners).drain(..) {
         if let Some(listener) = listener.upgrade() {
             listener.close();
         }

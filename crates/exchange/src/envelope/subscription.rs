@@ -10,14 +10,14 @@ use duologue_schema::envelope::Notify;
 use futures::Stream;
 
 use super::{Pattern, Received};
-use crate::limits::{NEWS, NEWS_BYTES};
+use crate::limits::{SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 impl PeerAgent {
     /// The news of the other agent on the topics that `pattern` means, from now on: all of them, or on the
     /// handle of a session those that come in it. They go to
-    /// [`Correspondent::notify`](super::Correspondent::notify) as well.
+    /// [`EnvelopeHandler::notify`](super::EnvelopeHandler::notify) as well.
     ///
     /// A side that was given no [`Exchange`](crate::Exchange) advertises nothing, so it is told nothing. To hear
     /// what is told while a session is being made, subscribe on the handle of the connection.
@@ -32,13 +32,13 @@ impl PeerAgent {
     /// ```
     pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
         let filter = Filter { pattern: pattern.into(), peer: self.clone() };
-        if self.link.correspondent.is_none() {
+        if self.link.envelope_handler.is_none() {
             tracing::warn!(pattern = %filter.pattern, "nobody tells this side news: give it an Exchange");
         }
-        let listener = Listener::new(Some(filter));
+        let listener = SubscriptionQueue::new(Some(filter));
         // Looked at under the lock: whoever ends the connection closes those that are in the list by then.
-        let mut listeners = lock(&self.link.letters.listeners);
-        if self.link.letters.over.is_cancelled() {
+        let mut listeners = lock(&self.link.envelopes.listeners);
+        if self.link.envelopes.over.is_cancelled() {
             listener.close();
         } else {
             listeners.retain(|other| other.strong_count() > 0);
@@ -57,7 +57,7 @@ struct Filter {
 }
 
 /// The end of a subscription that messages are put into.
-pub(crate) struct Listener {
+pub(crate) struct SubscriptionQueue {
     /// `None` for the progress of a task, whose messages are sorted out by their `ref`.
     filter: Option<Filter>,
     state: Mutex<State>,
@@ -74,13 +74,13 @@ struct State {
     wakers: Vec<(u64, Waker)>,
 }
 
-impl Listener {
+impl SubscriptionQueue {
     fn new(filter: Option<Filter>) -> Arc<Self> {
-        Arc::new(Listener { filter, state: Mutex::default() })
+        Arc::new(SubscriptionQueue { filter, state: Mutex::default() })
     }
 
     pub(crate) fn of_a_task() -> Arc<Self> {
-        Listener::new(None)
+        SubscriptionQueue::new(None)
     }
 
     /// Whether it wants to hear this.
@@ -99,11 +99,11 @@ impl Listener {
         if state.closed {
             return;
         }
-        if bytes > NEWS_BYTES {
+        if bytes > SUBSCRIPTION_BYTES {
             state.missed += 1;
             return state.wake();
         }
-        while state.waiting.len() == NEWS || state.bytes + bytes > NEWS_BYTES {
+        while state.waiting.len() == SUBSCRIPTION_MESSAGES || state.bytes + bytes > SUBSCRIPTION_BYTES {
             let lost = state.waiting.pop_front().map_or(0, |(_, bytes)| bytes);
             state.bytes -= lost;
             state.missed += 1;
@@ -133,12 +133,12 @@ impl State {
 /// is larger by itself, and the next item says how many. It ends with the connection, and for a task with the task.
 #[must_use = "news are lost when nobody takes them"]
 pub struct Subscription {
-    listener: Arc<Listener>,
+    listener: Arc<SubscriptionQueue>,
     handle: u64,
 }
 
 impl Subscription {
-    pub(crate) fn new(listener: Arc<Listener>) -> Self {
+    pub(crate) fn new(listener: Arc<SubscriptionQueue>) -> Self {
         let handle = {
             let mut state = lock(&listener.state);
             state.handles += 1;
@@ -149,7 +149,7 @@ impl Subscription {
 
     /// One that is over.
     pub(crate) fn ended() -> Self {
-        let listener = Listener::of_a_task();
+        let listener = SubscriptionQueue::of_a_task();
         listener.close();
         Subscription::new(listener)
     }

@@ -7,14 +7,14 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use duologue_schema::work::{Artifact, ArtifactOperation, WorkInput, WorkOutput};
 
-use super::folders::Folders;
+use super::folders::ProjectFolders;
 use super::tree::{Changes, Staged};
 
 /// Writes the artifacts of `output` into the feature root of the order it answers. Returns their paths,
 /// from the root of the project, in the order of the artifacts.
 ///
 /// A path that starts with the order's `paths.feature_root` begins at `project_root`, any other at the
-/// feature root. Folders that are missing are made, the feature root too. Nothing is read or written
+/// feature root. ProjectFolders that are missing are made, the feature root too. Nothing is read or written
 /// through a symbolic link below `project_root`, and nothing outside the feature root.
 ///
 /// There may be any number of artifacts: few folders and one file are open at once.
@@ -67,7 +67,7 @@ pub fn apply_artifacts(
 
     let path = project_root.as_ref();
     let mut folders = Dir::open_ambient_dir(path, ambient_authority())
-        .and_then(Folders::new)
+        .and_then(ProjectFolders::new)
         .map_err(|error| ApplyError::Project { path: path.to_owned(), error })?;
     folders.find(&feature_root).map_err(about_root)?;
 
@@ -87,7 +87,7 @@ fn write(
     artifacts: &[Artifact],
     places: &[Vec<&str>],
     changes: &mut Changes,
-) -> Result<(), (usize, ArtifactFault)> {
+) -> Result<(), (usize, ArtifactError)> {
     let each = || artifacts.iter().zip(places).enumerate();
     // Before a folder is made for any of them.
     for (index, (artifact, place)) in each() {
@@ -113,7 +113,7 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
     let mut places = Vec::new();
     for (index, artifact) in artifacts.iter().enumerate() {
         if let ArtifactOperation::Unknown(name) = &artifact.operation {
-            return Err(about(index, ArtifactFault::UnknownOperation(name.to_string())));
+            return Err(about(index, ArtifactError::UnknownOperation(name.to_string())));
         }
         let place = place(feature_root, &artifact.path).map_err(|fault| about(index, fault))?;
         places.push(place);
@@ -124,52 +124,52 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
     for pair in sorted.windows(2) {
         if places[pair[1]].starts_with(&places[pair[0]]) {
             let (first, second) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
-            return Err(about(second, ArtifactFault::Clash { with: artifacts[first].path.clone() }));
+            return Err(about(second, ArtifactError::Clash { with: artifacts[first].path.clone() }));
         }
     }
     Ok(places)
 }
 
-fn place<'a>(feature_root: &[&'a str], path: &'a str) -> Result<Vec<&'a str>, ArtifactFault> {
+fn place<'a>(feature_root: &[&'a str], path: &'a str) -> Result<Vec<&'a str>, ArtifactError> {
     let names = names(path)?;
     if matches!(path.rsplit('/').next(), Some("" | ".")) {
-        return Err(ArtifactFault::NotAFile);
+        return Err(ArtifactError::NotAFile);
     }
     let place = match names.strip_prefix(feature_root) {
         Some(_) => names,
         None => [feature_root, &names].concat(),
     };
     // The feature root itself is no place for a file.
-    if place.len() > feature_root.len() { Ok(place) } else { Err(ArtifactFault::NotAFile) }
+    if place.len() > feature_root.len() { Ok(place) } else { Err(ArtifactError::NotAFile) }
 }
 
 /// The names in the path of a folder; `.` has none.
-fn folder(path: &str) -> Result<Vec<&str>, ArtifactFault> {
-    if path.is_empty() { Err(ArtifactFault::Empty) } else { names(path) }
+fn folder(path: &str) -> Result<Vec<&str>, ArtifactError> {
+    if path.is_empty() { Err(ArtifactError::Empty) } else { names(path) }
 }
 
 /// The names in a path, if it is one that only leads down.
-fn names(path: &str) -> Result<Vec<&str>, ArtifactFault> {
+fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
     if path.is_empty() {
-        return Err(ArtifactFault::Empty);
+        return Err(ArtifactError::Empty);
     }
     // A backslash separates on one system and is part of a name on the next.
     if path.contains(['\0', '\\']) {
-        return Err(ArtifactFault::BadCharacter);
+        return Err(ArtifactError::BadCharacter);
     }
     if path.starts_with('/') {
-        return Err(ArtifactFault::Absolute);
+        return Err(ArtifactError::Absolute);
     }
     let mut names = Vec::new();
     for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
         match Path::new(name).components().next() {
             Some(Component::Normal(normal)) if normal == name => names.push(name),
-            Some(Component::ParentDir) => return Err(ArtifactFault::LeadsUp),
+            Some(Component::ParentDir) => return Err(ArtifactError::LeadsUp),
             // What else begins a path is a drive's letter.
-            _ => return Err(ArtifactFault::Absolute),
+            _ => return Err(ArtifactError::Absolute),
         }
     }
-    if names.len() > MAX_DEPTH { Err(ArtifactFault::TooDeep) } else { Ok(names) }
+    if names.len() > MAX_DEPTH { Err(ArtifactError::TooDeep) } else { Ok(names) }
 }
 
 /// The most names in a path. Deeper trees can hardly be used, and take long to walk.
@@ -196,7 +196,7 @@ pub enum ApplyError {
         /// What the order says.
         path: String,
         /// What is wrong with it.
-        fault: ArtifactFault,
+        fault: ArtifactError,
     },
     /// One of the artifacts. None of them was written.
     #[error("artifact {path:?} {fault}{}", left_behind(left))]
@@ -206,7 +206,7 @@ pub enum ApplyError {
         /// Its path, as the output says it.
         path: String,
         /// What is wrong with it.
-        fault: ArtifactFault,
+        fault: ArtifactError,
         /// What could not be taken back, because the disk was against that as well. Mostly empty.
         left: Vec<String>,
     },
@@ -219,7 +219,7 @@ fn left_behind(left: &[String]) -> String {
 /// What is wrong with an artifact or a feature root. Each reads on after its path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ArtifactFault {
+pub enum ArtifactError {
     /// It has no path.
     #[error("is empty")]
     Empty,
@@ -296,8 +296,8 @@ pub enum ArtifactFault {
     Io(io::Error),
 }
 
-impl From<io::Error> for ArtifactFault {
+impl From<io::Error> for ArtifactError {
     fn from(error: io::Error) -> Self {
-        ArtifactFault::Io(error)
+        ArtifactError::Io(error)
     }
 }

@@ -7,46 +7,46 @@ use std::rc::Rc;
 use cap_fs_ext::{DirExt, MetadataExt};
 use cap_std::fs::Dir;
 
-use super::artifacts::ArtifactFault as Fault;
+use super::artifacts::ArtifactError as Fault;
 
 /// How many folders are open at once. Some systems give a program 256 descriptors for all it does.
 const OPEN: usize = 32;
 
 /// A folder that was reached, without following a link, from the root of the project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Folder(usize);
+pub(super) struct ProjectFolder(usize);
 
 /// The root of the project, which stays open.
-pub(super) const PROJECT: Folder = Folder(0);
+pub(super) const PROJECT: ProjectFolder = ProjectFolder(0);
 
 /// All folders that were reached. Those that were used last are open; the others are opened again when they
 /// are needed, and have to be what they were.
-pub(super) struct Folders {
+pub(super) struct ProjectFolders {
     project: Rc<Dir>,
     reached: Vec<Reached>,
     /// The one used last at the end.
-    open: Vec<(Folder, Rc<Dir>)>,
+    open: Vec<(ProjectFolder, Rc<Dir>)>,
 }
 
 struct Reached {
-    parent: Folder,
+    parent: ProjectFolder,
     name: String,
     identity: Identity,
-    children: HashMap<String, Folder>,
+    children: HashMap<String, ProjectFolder>,
 }
 
 /// What a folder keeps when it is renamed, and another of its name does not have.
 type Identity = (u64, u64);
 
-impl Folders {
+impl ProjectFolders {
     pub(super) fn new(project: Dir) -> io::Result<Self> {
         let identity = identity(&project)?;
         let root = Reached { parent: PROJECT, name: String::new(), identity, children: HashMap::new() };
-        Ok(Folders { project: Rc::new(project), reached: vec![root], open: Vec::new() })
+        Ok(ProjectFolders { project: Rc::new(project), reached: vec![root], open: Vec::new() })
     }
 
     /// The folder at the end of the way, or `None` if it ends before.
-    pub(super) fn find(&mut self, way: &[&str]) -> Result<Option<Folder>, Fault> {
+    pub(super) fn find(&mut self, way: &[&str]) -> Result<Option<ProjectFolder>, Fault> {
         let mut at = PROJECT;
         for name in way {
             match self.enter(at, name)? {
@@ -58,14 +58,18 @@ impl Folders {
     }
 
     /// The folder `name` in another one, which must not be a link. `None` if there is nothing.
-    pub(super) fn enter(&mut self, parent: Folder, name: &str) -> Result<Option<Folder>, Fault> {
+    pub(super) fn enter(
+        &mut self,
+        parent: ProjectFolder,
+        name: &str,
+    ) -> Result<Option<ProjectFolder>, Fault> {
         if let Some(known) = self.reached[parent.0].children.get(name) {
             return Ok(Some(*known));
         }
         let from = self.open(parent)?;
         let Some(dir) = self.step(&from, name)? else { return Ok(None) };
         let identity = identity(&dir)?;
-        let folder = Folder(self.reached.len());
+        let folder = ProjectFolder(self.reached.len());
         self.reached.push(Reached { parent, name: name.to_owned(), identity, children: HashMap::new() });
         self.reached[parent.0].children.insert(name.to_owned(), folder);
         self.keep(folder, dir);
@@ -73,7 +77,7 @@ impl Folders {
     }
 
     /// Hands out an open folder. Drop it before the next.
-    pub(super) fn open(&mut self, folder: Folder) -> Result<Rc<Dir>, Fault> {
+    pub(super) fn open(&mut self, folder: ProjectFolder) -> Result<Rc<Dir>, Fault> {
         // Up to the nearest that is open, and down from there.
         let (mut at, mut way) = (folder, Vec::new());
         let mut dir = loop {
@@ -118,7 +122,7 @@ impl Folders {
         }
     }
 
-    fn keep(&mut self, folder: Folder, dir: Dir) -> Rc<Dir> {
+    fn keep(&mut self, folder: ProjectFolder, dir: Dir) -> Rc<Dir> {
         let dir = Rc::new(dir);
         self.open.push((folder, dir.clone()));
         dir
@@ -138,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    fn folders(path: &std::path::Path) -> Folders {
-        Folders::new(Dir::open_ambient_dir(path, ambient_authority()).unwrap()).unwrap()
+    fn folders(path: &std::path::Path) -> ProjectFolders {
+        ProjectFolders::new(Dir::open_ambient_dir(path, ambient_authority()).unwrap()).unwrap()
     }
 
     #[test]

@@ -8,7 +8,9 @@ mod tree;
 pub(crate) mod worker;
 mod workflow;
 
-pub use artifacts::{ApplyError, ArtifactFault, apply_artifacts};
+pub use artifacts::{ApplyError, ArtifactError, apply_artifacts};
 pub use duologue_schema::work::*;
 pub use worker::Worker;
-pub use workflow::{Done, End, Reason, Run, Step, Workflow, WorkflowError};
+pub use workflow::{
+    CompletedStep, EscalationReason, RunEnd, Workflow, WorkflowError, WorkflowRun, WorkflowStep,
+};

@@ -12,7 +12,7 @@ mod unix {
         File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt,
     };
 
-    use crate::work::artifacts::ArtifactFault as Fault;
+    use crate::work::artifacts::ArtifactError as Fault;
 
     /// The permission bits of a file: read, write and execute for owner, group and others.
     const PERMISSIONS: u32 = 0o777;
@@ -97,7 +97,7 @@ pub(super) use self::other::{FileAccess, private, special_bits};
 mod other {
     use cap_std::fs::{File, Metadata, OpenOptions, Permissions};
 
-    use crate::work::artifacts::ArtifactFault as Fault;
+    use crate::work::artifacts::ArtifactError as Fault;
 
     /// A new file has the access of its folder.
     pub(crate) fn private(options: &mut OpenOptions) -> OpenOptions {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use cap_std::fs::{Dir, Metadata, OpenOptions};
 use duologue_schema::work::{Artifact, ArtifactOperation};
 
-use super::artifacts::ArtifactFault as Fault;
-use super::folders::{Folder, Folders, PROJECT};
+use super::artifacts::ArtifactError as Fault;
+use super::folders::{PROJECT, ProjectFolder, ProjectFolders};
 use super::system::{self, FileAccess};
 
 /// Checks that the operation can be done in this folder, as things are. Returns the old file's metadata.
@@ -33,17 +33,17 @@ fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Op
 
 /// What was changed, and how to take it back. Dropped, it is taken back.
 pub(super) struct Changes {
-    folders: Folders,
-    /// Folders that were made.
-    made: Vec<(Folder, String)>,
+    folders: ProjectFolders,
+    /// ProjectFolders that were made.
+    made: Vec<(ProjectFolder, String)>,
     /// Files of ours that nobody needs in the end.
-    scratch: Vec<(Folder, String)>,
+    scratch: Vec<(ProjectFolder, String)>,
     /// What took its place.
     placed: Vec<Placed>,
 }
 
 struct Placed {
-    folder: Folder,
+    folder: ProjectFolder,
     name: String,
     /// For a person.
     path: String,
@@ -52,7 +52,7 @@ struct Placed {
 }
 
 impl Changes {
-    pub(super) fn new(folders: Folders) -> Self {
+    pub(super) fn new(folders: ProjectFolders) -> Self {
         Changes { folders, made: Vec::new(), scratch: Vec::new(), placed: Vec::new() }
     }
 
@@ -107,7 +107,7 @@ impl Changes {
     }
 
     /// The folder at the end of the way; what is missing is made.
-    fn make(&mut self, way: &[&str]) -> Result<Folder, Fault> {
+    fn make(&mut self, way: &[&str]) -> Result<ProjectFolder, Fault> {
         let mut at = PROJECT;
         for name in way {
             at = match self.folders.enter(at, name)? {
@@ -128,7 +128,7 @@ impl Changes {
 
     /// Returns the access of a new file in this folder. It depends on the umask and on the folder's own rules, so it
     /// is read from an empty file that is made there and removed again.
-    fn usual_access(&mut self, folder: Folder) -> Result<FileAccess, Fault> {
+    fn usual_access(&mut self, folder: ProjectFolder) -> Result<FileAccess, Fault> {
         let probe = self.scratch(folder)?;
         let dir = self.folders.open(folder)?;
         let metadata = dir.open_with(&probe, OpenOptions::new().write(true).create_new(true))?.metadata()?;
@@ -138,7 +138,7 @@ impl Changes {
     }
 
     /// A name for a file of ours, which is removed in the end.
-    fn scratch(&mut self, folder: Folder) -> Result<String, Fault> {
+    fn scratch(&mut self, folder: ProjectFolder) -> Result<String, Fault> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let dir = self.folders.open(folder)?;
         loop {
@@ -158,7 +158,11 @@ impl Changes {
 }
 
 /// Does something in a folder.
-fn at<T>(folders: &mut Folders, folder: Folder, act: impl FnOnce(&Dir) -> io::Result<T>) -> io::Result<T> {
+fn at<T>(
+    folders: &mut ProjectFolders,
+    folder: ProjectFolder,
+    act: impl FnOnce(&Dir) -> io::Result<T>,
+) -> io::Result<T> {
     match folders.open(folder) {
         Ok(dir) => act(&dir),
         Err(Fault::Io(error)) => Err(error),
@@ -174,7 +178,7 @@ impl Drop for Changes {
 
 /// An artifact that is written, beside its place.
 pub(super) struct Staged {
-    folder: Folder,
+    folder: ProjectFolder,
     beside: String,
     name: String,
     path: String,
@@ -287,7 +291,7 @@ mod tests {
 
     fn changes(project: &Path) -> Changes {
         let project = Dir::open_ambient_dir(project, ambient_authority()).unwrap();
-        Changes::new(Folders::new(project).unwrap())
+        Changes::new(ProjectFolders::new(project).unwrap())
     }
 
     fn staged(artifacts: &[Artifact], changes: &mut Changes) -> Vec<Staged> {

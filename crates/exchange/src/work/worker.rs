@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result, fault_of};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
-use crate::service::Knows;
+use crate::service::SessionLookup;
 
 /// Does work orders: one method, and all there is to know in its argument.
 ///
@@ -124,8 +124,8 @@ impl PeerAgent {
 /// Answers a request if it is a work order and somebody does those.
 pub(crate) fn request(
     peer: &PeerAgent,
-    worker: Option<&Arc<dyn Erased>>,
-    knows: &Knows,
+    worker: Option<&Arc<dyn ErasedWorker>>,
+    knows: &SessionLookup,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
@@ -142,7 +142,7 @@ pub(crate) fn request(
 
 fn read(
     peer: &PeerAgent,
-    knows: &Knows,
+    knows: &SessionLookup,
     params: Option<&RawValue>,
 ) -> Result<(WorkInput, Hops), EnvelopeError> {
     let WorkParams { session_id, input, meta, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
@@ -176,11 +176,11 @@ fn from_wire(error: &WireError) -> EnvelopeError {
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Worker`] without its type.
-pub(crate) trait Erased: Send + Sync {
+pub(crate) trait ErasedWorker: Send + Sync {
     fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>>;
 }
 
-impl<W: Worker> Erased for W {
+impl<W: Worker> ErasedWorker for W {
     fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>> {
         Box::pin(async move { Worker::work(&*self, input).await })
     }

@@ -11,22 +11,22 @@ use duologue_schema::work::{
 
 use super::artifacts::{ApplyError, apply_artifacts};
 use super::notes;
-use super::worker::{Erased, Worker};
+use super::worker::{ErasedWorker, Worker};
 
 /// Steps that agents do one after the other, each with what the steps before it noted.
 ///
 /// After a step the run goes where its [`Recommendation`] says. `proceed`: on to the next step. `retry`:
-/// `iteration` is raised, and the run goes on with the step that [`Step::back_to`] names, or else with the
+/// `iteration` is raised, and the run goes on with the step that [`WorkflowStep::back_to`] names, or else with the
 /// same step again. `escalate`, and whatever is not known here: the run stops, and a person is told. So it
 /// does instead of a retry once `iteration` has reached its limit. That a step's `success` is false changes
 /// nothing about this: it is the recommendation that counts.
 ///
 /// With [`apply_to`](Self::apply_to) the artifacts of each step are written before the next begins: those
-/// of steps that succeeded and do not escalate. What else was proposed is in the [`Run`], for a person to
+/// of steps that succeeded and do not escalate. What else was proposed is in the [`WorkflowRun`], for a person to
 /// look at.
 ///
 /// ```
-/// use duologue_exchange::work::{WorkContext, End, WorkInput, WorkOutput, Recommendation, Step, Workflow};
+/// use duologue_exchange::work::{WorkContext, RunEnd, WorkInput, WorkOutput, Recommendation, WorkflowStep, Workflow};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), duologue_exchange::work::WorkflowError> {
@@ -39,42 +39,42 @@ use super::worker::{Erased, Worker};
 ///     Ok(WorkOutput::new(true, "Read it.", [], verdict).notes(["A case is missing.".into()]))
 /// };
 /// let workflow = Workflow::new()
-///     .step(Step::new("specify", specify))
-///     .step(Step::new("validate", validate).back_to("specify"));
+///     .step(WorkflowStep::new("specify", specify))
+///     .step(WorkflowStep::new("validate", validate).back_to("specify"));
 ///
 /// let run = workflow.run(WorkContext::new("login", "feature", 1), [("feature_root", "features/login")]).await?;
-/// let actions: Vec<_> = run.done.iter().map(|done| done.action.as_str()).collect();
+/// let actions: Vec<_> = run.completed.iter().map(|done| done.action.as_str()).collect();
 /// assert_eq!(actions, ["specify", "validate", "specify", "validate"]);
-/// assert_eq!(run.end, End::Finished);
+/// assert_eq!(run.end, RunEnd::Finished);
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "a workflow does nothing until it is run"]
 pub struct Workflow {
-    steps: Vec<Step>,
+    steps: Vec<WorkflowStep>,
     max_iterations: u32,
     project: Option<PathBuf>,
     prior_context: Vec<WorkNote>,
-    on_step: Option<Callback<Done>>,
-    on_escalate: Option<Callback<Run>>,
+    on_step: Option<Callback<CompletedStep>>,
+    on_escalate: Option<Callback<WorkflowRun>>,
 }
 
 type Callback<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// A step of a [`Workflow`]: what is to be done, and by whom.
 #[must_use = "give it to a workflow"]
-pub struct Step {
+pub struct WorkflowStep {
     action: String,
     params: Members,
-    worker: Arc<dyn Erased>,
+    worker: Arc<dyn ErasedWorker>,
     back_to: Option<String>,
     agent: Option<String>,
 }
 
-impl Step {
+impl WorkflowStep {
     /// A step: `worker` is asked for `action`. A [`PeerAgent`](crate::PeerAgent) is a worker.
     pub fn new(action: impl Into<String>, worker: impl Worker) -> Self {
-        Step {
+        WorkflowStep {
             action: action.into(),
             params: Members::new(),
             worker: Arc::new(worker),
@@ -102,7 +102,7 @@ impl Step {
     ///
     /// This is a help and no filter. Names that no step has here, other spellings, and a name within a word,
     /// a path or a key stay; a name that is also a common word is replaced wherever that word stands.
-    /// [`Done::output`] has the notes as they were said.
+    /// [`CompletedStep::output`] has the notes as they were said.
     pub fn agent(mut self, name: impl Into<String>) -> Self {
         self.agent = Some(name.into());
         self
@@ -139,7 +139,7 @@ impl Workflow {
     }
 
     /// Adds a step at the end.
-    pub fn step(mut self, step: Step) -> Self {
+    pub fn step(mut self, step: WorkflowStep) -> Self {
         self.steps.push(step);
         self
     }
@@ -164,14 +164,14 @@ impl Workflow {
     }
 
     /// Called after each step, when its artifacts have been written.
-    pub fn on_step(mut self, callback: impl Fn(&Done) + Send + Sync + 'static) -> Self {
+    pub fn on_step(mut self, callback: impl Fn(&CompletedStep) + Send + Sync + 'static) -> Self {
         self.on_step = Some(Box::new(callback));
         self
     }
 
     /// Called when the run stops because a person has to decide. What to do then is theirs: correct what
-    /// [`Run::done`] shows, and run again.
-    pub fn on_escalate(mut self, callback: impl Fn(&Run) + Send + Sync + 'static) -> Self {
+    /// [`WorkflowRun::done`] shows, and run again.
+    pub fn on_escalate(mut self, callback: impl Fn(&WorkflowRun) + Send + Sync + 'static) -> Self {
         self.on_escalate = Some(Box::new(callback));
         self
     }
@@ -189,12 +189,17 @@ impl Workflow {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order that runs. Artifacts that are being written are written.
-    pub async fn run(&self, context: WorkContext, paths: impl Into<WorkPaths>) -> Result<Run, WorkflowError> {
+    pub async fn run(
+        &self,
+        context: WorkContext,
+        paths: impl Into<WorkPaths>,
+    ) -> Result<WorkflowRun, WorkflowError> {
         let back = self.steps.iter().enumerate().map(|(at, step)| self.back(at, step));
         let back = back.collect::<Result<Vec<_>, _>>()?;
         let paths = paths.into();
         let (mut context, mut at) = (context, 0);
-        let mut run = Run { done: Vec::new(), notes: self.prior_context.clone(), end: End::Finished };
+        let mut run =
+            WorkflowRun { completed: Vec::new(), notes: self.prior_context.clone(), end: RunEnd::Finished };
         while let Some(step) = self.steps.get(at) {
             let (action, iteration) = (step.action.clone(), context.iteration);
             tracing::debug!(action, iteration, "a work order");
@@ -203,19 +208,19 @@ impl Workflow {
             let output = match step.worker.clone().work(input.clone()).await {
                 Ok(output) => output,
                 Err(fault) => {
-                    run.end = End::Failed;
-                    return Err(WorkflowError::Step { action, iteration, fault, run: Box::new(run) });
+                    run.end = RunEnd::Failed;
+                    return Err(WorkflowError::WorkflowStep { action, iteration, fault, run: Box::new(run) });
                 }
             };
             run.notes.extend(self.nameless(&output.notes));
             let recommendation = output.recommendation.clone();
             let written = self.write(input, &output).await;
-            let mut done = Done { action: action.clone(), iteration, output, written: Vec::new() };
+            let mut done = CompletedStep { action: action.clone(), iteration, output, written: Vec::new() };
             match written {
                 Ok(written) => done.written = written,
                 Err(error) => {
-                    run.done.push(done);
-                    run.end = End::Failed;
+                    run.completed.push(done);
+                    run.end = RunEnd::Failed;
                     let (error, run) = (Box::new(error), Box::new(run));
                     return Err(WorkflowError::Artifacts { action, iteration, error, run });
                 }
@@ -223,23 +228,23 @@ impl Workflow {
             if let Some(on_step) = &self.on_step {
                 on_step(&done);
             }
-            run.done.push(done);
+            run.completed.push(done);
             match recommendation {
                 Recommendation::Proceed => at += 1,
                 Recommendation::Retry if context.iteration < self.max_iterations => {
                     context.iteration += 1;
                     at = back[at];
                 }
-                Recommendation::Retry => return Ok(self.escalated(run, Reason::TooManyIterations)),
-                Recommendation::Escalate => return Ok(self.escalated(run, Reason::Asked)),
-                other => return Ok(self.escalated(run, Reason::Unknown(other.as_str().to_owned()))),
+                Recommendation::Retry => return Ok(self.escalated(run, EscalationReason::TooManyIterations)),
+                Recommendation::Escalate => return Ok(self.escalated(run, EscalationReason::Requested)),
+                other => return Ok(self.escalated(run, EscalationReason::Unknown(other.as_str().to_owned()))),
             }
         }
         Ok(run)
     }
 
     /// Where to go on when `step`, which is the one `at`, is to be tried again.
-    fn back(&self, at: usize, step: &Step) -> Result<usize, WorkflowError> {
+    fn back(&self, at: usize, step: &WorkflowStep) -> Result<usize, WorkflowError> {
         let Some(action) = &step.back_to else { return Ok(at) };
         let earlier = self.steps[..=at].iter().rposition(|earlier| earlier.action == *action);
         earlier
@@ -269,8 +274,8 @@ impl Workflow {
         said
     }
 
-    fn escalated(&self, mut run: Run, reason: Reason) -> Run {
-        run.end = End::Escalated(reason);
+    fn escalated(&self, mut run: WorkflowRun, reason: EscalationReason) -> WorkflowRun {
+        run.end = RunEnd::Escalated(reason);
         if let Some(on_escalate) = &self.on_escalate {
             on_escalate(&run);
         }
@@ -281,19 +286,19 @@ impl Workflow {
 /// What came of a [`Workflow`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Run {
+pub struct WorkflowRun {
     /// What was done, in the order in which it was done.
-    pub done: Vec<Done>,
+    pub completed: Vec<CompletedStep>,
     /// What a next step would be told: the notes of all steps, oldest first.
     pub notes: Vec<WorkNote>,
     /// How it ended.
-    pub end: End,
+    pub end: RunEnd,
 }
 
 /// A step that was done.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Done {
+pub struct CompletedStep {
     /// What was to be done.
     pub action: String,
     /// In which iteration.
@@ -307,11 +312,11 @@ pub struct Done {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum End {
+pub enum RunEnd {
     /// All steps are done.
     Finished,
     /// A person has to decide. The last step that was done says more.
-    Escalated(Reason),
+    Escalated(EscalationReason),
     /// It could not go on; the [`WorkflowError`] that has this run says why.
     Failed,
 }
@@ -319,9 +324,9 @@ pub enum End {
 /// Why a person has to decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum EscalationReason {
     /// The agent asks for it.
-    Asked,
+    Requested,
     /// The agent recommends something that is not known here.
     Unknown(String),
     /// The agent recommends a retry, but there were enough.
@@ -342,7 +347,7 @@ pub enum WorkflowError {
     },
     /// The order could not be tried.
     #[error("the step {action:?}, iteration {iteration}, could not be tried: {fault}")]
-    Step {
+    WorkflowStep {
         /// The step.
         action: String,
         /// In which iteration.
@@ -350,7 +355,7 @@ pub enum WorkflowError {
         /// Why.
         fault: EnvelopeError,
         /// What was done before that.
-        run: Box<Run>,
+        run: Box<WorkflowRun>,
     },
     /// The artifacts are refused, or could not be written. None of this step's was.
     #[error("the artifacts of the step {action:?}, iteration {iteration}, were not written: {error}")]
@@ -362,7 +367,7 @@ pub enum WorkflowError {
         /// Why.
         error: Box<ApplyError>,
         /// What was done, the step itself last.
-        run: Box<Run>,
+        run: Box<WorkflowRun>,
     },
 }
 
@@ -370,10 +375,10 @@ impl WorkflowError {
     /// What was done, noted and written before it could not go on; `None` if nothing was begun. A later run can go
     /// on with its notes as [`Workflow::prior_context`].
     #[must_use]
-    pub fn run(&self) -> Option<&Run> {
+    pub fn run(&self) -> Option<&WorkflowRun> {
         match self {
             Self::NoSuchStep { .. } => None,
-            Self::Step { run, .. } | Self::Artifacts { run, .. } => Some(run),
+            Self::WorkflowStep { run, .. } | Self::Artifacts { run, .. } => Some(run),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duologue_exchange::work::{ApplyError, ArtifactFault as Fault, apply_artifacts};
+use duologue_exchange::work::{ApplyError, ArtifactError as Fault, apply_artifacts};
 use duologue_schema::Members;
 use duologue_schema::work::{
     Artifact, Recommendation, WorkContext, WorkInput, WorkOutput, WorkPaths, WorkTask,

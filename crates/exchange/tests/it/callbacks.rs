@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime};
 
 use duologue_exchange::dialogue::{
-    Dialogue, Dialogues, Error, Heard, Interlocutor, Key, KeyStore, Keys, Parameters,
+    Dialogue, DialogueHandler, Dialogues, Error, Key, KeyStore, Keys, Parameters, VerifiedMessage,
 };
-use duologue_exchange::{Exchange, ExchangeService, PeerAgent, Wiring};
+use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService, PeerAgent};
 use duologue_rpc::{Direction, Incoming, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport};
 use duologue_schema::dialogue::{AgentUri, DialogueContent, MessageType};
 use futures::FutureExt;
@@ -19,8 +19,8 @@ const THEM: &str = "agent://them";
 /// Answers every query.
 struct Clock;
 
-impl Interlocutor for Clock {
-    async fn message(&self, dialogue: &Dialogue, _: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Clock {
+    async fn message(&self, dialogue: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
         dialogue.respond("It is noon.").await.map(drop)
     }
 }
@@ -140,7 +140,7 @@ struct Dropper {
     refused: Mutex<Vec<&'static str>>,
 }
 
-type Answer = futures::future::BoxFuture<'static, Result<Heard, Error>>;
+type Answer = futures::future::BoxFuture<'static, Result<VerifiedMessage, Error>>;
 
 impl Tap for Dropper {
     fn frame(&self, frame: TappedFrame<'_>) {
@@ -161,8 +161,8 @@ impl Tap for Dropper {
 /// Says something before it answers.
 struct Talker;
 
-impl Interlocutor for Talker {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Talker {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Query {
             dialogue.update("Wait.").await?;
             dialogue.respond("It is noon.").await?;
@@ -174,8 +174,8 @@ impl Interlocutor for Talker {
 /// Takes whatever comes, and says what it was.
 struct Listener(tokio::sync::mpsc::UnboundedSender<MessageType>);
 
-impl Interlocutor for Listener {
-    async fn message(&self, _: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Listener {
+    async fn message(&self, _: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let _ = self.0.send(message.message_type.clone());
         Ok(())
     }
@@ -205,14 +205,14 @@ fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
 
 /// One end of a connection that takes dialogues.
 fn end(connection: PeerBuilder, exchange: Exchange) -> PeerAgent {
-    let wiring = Wiring::new(Some(exchange));
+    let wiring = ExchangeConnector::new(Some(exchange));
     // The other side offers the same.
     let mut meta = None;
     wiring.advertise(&mut meta);
     let mut agent = None;
     connection.start(|peer| {
         let service = wiring.start(peer, |_| true);
-        service.introduced(meta.as_ref());
+        service.set_peer_capabilities(meta.as_ref());
         agent = Some(service.peer_agent().in_session("memory"));
         End(service)
     });

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use duologue_exchange::envelope::{
-    Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, EnvelopeErrorCode,
-    OutcomeStatus, Query, QueryResponse, Received,
+    Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler, OutcomeStatus, Query,
+    QueryResponse, Received, ReceivedTask,
 };
 use duologue_exchange::limits::HOPS;
 use duologue_exchange::work::{WorkContext, WorkInput, WorkOutput, WorkTask, Worker};
@@ -49,11 +49,11 @@ impl Circle {
     }
 
     fn exchange(&self) -> Exchange {
-        Exchange::new().correspondent(self.clone()).work(self.clone())
+        Exchange::new().envelope_handler(self.clone()).work(self.clone())
     }
 }
 
-impl Correspondent for Circle {
+impl EnvelopeHandler for Circle {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("circle").max_concurrent_tasks(u32::MAX)
     }
@@ -73,7 +73,7 @@ impl Correspondent for Circle {
         answer.map_err(|error| self.failed(error))
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         self.is_reached(task.hops());
         let delegation = match self.way {
             Way::TaskOfTheCall => tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use duologue_exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_exchange::work::{
-    ApplyError, Artifact, ArtifactFault, End, Reason, Recommendation, Step, WorkContext, WorkInput, WorkNote,
-    WorkOutput, Workflow, WorkflowError,
+    ApplyError, Artifact, ArtifactError, EscalationReason, Recommendation, RunEnd, WorkContext, WorkInput,
+    WorkNote, WorkOutput, Workflow, WorkflowError, WorkflowStep,
 };
 use duologue_schema::Members;
 use proptest::prelude::*;
@@ -17,11 +17,11 @@ type Seen = Arc<Mutex<Vec<WorkInput>>>;
 
 /// A step that answers with these recommendations, one after the other, and then with `proceed`. It notes
 /// which order it was.
-fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> Step {
+fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> WorkflowStep {
     let left: Mutex<VecDeque<Recommendation>> =
         Mutex::new(recommendations.iter().map(|name| Recommendation::from(*name)).collect());
     let seen = seen.clone();
-    Step::new(action, move |input: WorkInput| {
+    WorkflowStep::new(action, move |input: WorkInput| {
         let recommendation = left.lock().unwrap().pop_front().unwrap_or(Recommendation::Proceed);
         let mut seen = seen.lock().unwrap();
         seen.push(input);
@@ -31,8 +31,8 @@ fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> Step {
 }
 
 /// A step that gives one answer.
-fn answering(action: &str, output: WorkOutput) -> Step {
-    Step::new(action, move |_: WorkInput| std::future::ready(Ok(output.clone())))
+fn answering(action: &str, output: WorkOutput) -> WorkflowStep {
+    WorkflowStep::new(action, move |_: WorkInput| std::future::ready(Ok(output.clone())))
 }
 
 fn context() -> WorkContext {
@@ -64,7 +64,7 @@ async fn a_retry_goes_back_and_the_notes_go_on() {
         .step(step("validate", &seen, &["retry"]).back_to("specify"))
         .step(step("build", &seen, &[]));
     let run = workflow.run(context(), root()).await.unwrap();
-    assert_eq!(run.end, End::Finished);
+    assert_eq!(run.end, RunEnd::Finished);
     let expected: Vec<_> = [("specify", 1), ("validate", 1), ("specify", 2), ("validate", 2), ("build", 2)]
         .into_iter()
         .enumerate()
@@ -74,7 +74,7 @@ async fn a_retry_goes_back_and_the_notes_go_on() {
         })
         .collect();
     assert_eq!(told(&seen), expected);
-    assert_eq!((run.notes.len(), run.done.len()), (6, 5));
+    assert_eq!((run.notes.len(), run.completed.len()), (6, 5));
     let inputs = seen.lock().unwrap();
     assert!(inputs.iter().all(|input| input.paths.feature_root() == Some("features/login")));
     assert_eq!(inputs[2].task.params.get::<String>("style").as_deref(), Some("short"));
@@ -114,10 +114,10 @@ async fn a_way_back_leads_back() {
 #[tokio::test]
 async fn what_needs_a_person_stops_the_run() {
     for (recommendations, reason, orders) in [
-        (&["escalate"][..], Reason::Asked, 1),
-        (&["ponder"], Reason::Unknown("ponder".into()), 1),
-        (&[""], Reason::Unknown(String::new()), 1),
-        (&["retry", "retry", "retry"], Reason::TooManyIterations, 3),
+        (&["escalate"][..], EscalationReason::Requested, 1),
+        (&["ponder"], EscalationReason::Unknown("ponder".into()), 1),
+        (&[""], EscalationReason::Unknown(String::new()), 1),
+        (&["retry", "retry", "retry"], EscalationReason::TooManyIterations, 3),
     ] {
         let (seen, told) = (Seen::default(), Arc::new(Mutex::new(Vec::new())));
         let callback = told.clone();
@@ -126,8 +126,8 @@ async fn what_needs_a_person_stops_the_run() {
             .step(step("b", &seen, &[]))
             .on_escalate(move |run| callback.lock().unwrap().push(run.clone()));
         let run = workflow.run(context(), root()).await.unwrap();
-        assert_eq!(run.end, End::Escalated(reason));
-        assert_eq!(run.done.len(), orders);
+        assert_eq!(run.end, RunEnd::Escalated(reason));
+        assert_eq!(run.completed.len(), orders);
         assert_eq!(*told.lock().unwrap(), [run]);
     }
 }
@@ -138,7 +138,10 @@ async fn the_limit_is_the_highest_iteration() {
         let seen = Seen::default();
         let workflow = Workflow::new().max_iterations(limit).step(step("a", &seen, &["retry"; 9]));
         let run = workflow.run(WorkContext::new("f", "w", first), root()).await.unwrap();
-        assert_eq!((run.end, run.done.len()), (End::Escalated(Reason::TooManyIterations), orders));
+        assert_eq!(
+            (run.end, run.completed.len()),
+            (RunEnd::Escalated(EscalationReason::TooManyIterations), orders)
+        );
     }
 }
 
@@ -148,8 +151,8 @@ async fn a_step_that_failed_is_a_step_like_any_other() {
     let failed = WorkOutput::new(false, "No.", [], Recommendation::Proceed);
     let workflow = Workflow::new().step(answering("a", failed)).step(step("b", &seen, &[]));
     let run = workflow.run(context(), root()).await.unwrap();
-    assert_eq!((run.end, run.done.len()), (End::Finished, 2));
-    assert!(!run.done[0].output.success);
+    assert_eq!((run.end, run.completed.len()), (RunEnd::Finished, 2));
+    assert!(!run.completed[0].output.success);
 }
 
 #[tokio::test]
@@ -160,7 +163,7 @@ async fn an_order_that_could_not_be_tried_is_an_error() {
     };
     let workflow = Workflow::new()
         .step(step("a", &seen, &["retry"]))
-        .step(Step::new("b", nobody))
+        .step(WorkflowStep::new("b", nobody))
         .step(step("c", &seen, &[]));
     let error = workflow.run(context(), root()).await.unwrap_err();
     assert_eq!(
@@ -170,7 +173,7 @@ async fn an_order_that_could_not_be_tried_is_an_error() {
     assert_eq!(told(&seen).len(), 2);
     // What was done before that is not lost.
     let run = error.run().unwrap();
-    assert_eq!((&run.end, run.done.len(), run.notes.len()), (&End::Failed, 2, 2));
+    assert_eq!((&run.end, run.completed.len(), run.notes.len()), (&RunEnd::Failed, 2, 2));
 }
 
 #[tokio::test]
@@ -196,10 +199,10 @@ async fn artifacts_are_written_before_the_next_step() {
         .apply_to(project.path())
         .on_step(move |done| callback.lock().unwrap().push(done.written.clone()))
         .step(answering("specify", draft(proceed.clone())))
-        .step(Step::new("refine", update));
+        .step(WorkflowStep::new("refine", update));
     let run = workflow.run(context(), root()).await.unwrap();
     assert_eq!(std::fs::read_to_string(&spec).unwrap(), "v2");
-    let written: Vec<_> = run.done.into_iter().map(|done| done.written).collect();
+    let written: Vec<_> = run.completed.into_iter().map(|done| done.written).collect();
     assert_eq!(
         written,
         [["features/login/spec.md".into()], ["features/login/spec.md".into()]]
@@ -219,12 +222,12 @@ async fn artifacts_are_written_before_the_next_step() {
         .step(step("b", &after, &[]));
     match workflow.run(context(), root()).await {
         Err(WorkflowError::Artifacts { action, iteration: 1, error, run }) if action == "specify" => {
-            assert!(matches!(*error, ApplyError::Artifact { fault: ArtifactFault::Exists, .. }));
+            assert!(matches!(*error, ApplyError::Artifact { fault: ArtifactError::Exists, .. }));
             // What was written before is known, and what was proposed is there for a person to look at.
-            assert_eq!((&run.end, run.done.len()), (&End::Failed, 2));
-            assert_eq!(run.done[0].written, [Path::new("features/login/plan.md")]);
-            assert!(run.done[1].written.is_empty());
-            assert_eq!(run.done[1].output.artifacts, [Artifact::create("spec.md", "v1")]);
+            assert_eq!((&run.end, run.completed.len()), (&RunEnd::Failed, 2));
+            assert_eq!(run.completed[0].written, [Path::new("features/login/plan.md")]);
+            assert!(run.completed[1].written.is_empty());
+            assert_eq!(run.completed[1].output.artifacts, [Artifact::create("spec.md", "v1")]);
         }
         other => panic!("{other:?}"),
     }
@@ -247,7 +250,7 @@ async fn what_a_person_must_see_first_is_not_written() {
         let workflow =
             Workflow::new().apply_to(project.path()).max_iterations(1).step(answering("validate", output));
         let run = workflow.run(context(), root()).await.unwrap();
-        assert_eq!(run.done[0].output.artifacts, artifacts);
+        assert_eq!(run.completed[0].output.artifacts, artifacts);
         assert_eq!(
             project.path().join("features/login/report.md").exists(),
             written,
@@ -269,13 +272,13 @@ async fn notes_name_steps_instead_of_agents() {
     let run = workflow.run(context(), root()).await.unwrap();
     assert_eq!(told(&seen)[0].2, ["validate asks specify: what if offline?", r#"{"by":"validate"}"#]);
     // What was said is kept as it was said.
-    assert_eq!(run.done[0].output.notes[0].to_string(), "strict-agent asks writer: what if offline?");
+    assert_eq!(run.completed[0].output.notes[0].to_string(), "strict-agent asks writer: what if offline?");
 }
 
 #[tokio::test]
 async fn no_steps_is_nothing_to_do() {
     let run = Workflow::new().run(context(), root()).await.unwrap();
-    assert_eq!((run.end, run.done.len()), (End::Finished, 0));
+    assert_eq!((run.end, run.completed.len()), (RunEnd::Finished, 0));
 }
 
 proptest! {
@@ -299,23 +302,23 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let run = runtime.block_on(workflow.run(context(), root())).unwrap();
         let told = told(&seen);
-        prop_assert_eq!(told.len(), run.done.len());
+        prop_assert_eq!(told.len(), run.completed.len());
         let (mut at, mut iteration) = (0, 1);
-        for (index, (done, (action, told_iteration, told_notes))) in run.done.iter().zip(told).enumerate() {
+        for (index, (done, (action, told_iteration, told_notes))) in run.completed.iter().zip(told).enumerate() {
             prop_assert_eq!((&action, told_iteration), (&at.to_string(), iteration));
             prop_assert_eq!((&done.action, done.iteration), (&action, iteration));
             prop_assert_eq!(told_notes, notes(1..=index));
             prop_assert!(iteration <= limit);
-            let last = index + 1 == run.done.len();
+            let last = index + 1 == run.completed.len();
             match done.output.recommendation {
                 Recommendation::Proceed => at += 1,
                 Recommendation::Retry if iteration < limit => {
                     at = back[at] % (at + 1);
                     iteration += 1;
                 }
-                _ => prop_assert!(last && matches!(run.end, End::Escalated(_))),
+                _ => prop_assert!(last && matches!(run.end, RunEnd::Escalated(_))),
             }
         }
-        prop_assert_eq!(run.end == End::Finished, at == recommendations.len());
+        prop_assert_eq!(run.end == RunEnd::Finished, at == recommendations.len());
     }
 }

@@ -107,7 +107,7 @@ impl MockAgent {
             Dialogues::new(EnvelopeResponder::URI).map_err(Error::other)?.handler(DialogueResponder);
         let exchange = Exchange::new()
             .agent_id(EnvelopeResponder::ID)
-            .correspondent(EnvelopeResponder { pace: self.pace })
+            .envelope_handler(EnvelopeResponder { pace: self.pace })
             .work(envelopes::work)
             .dialogue(dialogues);
         Ok(Server::new(self).exchange(exchange).extensions(extensions))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::{
-    Ack, Assignment, Cancel, Capabilities, Correspondent, DelegationOutcome, EnvelopeError,
-    EnvelopeErrorCode, OutcomeStatus, Pattern, Query, QueryResponse, Received,
+    Ack, Cancel, Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler,
+    OutcomeStatus, Pattern, Query, QueryResponse, Received, ReceivedTask,
 };
 use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl EnvelopeResponder {
     pub(super) const URI: &str = "agent://duologue.dev/mock";
 }
 
-impl Correspondent for EnvelopeResponder {
+impl EnvelopeHandler for EnvelopeResponder {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue-mock")
             .domains(DOMAINS.map(str::to_owned))
@@ -63,7 +63,7 @@ impl Correspondent for EnvelopeResponder {
         Ok(answer(&query))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         match first_word(&task.task) {
             "refuse" => Err(EnvelopeError::not_authorized("the mock does not do that")),
             "overloaded" => Err(EnvelopeError::overloaded("the mock has enough to do")),
@@ -71,7 +71,7 @@ impl Correspondent for EnvelopeResponder {
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         let word = first_word(&task.task);
         match word {
             "slow" => {
@@ -132,7 +132,7 @@ impl Correspondent for EnvelopeResponder {
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(outcome).data(data))
     }
 
-    async fn cancel(&self, _: Received<Cancel>, task: &Assignment) -> Result<(), EnvelopeError> {
+    async fn cancel(&self, _: Received<Cancel>, task: &ReceivedTask) -> Result<(), EnvelopeError> {
         match first_word(&task.task) {
             "stubborn" => Err(EnvelopeError::not_authorized("the mock ends what it began")),
             _ => Ok(()),
@@ -147,7 +147,7 @@ impl EnvelopeResponder {
     }
 }
 
-async fn send_progress(task: &Assignment, progress: Value) -> Result<(), EnvelopeError> {
+async fn send_progress(task: &ReceivedTask, progress: Value) -> Result<(), EnvelopeError> {
     task.progress(progress).await.map_err(|error| error.fault())
 }
 

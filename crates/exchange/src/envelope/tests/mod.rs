@@ -1,5 +1,5 @@
 //! Random schedules: nothing is lost, told twice or told to somebody else, and no slot leaks.
 
+mod pending;
 mod storm;
-mod table;
-mod tasks;
+mod task_slots;

@@ -14,24 +14,24 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::mpsc;
 
 use crate::envelope::*;
-use crate::in_memory::End;
+use crate::in_memory::InMemoryService;
 use crate::lock::lock;
-use crate::{Error, Exchange, PeerAgent, Wiring};
+use crate::{Error, Exchange, ExchangeConnector, PeerAgent};
 
 const LIMIT: u32 = 3;
 
-fn connect(transport: Transport, own: &str, other: &str, correspondent: impl Correspondent) -> PeerAgent {
+fn connect(transport: Transport, own: &str, other: &str, handler: impl EnvelopeHandler) -> PeerAgent {
     let mut meta = None;
     let mut capabilities = DuologueCapabilities::new();
     (capabilities.agent_id, capabilities.envelope) = (Some(other.into()), vec![VERSION]);
     capabilities.write_to(&mut meta);
     let mut agent = None;
     PeerBuilder::new(transport).start(|peer| {
-        let exchange = Exchange::new().agent_id(own).correspondent(correspondent);
-        let service = Wiring::new(Some(exchange)).start(peer, |_| true);
-        service.introduced(meta.as_ref());
+        let exchange = Exchange::new().agent_id(own).envelope_handler(handler);
+        let service = ExchangeConnector::new(Some(exchange)).start(peer, |_| true);
+        service.set_peer_capabilities(meta.as_ref());
         agent = Some(service.peer_agent().in_session("s"));
-        End(service)
+        InMemoryService(service)
     });
     agent.unwrap()
 }
@@ -41,9 +41,9 @@ fn connect(transport: Transport, own: &str, other: &str, correspondent: impl Cor
 struct Log {
     /// How often the handler began.
     begun: Mutex<HashMap<String, u32>>,
-    /// Whose handler has returned an outcome.
+    /// ReplyTarget handler has returned an outcome.
     done: Mutex<Vec<String>>,
-    /// Who was told of an outcome: the handle, or the correspondent.
+    /// Who was told of an outcome: the handle, or the handler.
     told: Mutex<Vec<String>>,
     /// News that were sent, and those that were heard.
     sent: Mutex<Vec<String>>,
@@ -67,7 +67,7 @@ impl Drop for Active<'_> {
     }
 }
 
-impl Correspondent for Worker {
+impl EnvelopeHandler for Worker {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("worker").max_concurrent_tasks(LIMIT)
     }
@@ -78,7 +78,7 @@ impl Correspondent for Worker {
         Ok(QueryResponse::new(&*query.question))
     }
 
-    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         let (pause, refuses) = {
             let mut rng = lock(&self.rng);
             (rng.u64(0..50), rng.u8(0..8) == 0)
@@ -87,7 +87,7 @@ impl Correspondent for Worker {
         if refuses { Err(EnvelopeError::not_authorized(&*task.task)) } else { Ok(Ack::new(true)) }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         *lock(&self.theirs.begun).entry(task.task.clone()).or_default() += 1;
         assert!(self.theirs.active.fetch_add(1, Relaxed) <= LIMIT);
         let _active = Active(&self.theirs);
@@ -288,9 +288,9 @@ async fn storm(seed: u64, closes: bool) {
     // Longer than anything takes: deadlines, graces and the wire.
     tokio::time::sleep(Duration::from_secs(10)).await;
     for (peer, log) in peers.iter().zip(&logs) {
-        let letters = &peer.link.letters;
-        assert_eq!(lock(&letters.tasks).count(), 0, "slots are free");
-        assert!(lock(&letters.table).is_empty(), "nobody waits");
+        let envelopes = &peer.link.envelopes;
+        assert_eq!(lock(&envelopes.tasks).count(), 0, "slots are free");
+        assert!(lock(&envelopes.table).is_empty(), "nobody waits");
         assert_eq!(peer.rpc().pending_requests(), 0);
         assert!(lock(&log.begun).values().all(|times| *times == 1), "nothing is done twice");
         assert_eq!(peer.exchange_stats().dropped, 0, "what has come is handed on");

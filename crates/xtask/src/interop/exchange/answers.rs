@@ -4,8 +4,8 @@ use super::{dialogue, work};
 use crate::interop::Result;
 use duologue_agent::exchange::Exchange;
 use duologue_agent::exchange::envelope::{
-    Ack, Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, EnvelopeErrorCode,
-    Notify, OutcomeStatus, Pattern, Query, QueryResponse, Received,
+    Ack, Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler, Notify,
+    OutcomeStatus, Pattern, Query, QueryResponse, Received, ReceivedTask,
 };
 use duologue_schema::Json;
 use serde_json::json;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Our end of the exchange.
 pub(super) fn exchange() -> Result<Exchange> {
-    Ok(Exchange::new().correspondent(Answers::default()).dialogue(dialogue::dialogues()?).work(work::work))
+    Ok(Exchange::new().envelope_handler(Answers::default()).dialogue(dialogue::dialogues()?).work(work::work))
 }
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-impl Correspondent for Answers {
+impl EnvelopeHandler for Answers {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue")
             .domains(vec!["family.calendar".to_owned()])
@@ -68,14 +68,14 @@ impl Correspondent for Answers {
             )),
         }
     }
-    async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         match task.task.as_str() {
             "refuse" => Err(EnvelopeError::not_authorized("not for you")),
             _ => Ok(Ack::new(true).estimated_ms(20_u64)),
         }
     }
 
-    async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         let outcome = |status| {
             DelegationOutcome::new(status).outcome(&*task.task).data(json!({"context": task.context}))
         };

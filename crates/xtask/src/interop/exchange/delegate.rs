@@ -4,11 +4,11 @@ use super::walkthrough::{fault, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::Error;
-use duologue_agent::exchange::envelope::{AskDelegate, EnvelopeErrorCode, OutcomeStatus};
+use duologue_agent::exchange::envelope::{DelegateBuilder, EnvelopeErrorCode, OutcomeStatus};
 use duologue_schema::Members;
 use serde_json::{Value, json};
 
-fn task(peer: &PeerAgent, task: &str) -> AskDelegate {
+fn task(peer: &PeerAgent, task: &str) -> DelegateBuilder {
     let context: Members = [("room", json!(7))].into_iter().collect();
     peer.delegate(task).context(context)
 }

@@ -4,7 +4,7 @@ use super::walkthrough::{HEARD, same};
 use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::dialogue::{
-    Dialogue, Dialogues, Error, Heard, Interlocutor, Key, Keys, has_counter_offer,
+    Dialogue, DialogueHandler, Dialogues, Error, Key, Keys, VerifiedMessage, has_counter_offer,
 };
 use duologue_schema::Members;
 use duologue_schema::dialogue::{DialogueContent, DialogueErrorCode, MessageType};
@@ -24,8 +24,8 @@ pub(super) fn dialogues() -> Result<Dialogues> {
 
 struct Desk;
 
-impl Interlocutor for Desk {
-    async fn message(&self, dialogue: &Dialogue, message: &Heard) -> Result<(), Error> {
+impl DialogueHandler for Desk {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Request {
             let content = DialogueContent::from(HEARD).parameters(message.content.parameters.clone());
             dialogue.respond(content).await?;

@@ -16,13 +16,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::callbacks;
 use super::dialogue::Dialogue;
+use super::dialogue_registry::DialogueKey;
 use super::dialogues::Dialogues;
 use super::error::Error;
-use super::heard::{Heard, Kept};
-use super::rooms::Key;
-use super::send::Draft;
-use super::state::{Arrival, Event, Track, refused};
-use super::waiting::{Answer, answer};
+use super::message::{QueuedMessage, VerifiedMessage};
+use super::replies::{DialogueReply, answer};
+use super::send::MessageDraft;
+use super::state::{Arrival, DialogueAction, DialogueState, refused};
 use crate::PeerAgent;
 
 /// Whether there can be tasks: a handle may be dropped after its runtime.
@@ -42,40 +42,40 @@ pub(crate) fn timestamp() -> String {
 
 /// Within which dialogue another one was opened.
 #[derive(Clone)]
-pub(crate) struct Above {
+pub(crate) struct ParentDialogue {
     /// The dialogue, if it is held here: the other side knows its name only.
-    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) inner: Option<Arc<DialogueInner>>,
     pub(crate) session: DialogueId,
     pub(crate) message: Option<DialogueMessageId>,
 }
 
 /// One dialogue.
-pub(crate) struct Live {
+pub(crate) struct DialogueInner {
     pub(crate) id: DialogueId,
-    key: Key,
+    key: DialogueKey,
     pub(crate) dialogues: Arc<Dialogues>,
     /// The other side, in the session of ACP that carries the dialogue.
     pub(crate) peer: PeerAgent,
     pub(crate) other: AgentUri,
-    pub(crate) above: Option<Above>,
+    pub(crate) parent: Option<ParentDialogue>,
     pub(crate) correlation: String,
-    pub(crate) inner: Mutex<Inner>,
+    pub(crate) state: Mutex<InnerState>,
     /// Something was put into the queue, or the dialogue has ended.
     changed: Notify,
     /// One message leaves at a time, so that steps are taken in the order they are claimed.
     pub(crate) sending: Arc<tokio::sync::Mutex<()>>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) track: Track,
+pub(crate) struct InnerState {
+    pub(crate) dialogue: DialogueState,
     /// What keeps the session of ACP known until the dialogue is over.
     held: Option<PeerAgent>,
     /// Those who wait for the answer to a message of ours, whose type stands beside it.
-    pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<Answer>)>,
+    pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>)>,
     /// The message of ours that left last, and who hears that the other side has answered it.
     pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
     /// What was delivered and nobody waited for.
-    pub(crate) queue: VecDeque<Kept>,
+    pub(crate) queue: VecDeque<QueuedMessage>,
     /// Why nothing more will come.
     pub(crate) over: Option<Error>,
     /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
@@ -90,27 +90,27 @@ pub(crate) struct Inner {
     counted: usize,
 }
 
-impl Live {
+impl DialogueInner {
     pub(crate) fn new(
         dialogues: Arc<Dialogues>,
         peer: PeerAgent,
         id: DialogueId,
         other: AgentUri,
-        above: Option<Above>,
+        parent: Option<ParentDialogue>,
         correlation: String,
         handled: bool,
     ) -> Arc<Self> {
-        let track = Track::new(dialogues.own().clone(), other.clone(), dialogues.limits.clone());
-        Arc::new(Live {
-            key: (peer.link.line.id, id.clone()),
+        let dialogue = DialogueState::new(dialogues.own().clone(), other.clone(), dialogues.limits.clone());
+        Arc::new(DialogueInner {
+            key: (peer.link.dialogue_connection.id, id.clone()),
             id,
             dialogues,
             peer: peer.released(),
             other,
-            above,
+            parent,
             correlation,
-            inner: Mutex::new(Inner {
-                track,
+            state: Mutex::new(InnerState {
+                dialogue,
                 held: Some(peer),
                 waiters: HashMap::new(),
                 leaving: None,
@@ -130,155 +130,166 @@ impl Live {
 
     /// Takes its place among the dialogues of the agent.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
-        let mut rooms = lock(&self.dialogues.rooms);
+        let mut registry = lock(&self.dialogues.registry);
         // The end of a connection is marked before its dialogues are fetched: it would not find this one.
-        if self.peer.link.line.ended.is_cancelled() {
+        if self.peer.link.dialogue_connection.ended.is_cancelled() {
             return Err(Error::Ended);
         }
         // Whoever got hold of one of its messages on the way would have the answers.
-        if rooms.elsewhere(&self.key).any(|live| live.other == self.other) {
+        if registry.elsewhere(&self.key).any(|inner| inner.other == self.other) {
             let text = "this dialogue is held over another connection";
             return Err(Error::Refused(refused(Code::Conflict, text)));
         }
-        rooms.add(self.key.clone(), self.clone()).map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
+        registry
+            .add(self.key.clone(), self.clone())
+            .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
     }
 
     /// Gives its place up.
     pub(crate) fn leave(&self) {
-        lock(&self.dialogues.rooms).remove(&self.key);
+        lock(&self.dialogues.registry).remove(&self.key);
     }
 
     /// Takes a message of the other side. Called by the reader. Unless the message is refused, `receipt` hears what
     /// became of it before anybody else does: the receipt leaves before all that is said because of it.
-    pub(crate) fn arrive(self: &Arc<Self>, heard: Heard, receipt: impl FnOnce(&Arrival)) -> Arrival {
-        let mut inner = lock(&self.inner);
-        if let Some(over) = inner.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        received: VerifiedMessage,
+        receipt: impl FnOnce(&Arrival),
+    ) -> Arrival {
+        let mut state = lock(&self.state);
+        if let Some(over) = state.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
-        let awaited = inner.awaits(&heard);
-        let (all, bytes) = (self.peer.link.line.waiting.load(Relaxed), heard.raw.get().len());
+        let awaited = state.awaits(&received);
+        let (all, bytes) =
+            (self.peer.link.dialogue_connection.waiting.load(Relaxed), received.raw.get().len());
         let limits = &self.dialogues.limits;
         let full = all > 0
             && all.saturating_add(bytes) > limits.waiting_bytes
-            && inner.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
+            && state.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
         if full && !awaited {
             let text = "too much waits to be handled; try again later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
-        let parent = heard.parent_message_id.clone();
-        let (arrival, events) = inner.track.arrive(heard, awaited, self.dialogues.now());
+        let parent = received.parent_message_id.clone();
+        let (arrival, events) = state.dialogue.arrive(received, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
             // The lock is held so that nothing overtakes the receipt.
             callbacks::call("a Tap", || receipt(&arrival));
-            if let Some((_, answered)) = inner.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
+            if let Some((_, answered)) = state.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
         }
-        self.apply(&mut inner, events);
+        self.apply(&mut state, events);
         // One that we opened and hold is ours to give up.
-        if inner.handled && inner.track.is_blank() {
-            drop(inner);
+        if state.handled && state.dialogue.is_blank() {
+            drop(state);
             self.leave();
         }
         arrival
     }
 
     /// Does what the state says is to be done.
-    pub(crate) fn apply(self: &Arc<Self>, inner: &mut Inner, events: Vec<Event>) {
+    pub(crate) fn apply(self: &Arc<Self>, state: &mut InnerState, events: Vec<DialogueAction>) {
         let mut events = VecDeque::from(events);
         while let Some(event) = events.pop_front() {
             match event {
-                Event::Deliver(heard) => {
-                    let last = heard.message_type == MessageType::Termination;
-                    match inner.waiter(&heard) {
-                        Some(waiter) => match waiter.send(answer(&heard)) {
+                DialogueAction::Deliver(received) => {
+                    let last = received.message_type == MessageType::Termination;
+                    match state.waiter(&received) {
+                        Some(waiter) => match waiter.send(answer(&received)) {
                             Ok(()) => {
-                                let bytes = heard.raw.get().len();
-                                events.extend(inner.track.taken(bytes, self.dialogues.now()));
+                                let bytes = received.raw.get().len();
+                                events.extend(state.dialogue.taken(bytes, self.dialogues.now()));
                             }
-                            Err(_) => inner.queue.push_back(Arc::unwrap_or_clone(heard).into()),
+                            Err(_) => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
                         },
-                        None => inner.queue.push_back(Arc::unwrap_or_clone(heard).into()),
+                        None => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
                     }
-                    events.extend(self.discard(inner));
+                    events.extend(self.discard(state));
                     if last {
-                        self.over(inner, &Error::Ended);
+                        self.over(state, &Error::Ended);
                     }
                 }
-                Event::Refuse(heard, error) => self.tell_later(inner, &heard, *error),
+                DialogueAction::Refuse(received, error) => self.tell_later(state, &received, *error),
             }
         }
-        self.count(inner);
+        self.count(state);
         self.changed.notify_waiters();
         if in_runtime() {
-            self.watch(inner);
-            self.work(inner);
+            self.watch(state);
+            self.work(state);
         }
-        self.forget(inner);
+        self.forget(state);
     }
 
     /// Drops what nobody will take any more.
-    fn discard(&self, inner: &mut Inner) -> Vec<Event> {
-        if !inner.handled || self.dialogues.handler.is_some() {
+    fn discard(&self, state: &mut InnerState) -> Vec<DialogueAction> {
+        if !state.handled || self.dialogues.handler.is_some() {
             return Vec::new();
         }
-        let queue = std::mem::take(&mut inner.queue);
-        queue.iter().flat_map(|kept| inner.track.taken(kept.raw().len(), self.dialogues.now())).collect()
+        let queue = std::mem::take(&mut state.queue);
+        queue
+            .iter()
+            .flat_map(|queued| state.dialogue.taken(queued.raw().len(), self.dialogues.now()))
+            .collect()
     }
 
     /// Counts what waits here among what waits over the connection.
-    fn count(&self, inner: &mut Inner) {
-        let (waiting, bytes) = (&self.peer.link.line.waiting, inner.track.bytes() + inner.handling);
+    fn count(&self, state: &mut InnerState) {
+        let (waiting, bytes) =
+            (&self.peer.link.dialogue_connection.waiting, state.dialogue.bytes() + state.handling);
         waiting.fetch_add(bytes, Relaxed);
-        waiting.fetch_sub(inner.counted, Relaxed);
-        inner.counted = bytes;
+        waiting.fetch_sub(state.counted, Relaxed);
+        state.counted = bytes;
     }
 
     /// Nothing more will be said.
-    fn over(&self, inner: &mut Inner, why: &Error) {
-        inner.over.get_or_insert_with(|| why.clone());
-        inner.held = None;
-        for (_, (_, waiter)) in inner.waiters.drain() {
+    fn over(&self, state: &mut InnerState, why: &Error) {
+        state.over.get_or_insert_with(|| why.clone());
+        state.held = None;
+        for (_, (_, waiter)) in state.waiters.drain() {
             let _ = waiter.send(Err(why.clone()));
         }
-        lock(&self.dialogues.rooms).end(&self.key);
+        lock(&self.dialogues.registry).end(&self.key);
     }
 
     /// The dialogue has ended, by a termination of ours or with its connection.
     pub(crate) fn end(&self, why: &Error) {
-        let mut inner = lock(&self.inner);
-        self.over(&mut inner, why);
-        self.forget(&mut inner);
+        let mut state = lock(&self.state);
+        self.over(&mut state, why);
+        self.forget(&mut state);
         self.changed.notify_waiters();
     }
 
     /// Forgets what was said in a dialogue that has ended, unless somebody is to look at it.
-    fn forget(&self, inner: &mut Inner) {
-        if inner.over.is_some() && inner.handled && !inner.working && inner.queue.is_empty() {
-            inner.track.lineage.clear();
+    fn forget(&self, state: &mut InnerState) {
+        if state.over.is_some() && state.handled && !state.working && state.queue.is_empty() {
+            state.dialogue.log.clear();
         }
     }
 
     /// Looks again when what came early has waited long enough.
-    fn watch(self: &Arc<Self>, inner: &mut Inner) {
-        let Some(deadline) = inner.track.deadline().filter(|_| !inner.timer) else { return };
-        inner.timer = true;
+    fn watch(self: &Arc<Self>, state: &mut InnerState) {
+        let Some(deadline) = state.dialogue.deadline().filter(|_| !state.timer) else { return };
+        state.timer = true;
         let (mut moment, this) = (self.dialogues.moment(deadline), Arc::downgrade(self));
-        let ended = self.peer.link.line.ended.clone();
+        let ended = self.peer.link.dialogue_connection.ended.clone();
         self.peer.rpc().spawn(async move {
             loop {
                 let time = tokio::time::sleep_until(moment);
                 if ended.run_until_cancelled(time).await.is_none() {
                     return;
                 }
-                let Some(live) = this.upgrade() else { return };
-                let mut inner = lock(&live.inner);
-                let events = inner.track.tick(live.dialogues.now());
-                live.apply(&mut inner, events);
-                match inner.track.deadline() {
-                    Some(deadline) => moment = live.dialogues.moment(deadline),
+                let Some(inner) = this.upgrade() else { return };
+                let mut state = lock(&inner.state);
+                let events = state.dialogue.tick(inner.dialogues.now());
+                inner.apply(&mut state, events);
+                match state.dialogue.deadline() {
+                    Some(deadline) => moment = inner.dialogues.moment(deadline),
                     None => {
-                        inner.timer = false;
+                        state.timer = false;
                         return;
                     }
                 }
@@ -287,120 +298,120 @@ impl Live {
     }
 
     /// Starts the handler unless it is at work or there is nothing to do.
-    fn work(self: &Arc<Self>, inner: &mut Inner) {
-        if inner.handled && !inner.working && !inner.queue.is_empty() && self.dialogues.handler.is_some() {
-            inner.working = true;
+    fn work(self: &Arc<Self>, state: &mut InnerState) {
+        if state.handled && !state.working && !state.queue.is_empty() && self.dialogues.handler.is_some() {
+            state.working = true;
             self.peer.rpc().spawn(self.clone().handle());
         }
     }
 
     async fn handle(self: Arc<Self>) {
         let Some(handler) = self.dialogues.handler.clone() else { return };
-        let ended = &self.peer.link.line.ended;
+        let ended = &self.peer.link.dialogue_connection.ended;
         let grace = self.peer.rpc().limits().cancel_grace;
         loop {
-            let heard = {
-                let mut inner = lock(&self.inner);
-                inner.handling = 0;
-                match self.take(&mut inner) {
-                    Some(heard) if !ended.is_cancelled() => {
-                        inner.handling = heard.raw.get().len();
-                        self.count(&mut inner);
-                        heard
+            let received = {
+                let mut state = lock(&self.state);
+                state.handling = 0;
+                match self.take(&mut state) {
+                    Some(received) if !ended.is_cancelled() => {
+                        state.handling = received.raw.get().len();
+                        self.count(&mut state);
+                        received
                     }
                     _ => {
-                        inner.working = false;
-                        self.count(&mut inner);
-                        self.forget(&mut inner);
+                        state.working = false;
+                        self.count(&mut state);
+                        self.forget(&mut state);
                         return;
                     }
                 }
             };
-            let dialogue = Dialogue::about(self.clone(), &heard);
-            let handled = AssertUnwindSafe(handler.message(&dialogue, &heard)).catch_unwind();
+            let dialogue = Dialogue::about(self.clone(), &received);
+            let handled = AssertUnwindSafe(handler.message(&dialogue, &received)).catch_unwind();
             match with_cancel_grace(ended, grace, handled).await {
                 None | Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => {
-                    tracing::warn!(dialogue = %self.id, message = %heard.message_id, %error, "a handler failed");
-                    self.tell(&heard, error.into_content()).await;
+                    tracing::warn!(dialogue = %self.id, message = %received.message_id, %error, "a handler failed");
+                    self.tell(&received, error.into_content()).await;
                 }
                 Some(Err(_)) => {
-                    tracing::error!(dialogue = %self.id, message = %heard.message_id, "a handler panicked");
+                    tracing::error!(dialogue = %self.id, message = %received.message_id, "a handler panicked");
                     let error = ErrorContent::of(Code::ServerError, "the handler panicked").retryable(false);
-                    self.tell(&heard, error).await;
+                    self.tell(&received, error).await;
                 }
             }
         }
     }
 
     /// Tells the other side what is wrong with a message that it has a receipt for.
-    async fn tell(self: &Arc<Self>, heard: &Heard, error: ErrorContent) {
+    async fn tell(self: &Arc<Self>, received: &VerifiedMessage, error: ErrorContent) {
         // Two agents could go on like that for ever.
-        if heard.message_type != MessageType::Error {
-            self.say_error(Draft::about(heard, error.about(&heard.raw))).await;
+        if received.message_type != MessageType::Error {
+            self.say_error(MessageDraft::about(received, error.about(&received.raw))).await;
         }
     }
 
-    async fn say_error(self: &Arc<Self>, draft: Draft) {
+    async fn say_error(self: &Arc<Self>, draft: MessageDraft) {
         if let Err(error) = self.say(draft).await {
             tracing::warn!(dialogue = %self.id, %error, "an error message could not be sent");
         }
     }
 
     /// Tells it in a task, unless as many wait for their turn as may wait to be heard.
-    fn tell_later(self: &Arc<Self>, inner: &mut Inner, heard: &Heard, error: ErrorContent) {
-        if heard.message_type == MessageType::Error {
+    fn tell_later(self: &Arc<Self>, state: &mut InnerState, received: &VerifiedMessage, error: ErrorContent) {
+        if received.message_type == MessageType::Error {
             return;
         }
-        if inner.telling >= self.dialogues.limits.window || !in_runtime() {
-            let (message, why) = (&heard.message_id, error.error_message);
+        if state.telling >= self.dialogues.limits.window || !in_runtime() {
+            let (message, why) = (&received.message_id, error.error_message);
             tracing::warn!(dialogue = %self.id, %message, why, "a message was dropped, and its sender is not told");
             return;
         }
-        inner.telling += 1;
-        let live = self.clone();
+        state.telling += 1;
+        let inner = self.clone();
         // The message itself does not wait, as nobody counts it any more.
-        let draft = Draft::about(heard, error.about(&heard.raw));
+        let draft = MessageDraft::about(received, error.about(&received.raw));
         self.peer.rpc().spawn(async move {
-            live.say_error(draft).await;
-            lock(&live.inner).telling -= 1;
+            inner.say_error(draft).await;
+            lock(&inner.state).telling -= 1;
         });
     }
 
     /// The next message in the queue.
-    fn take(self: &Arc<Self>, inner: &mut Inner) -> Option<Arc<Heard>> {
+    fn take(self: &Arc<Self>, state: &mut InnerState) -> Option<Arc<VerifiedMessage>> {
         loop {
-            let kept = inner.queue.pop_front()?;
-            let events = inner.track.taken(kept.raw().len(), self.dialogues.now());
+            let queued = state.queue.pop_front()?;
+            let events = state.dialogue.taken(queued.raw().len(), self.dialogues.now());
             match events.is_empty() {
-                true => self.count(inner),
-                false => self.apply(inner, events),
+                true => self.count(state),
+                false => self.apply(state, events),
             }
             if in_runtime() {
                 // While there was no room, nobody looked whether what came early has waited long enough.
-                self.watch(inner);
+                self.watch(state);
             }
-            let Some(heard) = kept.read().map(Arc::new) else { continue };
-            match heard.in_time(self.dialogues.now()) {
-                Ok(()) => return Some(heard),
-                Err(error) => self.tell_later(inner, &heard, *error),
+            let Some(received) = queued.read().map(Arc::new) else { continue };
+            match received.in_time(self.dialogues.now()) {
+                Ok(()) => return Some(received),
+                Err(error) => self.tell_later(state, &received, *error),
             }
         }
     }
 
     /// Waits for the next message that nobody else waits for.
-    pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<Heard>, Error> {
+    pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<VerifiedMessage>, Error> {
         callbacks::refuse()?;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let mut inner = lock(&self.inner);
-                if let Some(heard) = self.take(&mut inner) {
-                    return Ok(heard);
+                let mut state = lock(&self.state);
+                if let Some(received) = self.take(&mut state) {
+                    return Ok(received);
                 }
-                if let Some(over) = &inner.over {
+                if let Some(over) = &state.over {
                     return Err(over.clone());
                 }
             }
@@ -411,37 +422,39 @@ impl Live {
     /// From now on the handler takes what arrives. Where there is none, the dialogue ends.
     pub(crate) fn hand_over(self: &Arc<Self>) {
         if callbacks::is_inside() && in_runtime() {
-            let live = self.clone();
-            return self.peer.rpc().spawn(async move { live.hand_over() });
+            let inner = self.clone();
+            return self.peer.rpc().spawn(async move { inner.hand_over() });
         }
-        let mut inner = lock(&self.inner);
-        inner.handled = true;
-        if inner.track.is_blank() {
-            drop(inner);
+        let mut state = lock(&self.state);
+        state.handled = true;
+        if state.dialogue.is_blank() {
+            drop(state);
             return self.leave();
         }
-        let events = self.discard(&mut inner);
-        self.apply(&mut inner, events);
-        if self.dialogues.handler.is_none() && inner.over.is_none() && in_runtime() {
-            let live = self.clone();
-            let goodbye =
-                Draft::new(MessageType::Termination, DialogueContent::from("Nobody listens any more."));
+        let events = self.discard(&mut state);
+        self.apply(&mut state, events);
+        if self.dialogues.handler.is_none() && state.over.is_none() && in_runtime() {
+            let inner = self.clone();
+            let goodbye = MessageDraft::new(
+                MessageType::Termination,
+                DialogueContent::from("Nobody listens any more."),
+            );
             self.peer.rpc().spawn(async move {
-                let _ = live.say(goodbye).await;
-                live.end(&Error::Ended);
+                let _ = inner.say(goodbye).await;
+                inner.end(&Error::Ended);
             });
         }
     }
 }
 
-impl Drop for Live {
+impl Drop for DialogueInner {
     fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.peer.link.line.waiting.fetch_sub(inner.counted, Relaxed);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.peer.link.dialogue_connection.waiting.fetch_sub(state.counted, Relaxed);
         // One after the other: a long chain of nested dialogues would exhaust the stack if each dropped its parent.
-        let mut above = self.above.take().and_then(|above| above.live);
-        while let Some(mut live) = above.and_then(Arc::into_inner) {
-            above = live.above.take().and_then(|above| above.live);
+        let mut parent = self.parent.take().and_then(|parent| parent.inner);
+        while let Some(mut inner) = parent.and_then(Arc::into_inner) {
+            parent = inner.parent.take().and_then(|parent| parent.inner);
         }
     }
 }
@@ -455,11 +468,16 @@ mod tests {
     async fn a_long_chain_of_nested_dialogues_is_dropped_with_a_small_stack() {
         let us = Arc::new(Dialogues::new("agent://us").unwrap());
         let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(Exchange::new());
-        let mut last: Option<Arc<Live>> = None;
+        let mut last: Option<Arc<DialogueInner>> = None;
         for number in 0..80_000 {
-            let above = last.map(|live| Above { session: live.id.clone(), live: Some(live), message: None });
+            let parent = last.map(|inner| ParentDialogue {
+                session: inner.id.clone(),
+                inner: Some(inner),
+                message: None,
+            });
             let (id, other) = (number.to_string().as_str().into(), AgentUri::from("agent://them"));
-            last = Some(Live::new(us.clone(), peer.clone(), id, other, above, String::new(), false));
+            last =
+                Some(DialogueInner::new(us.clone(), peer.clone(), id, other, parent, String::new(), false));
         }
         let thread = std::thread::Builder::new().stack_size(64 * 1024);
         thread.spawn(move || drop(last)).unwrap().join().unwrap();
@@ -470,13 +488,13 @@ mod tests {
         let us = Arc::new(Dialogues::new("agent://us").unwrap());
         let them = Exchange::new().dialogue(Dialogues::new("agent://them").unwrap());
         let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(them);
-        let rooms = lock(&us.rooms);
-        let ended = peer.link.line.ended.clone();
+        let registry = lock(&us.registry);
+        let ended = peer.link.dialogue_connection.ended.clone();
         let opener = std::thread::spawn(move || peer.dialogue("agent://them").map(drop));
         // It is on its way in when the connection ends.
         std::thread::sleep(std::time::Duration::from_millis(50));
         ended.cancel();
-        drop(rooms);
+        drop(registry);
         assert!(matches!(opener.join().unwrap(), Err(Error::Ended)));
     }
 }

@@ -34,8 +34,8 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future while it waits for room sends nothing.
-    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> TellNotify {
-        TellNotify { peer: self.clone(), notify: Notify::new(topic).data(data) }
+    pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> NotifyBuilder {
+        NotifyBuilder { peer: self.clone(), notify: Notify::new(topic).data(data) }
     }
 
     pub(crate) async fn tell<P: NotificationPayload>(
@@ -53,12 +53,12 @@ impl PeerAgent {
 /// News before they are sent, see [`PeerAgent::notify`].
 #[must_use = "news are sent when they are awaited"]
 #[derive(Debug)]
-pub struct TellNotify {
+pub struct NotifyBuilder {
     peer: PeerAgent,
     notify: Notify,
 }
 
-impl TellNotify {
+impl NotifyBuilder {
     /// How much they matter; medium by default.
     pub fn importance(mut self, importance: Importance) -> Self {
         self.notify = self.notify.importance(importance);
@@ -66,12 +66,12 @@ impl TellNotify {
     }
 }
 
-impl IntoFuture for TellNotify {
+impl IntoFuture for NotifyBuilder {
     type Output = Result<EnvelopeId>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<EnvelopeId>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let TellNotify { peer, notify } = self;
+        let NotifyBuilder { peer, notify } = self;
         Box::pin(async move {
             peer.require_envelopes()?;
             peer.require_session(EnvelopeKind::Notify)?;

@@ -4,12 +4,12 @@ use duologue_schema::dialogue::{DialogueErrorCode, ErrorContent, InvalidField};
 use duologue_schema::{Json, Members};
 use serde_json::Value;
 
-use super::canonical::CanonicalFault;
+use super::canonical::CanonicalError;
 
 /// Why a message was not let in. Its text is for our own log: see [`content`](Self::content) for what the
 /// sender is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum VerifyError {
     /// It is larger than the verifier takes.
     #[error("{bytes} bytes are more than the {limit} that are taken")]
     TooLarge {
@@ -20,7 +20,7 @@ pub(crate) enum Refusal {
     },
     /// It is no strict JSON.
     #[error(transparent)]
-    Malformed(#[from] CanonicalFault),
+    Malformed(#[from] CanonicalError),
     /// It is no dialogue message: a field is missing or of another type.
     #[error("not a dialogue message: {0}")]
     Unreadable(String),
@@ -83,7 +83,7 @@ pub(crate) enum Refusal {
     Elsewhere,
 }
 
-impl Refusal {
+impl VerifyError {
     /// The standard code for it.
     pub(crate) fn code(&self) -> DialogueErrorCode {
         match self {

@@ -13,7 +13,7 @@ use super::state::refused;
 /// A message of the other side: verified, in its place, and a legal move. It reads like the [`DialogueMessage`] it is.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Heard {
+pub struct VerifiedMessage {
     /// The message.
     pub message: DialogueMessage,
     /// The message as it was written, which is what its signature covers.
@@ -27,9 +27,9 @@ pub struct Heard {
     pub(crate) ends: Option<Duration>,
 }
 
-impl Heard {
+impl VerifiedMessage {
     pub(crate) fn new(message: DialogueMessage, raw: Json) -> Self {
-        Heard { message, raw, key_id: None, gap: false, ends: None }
+        VerifiedMessage { message, raw, key_id: None, gap: false, ends: None }
     }
 
     /// Refuses what is over.
@@ -69,7 +69,7 @@ impl Heard {
 }
 
 /// A message that waits, as text: once it is read it may take up many times the room.
-pub(crate) struct Kept {
+pub(crate) struct QueuedMessage {
     pub(crate) step: u64,
     raw: Json,
     key_id: Option<Arc<str>>,
@@ -77,26 +77,26 @@ pub(crate) struct Kept {
     ends: Option<Duration>,
 }
 
-impl Kept {
+impl QueuedMessage {
     pub(crate) fn raw(&self) -> &str {
         self.raw.get()
     }
 
     /// The message. It has been read before, so that does not fail.
-    pub(crate) fn read(self) -> Option<Heard> {
+    pub(crate) fn read(self) -> Option<VerifiedMessage> {
         let message = self.raw.parse().ok()?;
-        Some(Heard { message, raw: self.raw, key_id: self.key_id, gap: self.gap, ends: self.ends })
+        Some(VerifiedMessage { message, raw: self.raw, key_id: self.key_id, gap: self.gap, ends: self.ends })
     }
 }
 
-impl From<Heard> for Kept {
-    fn from(heard: Heard) -> Self {
-        let Heard { message, raw, key_id, gap, ends } = heard;
-        Kept { step: message.interaction_step, raw, key_id, gap, ends }
+impl From<VerifiedMessage> for QueuedMessage {
+    fn from(received: VerifiedMessage) -> Self {
+        let VerifiedMessage { message, raw, key_id, gap, ends } = received;
+        QueuedMessage { step: message.interaction_step, raw, key_id, gap, ends }
     }
 }
 
-impl Deref for Heard {
+impl Deref for VerifiedMessage {
     type Target = DialogueMessage;
 
     fn deref(&self) -> &DialogueMessage {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 use proptest::prelude::*;
 
-use crate::envelope::table::{Table, Whose};
+use crate::envelope::pending::{PendingReplies, ReplyTarget};
 
 /// Messages: the even ones are delegations, the odd ones questions.
 const MESSAGES: usize = 6;
@@ -49,7 +49,7 @@ proptest! {
     fn everybody_is_told_once_and_what_is_theirs(
         events in prop::collection::vec((0..MESSAGES + STRANGERS, event()), 0..60),
     ) {
-        let mut table = Table::<usize, usize>::default();
+        let mut table = PendingReplies::<usize, usize>::default();
         let mut model = Model::default();
         for (number, event) in events {
             let id = EnvelopeId::from(&*number.to_string());
@@ -79,11 +79,11 @@ proptest! {
                         // Its ack is not waited for any more.
                         model.asking.remove(&number);
                         model.ended.insert((number, true));
-                        Whose::Delegator(number)
+                        ReplyTarget::Delegator(number)
                     } else if model.ended.insert((number, model.sent.contains(&number))) {
-                        Whose::Unknown
+                        ReplyTarget::Unknown
                     } else {
-                        Whose::Nobody
+                        ReplyTarget::Nobody
                     };
                     prop_assert_eq!(table.result(&id), whose);
                 }
@@ -93,13 +93,13 @@ proptest! {
                     prop_assert_eq!(table.awaits(&id), asking || delegated);
                     let first = model.ended.insert((number, model.sent.contains(&number)));
                     let whose = if asking {
-                        Whose::Asker(number)
+                        ReplyTarget::Asker(number)
                     } else if delegated {
-                        Whose::Delegator(number)
+                        ReplyTarget::Delegator(number)
                     } else if first {
-                        Whose::Unknown
+                        ReplyTarget::Unknown
                     } else {
-                        Whose::Nobody
+                        ReplyTarget::Nobody
                     };
                     prop_assert_eq!(table.error(&id), whose);
                 }
@@ -123,17 +123,20 @@ proptest! {
 /// However many ids a peer makes up.
 #[test]
 fn noise_does_not_make_anything_end_twice() {
-    let mut table = Table::<(), u32>::default();
+    let mut table = PendingReplies::<(), u32>::default();
     let [ended, dropped, stranger] = ["ended", "dropped", "stranger"].map(EnvelopeId::from);
     for (number, id) in [&ended, &dropped].into_iter().enumerate() {
         table.delegate(id.clone(), number as u32);
         table.ask(id.clone(), EnvelopeKind::Ack, ());
     }
     table.lets_run(&dropped);
-    assert_eq!(table.result(&ended), Whose::Delegator(0));
-    assert_eq!([&dropped, &stranger].map(|id| table.result(id)), [Whose::Unknown, Whose::Unknown]);
+    assert_eq!(table.result(&ended), ReplyTarget::Delegator(0));
+    assert_eq!(
+        [&dropped, &stranger].map(|id| table.result(id)),
+        [ReplyTarget::Unknown, ReplyTarget::Unknown]
+    );
     for number in 0..10_000 {
         table.result(&EnvelopeId::from(number.to_string()));
     }
-    assert_eq!([&ended, &dropped].map(|id| table.result(id)), [Whose::Nobody, Whose::Nobody]);
+    assert_eq!([&ended, &dropped].map(|id| table.result(id)), [ReplyTarget::Nobody, ReplyTarget::Nobody]);
 }

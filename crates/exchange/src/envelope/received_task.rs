@@ -9,8 +9,8 @@ use duologue_schema::Json;
 use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify, Priority};
 
 use super::Received;
-use super::received::Origin;
-use super::tasks::Found;
+use super::received::ReplyAddress;
+use super::task_slots::TaskLookup;
 use crate::error::Result;
 use crate::hops::Hops;
 use crate::lock::lock;
@@ -22,7 +22,7 @@ pub const PROGRESS: &str = "task.progress";
 /// A task of the other agent. It derefs to the [`Delegate`] that describes it, and is cheap to clone.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Assignment {
+pub struct ReceivedTask {
     /// The envelope it came in.
     pub envelope: Arc<Envelope<Delegate>>,
     /// Who delegated it, in the session it came in: to ask back.
@@ -32,10 +32,10 @@ pub struct Assignment {
     why: Arc<Mutex<Option<EnvelopeError>>>,
 }
 
-impl Assignment {
+impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
         let Received { envelope, peer, hops } = received;
-        Assignment { envelope: Arc::new(envelope), peer, hops, cancellation, why: Arc::default() }
+        ReceivedTask { envelope: Arc::new(envelope), peer, hops, cancellation, why: Arc::default() }
     }
 
     /// Returns how many handlers it has come through.
@@ -91,8 +91,8 @@ impl Assignment {
         loop {
             {
                 // Held while it is sent: the end leaves when the task is no longer among these.
-                let tasks = lock(&self.peer.link.letters.tasks);
-                let runs = matches!(tasks.find(&self.envelope.id), Found::Running(_));
+                let tasks = lock(&self.peer.link.envelopes.tasks);
+                let runs = matches!(tasks.find(&self.envelope.id), TaskLookup::Running(_));
                 if !runs || self.peer.rpc().try_notify(&news)? {
                     return Ok(());
                 }
@@ -101,8 +101,8 @@ impl Assignment {
         }
     }
 
-    pub(crate) fn origin(&self) -> Origin {
-        Origin::of(&self.envelope, &self.peer)
+    pub(crate) fn origin(&self) -> ReplyAddress {
+        ReplyAddress::of(&self.envelope, &self.peer)
     }
 
     /// Asks it to stop. The first reason counts.
@@ -120,7 +120,7 @@ impl Assignment {
     }
 }
 
-impl Deref for Assignment {
+impl Deref for ReceivedTask {
     type Target = Delegate;
 
     fn deref(&self) -> &Delegate {
@@ -128,8 +128,8 @@ impl Deref for Assignment {
     }
 }
 
-impl fmt::Debug for Assignment {
+impl fmt::Debug for ReceivedTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Assignment").field("envelope", &self.envelope).finish_non_exhaustive()
+        f.debug_struct("ReceivedTask").field("envelope", &self.envelope).finish_non_exhaustive()
     }
 }

@@ -12,10 +12,10 @@ use duologue_schema::dialogue::{
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 
-use super::canonical::{CanonicalFault, canonical};
-use super::refusal::Refusal;
-use super::verify::{Verdict, Verified, Verifier};
-use super::{Allow, AllowList, Key, Keys, SignFault, sign};
+use super::canonical::{CanonicalError, canonical};
+use super::verify::{NewMessage, Verifier, VerifyOutcome};
+use super::verify_error::VerifyError;
+use super::{AllowList, AllowRule, Key, Keys, SignError, sign};
 use crate::limits::MESSAGE_BYTES;
 
 const BUYER: &str = "agent://buyer.example";
@@ -51,9 +51,9 @@ fn signed(message: &DialogueMessage) -> Json {
     sign(message, &key("k1")).unwrap()
 }
 
-fn taken(verdict: Result<Verdict, Refusal>) -> Verified {
+fn taken(verdict: Result<VerifyOutcome, VerifyError>) -> NewMessage {
     match verdict {
-        Ok(Verdict::New(verified)) => *verified,
+        Ok(VerifyOutcome::New(verified)) => *verified,
         other => panic!("not new: {other:?}"),
     }
 }
@@ -79,12 +79,12 @@ fn a_signed_message_is_taken_once() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
     let verified = taken(seller.verify(&json, 0, start()));
-    assert_eq!(verified.heard.message_id, "m1");
-    assert_eq!(verified.heard.key_id.as_deref(), Some("k1"));
-    assert_eq!(verified.heard.raw.get(), json.get());
+    assert_eq!(verified.received.message_id, "m1");
+    assert_eq!(verified.received.key_id.as_deref(), Some("k1"));
+    assert_eq!(verified.received.raw.get(), json.get());
     // Nine years later it is still known, since it never expires.
     for later in [SECOND, 9 * 365 * 86_400 * SECOND] {
-        let Ok(Verdict::Duplicate(receipt)) = seller.verify(&json, 0, start() + later) else {
+        let Ok(VerifyOutcome::Duplicate(receipt)) = seller.verify(&json, 0, start() + later) else {
             panic!("taken twice")
         };
         assert_eq!((receipt.message_id, receipt.session_id), ("m1".into(), "s1".into()));
@@ -99,11 +99,11 @@ fn the_same_id_with_other_words_is_a_conflict() {
     let seller = seller(&keys([key("k1")]));
     let first = taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = signed(&message("m1").content(DialogueContent::new().task("negotiatePrice")));
-    assert_eq!(seller.verify(&other, 0, start()), Err(Refusal::Conflict));
+    assert_eq!(seller.verify(&other, 0, start()), Err(VerifyError::Conflict));
     // Unless nobody acted upon the first.
     seller.forget(&first.mark);
     taken(seller.verify(&other, 0, start()));
-    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Conflict));
+    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Conflict));
 }
 
 #[test]
@@ -114,29 +114,29 @@ fn a_message_signed_again_after_rotation_is_the_same() {
     let again =
         Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys).sign(&message("m1"), start()).unwrap();
     assert_ne!(again.get(), signed(&message("m1")).get());
-    assert!(matches!(seller.verify(&again, 0, start()), Ok(Verdict::Duplicate(_))));
+    assert!(matches!(seller.verify(&again, 0, start()), Ok(VerifyOutcome::Duplicate(_))));
 }
 
 #[test]
 fn an_unsigned_message_is_refused_where_there_are_keys() {
     let json = Json::new(&message("m1")).unwrap();
     let keys = keys([key("k1")]);
-    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(Refusal::Unsigned));
+    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(VerifyError::Unsigned));
     // Whoever has a key is not believed without it, also after it was revoked.
     keys.revoke("k1");
-    let lenient = seller(&keys).takes_unsigned(true);
-    assert_eq!(lenient.verify(&json, 0, start()), Err(Refusal::Unsigned));
+    let lenient = seller(&keys).accept_unsigned(true);
+    assert_eq!(lenient.verify(&json, 0, start()), Err(VerifyError::Unsigned));
     let mut stranger = message("m1");
     stranger.sender_id = "agent://stranger.example".into();
     let json = Json::new(&stranger).unwrap();
-    assert_eq!(taken(lenient.verify(&json, 0, start())).heard.key_id, None);
-    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(Refusal::Unsigned));
+    assert_eq!(taken(lenient.verify(&json, 0, start())).received.key_id, None);
+    assert_eq!(seller(&keys).verify(&json, 0, start()), Err(VerifyError::Unsigned));
 }
 
 #[test]
 fn without_keys_nothing_signed_is_believed() {
     let seller = Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH);
-    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(Refusal::NoKeys));
+    assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::NoKeys));
     let unsigned = seller.sign(&message("m1"), start()).unwrap();
     taken(seller.verify(&unsigned, 0, start()));
 }
@@ -148,13 +148,13 @@ fn a_signature_is_only_what_its_key_makes() {
     let message = value(&message("m1"));
     let header = |alg: &str, kid: &str| json!({ "alg": alg, "kid": kid, "typ": "dialogue" });
     for (header, secret, refusal) in [
-        (header("HS256", "k1"), [8; 32], Refusal::Forged("k1".into())),
-        (header("HS256", "k2"), SECRET, Refusal::UnknownKey("k2".into())),
-        (header("HS256", "other"), SECRET, Refusal::Owner("other".into())),
-        (header("none", "k1"), SECRET, Refusal::Algorithm("k1".into())),
-        (header("HS512", "k1"), SECRET, Refusal::Algorithm("k1".into())),
-        (json!({ "alg": "HS256", "kid": "k1" }), SECRET, Refusal::SignatureForm),
-        (json!({ "alg": "HS256", "kid": "k1", "typ": "JWT" }), SECRET, Refusal::SignatureForm),
+        (header("HS256", "k1"), [8; 32], VerifyError::Forged("k1".into())),
+        (header("HS256", "k2"), SECRET, VerifyError::UnknownKey("k2".into())),
+        (header("HS256", "other"), SECRET, VerifyError::Owner("other".into())),
+        (header("none", "k1"), SECRET, VerifyError::Algorithm("k1".into())),
+        (header("HS512", "k1"), SECRET, VerifyError::Algorithm("k1".into())),
+        (json!({ "alg": "HS256", "kid": "k1" }), SECRET, VerifyError::SignatureForm),
+        (json!({ "alg": "HS256", "kid": "k1", "typ": "JWT" }), SECRET, VerifyError::SignatureForm),
     ] {
         let forged = forge(&message, &header, &secret);
         assert_eq!(seller.verify(&forged, 0, start()), Err(refusal.clone()), "{header}");
@@ -167,7 +167,7 @@ fn a_signature_is_only_what_its_key_makes() {
     let mut bare = message.clone();
     let none = URL_SAFE_NO_PAD.encode(header("none", "k1").to_string());
     bare["signature"] = format!("{none}..").into();
-    assert_eq!(seller.verify(&bare.into(), 0, start()), Err(Refusal::Algorithm("k1".into())));
+    assert_eq!(seller.verify(&bare.into(), 0, start()), Err(VerifyError::Algorithm("k1".into())));
     let right = forge(&message, &header("HS256", "k1"), &SECRET);
     taken(seller.verify(&right, 0, start()));
 }
@@ -176,16 +176,16 @@ fn a_signature_is_only_what_its_key_makes() {
 fn nobody_speaks_for_another() {
     let mut stolen = message("m1");
     stolen.sender_id = "agent://buyer.example/other".into();
-    assert_eq!(sign(&stolen, &key("k1")), Err(SignFault::Owner));
+    assert_eq!(sign(&stolen, &key("k1")), Err(SignError::Owner));
     let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
     let forged = forge(&value(&stolen), &header, &SECRET);
     let keys = keys([key("k1")]);
-    assert_eq!(seller(&keys).verify(&forged, 0, start()), Err(Refusal::Owner("k1".into())));
+    assert_eq!(seller(&keys).verify(&forged, 0, start()), Err(VerifyError::Owner("k1".into())));
     // Nor is what one said to another passed on as said to us, nor said back to its sender.
     let elsewhere = Verifier::new("agent://else.example").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
-    assert_eq!(elsewhere.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
+    assert_eq!(elsewhere.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Recipient));
     let buyer = Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
-    assert_eq!(buyer.verify(&signed(&message("m1")), 0, start()), Err(Refusal::Recipient));
+    assert_eq!(buyer.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Recipient));
 }
 
 #[test]
@@ -195,14 +195,14 @@ fn keys_have_their_time() {
     let seller = seller(&keys);
     let json = signed(&message("m1"));
     let too_late = start() + day + 61 * SECOND;
-    assert_eq!(seller.verify(&json, 0, too_late), Err(Refusal::KeyTime("k1".into())));
-    assert_eq!(seller.verify(&json, 0, start() - day - 61 * SECOND), Err(Refusal::KeyTime("k1".into())));
+    assert_eq!(seller.verify(&json, 0, too_late), Err(VerifyError::KeyTime("k1".into())));
+    assert_eq!(seller.verify(&json, 0, start() - day - 61 * SECOND), Err(VerifyError::KeyTime("k1".into())));
     taken(seller.verify(&json, 0, start()));
     // From the moment it is revoked, nothing it signed is taken.
     assert!(keys.revoke("k1"));
-    assert_eq!(seller.verify(&signed(&message("m2")), 0, start()), Err(Refusal::UnknownKey("k1".into())));
-    assert_eq!(seller.verify(&json, 0, start()), Err(Refusal::UnknownKey("k1".into())));
-    assert_eq!(seller.sign(&message("m3"), start()), Err(SignFault::NoKey));
+    assert_eq!(seller.verify(&signed(&message("m2")), 0, start()), Err(VerifyError::UnknownKey("k1".into())));
+    assert_eq!(seller.verify(&json, 0, start()), Err(VerifyError::UnknownKey("k1".into())));
+    assert_eq!(seller.sign(&message("m3"), start()), Err(SignError::NoKey));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn old_and_new_keys_are_valid_together() {
     for (id, now, signer) in [("m1", change - 10 * SECOND, "old"), ("m2", change, "new")] {
         let json = buyer.sign(&message(id), now).unwrap();
         let verified = taken(seller.verify(&json, 0, change + 10 * SECOND));
-        assert_eq!(verified.heard.key_id.as_deref(), Some(signer));
+        assert_eq!(verified.received.key_id.as_deref(), Some(signer));
     }
 }
 
@@ -226,14 +226,14 @@ fn time_runs_out() {
     let seller = seller(&keys([key("k1")]));
     let with_ttl = |id: &str, ttl| signed(&message(id).metadata(DialogueMetadata::new().ttl(ttl)));
     taken(seller.verify(&with_ttl("m1", 10), 0, start() + 10 * SECOND));
-    assert_eq!(seller.verify(&with_ttl("m2", 10), 0, start() + 11 * SECOND), Err(Refusal::Expired));
+    assert_eq!(seller.verify(&with_ttl("m2", 10), 0, start() + 11 * SECOND), Err(VerifyError::Expired));
     // What was taken and has expired is refused like anything that has expired.
-    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 11 * SECOND), Err(Refusal::Expired));
-    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 999_999 * SECOND), Err(Refusal::Expired));
+    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 11 * SECOND), Err(VerifyError::Expired));
+    assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 999_999 * SECOND), Err(VerifyError::Expired));
     taken(seller.verify(&with_ttl("m3", u64::MAX >> 11), 0, start() + 99 * 365 * 86_400 * SECOND));
     // Our clock may be behind, but not by much.
     taken(seller.verify(&signed(&message("m4")), 0, start() - 60 * SECOND));
-    assert_eq!(seller.verify(&signed(&message("m5")), 0, start() - 61 * SECOND), Err(Refusal::Future));
+    assert_eq!(seller.verify(&signed(&message("m5")), 0, start() - 61 * SECOND), Err(VerifyError::Future));
     // Without a ttl nothing expires.
     taken(seller.verify(&signed(&message("m6")), 0, start() + 30 * 365 * 86_400 * SECOND));
 }
@@ -250,19 +250,19 @@ fn a_timestamp_says_where_on_earth() {
         taken(at(id, timestamp));
     }
     for timestamp in ["", "now", "2026-03-01", "2026-03-01T12:00:00", "1772366400", "2026-02-30T12:00:00Z"] {
-        assert_eq!(at("c", timestamp), Err(Refusal::Timestamp), "{timestamp}");
+        assert_eq!(at("c", timestamp), Err(VerifyError::Timestamp), "{timestamp}");
     }
 }
 
 #[test]
 fn the_list_is_behind_the_signature() {
-    let list = AllowList::new().rule(Allow::sender(BUYER).to(SELLER).task("getCarDetails"));
+    let list = AllowList::new().rule(AllowRule::sender(BUYER).to(SELLER).task("getCarDetails"));
     let seller = seller(&keys([key("k1")])).allow(list);
     taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = message("m2").content(DialogueContent::new().task("deleteEverything"));
-    assert_eq!(seller.verify(&signed(&other), 0, start()), Err(Refusal::NotAllowed));
+    assert_eq!(seller.verify(&signed(&other), 0, start()), Err(VerifyError::NotAllowed));
     // A stranger learns nothing about the list.
-    assert_eq!(seller.verify(&Json::new(&other).unwrap(), 0, start()), Err(Refusal::Unsigned));
+    assert_eq!(seller.verify(&Json::new(&other).unwrap(), 0, start()), Err(VerifyError::Unsigned));
 }
 
 #[test]
@@ -273,23 +273,23 @@ fn what_two_readers_could_read_differently_is_refused() {
         let open = json.get().strip_suffix('}').unwrap();
         serde_json::from_str(&format!("{open},{member}}}")).unwrap()
     };
-    let malformed = |fault| Err(Refusal::Malformed(fault));
+    let malformed = |fault| Err(VerifyError::Malformed(fault));
     for (member, fault) in [
-        (r#""message_type":"accept""#, CanonicalFault::DuplicateKey("message_type".into())),
-        (r#""message\u005ftype":"accept""#, CanonicalFault::DuplicateKey("message_type".into())),
-        (r#""x":[{"a":1,"a":1}]"#, CanonicalFault::DuplicateKey("a".into())),
-        (r#""x":9007199254740993"#, CanonicalFault::BigInteger("9007199254740993".into())),
-        (r#""x":1e18"#, CanonicalFault::BigInteger("1000000000000000000".into())),
+        (r#""message_type":"accept""#, CanonicalError::DuplicateKey("message_type".into())),
+        (r#""message\u005ftype":"accept""#, CanonicalError::DuplicateKey("message_type".into())),
+        (r#""x":[{"a":1,"a":1}]"#, CanonicalError::DuplicateKey("a".into())),
+        (r#""x":9007199254740993"#, CanonicalError::BigInteger("9007199254740993".into())),
+        (r#""x":1e18"#, CanonicalError::BigInteger("1000000000000000000".into())),
     ] {
         assert_eq!(seller.verify(&with(member), 0, start()), malformed(fault), "{member}");
     }
     let deep = format!(r#""x":{}{}"#, "[".repeat(64), "]".repeat(64));
-    assert_eq!(seller.verify(&with(&deep), 0, start()), malformed(CanonicalFault::TooDeep));
+    assert_eq!(seller.verify(&with(&deep), 0, start()), malformed(CanonicalError::TooDeep));
     // Nor is it signed.
     for number in [json!(u64::MAX), json!(1e18)] {
         let mut big = message("m2");
         big.content.parameters.insert("n", number);
-        assert!(matches!(sign(&big, &key("k1")), Err(SignFault::Message(CanonicalFault::BigInteger(_)))));
+        assert!(matches!(sign(&big, &key("k1")), Err(SignError::Message(CanonicalError::BigInteger(_)))));
     }
 }
 
@@ -297,7 +297,7 @@ fn what_two_readers_could_read_differently_is_refused() {
 fn size_comes_first() {
     let seller = seller(&keys([key("k1")]));
     let large = |json: Json| {
-        let refusal = Refusal::TooLarge { bytes: json.get().len(), limit: MESSAGE_BYTES };
+        let refusal = VerifyError::TooLarge { bytes: json.get().len(), limit: MESSAGE_BYTES };
         assert_eq!(seller.verify(&json, 0, start()), Err(refusal));
     };
     large(signed(&message("m1").content(DialogueContent::from("x".repeat(MESSAGE_BYTES).as_str()))));
@@ -348,8 +348,8 @@ fn a_memory_without_room_refuses_the_old() {
     for second in 1..=3 {
         taken(at(&format!("m{second}"), second));
     }
-    assert_eq!(at("m1", 1), Err(Refusal::TooOld));
-    assert!(matches!(at("m3", 3), Ok(Verdict::Duplicate(_))));
+    assert_eq!(at("m1", 1), Err(VerifyError::TooOld));
+    assert!(matches!(at("m3", 3), Ok(VerifyOutcome::Duplicate(_))));
 }
 
 #[test]
@@ -362,11 +362,11 @@ fn what_an_earlier_process_may_have_taken_is_refused() {
         message.timestamp = (jiff::Timestamp::now() - jiff::SignedDuration::from_secs(ago)).to_string();
         signed(&message)
     };
-    assert_eq!(restarted.verify(&at("old", 120), 0, year), Err(Refusal::TooOld));
+    assert_eq!(restarted.verify(&at("old", 120), 0, year), Err(VerifyError::TooOld));
     // Clocks may differ a little.
     taken(restarted.verify(&at("recent", 30), 0, SystemTime::now()));
     let told = Verifier::new(SELLER).keys(keys).since(start());
-    assert_eq!(told.verify(&signed(&message("m1")), 0, start() + SECOND), Err(Refusal::TooOld));
+    assert_eq!(told.verify(&signed(&message("m1")), 0, start() + SECOND), Err(VerifyError::TooOld));
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn nobody_speaks_in_our_own_name() {
     let mut ours = message("m1");
     ours.sender_id = SELLER.into();
     let json = sign(&ours, &own).unwrap();
-    assert_eq!(seller(&keys([own])).verify(&json, 0, start()), Err(Refusal::Ourselves));
+    assert_eq!(seller(&keys([own])).verify(&json, 0, start()), Err(VerifyError::Ourselves));
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn what_is_signed_for_another_is_not_for_us() {
     // The seller has a key for each agent it talks to, and each of them has that one.
     let pair = |id, owner, peer, secret: u8| Key::new(id, owner, [secret; 32]).unwrap().with(peer).unwrap();
     let (to_buyer, other) = (pair("b", SELLER, BUYER, 1), "agent://other.example");
-    assert_eq!(sign(&message("m1"), &pair("b", BUYER, other, 2)), Err(SignFault::Peer));
+    assert_eq!(sign(&message("m1"), &pair("b", BUYER, other, 2)), Err(SignError::Peer));
     let mut answer = message("m1");
     (answer.sender_id, answer.recipient_id) = (SELLER.into(), BUYER.into());
     let sellers =
@@ -391,13 +391,13 @@ fn what_is_signed_for_another_is_not_for_us() {
     let json = seller(&sellers).sign(&answer, start()).unwrap();
     let buyer = |keys| Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
     let verified = taken(buyer(keys([to_buyer])).verify(&json, 0, start()));
-    assert_eq!(verified.heard.key_id.as_deref(), Some("b"));
+    assert_eq!(verified.received.key_id.as_deref(), Some("b"));
     // With the key it has of the seller, the buyer makes up nothing that the other believes.
     let header = json!({ "alg": "HS256", "kid": "b", "typ": "dialogue" });
     answer.recipient_id = other.into();
     let forged = forge(&value(&answer), &header, &[1; 32]);
     let others = Verifier::new(other).since(SystemTime::UNIX_EPOCH).keys(sellers);
-    assert_eq!(others.verify(&forged, 0, start()), Err(Refusal::Peer("b".into())));
+    assert_eq!(others.verify(&forged, 0, start()), Err(VerifyError::Peer("b".into())));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn many_threads_take_it_once() {
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
-            .filter(|verdict| matches!(verdict, Ok(Verdict::New(_))))
+            .filter(|verdict| matches!(verdict, Ok(VerifyOutcome::New(_))))
             .count()
     });
     assert_eq!(new, 1);

@@ -6,40 +6,40 @@ use duologue_schema::dialogue::DialogueId;
 
 /// A dialogue is known by the connection it is held over and by its id there: another connection can neither
 /// speak in it nor take its id.
-pub(crate) type Key = (u64, DialogueId);
+pub(crate) type DialogueKey = (u64, DialogueId);
 
 /// A set of dialogues, bounded for each connection, so that one cannot take up what another needs. Those that
 /// have ended stay until their room is needed, since an `error` may still come and their ids must not be used
 /// again.
-pub(crate) struct Rooms<V> {
-    connections: HashMap<u64, Room<V>>,
+pub(crate) struct DialogueRegistry<V> {
+    connections: HashMap<u64, ConnectionDialogues<V>>,
     most: usize,
 }
 
-struct Room<V> {
+struct ConnectionDialogues<V> {
     all: HashMap<DialogueId, V>,
     /// Those that have ended, oldest first.
     ended: VecDeque<DialogueId>,
 }
 
-impl<V: Clone> Rooms<V> {
+impl<V: Clone> DialogueRegistry<V> {
     pub(crate) fn new(most: usize) -> Self {
-        Rooms { connections: HashMap::new(), most: most.max(1) }
+        DialogueRegistry { connections: HashMap::new(), most: most.max(1) }
     }
 
-    pub(crate) fn get(&self, (connection, id): &Key) -> Option<V> {
+    pub(crate) fn get(&self, (connection, id): &DialogueKey) -> Option<V> {
         self.connections.get(connection)?.all.get(id).cloned()
     }
 
     /// The dialogues of this id that are held over other connections.
-    pub(crate) fn elsewhere(&self, (connection, id): &Key) -> impl Iterator<Item = &V> {
+    pub(crate) fn elsewhere(&self, (connection, id): &DialogueKey) -> impl Iterator<Item = &V> {
         let others = self.connections.iter().filter(move |(other, _)| *other != connection);
         others.filter_map(move |(_, room)| room.all.get(id))
     }
 
     /// Adds a dialogue under a key that is not taken; gives it back when there is no room.
-    pub(crate) fn add(&mut self, (connection, id): Key, dialogue: V) -> Result<(), V> {
-        let empty = || Room { all: HashMap::new(), ended: VecDeque::new() };
+    pub(crate) fn add(&mut self, (connection, id): DialogueKey, dialogue: V) -> Result<(), V> {
+        let empty = || ConnectionDialogues { all: HashMap::new(), ended: VecDeque::new() };
         let room = self.connections.entry(connection).or_insert_with(empty);
         while room.all.len() >= self.most {
             let Some(oldest) = room.ended.pop_front() else { return Err(dialogue) };
@@ -50,7 +50,7 @@ impl<V: Clone> Rooms<V> {
     }
 
     /// A dialogue has ended.
-    pub(crate) fn end(&mut self, (connection, id): &Key) {
+    pub(crate) fn end(&mut self, (connection, id): &DialogueKey) {
         if let Some(room) = self.connections.get_mut(connection)
             && room.all.contains_key(id)
             && !room.ended.contains(id)
@@ -59,7 +59,7 @@ impl<V: Clone> Rooms<V> {
         }
     }
 
-    pub(crate) fn remove(&mut self, (connection, id): &Key) {
+    pub(crate) fn remove(&mut self, (connection, id): &DialogueKey) {
         if let Some(room) = self.connections.get_mut(connection) {
             room.all.remove(id);
             room.ended.retain(|other| other != id);
@@ -76,35 +76,35 @@ impl<V: Clone> Rooms<V> {
 mod tests {
     use super::*;
 
-    fn key(connection: u64, id: &str) -> Key {
+    fn key(connection: u64, id: &str) -> DialogueKey {
         (connection, id.into())
     }
 
     #[test]
     fn what_has_ended_makes_room() {
-        let mut rooms = Rooms::new(2);
-        rooms.add(key(1, "a"), "a").unwrap();
-        rooms.add(key(1, "b"), "b").unwrap();
-        assert_eq!(rooms.add(key(1, "c"), "c"), Err("c"));
-        rooms.end(&key(1, "b"));
-        rooms.end(&key(1, "b"));
-        assert_eq!(rooms.get(&key(1, "b")), Some("b"));
-        rooms.add(key(1, "c"), "c").unwrap();
-        assert_eq!(rooms.get(&key(1, "b")), None);
-        assert_eq!(rooms.add(key(1, "d"), "d"), Err("d"));
-        rooms.remove(&key(1, "a"));
-        rooms.add(key(1, "d"), "d").unwrap();
+        let mut registry = DialogueRegistry::new(2);
+        registry.add(key(1, "a"), "a").unwrap();
+        registry.add(key(1, "b"), "b").unwrap();
+        assert_eq!(registry.add(key(1, "c"), "c"), Err("c"));
+        registry.end(&key(1, "b"));
+        registry.end(&key(1, "b"));
+        assert_eq!(registry.get(&key(1, "b")), Some("b"));
+        registry.add(key(1, "c"), "c").unwrap();
+        assert_eq!(registry.get(&key(1, "b")), None);
+        assert_eq!(registry.add(key(1, "d"), "d"), Err("d"));
+        registry.remove(&key(1, "a"));
+        registry.add(key(1, "d"), "d").unwrap();
     }
 
     #[test]
     fn connections_do_not_meet() {
-        let mut rooms = Rooms::new(1);
-        rooms.add(key(1, "a"), "first").unwrap();
-        rooms.add(key(2, "a"), "second").unwrap();
-        rooms.end(&key(1, "a"));
-        assert_eq!(rooms.elsewhere(&key(2, "a")).collect::<Vec<_>>(), [&"first"]);
-        assert_eq!(rooms.leave(1), ["first"]);
-        assert_eq!((rooms.get(&key(1, "a")), rooms.get(&key(2, "a"))), (None, Some("second")));
-        assert_eq!(rooms.add(key(2, "b"), "third"), Err("third"));
+        let mut registry = DialogueRegistry::new(1);
+        registry.add(key(1, "a"), "first").unwrap();
+        registry.add(key(2, "a"), "second").unwrap();
+        registry.end(&key(1, "a"));
+        assert_eq!(registry.elsewhere(&key(2, "a")).collect::<Vec<_>>(), [&"first"]);
+        assert_eq!(registry.leave(1), ["first"]);
+        assert_eq!((registry.get(&key(1, "a")), registry.get(&key(2, "a"))), (None, Some("second")));
+        assert_eq!(registry.add(key(2, "b"), "third"), Err("third"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The memory of each sender is bounded, and a bounded memory forgets. What is forgotten must not be taken
 //! again: a message that has expired no longer needs to be remembered, and where one that has not makes room
-//! for a newer one, whatever is as old as it is refused from then on ([`Fresh::TooOld`]).
+//! for a newer one, whatever is as old as it is refused from then on ([`ReplayCheck::TooOld`]).
 //!
 //! Whoever does not sign could be anybody, so all of those that speak over one connection share a memory, which ends
 //! with the connection: nobody shuts out those on another one.
@@ -12,14 +12,14 @@ use std::collections::{BTreeSet, HashMap};
 use duologue_schema::dialogue::{AgentUri, DialogueMessageId};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::limits::MEMORY;
+use crate::limits::REPLAY_MESSAGES;
 
 /// SHA-256 of the canonical form.
 pub(super) type Digest = [u8; 32];
 
 /// What the memory says to a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fresh {
+pub(super) enum ReplayCheck {
     /// It is new, and remembered now.
     New,
     /// The same message came before, over the same connection.
@@ -34,7 +34,7 @@ pub(super) enum Fresh {
 
 /// Whose messages are remembered together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Source {
+pub(super) enum ReplayScope {
     /// Those of an agent that signs.
     Agent(AgentUri),
     /// Those that are not signed and came over this connection.
@@ -42,12 +42,12 @@ pub(super) enum Source {
 }
 
 /// What a message is known by.
-pub(super) type Name = (AgentUri, DialogueMessageId);
+pub(super) type MessageKey = (AgentUri, DialogueMessageId);
 
 /// A message, as far as the memory needs to know it.
-pub(super) struct Sighting {
-    pub(super) source: Source,
-    pub(super) name: Name,
+pub(super) struct ReplayEntry {
+    pub(super) source: ReplayScope,
+    pub(super) name: MessageKey,
     /// The connection it came over.
     pub(super) line: u64,
     pub(super) digest: Digest,
@@ -56,8 +56,8 @@ pub(super) struct Sighting {
     pub(super) expires: Option<Timestamp>,
 }
 
-pub(super) struct Seen {
-    memories: HashMap<Source, Memory>,
+pub(super) struct ReplayCache {
+    memories: HashMap<ReplayScope, Memory>,
     /// Most messages of one source that are remembered.
     pub(super) capacity: usize,
     /// How long after its end a message is remembered, since clocks are also set back.
@@ -67,9 +67,9 @@ pub(super) struct Seen {
 }
 
 struct Memory {
-    messages: HashMap<Name, Entry>,
-    by_age: BTreeSet<(Timestamp, Name)>,
-    by_end: BTreeSet<(Timestamp, Name)>,
+    messages: HashMap<MessageKey, Entry>,
+    by_age: BTreeSet<(Timestamp, MessageKey)>,
+    by_end: BTreeSet<(Timestamp, MessageKey)>,
     /// What was sent no later than this may have been forgotten.
     forgotten: Timestamp,
 }
@@ -81,13 +81,13 @@ struct Entry {
     end: Option<Timestamp>,
 }
 
-impl Seen {
+impl ReplayCache {
     pub(super) fn new(capacity: usize, grace: SignedDuration, since: Timestamp) -> Self {
-        Seen { memories: HashMap::new(), capacity, grace, since }
+        ReplayCache { memories: HashMap::new(), capacity, grace, since }
     }
 
     /// Looks a message up, and remembers it if it is new. One that has expired must not get here.
-    pub(super) fn see(&mut self, message: &Sighting, now: Timestamp) -> Fresh {
+    pub(super) fn see(&mut self, message: &ReplayEntry, now: Timestamp) -> ReplayCheck {
         let memory = self.memories.entry(message.source.clone()).or_insert_with(|| Memory {
             messages: HashMap::new(),
             by_age: BTreeSet::new(),
@@ -97,13 +97,13 @@ impl Seen {
         memory.expire(now);
         if let Some(entry) = memory.messages.get(&message.name) {
             return match entry.digest == message.digest {
-                true if entry.line == message.line => Fresh::Same,
-                true => Fresh::Elsewhere,
-                false => Fresh::Other,
+                true if entry.line == message.line => ReplayCheck::Same,
+                true => ReplayCheck::Elsewhere,
+                false => ReplayCheck::Other,
             };
         }
         if message.sent <= memory.forgotten {
-            return Fresh::TooOld;
+            return ReplayCheck::TooOld;
         }
         let end = message.expires.map(|end| end.saturating_add(self.grace).unwrap_or(Timestamp::MAX));
         memory.add(message, end);
@@ -111,20 +111,20 @@ impl Seen {
             memory.make_room();
         }
         let all: usize = self.memories.values().map(|memory| memory.messages.len()).sum();
-        let first = |(source, memory): &(&Source, &mut Memory)| {
-            let unsigned = matches!(source, Source::Line(_)) && !memory.messages.is_empty();
+        let first = |(source, memory): &(&ReplayScope, &mut Memory)| {
+            let unsigned = matches!(source, ReplayScope::Line(_)) && !memory.messages.is_empty();
             (unsigned, memory.messages.len())
         };
-        if all > MEMORY
+        if all > REPLAY_MESSAGES
             && let Some((_, memory)) = self.memories.iter_mut().max_by_key(first)
         {
             memory.make_room();
         }
-        Fresh::New
+        ReplayCheck::New
     }
 
     /// Forgets a message that was not taken after all.
-    pub(super) fn forget(&mut self, source: &Source, name: &Name) {
+    pub(super) fn forget(&mut self, source: &ReplayScope, name: &MessageKey) {
         if let Some(memory) = self.memories.get_mut(source) {
             memory.remove(name);
         }
@@ -132,13 +132,13 @@ impl Seen {
 
     /// A connection has ended.
     pub(super) fn leave(&mut self, line: u64) {
-        self.memories.remove(&Source::Line(line));
+        self.memories.remove(&ReplayScope::Line(line));
     }
 }
 
 impl Memory {
-    fn add(&mut self, message: &Sighting, end: Option<Timestamp>) {
-        let Sighting { name, line, digest, sent, .. } = message;
+    fn add(&mut self, message: &ReplayEntry, end: Option<Timestamp>) {
+        let ReplayEntry { name, line, digest, sent, .. } = message;
         self.by_age.insert((*sent, name.clone()));
         if let Some(end) = end {
             self.by_end.insert((end, name.clone()));
@@ -147,7 +147,7 @@ impl Memory {
         self.messages.insert(name.clone(), entry);
     }
 
-    fn remove(&mut self, name: &Name) {
+    fn remove(&mut self, name: &MessageKey) {
         let Some(entry) = self.messages.remove(name) else { return };
         self.by_age.remove(&(entry.sent, name.clone()));
         if let Some(end) = entry.end {
@@ -187,26 +187,28 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn source() -> Source {
-        Source::Agent("agent://a".into())
+    fn source() -> ReplayScope {
+        ReplayScope::Agent("agent://a".into())
     }
 
-    fn name(id: &str) -> Name {
+    fn name(id: &str) -> MessageKey {
         ("agent://a".into(), id.into())
     }
 
-    struct One(Seen);
+    struct One(ReplayCache);
 
     impl One {
         fn new(capacity: usize) -> Self {
-            One(Seen::new(capacity, GRACE, Timestamp::MIN))
+            One(ReplayCache::new(capacity, GRACE, Timestamp::MIN))
         }
 
-        fn see(&mut self, id: &str, digest: u8, sent: i64, ttl: Option<i64>, now: i64) -> Fresh {
+        fn see(&mut self, id: &str, digest: u8, sent: i64, ttl: Option<i64>, now: i64) -> ReplayCheck {
             let expires = ttl.map(|ttl| at(sent + ttl));
             let (digest, sent) = ([digest; 32], at(sent));
-            self.0
-                .see(&Sighting { source: source(), name: name(id), line: 0, digest, sent, expires }, at(now))
+            self.0.see(
+                &ReplayEntry { source: source(), name: name(id), line: 0, digest, sent, expires },
+                at(now),
+            )
         }
 
         fn remembers(&self) -> usize {
@@ -217,20 +219,20 @@ mod tests {
     #[test]
     fn the_same_and_another_under_one_id() {
         let mut memory = One::new(10);
-        assert_eq!(memory.see("m", 1, 0, None, 0), Fresh::New);
-        assert_eq!(memory.see("m", 1, 0, None, 900_000), Fresh::Same);
-        assert_eq!(memory.see("m", 2, 5, None, 900_000), Fresh::Other);
+        assert_eq!(memory.see("m", 1, 0, None, 0), ReplayCheck::New);
+        assert_eq!(memory.see("m", 1, 0, None, 900_000), ReplayCheck::Same);
+        assert_eq!(memory.see("m", 2, 5, None, 900_000), ReplayCheck::Other);
         memory.0.forget(&source(), &name("m"));
-        assert_eq!(memory.see("m", 2, 5, None, 5), Fresh::New);
+        assert_eq!(memory.see("m", 2, 5, None, 5), ReplayCheck::New);
     }
 
     #[test]
     fn what_expired_is_remembered_a_little_longer() {
         let mut memory = One::new(10);
-        assert_eq!(memory.see("m", 1, 0, Some(10), 0), Fresh::New);
-        assert_eq!(memory.see("n", 1, 0, Some(10), 70), Fresh::New);
+        assert_eq!(memory.see("m", 1, 0, Some(10), 0), ReplayCheck::New);
+        assert_eq!(memory.see("n", 1, 0, Some(10), 70), ReplayCheck::New);
         assert_eq!(memory.remembers(), 2);
-        assert_eq!(memory.see("o", 1, 71, None, 71), Fresh::New);
+        assert_eq!(memory.see("o", 1, 71, None, 71), ReplayCheck::New);
         assert_eq!(memory.remembers(), 1);
     }
 
@@ -238,26 +240,29 @@ mod tests {
     fn what_is_as_old_as_the_forgotten_is_refused() {
         let mut memory = One::new(2);
         for (id, sent) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(memory.see(id, 1, sent, None, 9), Fresh::New);
+            assert_eq!(memory.see(id, 1, sent, None, 9), ReplayCheck::New);
         }
-        assert_eq!(memory.see("a", 1, 1, None, 9), Fresh::TooOld);
-        assert_eq!(memory.see("never came", 1, 1, None, 9), Fresh::TooOld);
-        assert_eq!(memory.see("b", 1, 2, None, 9), Fresh::Same);
-        assert_eq!(memory.see("never came", 1, 2, None, 9), Fresh::New);
-        assert_eq!(memory.see("b", 1, 2, None, 9), Fresh::TooOld);
+        assert_eq!(memory.see("a", 1, 1, None, 9), ReplayCheck::TooOld);
+        assert_eq!(memory.see("never came", 1, 1, None, 9), ReplayCheck::TooOld);
+        assert_eq!(memory.see("b", 1, 2, None, 9), ReplayCheck::Same);
+        assert_eq!(memory.see("never came", 1, 2, None, 9), ReplayCheck::New);
+        assert_eq!(memory.see("b", 1, 2, None, 9), ReplayCheck::TooOld);
     }
 
     #[test]
     fn who_signs_is_known_on_every_line_and_who_does_not_on_one() {
-        let mut seen = Seen::new(9, GRACE, at(0));
-        let mut see = |source: &Source, line| {
+        let mut seen = ReplayCache::new(9, GRACE, at(0));
+        let mut see = |source: &ReplayScope, line| {
             let (source, name) = (source.clone(), name("m"));
-            seen.see(&Sighting { source, name, line, digest: [0; 32], sent: at(1), expires: None }, at(1))
+            seen.see(&ReplayEntry { source, name, line, digest: [0; 32], sent: at(1), expires: None }, at(1))
         };
-        assert_eq!([see(&source(), 1), see(&source(), 1)], [Fresh::New, Fresh::Same]);
-        assert_eq!(see(&source(), 2), Fresh::Elsewhere);
-        let (one, other) = (Source::Line(1), Source::Line(2));
-        assert_eq!([see(&one, 1), see(&one, 1), see(&other, 2)], [Fresh::New, Fresh::Same, Fresh::New]);
+        assert_eq!([see(&source(), 1), see(&source(), 1)], [ReplayCheck::New, ReplayCheck::Same]);
+        assert_eq!(see(&source(), 2), ReplayCheck::Elsewhere);
+        let (one, other) = (ReplayScope::Line(1), ReplayScope::Line(2));
+        assert_eq!(
+            [see(&one, 1), see(&one, 1), see(&other, 2)],
+            [ReplayCheck::New, ReplayCheck::Same, ReplayCheck::New]
+        );
         seen.leave(1);
         assert!(!seen.memories.contains_key(&one) && seen.memories.contains_key(&other));
     }
@@ -265,32 +270,32 @@ mod tests {
     #[test]
     fn strangers_push_each_other_out_and_nobody_else() {
         const EACH: usize = 4096;
-        let mut seen = Seen::new(EACH, GRACE, Timestamp::MIN);
-        let mut see = |source: &Source, line, id: usize| {
+        let mut seen = ReplayCache::new(EACH, GRACE, Timestamp::MIN);
+        let mut see = |source: &ReplayScope, line, id: usize| {
             let (source, name) = (source.clone(), (format!("agent://{id}").into(), "m".into()));
             let sent = at(i64::try_from(id).unwrap());
-            seen.see(&Sighting { source, name, line, digest: [0; 32], sent, expires: None }, at(9_999))
+            seen.see(&ReplayEntry { source, name, line, digest: [0; 32], sent, expires: None }, at(9_999))
         };
         for id in 0..EACH {
-            assert_eq!(see(&source(), 0, id), Fresh::New);
+            assert_eq!(see(&source(), 0, id), ReplayCheck::New);
         }
-        for line in 1..=(MEMORY / EACH) as u64 {
+        for line in 1..=(REPLAY_MESSAGES / EACH) as u64 {
             for id in 0..=EACH {
-                assert_eq!(see(&Source::Line(line), line, id), Fresh::New);
+                assert_eq!(see(&ReplayScope::Line(line), line, id), ReplayCheck::New);
             }
-            assert_eq!(see(&Source::Line(line), line, 0), Fresh::TooOld);
+            assert_eq!(see(&ReplayScope::Line(line), line, 0), ReplayCheck::TooOld);
         }
-        assert_eq!(see(&source(), 0, 0), Fresh::Same);
-        assert_eq!(see(&Source::Line(99), 99, 0), Fresh::New);
+        assert_eq!(see(&source(), 0, 0), ReplayCheck::Same);
+        assert_eq!(see(&ReplayScope::Line(99), 99, 0), ReplayCheck::New);
         let all: usize = seen.memories.values().map(|memory| memory.messages.len()).sum();
-        assert_eq!(all, MEMORY);
+        assert_eq!(all, REPLAY_MESSAGES);
     }
 
     #[test]
     fn nothing_from_before_the_memory() {
-        let mut memory = One(Seen::new(9, GRACE, at(100)));
-        assert_eq!(memory.see("m", 1, 100, None, 200), Fresh::TooOld);
-        assert_eq!(memory.see("m", 1, 101, None, 200), Fresh::New);
+        let mut memory = One(ReplayCache::new(9, GRACE, at(100)));
+        assert_eq!(memory.see("m", 1, 100, None, 200), ReplayCheck::TooOld);
+        assert_eq!(memory.see("m", 1, 101, None, 200), ReplayCheck::New);
     }
 
     proptest! {
@@ -309,7 +314,7 @@ mod tests {
                 if ttl.is_some_and(|ttl| sent + ttl < now) {
                     continue;
                 }
-                if memory.see(&message.to_string(), message, sent, ttl, now) == Fresh::New {
+                if memory.see(&message.to_string(), message, sent, ttl, now) == ReplayCheck::New {
                     prop_assert!(taken.insert(message), "{message} was taken twice");
                 }
                 prop_assert!(memory.remembers() <= capacity);

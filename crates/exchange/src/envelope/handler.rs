@@ -9,8 +9,8 @@ use duologue_schema::envelope::{
     Payload, Query, QueryResponse,
 };
 
-use super::inbox::News;
-use super::{Assignment, Received};
+use super::inbox::HandlerNotification;
+use super::{Received, ReceivedTask};
 
 /// Answers the other agent's envelopes: one method for each kind that can arrive.
 ///
@@ -26,12 +26,12 @@ use super::{Assignment, Received};
 ///
 /// ```
 /// use duologue_exchange::envelope::{
-///     Assignment, Capabilities, Correspondent, DelegationOutcome, EnvelopeError, OutcomeStatus, Query, QueryResponse, Received,
+///     ReceivedTask, Capabilities, EnvelopeHandler, DelegationOutcome, EnvelopeError, OutcomeStatus, Query, QueryResponse, Received,
 /// };
 ///
 /// struct Painter;
 ///
-/// impl Correspondent for Painter {
+/// impl EnvelopeHandler for Painter {
 ///     fn capabilities(&self) -> Capabilities {
 ///         Capabilities::new("painter").domains(["work.paint".to_owned()]).max_concurrent_tasks(2)
 ///     }
@@ -43,7 +43,7 @@ use super::{Assignment, Received};
 ///         }
 ///     }
 ///
-///     async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
 ///         task.progress(serde_json::json!("the first coat is on")).await.map_err(|error| error.fault())?;
 ///         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
 ///     }
@@ -53,13 +53,13 @@ use super::{Assignment, Received};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> duologue_exchange::Result<()> {
 /// // A test needs no process: messages are only made by a connection, and one in memory will do.
-/// let (painter, _) = Exchange::new().in_memory(Exchange::new().correspondent(Painter));
+/// let (painter, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Painter));
 /// let task = painter.delegate("the kitchen").await?;
 /// assert_eq!(task.result().await?.outcome, "done: the kitchen");
 /// # Ok(())
 /// # }
 /// ```
-pub trait Correspondent: Send + Sync + 'static {
+pub trait EnvelopeHandler: Send + Sync + 'static {
     /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at
     /// once, an urgent one above that aside. With `max_concurrent_tasks` 0, the default, none is taken.
     ///
@@ -88,7 +88,7 @@ pub trait Correspondent: Send + Sync + 'static {
     /// # Errors
     ///
     /// The fault is why not.
-    fn accept(&self, task: &Assignment) -> impl Future<Output = Result<Ack, EnvelopeError>> + Send {
+    fn accept(&self, task: &ReceivedTask) -> impl Future<Output = Result<Ack, EnvelopeError>> + Send {
         let _ = task;
         ready(Ok(Ack::new(true)))
     }
@@ -101,14 +101,14 @@ pub trait Correspondent: Send + Sync + 'static {
     /// deadline as `timeout`.
     fn delegate(
         &self,
-        task: Assignment,
+        task: ReceivedTask,
     ) -> impl Future<Output = Result<DelegationOutcome, EnvelopeError>> + Send {
         let _ = task;
         ready(Err(not_handled::<Delegate>()))
     }
 
     /// Decides quickly whether a task is to stop. With `Ok`, the default, the other agent is told so and
-    /// [`Assignment::cancelled`] returns.
+    /// [`ReceivedTask::cancelled`] returns.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ pub trait Correspondent: Send + Sync + 'static {
     fn cancel(
         &self,
         cancel: Received<Cancel>,
-        task: &Assignment,
+        task: &ReceivedTask,
     ) -> impl Future<Output = Result<(), EnvelopeError>> + Send {
         let _ = (cancel, task);
         ready(Ok(()))
@@ -144,7 +144,7 @@ pub trait Correspondent: Send + Sync + 'static {
 }
 
 /// Answers `ping` and `discover`, and refuses the rest.
-impl Correspondent for () {}
+impl EnvelopeHandler for () {}
 
 fn not_handled<P: Payload>() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{} is not handled here", P::KIND))
@@ -158,51 +158,51 @@ pub(crate) fn takes_none() -> EnvelopeError {
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A [`Correspondent`] without its type.
-pub(crate) trait Erased: Send + Sync {
+/// A [`EnvelopeHandler`] without its type.
+pub(crate) trait ErasedEnvelopeHandler: Send + Sync {
     fn capabilities(&self) -> Capabilities;
     fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>>;
-    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, EnvelopeError>>;
-    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<DelegationOutcome, EnvelopeError>>;
+    fn accept(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<Ack, EnvelopeError>>;
+    fn delegate(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<DelegationOutcome, EnvelopeError>>;
     fn cancel(
         self: Arc<Self>,
         cancel: Received<Cancel>,
-        task: Assignment,
+        task: ReceivedTask,
     ) -> Boxed<Result<(), EnvelopeError>>;
-    fn hear(self: Arc<Self>, news: News) -> Boxed<()>;
+    fn hear(self: Arc<Self>, news: HandlerNotification) -> Boxed<()>;
 }
 
-impl<C: Correspondent> Erased for C {
+impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
     fn capabilities(&self) -> Capabilities {
-        Correspondent::capabilities(self)
+        EnvelopeHandler::capabilities(self)
     }
 
     fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>> {
-        Box::pin(async move { Correspondent::query(&*self, query).await })
+        Box::pin(async move { EnvelopeHandler::query(&*self, query).await })
     }
 
-    fn accept(self: Arc<Self>, task: Assignment) -> Boxed<Result<Ack, EnvelopeError>> {
-        Box::pin(async move { Correspondent::accept(&*self, &task).await })
+    fn accept(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<Ack, EnvelopeError>> {
+        Box::pin(async move { EnvelopeHandler::accept(&*self, &task).await })
     }
 
-    fn delegate(self: Arc<Self>, task: Assignment) -> Boxed<Result<DelegationOutcome, EnvelopeError>> {
-        Box::pin(async move { Correspondent::delegate(&*self, task).await })
+    fn delegate(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<DelegationOutcome, EnvelopeError>> {
+        Box::pin(async move { EnvelopeHandler::delegate(&*self, task).await })
     }
 
     fn cancel(
         self: Arc<Self>,
         cancel: Received<Cancel>,
-        task: Assignment,
+        task: ReceivedTask,
     ) -> Boxed<Result<(), EnvelopeError>> {
-        Box::pin(async move { Correspondent::cancel(&*self, cancel, &task).await })
+        Box::pin(async move { EnvelopeHandler::cancel(&*self, cancel, &task).await })
     }
 
-    fn hear(self: Arc<Self>, news: News) -> Boxed<()> {
+    fn hear(self: Arc<Self>, news: HandlerNotification) -> Boxed<()> {
         Box::pin(async move {
             match news {
-                News::Notify(news) => Correspondent::notify(&*self, news).await,
-                News::Result(result) => Correspondent::result(&*self, result).await,
-                News::Error(error) => Correspondent::error(&*self, error).await,
+                HandlerNotification::Notify(news) => EnvelopeHandler::notify(&*self, news).await,
+                HandlerNotification::Result(result) => EnvelopeHandler::result(&*self, result).await,
+                HandlerNotification::Error(error) => EnvelopeHandler::error(&*self, error).await,
             }
         })
     }

@@ -12,9 +12,9 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::correspondent::{Erased, takes_none};
-use super::tasks::{Admission, Found};
-use super::{Assignment, Received};
+use super::handler::{ErasedEnvelopeHandler, takes_none};
+use super::task_slots::{Admission, TaskLookup};
+use super::{Received, ReceivedTask};
 use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
@@ -23,43 +23,47 @@ type Decision = Result<Ack, EnvelopeError>;
 
 /// A task that has a slot.
 #[derive(Clone)]
-pub(crate) struct Running {
-    task: Assignment,
+pub(crate) struct RunningTask {
+    task: ReceivedTask,
     decision: watch::Receiver<Option<Decision>>,
 }
 
-/// What the correspondent can do, asked anew, and kept for the pings until it is asked again.
+/// What the handler can do, asked anew, and kept for the pings until it is asked again.
 pub(crate) fn capabilities(
     peer: &PeerAgent,
-    correspondent: &dyn Erased,
+    handler: &dyn ErasedEnvelopeHandler,
 ) -> Result<Capabilities, EnvelopeError> {
-    let asked = catch_unwind(AssertUnwindSafe(|| correspondent.capabilities()));
+    let asked = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
     let capabilities =
         asked.map_err(|_| EnvelopeError::internal("asked what it can do, the agent panicked"))?;
-    lock(&peer.link.letters.own).clone_from(&capabilities);
+    lock(&peer.link.envelopes.own).clone_from(&capabilities);
     Ok(capabilities)
 }
 
 /// A delegation has come. Called by the reader.
-pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Delegate>, responder: Responder) {
+pub(crate) fn delegate(
+    handler: &Arc<dyn ErasedEnvelopeHandler>,
+    received: Received<Delegate>,
+    responder: Responder,
+) {
     let (link, id) = (received.peer.link.clone(), received.envelope.id.clone());
     let origin = received.origin();
-    let limit = match capabilities(&received.peer, &**correspondent) {
+    let limit = match capabilities(&received.peer, &**handler) {
         Ok(capabilities) => capabilities.max_concurrent_tasks,
         Err(fault) => return origin.respond::<Ack>(responder, Err(fault)),
     };
-    let task = Assignment::new(received, responder.cancellation().clone());
+    let task = ReceivedTask::new(received, responder.cancellation().clone());
     let (decided, decision) = watch::channel(None);
-    let running = Running { task: task.clone(), decision };
+    let running = RunningTask { task: task.clone(), decision };
     let admission = match limit {
         0 => return origin.respond::<Ack>(responder, Err(takes_none())),
-        _ => lock(&link.letters.tasks).admit(&id, limit, task.is_urgent(), running),
+        _ => lock(&link.envelopes.tasks).admit(&id, limit, task.is_urgent(), running),
     };
     match admission {
         Admission::Admitted => {
             let slot = Slot { link, id, taken: true };
-            let correspondent = correspondent.clone();
-            responder.spawn_with(|responder| run(slot, correspondent, task, decided, responder));
+            let handler = handler.clone();
+            responder.spawn_with(|responder| run(slot, handler, task, decided, responder));
         }
         Admission::Full => {
             let urgent = if task.is_urgent() { ", and the place for an urgent one is taken" } else { "" };
@@ -75,7 +79,7 @@ pub(crate) fn delegate(correspondent: &Arc<dyn Erased>, received: Received<Deleg
     }
 }
 
-impl Running {
+impl RunningTask {
     async fn decided(mut self) -> Decision {
         let decision = self.decision.wait_for(Option::is_some).await;
         let decision = decision.ok().and_then(|decision| decision.clone());
@@ -85,15 +89,15 @@ impl Running {
 
 async fn run(
     slot: Slot,
-    correspondent: Arc<dyn Erased>,
-    task: Assignment,
+    handler: Arc<dyn ErasedEnvelopeHandler>,
+    task: ReceivedTask,
     decided: watch::Sender<Option<Decision>>,
     responder: Responder,
 ) {
     let origin = task.origin();
     let grace = task.peer.rpc().limits().cancel_grace;
     let accepted =
-        guarded(task.cancellation(), grace, scoped(&task, correspondent.clone().accept(task.clone()))).await;
+        guarded(task.cancellation(), grace, scoped(&task, handler.clone().accept(task.clone()))).await;
     let decision = match (task.stopped(), accepted) {
         (Some(fault), _) => Err(fault),
         (None, Ok(Ok(ack))) => Ok(ack),
@@ -108,7 +112,7 @@ async fn run(
         return origin.respond(responder, decision);
     }
     origin.respond(responder, decision);
-    let end = work(correspondent, &task, grace).await;
+    let end = work(handler, &task, grace).await;
     // The slot is kept until the end can leave, so that an agent that does not read gives us no more to do,
     // and free before it leaves, so that the next task finds it.
     if task.wants_report() && task.peer.rpc().ready().await.is_ok() {
@@ -119,8 +123,8 @@ async fn run(
 
 /// Does the task, for as long as it may take.
 async fn work(
-    correspondent: Arc<dyn Erased>,
-    task: &Assignment,
+    handler: Arc<dyn ErasedEnvelopeHandler>,
+    task: &ReceivedTask,
     grace: Duration,
 ) -> Result<DelegationOutcome, EnvelopeError> {
     // A time too far away to be expressed is no limit.
@@ -133,7 +137,7 @@ async fn work(
         }
         std::future::pending().await
     };
-    let work = guarded(task.cancellation(), grace, scoped(task, correspondent.delegate(task.clone())));
+    let work = guarded(task.cancellation(), grace, scoped(task, handler.delegate(task.clone())));
     let end = tokio::select! {
         biased;
         end = work => end,
@@ -156,7 +160,7 @@ async fn work(
 }
 
 /// Tells the other agent how a task has ended.
-fn report(task: &Assignment, end: Result<DelegationOutcome, EnvelopeError>) {
+fn report(task: &ReceivedTask, end: Result<DelegationOutcome, EnvelopeError>) {
     let (peer, origin) = (&task.peer, task.origin());
     let sent = match end {
         Ok(outcome) => peer.rpc().notify_now(&peer.carried(origin.reply(outcome))),
@@ -170,22 +174,26 @@ fn report(task: &Assignment, end: Result<DelegationOutcome, EnvelopeError>) {
 }
 
 /// A cancellation has come. Called by the reader.
-pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>, responder: Responder) {
+pub(crate) fn cancel(
+    handler: &Arc<dyn ErasedEnvelopeHandler>,
+    received: Received<Cancel>,
+    responder: Responder,
+) {
     let origin = received.origin();
     let refuse = |reason: &str| Ack::new(false).reason(reason);
     let of = received.envelope.reference.as_ref();
-    let found = of.map_or(Found::Nothing, |of| lock(&received.peer.link.letters.tasks).find(of));
+    let found = of.map_or(TaskLookup::Nothing, |of| lock(&received.peer.link.envelopes.tasks).find(of));
     match found {
-        Found::Running(Running { task, .. }) => {
-            let correspondent = correspondent.clone();
-            responder.spawn_with(|responder| stop(correspondent, received, task, responder));
+        TaskLookup::Running(RunningTask { task, .. }) => {
+            let handler = handler.clone();
+            responder.spawn_with(|responder| stop(handler, received, task, responder));
         }
-        Found::Finished => {
+        TaskLookup::Finished => {
             let fault =
                 EnvelopeError::of(EnvelopeErrorCode::from("already_finished"), "the delegation is over");
             origin.respond(responder, Ok(refuse("already_finished").error(fault)));
         }
-        Found::Nothing => {
+        TaskLookup::Nothing => {
             let fault = EnvelopeError::of(EnvelopeErrorCode::NotFound, "there is no delegation of this id");
             origin.respond(responder, Ok(refuse("not_found").error(fault)));
         }
@@ -193,16 +201,15 @@ pub(crate) fn cancel(correspondent: &Arc<dyn Erased>, received: Received<Cancel>
 }
 
 async fn stop(
-    correspondent: Arc<dyn Erased>,
+    handler: Arc<dyn ErasedEnvelopeHandler>,
     received: Received<Cancel>,
-    task: Assignment,
+    task: ReceivedTask,
     responder: Responder,
 ) {
     let (origin, reason) = (received.origin(), received.reason.clone());
     let grace = task.peer.rpc().limits().cancel_grace;
     let decided =
-        guarded(responder.cancellation(), grace, scoped(&task, correspondent.cancel(received, task.clone())))
-            .await;
+        guarded(responder.cancellation(), grace, scoped(&task, handler.cancel(received, task.clone()))).await;
     let stops = matches!(decided, Ok(Ok(())));
     let answer = decided.map(|decided| match decided {
         Ok(()) => Ack::new(true),
@@ -217,7 +224,7 @@ async fn stop(
 }
 
 /// Counts the calls of a task's handler.
-fn scoped<F: Future>(task: &Assignment, handler: F) -> impl Future<Output = F::Output> + use<F> {
+fn scoped<F: Future>(task: &ReceivedTask, handler: F) -> impl Future<Output = F::Output> + use<F> {
     task.hops().next().scope(handler)
 }
 
@@ -248,14 +255,14 @@ struct Slot {
 impl Slot {
     fn refuse(mut self) {
         self.taken = false;
-        lock(&self.link.letters.tasks).refuse(&self.id);
+        lock(&self.link.envelopes.tasks).refuse(&self.id);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken {
-            lock(&self.link.letters.tasks).finish(&self.id);
+            lock(&self.link.envelopes.tasks).finish(&self.id);
         }
     }
 }

@@ -16,7 +16,7 @@ type Send = Box<dyn FnOnce(&mut NotificationBuffer) -> Result<(), RpcError> + st
 
 /// What waits, by session.
 #[derive(Default)]
-pub(crate) struct Unannounced(Mutex<HashMap<SessionId, Waiting>>);
+pub(crate) struct PendingSessions(Mutex<HashMap<SessionId, Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
@@ -27,17 +27,17 @@ struct Waiting {
 /// A session that the other side does not know yet, for an SDK that is making one. Dropped, it takes with
 /// it what waits.
 #[must_use = "what is told in the session waits until it is announced"]
-pub struct Announcing {
+pub struct PendingSession {
     link: Arc<Link>,
     session: SessionId,
 }
 
 impl PeerAgent {
     /// Begins to keep what is told in a session, until the answer that names it has been sent.
-    pub fn announcing(&self, session: impl Into<SessionId>) -> Announcing {
+    pub fn pending_session(&self, session: impl Into<SessionId>) -> PendingSession {
         let session = session.into();
         lock(&self.link.unannounced.0).insert(session.clone(), Waiting::default());
-        Announcing { link: self.link.clone(), session }
+        PendingSession { link: self.link.clone(), session }
     }
 
     /// Keeps a message if its session has not been announced, else gives it back.
@@ -61,7 +61,7 @@ impl PeerAgent {
     }
 }
 
-impl Announcing {
+impl PendingSession {
     /// Appends what waits to `notifications` and has `answer` send them behind the answer that names
     /// the session. Later news of the session are sent after that.
     pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
@@ -78,7 +78,7 @@ impl Announcing {
     }
 }
 
-impl Drop for Announcing {
+impl Drop for PendingSession {
     fn drop(&mut self) {
         lock(&self.link.unannounced.0).remove(&self.session);
     }

@@ -8,23 +8,23 @@ use std::collections::HashMap;
 
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 
-use super::seen::Seen;
+use super::id_cache::IdCache;
 
 /// What we have asked and delegated. `W` waits for an answer, `D` for the end of a delegation.
-pub(crate) struct Table<W, D> {
+pub(crate) struct PendingReplies<W, D> {
     asked: HashMap<EnvelopeId, (EnvelopeKind, W)>,
     delegated: HashMap<EnvelopeId, D>,
     /// Ids of what we asked and delegated.
-    ours: Seen,
+    ours: IdCache,
     /// What has ended by a `result` or an `error`. There is no second end.
-    ended: Seen,
+    ended: IdCache,
     /// The same of ids that are not ours, apart: however many a peer makes up, no end of ours is forgotten.
-    unknown: Seen,
+    unknown: IdCache,
 }
 
-/// Whose a `result` or an `error` is.
+/// ReplyTarget a `result` or an `error` is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Whose<W, D> {
+pub(crate) enum ReplyTarget<W, D> {
     /// Somebody waits for an answer, and this is it.
     Asker(W),
     /// A delegation ends with it.
@@ -35,19 +35,19 @@ pub(crate) enum Whose<W, D> {
     Unknown,
 }
 
-impl<W, D> Default for Table<W, D> {
+impl<W, D> Default for PendingReplies<W, D> {
     fn default() -> Self {
-        Table {
+        PendingReplies {
             asked: HashMap::new(),
             delegated: HashMap::new(),
-            ours: Seen::default(),
-            ended: Seen::default(),
-            unknown: Seen::default(),
+            ours: IdCache::default(),
+            ended: IdCache::default(),
+            unknown: IdCache::default(),
         }
     }
 }
 
-impl<W, D> Table<W, D> {
+impl<W, D> PendingReplies<W, D> {
     /// A message is about to be sent whose answer is of this kind.
     pub(crate) fn ask(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
         self.ours.insert(id.as_str());
@@ -74,23 +74,23 @@ impl<W, D> Table<W, D> {
     }
 
     /// A `result` has come. Who has done a task has taken it on: its `ack` is not waited for any more.
-    pub(crate) fn result(&mut self, of: &EnvelopeId) -> Whose<W, D> {
+    pub(crate) fn result(&mut self, of: &EnvelopeId) -> ReplyTarget<W, D> {
         match self.delegated.remove(of) {
             Some(waiter) => {
                 self.answered(of);
                 self.ended.insert(of.as_str());
-                Whose::Delegator(waiter)
+                ReplyTarget::Delegator(waiter)
             }
             None => self.nobodys(of),
         }
     }
 
     /// An `error` has come as a notification. One that names a message that waits for its answer is that.
-    pub(crate) fn error(&mut self, about: &EnvelopeId) -> Whose<W, D> {
+    pub(crate) fn error(&mut self, about: &EnvelopeId) -> ReplyTarget<W, D> {
         let delegated = self.delegated.remove(about);
         let whose = match (self.answered(about), delegated) {
-            (Some(waiter), _) => Whose::Asker(waiter),
-            (None, Some(waiter)) => Whose::Delegator(waiter),
+            (Some(waiter), _) => ReplyTarget::Asker(waiter),
+            (None, Some(waiter)) => ReplyTarget::Delegator(waiter),
             (None, None) => return self.nobodys(about),
         };
         self.ended.insert(about.as_str());
@@ -98,11 +98,11 @@ impl<W, D> Table<W, D> {
     }
 
     /// An end that nobody waits for, the first of its message or not.
-    fn nobodys(&mut self, id: &EnvelopeId) -> Whose<W, D> {
+    fn nobodys(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
         let id = id.as_str();
         let ours = self.ours.contains(id) || self.ended.contains(id);
         let memory = if ours { &mut self.ended } else { &mut self.unknown };
-        if memory.insert(id) { Whose::Unknown } else { Whose::Nobody }
+        if memory.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Nobody }
     }
 
     /// Whether somebody waits for an answer to a message, or for its end.

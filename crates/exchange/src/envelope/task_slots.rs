@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use duologue_schema::envelope::EnvelopeId;
 
-use super::seen::Seen;
+use super::id_cache::IdCache;
 
 /// The delegations of the other agent. `H` is what is known of one that runs.
-pub(crate) struct Tasks<H> {
+pub(crate) struct TaskSlots<H> {
     running: HashMap<EnvelopeId, H>,
-    finished: Seen,
+    finished: IdCache,
 }
 
 /// What becomes of a delegation that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission<H> {
-    /// It has a slot, until [`Tasks::finish`] or [`Tasks::refuse`].
+    /// It has a slot, until [`TaskSlots::finish`] or [`TaskSlots::refuse`].
     Admitted,
     /// There is no slot.
     Full,
@@ -27,7 +27,7 @@ pub(crate) enum Admission<H> {
 
 /// What a cancellation finds.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<H> {
+pub(crate) enum TaskLookup<H> {
     /// It runs.
     Running(H),
     /// It is over.
@@ -36,13 +36,13 @@ pub(crate) enum Found<H> {
     Nothing,
 }
 
-impl<H> Default for Tasks<H> {
+impl<H> Default for TaskSlots<H> {
     fn default() -> Self {
-        Tasks { running: HashMap::new(), finished: Seen::default() }
+        TaskSlots { running: HashMap::new(), finished: IdCache::default() }
     }
 }
 
-impl<H: Clone> Tasks<H> {
+impl<H: Clone> TaskSlots<H> {
     /// A delegation arrives. An urgent one may use one slot above the limit.
     pub(crate) fn admit(&mut self, id: &EnvelopeId, limit: u32, urgent: bool, handle: H) -> Admission<H> {
         if let Some(running) = self.running.get(id) {
@@ -69,11 +69,11 @@ impl<H: Clone> Tasks<H> {
     }
 
     /// What there is to cancel.
-    pub(crate) fn find(&self, id: &EnvelopeId) -> Found<H> {
+    pub(crate) fn find(&self, id: &EnvelopeId) -> TaskLookup<H> {
         match self.running.get(id) {
-            Some(handle) => Found::Running(handle.clone()),
-            None if self.finished.contains(id.as_str()) => Found::Finished,
-            None => Found::Nothing,
+            Some(handle) => TaskLookup::Running(handle.clone()),
+            None if self.finished.contains(id.as_str()) => TaskLookup::Finished,
+            None => TaskLookup::Nothing,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use duologue_schema::envelope::EnvelopeId;
 use proptest::prelude::*;
 
-use crate::envelope::tasks::{Admission, Found, Tasks};
+use crate::envelope::task_slots::{Admission, TaskLookup, TaskSlots};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -30,7 +30,7 @@ proptest! {
         limit in 1_u32..4,
         events in prop::collection::vec((0..8_usize, event()), 0..80),
     ) {
-        let mut tasks = Tasks::default();
+        let mut tasks = TaskSlots::default();
         let (mut running, mut finished) = (HashSet::new(), HashSet::new());
         for (number, event) in events {
             let id = EnvelopeId::from(&*number.to_string());
@@ -62,11 +62,11 @@ proptest! {
                 }
                 Event::Cancelled => {
                     let found = if running.contains(&number) {
-                        Found::Running(number)
+                        TaskLookup::Running(number)
                     } else if finished.contains(&number) {
-                        Found::Finished
+                        TaskLookup::Finished
                     } else {
-                        Found::Nothing
+                        TaskLookup::Nothing
                     };
                     prop_assert_eq!(tasks.find(&id), found);
                 }

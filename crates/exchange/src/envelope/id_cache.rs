@@ -6,20 +6,20 @@ use std::hash::{BuildHasher, RandomState};
 use crate::limits::ENVELOPE_IDS;
 
 /// The last [`ENVELOPE_IDS`] ids. It keeps a fingerprint of each, since a peer may pick ids of any length.
-pub(crate) struct Seen {
+pub(crate) struct IdCache {
     states: [RandomState; 2],
     known: HashSet<u128>,
     order: VecDeque<u128>,
 }
 
-impl Default for Seen {
+impl Default for IdCache {
     fn default() -> Self {
         let states = [RandomState::new(), RandomState::new()];
-        Seen { states, known: HashSet::new(), order: VecDeque::new() }
+        IdCache { states, known: HashSet::new(), order: VecDeque::new() }
     }
 }
 
-impl Seen {
+impl IdCache {
     /// Remembers an id; `false` if it was known.
     pub(crate) fn insert(&mut self, id: &str) -> bool {
         let print = self.fingerprint(id);
@@ -49,12 +49,12 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::Seen;
+    use super::IdCache;
     use crate::limits::ENVELOPE_IDS;
 
     #[test]
     fn it_forgets_the_oldest() {
-        let mut seen = Seen::default();
+        let mut seen = IdCache::default();
         assert!(seen.insert("first") && !seen.insert("first"));
         for number in 0..ENVELOPE_IDS {
             assert!(seen.insert(&number.to_string()));

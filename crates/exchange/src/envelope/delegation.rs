@@ -12,9 +12,9 @@ use duologue_schema::envelope::{
     Priority,
 };
 
-use super::asking::millis;
-use super::inbox::{self, News};
-use super::letters::{End, Ending};
+use super::inbox::{self, HandlerNotification};
+use super::request::millis;
+use super::state::{DelegationEnd, DelegationState};
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
@@ -33,19 +33,19 @@ impl PeerAgent {
     /// # use duologue_exchange::envelope::*;
     /// struct Painter;
     ///
-    /// impl Correspondent for Painter {
+    /// impl EnvelopeHandler for Painter {
     ///     fn capabilities(&self) -> Capabilities {
     ///         Capabilities::new("painter").max_concurrent_tasks(1)
     ///     }
     ///
-    ///     async fn accept(&self, task: &Assignment) -> Result<Ack, EnvelopeError> {
+    ///     async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
     ///         match task.task.contains("tiles") {
     ///             true => Err(EnvelopeError::not_authorized("no tiles")),
     ///             false => Ok(Ack::new(true).estimated_ms(60_000)),
     ///         }
     ///     }
     ///
-    ///     async fn delegate(&self, task: Assignment) -> Result<DelegationOutcome, EnvelopeError> {
+    ///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
     ///         if task.is_urgent() {
     ///             // Until it is asked to stop.
     ///             task.cancelled().await;
@@ -80,23 +80,23 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the task, if the other agent has not taken it on yet.
-    pub fn delegate(&self, task: impl Into<String>) -> AskDelegate {
+    pub fn delegate(&self, task: impl Into<String>) -> DelegateBuilder {
         let delegate = Delegate::new(task).report_back(true);
-        AskDelegate { peer: self.clone(), delegate, ack_timeout: ACK, hops: Hops::current() }
+        DelegateBuilder { peer: self.clone(), delegate, ack_timeout: ACK, hops: Hops::current() }
     }
 }
 
 /// A task before it is sent, see [`PeerAgent::delegate`].
 #[must_use = "a task is sent when it is awaited"]
 #[derive(Debug)]
-pub struct AskDelegate {
+pub struct DelegateBuilder {
     peer: PeerAgent,
     delegate: Delegate,
     ack_timeout: Duration,
     hops: Hops,
 }
 
-impl AskDelegate {
+impl DelegateBuilder {
     /// What is needed to do it.
     pub fn context(mut self, context: impl Into<Members>) -> Self {
         self.delegate = self.delegate.context(context);
@@ -129,15 +129,15 @@ impl AskDelegate {
     }
 
     async fn send(self) -> Result<Delegation> {
-        let AskDelegate { peer, delegate, ack_timeout, hops } = self;
+        let DelegateBuilder { peer, delegate, ack_timeout, hops } = self;
         peer.require_envelopes()?;
         peer.require_session(EnvelopeKind::Delegate)?;
-        let ending = delegate.wants_report().then(|| Arc::new(Ending::new()));
+        let ending = delegate.wants_report().then(|| Arc::new(DelegationState::new()));
         let message = peer.counted(peer.envelope(delegate), hops)?;
         let id = message.envelope.id.clone();
         // Before it is sent: its result may come before its ack.
         if let Some(ending) = &ending {
-            lock(&peer.link.letters.table).delegate(id.clone(), ending.clone());
+            lock(&peer.link.envelopes.table).delegate(id.clone(), ending.clone());
         }
         let mut delegation = Delegation { peer, id, estimated: None, ending };
         match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
@@ -149,15 +149,15 @@ impl AskDelegate {
             Err(error @ Error::Fault(_)) => Err(error),
             Err(error) => match delegation.ending.as_ref().and_then(|ending| ending.now()) {
                 // Who has done it has taken it on, whatever became of the ack.
-                Some(End::Result(..)) => Ok(delegation),
-                Some(End::Lost(why)) => Err(why),
+                Some(DelegationEnd::Result(..)) => Ok(delegation),
+                Some(DelegationEnd::Lost(why)) => Err(why),
                 _ => Err(error),
             },
         }
     }
 }
 
-impl IntoFuture for AskDelegate {
+impl IntoFuture for DelegateBuilder {
     type Output = Result<Delegation>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Delegation>> + Send>>;
 
@@ -179,14 +179,14 @@ fn refusal(ack: Ack) -> EnvelopeError {
 /// A task that the other agent has taken on.
 ///
 /// Dropping the handle lets the task run. Its result then goes to
-/// [`Correspondent::result`](super::Correspondent::result), also if it has come and nobody looked at it. What has
+/// [`EnvelopeHandler::result`](super::EnvelopeHandler::result), also if it has come and nobody looked at it. What has
 /// come before the connection ended is not lost with it, if the handle is dropped within a runtime.
 pub struct Delegation {
     peer: PeerAgent,
     id: EnvelopeId,
     estimated: Option<Duration>,
     /// `None` when no report was asked for.
-    ending: Option<Arc<Ending>>,
+    ending: Option<Arc<DelegationState>>,
 }
 
 impl Delegation {
@@ -225,9 +225,9 @@ impl Delegation {
     pub async fn result(&self) -> Result<DelegationOutcome> {
         let Some(ending) = &self.ending else { return Err(Error::NoReport) };
         match ending.wait().await {
-            End::Result(envelope, _) => Ok(envelope.payload),
-            End::Error(envelope, _) => Err(Error::Fault(envelope.payload)),
-            End::Lost(error) => Err(error),
+            DelegationEnd::Result(envelope, _) => Ok(envelope.payload),
+            DelegationEnd::Error(envelope, _) => Err(Error::Fault(envelope.payload)),
+            DelegationEnd::Lost(error) => Err(error),
         }
     }
 
@@ -269,24 +269,24 @@ impl Drop for Delegation {
     fn drop(&mut self) {
         let Some(ending) = &self.ending else { return };
         let link = &self.peer.link;
-        lock(&link.letters.table).lets_run(&self.id);
+        lock(&link.envelopes.table).lets_run(&self.id);
         // Nothing can end it after this, so what nobody has seen by now is to be handed on.
         match ending.unclaimed() {
-            Some(End::Result(envelope, bytes)) => {
+            Some(DelegationEnd::Result(envelope, bytes)) => {
                 inbox::hand_on(
                     link,
-                    News::Result(Received::new(envelope, self.peer.clone(), Hops::default())),
+                    HandlerNotification::Result(Received::new(envelope, self.peer.clone(), Hops::default())),
                     bytes,
                 );
             }
-            Some(End::Error(envelope, bytes)) => {
+            Some(DelegationEnd::Error(envelope, bytes)) => {
                 inbox::hand_on(
                     link,
-                    News::Error(Received::new(envelope, self.peer.clone(), Hops::default())),
+                    HandlerNotification::Error(Received::new(envelope, self.peer.clone(), Hops::default())),
                     bytes,
                 );
             }
-            Some(End::Lost(_)) | None => {}
+            Some(DelegationEnd::Lost(_)) | None => {}
         }
     }
 }

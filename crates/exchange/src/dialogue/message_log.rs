@@ -7,25 +7,25 @@ use duologue_schema::Json;
 use duologue_schema::dialogue::{DialogueMessage, DialogueMessageId, MessageType};
 
 use super::DialogueLimits;
-use super::moves::{Parent, has_counter_offer};
+use super::moves::{ParentMessage, has_counter_offer};
 
 /// Where a message stands among the others: two speakers may claim the same step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) step: u64,
     at: Option<jiff::Timestamp>,
     pub(crate) id: DialogueMessageId,
 }
 
-impl Place {
+impl LogPosition {
     pub(crate) fn of(message: &DialogueMessage) -> Self {
         let at = message.timestamp.parse().ok();
-        Place { step: message.interaction_step, at, id: message.message_id.clone() }
+        LogPosition { step: message.interaction_step, at, id: message.message_id.clone() }
     }
 }
 
 /// What is remembered of a message when its text is gone. It has one size, however long the message is.
-pub(crate) struct Headline {
+pub(crate) struct MessageSummary {
     kind: MessageType,
     counter: bool,
     pub(crate) own: bool,
@@ -36,21 +36,21 @@ pub(crate) struct Headline {
 /// The messages of a dialogue. The newest of them are there as text, and read when somebody asks: a message that
 /// was read may take up many times the room.
 #[derive(Default)]
-pub(crate) struct Lineage {
+pub(crate) struct MessageLog {
     /// By the digests of their ids.
-    headlines: HashMap<u64, Headline>,
+    summaries: HashMap<u64, MessageSummary>,
     /// Oldest first.
     order: VecDeque<u64>,
-    messages: BTreeMap<Place, Json>,
+    messages: BTreeMap<LogPosition, Json>,
     bytes: usize,
     /// Whether there were messages that are not here: forgotten, or never received.
     pub(crate) incomplete: bool,
 }
 
-impl Lineage {
+impl MessageLog {
     /// Adds a message that has this text.
     pub(crate) fn add(&mut self, message: &DialogueMessage, text: &Json, own: bool, limits: &DialogueLimits) {
-        let headline = Headline {
+        let summary = MessageSummary {
             kind: message.message_type.clone(),
             counter: has_counter_offer(message),
             own,
@@ -58,12 +58,12 @@ impl Lineage {
             digest: self.digest(text.get()),
         };
         let id = self.digest(message.message_id.as_str());
-        if self.headlines.insert(id, headline).is_none() {
+        if self.summaries.insert(id, summary).is_none() {
             self.order.push_back(id);
         }
-        while self.order.len() > limits.headlines() {
+        while self.order.len() > limits.summaries() {
             if let Some(oldest) = self.order.pop_front() {
-                self.headlines.remove(&oldest);
+                self.summaries.remove(&oldest);
                 self.incomplete = true;
             }
         }
@@ -72,7 +72,7 @@ impl Lineage {
         if bytes > limits.message_bytes {
             return;
         }
-        self.messages.insert(Place::of(message), text.clone());
+        self.messages.insert(LogPosition::of(message), text.clone());
         self.bytes += bytes;
         while self.messages.len() > limits.messages || self.bytes > limits.message_bytes {
             let Some((_, text)) = self.messages.pop_first() else { return };
@@ -82,13 +82,13 @@ impl Lineage {
 
     /// Tells texts apart, within this dialogue.
     fn digest(&self, text: &str) -> u64 {
-        self.headlines.hasher().hash_one(text)
+        self.summaries.hasher().hash_one(text)
     }
 
     /// Takes a message back that never was part of the dialogue.
     pub(crate) fn remove(&mut self, id: &DialogueMessageId) {
         let digest = self.digest(id.as_str());
-        self.headlines.remove(&digest);
+        self.summaries.remove(&digest);
         self.order.retain(|other| *other != digest);
         let place = self.messages.keys().find(|place| place.id == *id).cloned();
         if let Some(text) = place.and_then(|place| self.messages.remove(&place)) {
@@ -103,13 +103,13 @@ impl Lineage {
     }
 
     /// What is remembered of a message.
-    pub(crate) fn headline(&self, id: &DialogueMessageId) -> Option<&Headline> {
-        self.headlines.get(&self.digest(id.as_str()))
+    pub(crate) fn summary(&self, id: &DialogueMessageId) -> Option<&MessageSummary> {
+        self.summaries.get(&self.digest(id.as_str()))
     }
 
     /// Whether a message of this id is there, and if so whether it had this text.
     pub(crate) fn knows(&self, id: &DialogueMessageId, text: &str) -> Option<bool> {
-        self.headline(id).map(|headline| headline.digest == self.digest(text))
+        self.summary(id).map(|summary| summary.digest == self.digest(text))
     }
 
     /// The message, if its text is still here.
@@ -123,16 +123,16 @@ impl Lineage {
     }
 
     /// What a move by one of the speakers answers.
-    pub(crate) fn parent(&self, id: Option<&DialogueMessageId>, own: bool) -> Parent {
-        let Some(id) = id else { return Parent::None };
-        match self.headline(id) {
-            Some(headline) => Parent::Known {
-                kind: headline.kind.clone(),
-                counter: headline.counter,
-                same_speaker: headline.own == own,
+    pub(crate) fn parent(&self, id: Option<&DialogueMessageId>, own: bool) -> ParentMessage {
+        let Some(id) = id else { return ParentMessage::None };
+        match self.summary(id) {
+            Some(summary) => ParentMessage::Known {
+                kind: summary.kind.clone(),
+                counter: summary.counter,
+                same_speaker: summary.own == own,
             },
-            None if self.incomplete => Parent::Forgotten,
-            None => Parent::Unknown,
+            None if self.incomplete => ParentMessage::Forgotten,
+            None => ParentMessage::Unknown,
         }
     }
 }

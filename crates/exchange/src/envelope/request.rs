@@ -1,4 +1,4 @@
-//! Asking: `ping` and `query`, and how any message waits for its answer.
+//! EnvelopeRequest: `ping` and `query`, and how any message waits for its answer.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use duologue_schema::envelope::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::letters::{Answer, count};
+use super::state::{EnvelopeReply, count};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::lock::lock;
@@ -43,7 +43,7 @@ impl PeerAgent {
     /// # use duologue_exchange::envelope::*;
     /// struct Calendar;
     ///
-    /// impl Correspondent for Calendar {
+    /// impl EnvelopeHandler for Calendar {
     ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
     ///         match query.domain.as_deref() {
     ///             Some("family.calendar") => Ok(QueryResponse::new("Both are free on Friday")),
@@ -72,8 +72,8 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the question; an answer that comes after that is dropped and counted.
-    pub fn query(&self, question: impl Into<String>) -> AskQuery {
-        AskQuery { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
+    pub fn query(&self, question: impl Into<String>) -> QueryBuilder {
+        QueryBuilder { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
     }
 
     pub(crate) async fn ask<P: RequestPayload>(
@@ -95,29 +95,29 @@ impl PeerAgent {
     }
 
     /// Sends a message now, with somebody to wait for its answer.
-    pub(crate) fn post<P: RequestPayload>(&self, message: EnvelopeParams<P>) -> Result<Asking> {
+    pub(crate) fn post<P: RequestPayload>(&self, message: EnvelopeParams<P>) -> Result<EnvelopeRequest> {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Before it is sent, so that no answer can come too early.
-        lock(&self.link.letters.table).ask(id.clone(), P::Reply::KIND, sender);
+        lock(&self.link.envelopes.table).ask(id.clone(), P::Reply::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
-                let waiter = lock(&link.letters.table).answered(&id);
+                let waiter = lock(&link.envelopes.table).answered(&id);
                 let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
                 if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
-                    count(&link.letters.late);
+                    count(&link.envelopes.late);
                 }
             }
         };
         let request = match self.rpc().request_into(&Posted(message), None, deliver) {
             Ok(request) => request,
             Err(error) => {
-                lock(&self.link.letters.table).gives_up(&id);
+                lock(&self.link.envelopes.table).gives_up(&id);
                 return Err(error.into());
             }
         };
-        Ok(Asking { peer: self.clone(), id, answer, request })
+        Ok(EnvelopeRequest { peer: self.clone(), id, answer, request })
     }
 }
 
@@ -132,14 +132,14 @@ impl<P: RequestPayload> Request for Posted<P> {
 }
 
 /// A message that waits for its answer. Dropping it withdraws the message.
-pub(crate) struct Asking {
+pub(crate) struct EnvelopeRequest {
     peer: PeerAgent,
     id: EnvelopeId,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<EnvelopeReply>,
     request: RequestHandle,
 }
 
-impl Asking {
+impl EnvelopeRequest {
     pub(crate) async fn answer<P: RequestPayload>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
         let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         let answer = match tokio::time::timeout(within, &mut self.answer).await {
@@ -169,9 +169,9 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for EnvelopeRequest {
     fn drop(&mut self) {
-        if lock(&self.peer.link.letters.table).gives_up(&self.id) {
+        if lock(&self.peer.link.envelopes.table).gives_up(&self.id) {
             self.request.cancel();
         }
         self.request.forget();
@@ -181,13 +181,13 @@ impl Drop for Asking {
 /// A question before it is asked, see [`PeerAgent::query`].
 #[must_use = "a question is asked when it is awaited"]
 #[derive(Debug)]
-pub struct AskQuery {
+pub struct QueryBuilder {
     peer: PeerAgent,
     query: Query,
     hops: Hops,
 }
 
-impl AskQuery {
+impl QueryBuilder {
     /// What it is about, such as `family.calendar`.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.query = self.query.domain(domain);
@@ -207,12 +207,12 @@ impl AskQuery {
     }
 }
 
-impl IntoFuture for AskQuery {
+impl IntoFuture for QueryBuilder {
     type Output = Result<QueryResponse>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<QueryResponse>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let AskQuery { peer, query, hops } = self;
+        let QueryBuilder { peer, query, hops } = self;
         Box::pin(async move {
             let deadline = Duration::from_millis(query.deadline_ms.unwrap_or(Query::DEADLINE_MS));
             let message = peer.counted(peer.envelope(query), hops)?;

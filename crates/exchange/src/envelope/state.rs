@@ -10,36 +10,36 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::Subscription;
-use super::inbox::{Inbox, News};
-use super::seen::Seen;
-use super::subscription::Listener;
-use super::table::Table;
-use super::tasks::Tasks;
-use super::working::Running;
+use super::id_cache::IdCache;
+use super::inbox::{HandlerNotification, Inbox};
+use super::pending::PendingReplies;
+use super::subscription::SubscriptionQueue;
+use super::task_runner::RunningTask;
+use super::task_slots::TaskSlots;
 use crate::error::Error;
 use crate::peer_agent::PeerAgent;
 
 /// What an asker gets.
-pub(crate) type Answer = Result<Envelope, Error>;
+pub(crate) type EnvelopeReply = Result<Envelope, Error>;
 
 /// The state of one connection.
-pub(crate) struct Letters {
+pub(crate) struct EnvelopeState {
     /// When the agent that we are began.
     pub(crate) started: Instant,
     /// What we sent and wait for.
-    pub(crate) table: Mutex<Table<oneshot::Sender<Answer>, Arc<Ending>>>,
+    pub(crate) table: Mutex<PendingReplies<oneshot::Sender<EnvelopeReply>, Arc<DelegationState>>>,
     /// What we were given to do.
-    pub(crate) tasks: Mutex<Tasks<Running>>,
+    pub(crate) tasks: Mutex<TaskSlots<RunningTask>>,
     /// How many questions are being answered.
     pub(crate) queries: AtomicUsize,
-    /// What our correspondent last said it can do.
+    /// What our handler last said it can do.
     pub(crate) own: Mutex<Capabilities>,
     /// The notifications that have come.
-    pub(crate) seen: Mutex<Seen>,
-    /// Where notifications wait for the correspondent.
+    pub(crate) seen: Mutex<IdCache>,
+    /// Where notifications wait for the handler.
     pub(crate) inbox: Mutex<Inbox>,
-    pub(crate) listeners: Mutex<Vec<Weak<Listener>>>,
-    pub(crate) complaints: Mutex<Complaints>,
+    pub(crate) listeners: Mutex<Vec<Weak<SubscriptionQueue>>>,
+    pub(crate) complaints: Mutex<ErrorRateLimit>,
     /// Set when the connection has ended.
     pub(crate) over: CancellationToken,
     pub(crate) late: AtomicU64,
@@ -47,9 +47,9 @@ pub(crate) struct Letters {
     pub(crate) dropped: AtomicU64,
 }
 
-impl Letters {
+impl EnvelopeState {
     pub(crate) fn new(started: Instant) -> Self {
-        Letters {
+        EnvelopeState {
             started,
             table: Mutex::default(),
             tasks: Mutex::default(),
@@ -58,7 +58,7 @@ impl Letters {
             seen: Mutex::default(),
             inbox: Mutex::default(),
             listeners: Mutex::default(),
-            complaints: Mutex::new(Complaints { left: Complaints::AT_ONCE, since: started }),
+            complaints: Mutex::new(ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: started }),
             over: CancellationToken::new(),
             late: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
@@ -66,8 +66,8 @@ impl Letters {
         }
     }
 
-    /// Puts something behind what waits for the correspondent.
-    pub(crate) fn deliver(&self, news: News, bytes: usize) {
+    /// Puts something behind what waits for the handler.
+    pub(crate) fn deliver(&self, news: HandlerNotification, bytes: usize) {
         if lock(&self.inbox).push(news, bytes).is_some() {
             count(&self.dropped);
         }
@@ -75,26 +75,26 @@ impl Letters {
 }
 
 /// How a delegation of ours ends, and what is heard of it until then.
-pub(crate) struct Ending {
-    end: watch::Sender<Option<End>>,
-    pub(crate) progress: Arc<Listener>,
+pub(crate) struct DelegationState {
+    end: watch::Sender<Option<DelegationEnd>>,
+    pub(crate) progress: Arc<SubscriptionQueue>,
     /// Whether the end has been looked at.
     claimed: AtomicBool,
 }
 
 /// The end of a delegation. The number is what its message took on the wire.
 #[derive(Clone)]
-pub(crate) enum End {
+pub(crate) enum DelegationEnd {
     Result(Envelope<DelegationOutcome>, usize),
     Error(Envelope<EnvelopeError>, usize),
     Lost(Error),
 }
 
-impl Ending {
+impl DelegationState {
     pub(crate) fn new() -> Self {
-        Ending {
+        DelegationState {
             end: watch::Sender::new(None),
-            progress: Listener::of_a_task(),
+            progress: SubscriptionQueue::of_a_task(),
             claimed: AtomicBool::new(false),
         }
     }
@@ -104,25 +104,25 @@ impl Ending {
     }
 
     /// The end, if it has come.
-    pub(crate) fn now(&self) -> Option<End> {
+    pub(crate) fn now(&self) -> Option<DelegationEnd> {
         self.end.borrow().clone()
     }
 
-    pub(crate) fn end(&self, end: End) {
+    pub(crate) fn end(&self, end: DelegationEnd) {
         self.end.send_replace(Some(end));
         self.progress.close();
     }
 
-    pub(crate) async fn wait(&self) -> End {
+    pub(crate) async fn wait(&self) -> DelegationEnd {
         let mut end = self.end.subscribe();
         let end = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
         self.claimed.store(true, Relaxed);
         // The sender is ours, so it is there for as long as we wait.
-        end.unwrap_or(End::Lost(Error::from(duologue_rpc::Error::Cancelled)))
+        end.unwrap_or(DelegationEnd::Lost(Error::from(duologue_rpc::Error::Cancelled)))
     }
 
     /// The end, if there is one that nobody has looked at.
-    pub(crate) fn unclaimed(&self) -> Option<End> {
+    pub(crate) fn unclaimed(&self) -> Option<DelegationEnd> {
         if self.claimed.load(Relaxed) { None } else { self.now() }
     }
 
@@ -132,12 +132,12 @@ impl Ending {
 }
 
 /// How often we complain about notifications: a peer that sends nothing else must not make us talk all day.
-pub(crate) struct Complaints {
+pub(crate) struct ErrorRateLimit {
     left: u32,
     since: Instant,
 }
 
-impl Complaints {
+impl ErrorRateLimit {
     /// How many may be sent in a row. Each second allows one more.
     pub(crate) const AT_ONCE: u32 = 10;
 
@@ -164,7 +164,7 @@ pub struct ExchangeStats {
     pub late: u64,
     /// Messages that had come before.
     pub repeated: u64,
-    /// Notifications that were dropped: they did not fit, or the correspondent did not take them.
+    /// Notifications that were dropped: they did not fit, or the handler did not take them.
     pub dropped: u64,
 }
 
@@ -172,7 +172,7 @@ impl PeerAgent {
     /// Counts of what was dropped.
     #[must_use]
     pub fn exchange_stats(&self) -> ExchangeStats {
-        let Letters { late, repeated, dropped, .. } = &self.link.letters;
+        let EnvelopeState { late, repeated, dropped, .. } = &self.link.envelopes;
         ExchangeStats {
             late: late.load(Relaxed),
             repeated: repeated.load(Relaxed),

@@ -1,0 +1,92 @@
+//! Who waits for the answer to a message of ours, and what they get.
+
+use std::sync::Arc;
+
+use duologue_schema::dialogue::{
+    DialogueErrorCode as Code, DialogueMessage, DialogueMessageId, ErrorContent, MessageType,
+};
+use tokio::sync::oneshot;
+
+use super::callbacks;
+use super::error::Error;
+use super::inner::{DialogueInner, InnerState, in_runtime};
+use super::message::{QueuedMessage, VerifiedMessage};
+use super::moves::settles;
+use crate::lock::lock;
+
+pub(crate) type DialogueReply = Result<Arc<VerifiedMessage>, Error>;
+
+impl DialogueInner {
+    /// Waits for what settles a message of ours. It is registered before the message leaves.
+    pub(crate) fn wait(self: &Arc<Self>, state: &mut InnerState, message: &DialogueMessage) -> ReplyWaiter {
+        let (sender, receiver) = oneshot::channel();
+        state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
+        ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver }
+    }
+
+    /// Nobody waits for the answer to a message of ours any more. One that has come is a message like any other.
+    fn stop_waiting(
+        self: &Arc<Self>,
+        id: &DialogueMessageId,
+        mut receiver: oneshot::Receiver<DialogueReply>,
+    ) {
+        let mut state = lock(&self.state);
+        state.waiters.remove(id);
+        if let Ok(Ok(received)) = receiver.try_recv() {
+            let queued = QueuedMessage::from(Arc::unwrap_or_clone(received));
+            state.dialogue.returned(queued.raw().len());
+            let at = state.queue.partition_point(|other| other.step < queued.step);
+            state.queue.insert(at, queued);
+            self.apply(&mut state, Vec::new());
+        }
+    }
+}
+
+/// What somebody who waits for `heard` gets.
+pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
+    if received.message_type != MessageType::Error {
+        return Ok(received.clone());
+    }
+    let unnamed = || ErrorContent::of(Code::ServerError, "the other side names no reason");
+    Err(Error::Failed(Box::new(received.content.error().unwrap_or_else(unnamed))))
+}
+
+impl InnerState {
+    /// Whether somebody waits for this message.
+    pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
+        let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
+        let kind = &message.message_type;
+        asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
+    }
+
+    /// Who waits for this message.
+    pub(crate) fn waiter(&mut self, message: &DialogueMessage) -> Option<oneshot::Sender<DialogueReply>> {
+        let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
+        self.waiters.remove(parent).map(|(_, waiter)| waiter)
+    }
+}
+
+/// Waits for the answer to one message. What comes for a waiter that is dropped is a message like any other.
+pub(crate) struct ReplyWaiter {
+    inner: Arc<DialogueInner>,
+    id: DialogueMessageId,
+    receiver: oneshot::Receiver<DialogueReply>,
+}
+
+impl ReplyWaiter {
+    pub(crate) async fn answer(mut self) -> DialogueReply {
+        (&mut self.receiver).await.unwrap_or(Err(Error::Ended))
+    }
+}
+
+impl Drop for ReplyWaiter {
+    fn drop(&mut self) {
+        let (inner, id) = (self.inner.clone(), self.id.clone());
+        let receiver = std::mem::replace(&mut self.receiver, oneshot::channel().1);
+        if callbacks::is_inside() && in_runtime() {
+            self.inner.peer.rpc().spawn(async move { inner.stop_waiting(&id, receiver) });
+        } else {
+            inner.stop_waiting(&id, receiver);
+        }
+    }
+}
