@@ -30,6 +30,7 @@ impl ConnectionId {
     }
 
     /// Returns the connection whose call to a host this is; `None` outside of the tasks of such calls.
+    #[cfg(feature = "local-host")]
     pub(crate) fn current() -> Option<Self> {
         CONNECTION.try_with(|connection| *connection).ok()
     }

@@ -17,6 +17,7 @@ mod fair;
 mod host;
 pub mod limits;
 mod listing;
+#[cfg(feature = "local-host")]
 mod local;
 mod process;
 mod prompt;
@@ -39,9 +40,10 @@ pub use duologue_schema::{Conversation, SessionId, SessionState, SessionUpdate, 
 pub use error::{AgentExited, Error, Result};
 pub use host::{Host, HostResult};
 pub use listing::Listing;
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, feature = "local-host"))]
 #[doc(hidden)]
 pub use local::fuzzing;
+#[cfg(feature = "local-host")]
 pub use local::{LocalHost, Permissions};
 pub use prompt::PromptBuilder;
 pub use session::{Session, SessionBuilder, SessionReplay, Updates};
