@@ -1,8 +1,8 @@
 //! The commands by their names.
 
-use crate::{bench, browser, fuzz, instructions, interop, loom, prose, reliability, schema};
+use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, schema};
 
-const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser \
+const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser | ci fast | full [STEP..] \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
     | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N]";
@@ -17,16 +17,29 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         }
         "bench" => bench::run(args),
         "browser" => browser::run(),
+        "ci" => ci::run(args),
         "fuzz" => fuzz::run(args),
         "instructions" => instructions::run(args),
         "interop" => interop::run(args),
         "loom" => loom::run(args),
         "prose" => prose::run(args),
-        "reliability" => reliability::run(args),
         "schema" => schema::run(args),
-        "soak" => reliability::soak(args),
-        part => {
-            interop::part(part, args).or_else(|| reliability::part(part, args)).unwrap_or(Err(USAGE.into()))
-        }
+        name => interop::part(name, args).or_else(|| unix(name, args)).unwrap_or(Err(USAGE.into())),
     }
+}
+
+/// Runs a command that needs the signals and descriptors of Unix.
+#[cfg(unix)]
+fn unix(name: &str, args: &[String]) -> Option<interop::Result<()>> {
+    use crate::reliability;
+    match name {
+        "reliability" => Some(reliability::run(args)),
+        "soak" => Some(reliability::soak(args)),
+        part => reliability::part(part, args),
+    }
+}
+
+#[cfg(not(unix))]
+fn unix(_: &str, _: &[String]) -> Option<interop::Result<()>> {
+    None
 }

@@ -1,13 +1,15 @@
-//! Chores of this repository: schema export, interop, and the page in a browser.
+//! Commands of this repository: checks, generated files, and long campaigns.
 
 mod bench;
 mod browser;
+mod ci;
 mod commands;
 mod fuzz;
 mod instructions;
 mod interop;
 mod loom;
 mod prose;
+#[cfg(unix)]
 mod reliability;
 mod schema;
 mod target;

@@ -1,6 +1,6 @@
 //! R30: `cargo xtask soak --minutes M [--seed N]`: garbage, stalls, floods, cancels, kills and reconnects, for as long as
-//! one likes, on our client in one process and our agent in another. With `--quick` it is two minutes, which tell all
-//! but a slow growth of memory.
+//! one likes, on our client in one process and our agent in another. With `--quick` it is one minute, which shows
+//! everything but a slow growth of memory.
 //!
 //! Both are looked at once a second. Every so often they let go of everything they have, and what they still hold then
 //! is what the slopes are made of: a leak shows at rest, whatever the work in between was.
@@ -34,6 +34,9 @@ const REST: Duration = Duration::from_secs(11);
 const FLAT: f64 = 1.0;
 /// A line through fewer points than this says nothing.
 const RESTS: usize = 5;
+
+/// Minutes of `--quick`: enough to come to rest twice.
+const QUICK: f64 = 1.0;
 
 /// What the numbers tell.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,7 +151,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let quick = args.iter().any(|arg| arg == "--quick");
     let minutes: f64 = match (option("--minutes"), quick) {
         (Some(minutes), false) => minutes.parse()?,
-        (None, true) => 2.0,
+        (None, true) => QUICK,
         _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
     };
     let seed: u64 = option("--seed").map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;

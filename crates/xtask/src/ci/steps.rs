@@ -1,0 +1,233 @@
+//! The list of steps.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::Tier;
+use super::tools::{self, Tool};
+use crate::interop::Result;
+
+/// One check.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) tiers: &'static [Tier],
+    /// Programs beyond cargo, rustfmt and clippy.
+    tools: &'static [Tool],
+    /// Environment of the step's commands, which keeps one set by the caller.
+    env: &'static [(&'static str, &'static str)],
+    work: Work,
+}
+
+enum Work {
+    /// Arguments of cargo, separated by spaces, one text for each run.
+    Cargo(&'static [&'static str]),
+    /// Arguments of this program.
+    Xtask(&'static str),
+    Function(fn() -> Result<Outcome>),
+}
+
+pub(super) enum Outcome {
+    Passed,
+    /// This machine cannot run the step, for the given reason.
+    Skipped(String),
+}
+
+const FAST: &[Tier] = &[Tier::Fast];
+const FULL: &[Tier] = &[Tier::Full];
+const BOTH: &[Tier] = &[Tier::Fast, Tier::Full];
+
+/// A release build of programs that are only exercised, not measured, takes half the time without all optimizations.
+const EXERCISED: &[(&str, &str)] = &[("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")];
+const WARNINGS: &[(&str, &str)] = &[("RUSTDOCFLAGS", "-D warnings")];
+
+/// On other systems the packages that size pipes, pin threads and send signals are left out, and of the tests those of
+/// the wire types are run.
+const LINUX: bool = cfg!(target_os = "linux");
+
+/// All steps, in the order in which they run: the quickest to fail first.
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        name: "format",
+        tiers: BOTH,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(&["fmt --all --check", "fmt --manifest-path fuzz/Cargo.toml --check"]),
+    },
+    Step { name: "schema", tiers: BOTH, tools: &[], env: &[], work: Work::Xtask("schema --check") },
+    Step {
+        name: "clippy",
+        tiers: BOTH,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(if LINUX {
+            &["clippy --workspace --all-targets --all-features -- -D warnings"]
+        } else {
+            &["clippy --workspace --all-features --exclude duologue-bench --exclude duologue-tests"]
+        }),
+    },
+    Step {
+        name: "unit tests",
+        tiers: FAST,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(if LINUX {
+            &["test --quiet --workspace --lib"]
+        } else {
+            &["test --quiet -p duologue-schema --lib"]
+        }),
+    },
+    Step {
+        name: "memory tests",
+        tiers: FAST,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(if LINUX {
+            &[
+                "test --quiet -p duologue-schema -p duologue-exchange -p duologue-transcript --test it",
+                "test --quiet -p duologue-tests --test it -- in_memory regressions:: simulation:: layering:: fault_map:: security_page::",
+            ]
+        } else {
+            &["test --quiet -p duologue-schema --test it"]
+        }),
+    },
+    Step { name: "tests", tiers: FULL, tools: &[], env: &[], work: Work::Cargo(&["test --workspace"]) },
+    Step {
+        name: "documentation",
+        tiers: FULL,
+        tools: &[],
+        env: WARNINGS,
+        work: Work::Cargo(&["doc --workspace --no-deps --all-features --document-private-items"]),
+    },
+    Step { name: "examples", tiers: FULL, tools: &[], env: &[], work: Work::Function(super::examples::run) },
+    Step { name: "browser", tiers: FULL, tools: &[Tool::CHROMIUM], env: &[], work: Work::Xtask("browser") },
+    Step {
+        name: "licences",
+        tiers: FULL,
+        tools: &[Tool::CARGO_DENY],
+        env: &[],
+        work: Work::Cargo(&["deny check bans licenses sources"]),
+    },
+    Step {
+        name: "advisories",
+        tiers: FULL,
+        tools: &[Tool::CARGO_DENY],
+        env: &[],
+        work: Work::Function(advisories),
+    },
+    Step { name: "other systems", tiers: FULL, tools: &[], env: &[], work: Work::Function(other_systems) },
+    Step {
+        name: "instructions",
+        tiers: FULL,
+        tools: &[Tool::VALGRIND],
+        env: &[],
+        work: Work::Xtask("instructions"),
+    },
+    Step {
+        name: "interop",
+        tiers: FULL,
+        tools: &[Tool::NPM, Tool::PYTHON],
+        env: &[],
+        work: Work::Xtask("interop"),
+    },
+    Step { name: "loom", tiers: FULL, tools: &[], env: EXERCISED, work: Work::Xtask("loom loom") },
+    Step {
+        name: "fuzz",
+        tiers: FULL,
+        tools: &[],
+        env: EXERCISED,
+        work: Work::Xtask("fuzz --seconds 5 --sanitizer none"),
+    },
+    Step {
+        name: "reliability",
+        tiers: FULL,
+        tools: &[],
+        env: &[],
+        work: Work::Xtask("reliability --quick --ours"),
+    },
+    Step { name: "soak", tiers: FULL, tools: &[], env: &[], work: Work::Xtask("soak --quick") },
+    Step { name: "benchmark", tiers: FULL, tools: &[], env: &[], work: Work::Xtask("bench --quick") },
+];
+
+impl Step {
+    pub(super) fn run(&self) -> Result<Outcome> {
+        for tool in self.tools {
+            tools::ensure(tool)?;
+        }
+        match self.work {
+            Work::Cargo(runs) => {
+                for args in runs {
+                    self.finish(crate::target::cargo().args(args.split(' ')))?;
+                }
+                Ok(Outcome::Passed)
+            }
+            Work::Xtask(args) => {
+                self.finish(Command::new(std::env::current_exe()?).args(args.split(' ')))?;
+                Ok(Outcome::Passed)
+            }
+            Work::Function(function) => function(),
+        }
+    }
+
+    fn finish(&self, command: &mut Command) -> Result<()> {
+        for (name, value) in self.env.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+            command.env(name, value);
+        }
+        passes(command.current_dir(root()))
+    }
+}
+
+/// Returns the root of the workspace.
+pub(super) fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Runs a command, which has to succeed.
+pub(super) fn passes(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
+
+/// Compares the dependencies with the advisory database, which is a git repository elsewhere.
+fn advisories() -> Result<Outcome> {
+    let mut reach = Command::new("git");
+    reach.args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=20", "ls-remote", "--quiet"]);
+    reach.args(["https://github.com/rustsec/advisory-db", "HEAD"]);
+    reach.env("GIT_TERMINAL_PROMPT", "0").stdout(Stdio::null()).stderr(Stdio::null());
+    if !reach.status().is_ok_and(|status| status.success()) {
+        return Ok(Outcome::Skipped("the advisory database cannot be reached".into()));
+    }
+    passes(crate::target::cargo().args(["deny", "check", "advisories"]).current_dir(root()))?;
+    Ok(Outcome::Passed)
+}
+
+/// The crates that are published, for a check by the compilers of other systems.
+const PUBLISHED: [&str; 8] = [
+    "duologue-schema-derive",
+    "duologue-schema",
+    "duologue-rpc",
+    "duologue-exchange",
+    "duologue-agent",
+    "duologue-client",
+    "duologue-transcript",
+    "duologue-cli",
+];
+
+/// Checks the published crates for systems that this machine is not.
+fn other_systems() -> Result<Outcome> {
+    let mut missing = Vec::new();
+    for target in ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"] {
+        let mut add = Command::new("rustup");
+        add.args(["target", "add", target]).stdout(Stdio::null()).stderr(Stdio::null());
+        if !add.current_dir(root()).status().is_ok_and(|status| status.success()) {
+            missing.push(target);
+            continue;
+        }
+        let mut cargo = crate::target::cargo();
+        cargo.args(["check", "--quiet", "--all-features", "--target", target]);
+        passes(cargo.args(PUBLISHED.into_iter().flat_map(|name| ["-p", name])).current_dir(root()))?;
+    }
+    Ok(match missing.as_slice() {
+        [] => Outcome::Passed,
+        missing => Outcome::Skipped(format!("rustup cannot add {}", missing.join(" and "))),
+    })
+}
