@@ -1,44 +1,34 @@
-//! The agent that knows the cars: it looks them up in an SQLite database.
+//! The agent that knows the cars: it looks them up in a file.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
 
 use duologue_agent::exchange::dialogue::{Dialogue, DialogueHandler, Dialogues, Error, VerifiedMessage};
 use duologue_agent::schema::dialogue::{DialogueErrorCode, MessageType};
 use duologue_agent::{Exchange, Server};
-use rusqlite::{Connection, OptionalExtension};
 
 use crate::partner::OnlyDialogues;
 use crate::tasks::{CAR_DETAILS, Car, GET_DETAILED_CAR_INFO, SELLER, Wanted, says, thousands};
 use crate::{Result, keys, tasks};
 
-/// What is on file when the file is new.
-const STOCK: &str = "
-    create table if not exists cars (
-        vin text primary key,
-        make text not null,
-        model text not null,
-        year integer not null,
-        mileage integer not null,
-        price integer not null
-    ) strict;
-    insert or ignore into cars values
-        ('12345ABCDEFG67890', 'Toyota', 'Camry', 2023, 15000, 18000),
-        ('98765GFEDCBA43210', 'Honda', 'Accord', 2021, 41000, 16900);
-";
+/// The content of a new file.
+const STOCK: &str = r#"[
+  {"vin": "12345ABCDEFG67890", "make": "Toyota", "model": "Camry", "year": 2023, "mileage": 15000, "price": 18000},
+  {"vin": "98765GFEDCBA43210", "make": "Honda", "model": "Accord", "year": 2021, "mileage": 41000, "price": 16900}
+]
+"#;
 
 /// Answers until the seller leaves.
 pub(crate) async fn run() -> Result {
     let dialogues = Dialogues::new(CAR_DETAILS)?
         .keys(keys::inherited([SELLER, CAR_DETAILS])?)
         .parameters(tasks::parameters())
-        .handler(CarDetails::open("cars.db")?);
+        .handler(CarDetails::open("cars.json")?);
     let exchange = Exchange::new().dialogue(dialogues);
     Ok(Server::new(OnlyDialogues).exchange(exchange).serve_stdio().await?)
 }
 
 struct CarDetails {
-    database: Arc<Mutex<Connection>>,
+    cars: PathBuf,
 }
 
 impl DialogueHandler for CarDetails {
@@ -62,36 +52,19 @@ impl DialogueHandler for CarDetails {
 }
 
 impl CarDetails {
-    fn open(path: impl AsRef<Path>) -> rusqlite::Result<Self> {
-        let database = Connection::open(path)?;
-        database.execute_batch(STOCK)?;
-        Ok(CarDetails { database: Arc::new(Mutex::new(database)) })
+    fn open(cars: impl Into<PathBuf>) -> std::io::Result<Self> {
+        let cars = cars.into();
+        if !cars.exists() {
+            std::fs::write(&cars, STOCK)?;
+        }
+        Ok(CarDetails { cars })
     }
 
-    /// Looks a car up, on a thread that may wait for the disk.
+    /// Looks a car up. Each look-up reads the file, so an edit counts at once.
     async fn find(&self, vin: String) -> Result<Car, Error> {
-        let database = self.database.clone();
-        let look_up = move || {
-            let database = database.lock().unwrap_or_else(PoisonError::into_inner);
-            database
-                .query_row(
-                    "select make, model, year, mileage, price from cars where vin = ?1",
-                    [&vin],
-                    |row| {
-                        Ok(Car {
-                            make: row.get("make")?,
-                            model: row.get("model")?,
-                            year: row.get("year")?,
-                            mileage: row.get("mileage")?,
-                            price: row.get("price")?,
-                            vin: vin.clone(),
-                        })
-                    },
-                )
-                .optional()
-        };
-        let found =
-            tokio::task::spawn_blocking(look_up).await.map_err(Error::other)?.map_err(Error::other)?;
+        let text = tokio::fs::read(&self.cars).await.map_err(Error::other)?;
+        let cars: Vec<Car> = serde_json::from_slice(&text).map_err(Error::other)?;
+        let found = cars.into_iter().find(|car| car.vin == vin);
         found.ok_or_else(|| Error::failed(DialogueErrorCode::NotFound, "there is no car with that VIN"))
     }
 }
