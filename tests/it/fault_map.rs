@@ -2,7 +2,9 @@
 //! runs, what has no test has a reason, and `RELIABILITY.md` has a number for every requirement that is shown.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::support::workspace::root;
 
 /// How many faults each section has. `H4b` is one more.
 const SECTIONS: [(char, usize); 10] =
@@ -14,10 +16,6 @@ struct Row {
     id: String,
     shown_by: Vec<String>,
     reason: String,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
 /// The rows of all tables: the first cell is the id, the last two are what shows it and why not.

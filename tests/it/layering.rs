@@ -1,10 +1,11 @@
 //! The map, kept honest: which crate may know which, and how large a file may grow.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+
+use crate::support::workspace::{root, rust_files};
 
 /// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
 /// an RFD, draw it in ARCHITECTURE.md, then add it here.
@@ -42,10 +43,6 @@ const JSONRPSEE: [&str; 2] = ["duologue-rpc", "duologue-examples"];
 
 const LONGEST_FILE: usize = 800;
 const LONGEST_MAIN: usize = 40;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
-}
 
 fn packages() -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -98,22 +95,9 @@ fn no_arrow_was_added() {
     assert!(strays.is_empty(), "arrows that are not on the map:\n  {}", strays.join("\n  "));
 }
 
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() && !name.starts_with('.') && !matches!(name, "target" | "node_modules") {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
 #[test]
 fn files_begin_with_what_they_are_and_stay_short() {
-    let mut files = Vec::new();
-    rust_files(&root(), &mut files);
+    let files = rust_files(&root());
     assert!(files.len() > 50, "the walk found only {} files", files.len());
     let mut faults = Vec::new();
     for path in files {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_agent::Session;
@@ -10,9 +10,7 @@ use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
 use duologue_transcript::{RecorderBuilder, Transcript};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
-}
+use crate::support::workspace::root;
 
 fn page() -> String {
     std::fs::read_to_string(root().join("SECURITY.md")).expect("the page")

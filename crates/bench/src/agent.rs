@@ -6,7 +6,7 @@ use duologue_agent::schema::{AgentCapabilities, PromptCapabilities};
 use duologue_agent::{Agent, ContentBlock, Error, Prompt, Result, StopReason, Turn, serve_stdio};
 
 use crate::figures::{Watch, reads, usage};
-use crate::play::{Ask, growth};
+use crate::play::{PromptCommand, growth};
 
 /// How many allocations there were so far, in a program that counts them.
 pub type Allocations = fn() -> Option<usize>;
@@ -21,16 +21,16 @@ impl Agent for Bench {
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
-        let ask = Ask::parse(&prompt.text());
+        let ask = PromptCommand::parse(&prompt.text());
         match ask.ok_or_else(|| Error::invalid_params("the prompt is none of the benchmark's"))? {
-            Ask::End => {}
-            Ask::Stream { count, bytes } => {
+            PromptCommand::End => {}
+            PromptCommand::Stream { count, bytes } => {
                 let (mut message, chunk) = (turn.message(), "x".repeat(bytes));
                 for _ in 0..count {
                     message.push(chunk.as_str()).await?;
                 }
             }
-            Ask::Read { count } => {
+            PromptCommand::Read { count } => {
                 let (mut watch, mut bytes) = (Watch::start(count), 0);
                 for _ in 0..count {
                     bytes += turn.read_text_file(Path::new("/bench/file")).await?.len();
@@ -38,7 +38,7 @@ impl Agent for Bench {
                 }
                 turn.message().push(reads(count, bytes, watch.stop().1)).await?;
             }
-            Ask::Redraw { rounds, bytes } => {
+            PromptCommand::Redraw { rounds, bytes } => {
                 let (mut message, whole, mut there) = (turn.message(), "x".repeat(bytes), 0);
                 for length in growth(rounds, bytes) {
                     message.push(whole.get(there..length).unwrap_or_default()).await?;
@@ -47,14 +47,14 @@ impl Agent for Bench {
                     there = length;
                 }
             }
-            Ask::Image => {
+            PromptCommand::Image => {
                 let images = prompt.blocks().iter().map(|block| match block {
                     ContentBlock::Image(image) => image.data.len(),
                     _ => 0,
                 });
                 turn.message().push(images.sum::<usize>().to_string()).await?;
             }
-            Ask::Usage => turn.message().push(usage((self.allocations)()).to_string()).await?,
+            PromptCommand::Usage => turn.message().push(usage((self.allocations)()).to_string()).await?,
         }
         Ok(StopReason::EndTurn)
     }

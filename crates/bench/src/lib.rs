@@ -9,7 +9,7 @@
 //! # What plays
 //!
 //! A pair is two processes with pipes between them: a client is told on its command line [what to play](play::Play) and which
-//! agent to start, and tells the agent [what to do](play::Ask) in the text of its prompts. All of it is plain ACP, so any client
+//! agent to start, and tells the agent [what to do](play::PromptCommand) in the text of its prompts. All of it is plain ACP, so any client
 //! plays with any agent. There are programs on
 //!
 //! - our SDK ([`client`], [`agent`]), written as the README writes programs, on a runtime of one thread as an agent or a script
@@ -52,7 +52,7 @@
 //! your-client stream 10 4 -- target/release/bench-agent
 //! ```
 //!
-//! An **agent** has to understand `initialize`, `session/new` and prompts with these texts, which [`Ask`](play::Ask) lists. It sends
+//! An **agent** has to understand `initialize`, `session/new` and prompts with these texts, which [`PromptCommand`](play::PromptCommand) lists. It sends
 //! each chunk as an `agent_message_chunk` of text, then ends the turn with `end_turn`. Each play but `start` asks for `usage` before
 //! and after, and for what it is about:
 //!
@@ -92,14 +92,14 @@
 //! does not say, `mixed` too: say `mixed: false` unless our programs are to play it with those of the others as well.
 //!
 //! A new play is first a word of the language, in `play.rs`: in [`Play`](play::Play) what it is, how it is read and written and
-//! what it promises, in [`Ask`](play::Ask) what the agent is asked for. Then each program has to learn it: [`client`] and [`agent`],
+//! what it promises, in [`PromptCommand`](play::PromptCommand) what the agent is asked for. Then each program has to learn it: [`client`] and [`agent`],
 //! the [floors](floor) (or the workload says `floor: false`), and those in `crates/xtask/interop`: `rust/src/bench_*.rs`,
 //! `ts/bench-*.mjs` and `python/bench_*.py`. What it is held against stands in `runner/targets.rs`; `tests/plays.rs` plays it.
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod asked;
 pub mod client;
+pub mod command_line;
 pub mod figures;
 pub mod floor;
 pub mod play;

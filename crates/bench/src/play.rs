@@ -86,7 +86,7 @@ impl Play {
 /// What an agent does in a turn: the text of the prompt.
 #[allow(missing_docs, reason = "each line shows what the numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum PromptCommand {
     /// `end`: nothing.
     End,
     /// `stream COUNT BYTES`: so many chunks of so many bytes.
@@ -101,19 +101,19 @@ pub enum Ask {
     Usage,
 }
 
-impl Ask {
+impl PromptCommand {
     /// Reads a prompt.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let name = words.next()?;
         let numbers: Vec<usize> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
         Some(match (name, numbers.as_slice()) {
-            ("end", []) => Ask::End,
-            ("stream", &[count, bytes]) => Ask::Stream { count, bytes },
-            ("read", &[count]) => Ask::Read { count },
-            ("redraw", &[rounds, bytes]) => Ask::Redraw { rounds, bytes },
-            ("image", []) => Ask::Image,
-            ("usage", []) => Ask::Usage,
+            ("end", []) => PromptCommand::End,
+            ("stream", &[count, bytes]) => PromptCommand::Stream { count, bytes },
+            ("read", &[count]) => PromptCommand::Read { count },
+            ("redraw", &[rounds, bytes]) => PromptCommand::Redraw { rounds, bytes },
+            ("image", []) => PromptCommand::Image,
+            ("usage", []) => PromptCommand::Usage,
             _ => return None,
         })
     }

@@ -7,13 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::interop::install::{BUILD, npm, once, python, rust, ts};
-use crate::interop::{Paths, Result, finish};
-use asked::Asked;
+use crate::interop::{InteropPaths, Result, finish};
+use command_line::CommandLine;
 
 /// What the command line may say, from the runner, so that a wrong word is found before anything is built.
-#[path = "../../bench/src/asked.rs"]
+#[path = "../../bench/src/command_line.rs"]
 #[allow(unreachable_pub, reason = "a file of crates/bench")]
-mod asked;
+mod command_line;
 #[path = "../../bench/src/play.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a file of crates/bench")]
 mod play;
@@ -27,13 +27,13 @@ const PLAY: Duration = Duration::from_secs(4 * 3600);
 /// Does it.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let asked = Asked::read(args)?;
-    if asked.help {
-        println!("{}", asked::usage());
+    let options = CommandLine::read(args)?;
+    if options.help {
+        println!("{}", command_line::usage());
         return Ok(());
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-    let peers = Paths::new();
+    let peers = InteropPaths::new();
     step("building the programs of crates/bench");
     let mut cargo = crate::target::cargo();
     finish(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "duologue-bench"]), BUILD)?;
@@ -41,13 +41,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut runner = Command::new(crate::target::folder().join("release/duologue-bench"));
     step("building those on the official Rust SDK");
     runner.arg("--rust").arg(rust(&peers)?);
-    if !asked.rust_alone() {
+    if !options.rust_alone() {
         step("installing those on the official TypeScript SDK, and a newer node");
         runner.arg("--ts").args(typescript(&peers)?);
         step("installing those on the official Python SDK");
         runner.arg("--python").args(uvloop(&peers)?);
     }
-    if asked.whole() {
+    if options.whole() {
         runner.arg("--page").arg(root);
     }
     step("playing");
@@ -61,7 +61,7 @@ fn step(what: &str) {
 }
 
 /// Where the programs on the TypeScript SDK are, and a node newer than the one that is found.
-fn typescript(peers: &Paths) -> Result<[PathBuf; 2]> {
+fn typescript(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     ts(peers)?;
     let node = peers.target.join("node24");
     npm(&peers.sources.join("bench"), &node)?;
@@ -69,7 +69,7 @@ fn typescript(peers: &Paths) -> Result<[PathBuf; 2]> {
 }
 
 /// Where the programs on the Python SDK are, and an interpreter that has it and uvloop.
-fn uvloop(peers: &Paths) -> Result<[PathBuf; 2]> {
+fn uvloop(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     let (sources, target) = (peers.sources.join("python"), peers.target.join("python"));
     python(&sources, &target)?;
     let wanted = target.join("bench.txt");

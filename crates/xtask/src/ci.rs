@@ -10,7 +10,7 @@ mod tools;
 use std::time::{Duration, Instant};
 
 use crate::interop::Result;
-use steps::{Outcome, STEPS, Step};
+use steps::{STEPS, Step, StepOutcome};
 
 const USAGE: &str = "cargo xtask ci fast | full [STEP..]";
 
@@ -49,15 +49,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for (name, took, outcome) in &times {
         print(&line(name, *took, outcome));
     }
-    print(&line("total", begun.elapsed(), &Outcome::Passed));
+    print(&line("total", begun.elapsed(), &StepOutcome::Passed));
     Ok(())
 }
 
 /// Returns the row of a step in the table of times.
-fn line(name: &str, took: Duration, outcome: &Outcome) -> String {
+fn line(name: &str, took: Duration, outcome: &StepOutcome) -> String {
     let note = match outcome {
-        Outcome::Passed => String::new(),
-        Outcome::Skipped(reason) => format!("  skipped: {reason}"),
+        StepOutcome::Passed => String::new(),
+        StepOutcome::Skipped(reason) => format!("  skipped: {reason}"),
     };
     format!("{name:<14}{:>8.1} s{note}", took.as_secs_f64())
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::interop::Result;
-use report::Run;
+use report::FuzzRun;
 
 /// How many targets run at once.
 const JOBS: usize = 2;
@@ -194,7 +194,7 @@ fn longest(target: &str) -> usize {
 }
 
 /// Runs one target to its end or to its first crash.
-fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary: &Path) -> Result<Run> {
+fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary: &Path) -> Result<FuzzRun> {
     let (corpus, seeds) = (paths.folder("corpus", target)?, paths.folder("seeds", target)?);
     seeds::write(paths, target, &seeds, longest(target))?;
     let artifacts = paths.folder("artifacts", target)?;
@@ -209,7 +209,7 @@ fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary:
         .stdout(Stdio::null())
         .stderr(File::create(&log)?)
         .status()?;
-    let mut run = Run::read(&log, status)?;
+    let mut run = FuzzRun::read(&log, status)?;
     // A machine that is busy makes an input look slow. It is slow if it is so when nothing else is asked.
     if let Some(input) = run.slow_input() {
         let again =

@@ -35,12 +35,12 @@ const OURS: &str = "duologue";
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Where this crate's files and everything installed or written are.
-pub(crate) struct Paths {
+pub(crate) struct InteropPaths {
     pub(crate) sources: PathBuf,
     pub(crate) target: PathBuf,
 }
 
-impl Paths {
+impl InteropPaths {
     pub(crate) fn new() -> Self {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
         Self { sources, target: crate::target::folder().join("interop") }
@@ -71,7 +71,7 @@ struct Report {
 /// `--exchange` only what agents say to each other.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let paths = Paths::new();
+    let paths = InteropPaths::new();
     match args.first().map(String::as_str) {
         Some("--real") => return real::run(&paths),
         Some("--recorded") => return recorded::run(&paths),
@@ -125,7 +125,7 @@ pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
 }
 
 /// Runs one client against one agent and reads both reports.
-fn pair(paths: &Paths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
+fn pair(paths: &InteropPaths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
     let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());
     let lacks: Vec<_> = known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect();
     let (problem, reports) = drive(paths, [client, agent], ["client", "agent"], &lacks)?;
@@ -135,7 +135,7 @@ fn pair(paths: &Paths, surface: &Value, client: &'static str, agent: &'static st
 /// Runs a client on one SDK with an agent on another, in a folder of their own. Returns what went wrong with the
 /// client, and what both reported.
 fn drive(
-    paths: &Paths,
+    paths: &InteropPaths,
     [client, agent]: [&str; 2],
     [client_role, agent_role]: [&str; 2],
     lacks: &[String],

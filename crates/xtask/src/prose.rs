@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use rules::{Finding, Rule};
+use rules::{Rule, Violation};
 
 const USAGE: &str = "cargo xtask prose [--counts] [PATH..]";
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns all findings in the files below one of the prefixes, or in all files without a prefix.
-fn check(root: &Path, prefixes: &[&String]) -> Result<Vec<(PathBuf, Finding)>, Box<dyn Error>> {
+fn check(root: &Path, prefixes: &[&String]) -> Result<Vec<(PathBuf, Violation)>, Box<dyn Error>> {
     let mut all = Vec::new();
     for path in files::below(root)? {
         let shown = path.strip_prefix(root).unwrap_or(&path).to_owned();
@@ -55,7 +55,7 @@ fn check(root: &Path, prefixes: &[&String]) -> Result<Vec<(PathBuf, Finding)>, B
 }
 
 /// Returns the findings of one file, in the order of its lines.
-fn findings(path: &Path, text: &str) -> Vec<Finding> {
+fn findings(path: &Path, text: &str) -> Vec<Violation> {
     let mut findings = match path.extension().and_then(|extension| extension.to_str()) {
         Some("md") => rules::page(text, path.starts_with("rfds")),
         Some("rs") => comments::rust(text).iter().flat_map(rules::comment).collect(),
@@ -66,7 +66,7 @@ fn findings(path: &Path, text: &str) -> Vec<Finding> {
 }
 
 /// Returns the number of findings of each rule, with a row for each folder.
-fn table(findings: &[(PathBuf, Finding)]) -> String {
+fn table(findings: &[(PathBuf, Violation)]) -> String {
     let mut rows: BTreeMap<String, [usize; Rule::ALL.len()]> = BTreeMap::new();
     for (path, finding) in findings {
         let column = Rule::ALL.iter().position(|rule| *rule == finding.rule).unwrap_or_default();

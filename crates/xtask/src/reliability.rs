@@ -17,9 +17,9 @@ use std::time::Instant;
 pub(crate) use soak::run as soak;
 
 use super::interop::Result;
-use harness::{Failed, Harness, Measured, Outcome, Subject};
-use requirements::{How, REQUIREMENTS, Requirement};
-use table::Row;
+use harness::{Failed, Harness, Measured, RequirementOutcome, TestSubject};
+use requirements::{Procedure, REQUIREMENTS, Requirement};
+use table::RequirementRow;
 
 /// This program in the part of a peer without an SDK, or of one half of the soak.
 pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
@@ -51,19 +51,21 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let all: Vec<_> = REQUIREMENTS.iter().map(Requirement::name).collect();
         return Err(format!("no such requirement; there are {}", all.join(", ")).into());
     }
-    let subjects = if ours { &[Subject::Duologue][..] } else { &[Subject::Duologue, Subject::Official] };
+    let subjects =
+        if ours { &[TestSubject::Duologue][..] } else { &[TestSubject::Duologue, TestSubject::Official] };
     let harness =
         Harness::prepare(!quick, requirements.iter().any(|requirement| requirement.is_scenario()), subjects)?;
     let (mut short, mut not_played) = (0, 0);
     for requirement in requirements {
         let begun = Instant::now();
         let mut row = measure(requirement, &harness, subjects)?;
-        if quick && row.outcome != Outcome::Met {
+        if quick && row.outcome != RequirementOutcome::Met {
             // A short run is for finding what is broken, and the machine may have been busy with something else.
             row = measure(requirement, &harness, subjects)?;
         }
-        short += usize::from(row.outcome == Outcome::Short);
-        not_played += usize::from(row.outcome == Outcome::NotPlayed || (!quick && !row.theirs_played));
+        short += usize::from(row.outcome == RequirementOutcome::Short);
+        not_played +=
+            usize::from(row.outcome == RequirementOutcome::NotPlayed || (!quick && !row.theirs_played));
         println!("{row}  ({:.1} s)", begun.elapsed().as_secs_f64());
         if !ours && (keep || !quick) {
             table::replace(&row, quick)?;
@@ -75,11 +77,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 }
 
-fn measure(requirement: &Requirement, harness: &Harness, subjects: &[Subject]) -> Result<Row> {
+fn measure(requirement: &Requirement, harness: &Harness, subjects: &[TestSubject]) -> Result<RequirementRow> {
     let (ours, theirs) = match requirement.how {
-        How::Test(test) => (test.run()?, None),
-        How::Command(args) => (requirements::subcommand(args)?, None),
-        How::Scenario(play) => {
+        Procedure::Test(test) => (test.run()?, None),
+        Procedure::Command(args) => (requirements::subcommand(args)?, None),
+        Procedure::Scenario(play) => {
             // Neither is the end of the run, which takes hours.
             let mut played = subjects.iter().map(|subject| match Failed::of(play(harness, *subject)) {
                 Ok(outcome) => outcome.unwrap_or_else(Measured::short),
@@ -88,5 +90,5 @@ fn measure(requirement: &Requirement, harness: &Harness, subjects: &[Subject]) -
             (played.next().ok_or("nobody is to play")?, played.next())
         }
     };
-    Ok(Row::new(requirement, ours, theirs))
+    Ok(RequirementRow::new(requirement, ours, theirs))
 }

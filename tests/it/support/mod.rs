@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros, reason = "each test takes what it needs")]
 
 pub mod played;
+pub mod workspace;
 
 use std::future::Future;
 use std::time::Duration;

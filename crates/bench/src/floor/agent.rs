@@ -5,7 +5,7 @@ use std::io::{StdinLock, StdoutLock};
 use super::line::{CHUNK, END, Scan, UPDATE};
 use super::pipe::{Batch, Lines};
 use crate::figures::{Watch, reads, usage};
-use crate::play::{Ask, growth};
+use crate::play::{PromptCommand, growth};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -54,7 +54,7 @@ impl Agent {
             }
             Some(b"session/prompt") => {
                 let (session, data) = (line.session.to_owned(), line.data);
-                let ask = std::str::from_utf8(line.text).ok().and_then(Ask::parse);
+                let ask = std::str::from_utf8(line.text).ok().and_then(PromptCommand::parse);
                 self.turn(ask.ok_or("the prompt is none of the benchmark's")?, &session, data)?;
                 self.answer(&id, br#"{"stopReason":"end_turn"}"#)?;
             }
@@ -63,16 +63,16 @@ impl Agent {
         Ok(true)
     }
 
-    fn turn(&mut self, ask: Ask, session: &[u8], data: usize) -> Result<()> {
+    fn turn(&mut self, ask: PromptCommand, session: &[u8], data: usize) -> Result<()> {
         match ask {
-            Ask::End => {}
-            Ask::Stream { count, bytes } => {
+            PromptCommand::End => {}
+            PromptCommand::Stream { count, bytes } => {
                 let chunk = vec![b'x'; bytes];
                 for _ in 0..count {
                     self.say(session, &chunk)?;
                 }
             }
-            Ask::Read { count } => {
+            PromptCommand::Read { count } => {
                 let (mut watch, mut bytes) = (Watch::start(count), 0);
                 for number in 0..count {
                     bytes += self.read(number, session)?;
@@ -80,7 +80,7 @@ impl Agent {
                 }
                 self.say(session, reads(count, bytes, watch.stop().1).replace('"', r#"\""#).as_bytes())?;
             }
-            Ask::Redraw { rounds, bytes } => {
+            PromptCommand::Redraw { rounds, bytes } => {
                 let (whole, mut there) = (vec![b'x'; bytes], 0);
                 for length in growth(rounds, bytes) {
                     self.say(session, &whole[there..length])?;
@@ -89,8 +89,10 @@ impl Agent {
                     there = length;
                 }
             }
-            Ask::Image => self.say(session, data.to_string().as_bytes())?,
-            Ask::Usage => self.say(session, usage(None).to_string().replace('"', r#"\""#).as_bytes())?,
+            PromptCommand::Image => self.say(session, data.to_string().as_bytes())?,
+            PromptCommand::Usage => {
+                self.say(session, usage(None).to_string().replace('"', r#"\""#).as_bytes())?
+            }
         }
         Ok(())
     }

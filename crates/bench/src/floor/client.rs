@@ -25,7 +25,7 @@ pub fn main() -> Result<()> {
     let (play, agent) = (Play::parse(&args[..end])?, &args[end + 1..]);
     let figures = match play {
         Play::Start { count } => start(scan, agent, count)?,
-        _ => Stage::new(scan, agent)?.play(play)?,
+        _ => Player::new(scan, agent)?.play(play)?,
     };
     println!("{}", figures.line());
     Ok(())
@@ -35,7 +35,7 @@ fn start(scan: Scan, agent: &[String], count: usize) -> Result<Figures> {
     let (mut figures, mut watch) = (Figures::default(), Watch::start(count));
     for _ in 0..count {
         watch.again();
-        let agent = Stage::connect(scan, agent)?;
+        let agent = Player::connect(scan, agent)?;
         watch.lap();
         agent.close()?;
         figures.messages += 1;
@@ -44,16 +44,16 @@ fn start(scan: Scan, agent: &[String], count: usize) -> Result<Figures> {
     Ok(figures)
 }
 
-struct Stage {
+struct Player {
     scan: Scan,
     child: Child,
     lines: Lines<ChildStdout>,
     out: Batch<ChildStdin>,
-    asked: usize,
+    last_id: usize,
     session: String,
 }
 
-impl Stage {
+impl Player {
     fn connect(scan: Scan, agent: &[String]) -> Result<Self> {
         let (program, args) = agent.split_first().ok_or("an agent is missing after --")?;
         let mut child =
@@ -61,20 +61,20 @@ impl Stage {
         let (stdin, stdout) =
             (child.stdin.take().ok_or("no stdin")?, child.stdout.take().ok_or("no stdout")?);
         let (lines, out) = (Lines::new(stdout), Batch::new(stdin));
-        let mut stage = Stage { scan, child, lines, out, asked: 0, session: String::new() };
+        let mut player = Player { scan, child, lines, out, last_id: 0, session: String::new() };
         let hello = r#"{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true}}}"#;
-        stage.call("initialize", hello)?;
-        Ok(stage)
+        player.call("initialize", hello)?;
+        Ok(player)
     }
 
     fn new(scan: Scan, agent: &[String]) -> Result<Self> {
-        let mut stage = Stage::connect(scan, agent)?;
-        stage.session = stage.new_session()?;
-        Ok(stage)
+        let mut player = Player::connect(scan, agent)?;
+        player.session = player.new_session()?;
+        Ok(player)
     }
 
     fn close(self) -> Result<()> {
-        let Stage { mut child, out, .. } = self;
+        let Player { mut child, out, .. } = self;
         drop(out);
         child.wait()?;
         Ok(())
@@ -211,8 +211,8 @@ impl Stage {
     }
 
     fn prompt(&mut self, session: &str, text: &str, image: &str) -> Result<()> {
-        self.asked += 1;
-        let id = self.asked.to_string();
+        self.last_id += 1;
+        let id = self.last_id.to_string();
         self.out.write(&[
             br#"{"jsonrpc":"2.0","id":"#,
             id.as_bytes(),
@@ -228,8 +228,8 @@ impl Stage {
     }
 
     fn call(&mut self, method: &str, params: &str) -> Result<Value> {
-        self.asked += 1;
-        let id = self.asked;
+        self.last_id += 1;
+        let id = self.last_id;
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         self.out.write(&[line.as_bytes(), b"\n"])?;
         self.out.flush()?;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// How a line is looked at.
-pub(super) type Scan = fn(&[u8]) -> Option<Line<'_>>;
+pub(super) type Scan = fn(&[u8]) -> Option<FloorLine<'_>>;
 
 /// Before the session of an update.
 pub(super) const UPDATE: &[u8] = br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":""#;
@@ -22,7 +22,7 @@ const NEAR: usize = 256;
 
 /// What there is to know of a line. An update has no id, an answer no method.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line<'a> {
+pub(super) struct FloorLine<'a> {
     pub(super) id: Option<&'a [u8]>,
     pub(super) method: Option<&'a [u8]>,
     pub(super) session: &'a [u8],
@@ -33,10 +33,15 @@ pub(super) struct Line<'a> {
 }
 
 /// Looks at an update by its length alone and for the members of any other line.
-pub(super) fn newline(line: &[u8]) -> Option<Line<'_>> {
+pub(super) fn newline(line: &[u8]) -> Option<FloorLine<'_>> {
     if let Some(rest) = line.strip_prefix(UPDATE) {
         let text = rest.get(ID + CHUNK.len()..rest.len() + 1 - END.len())?;
-        return Some(Line { session: &rest[..ID], text, method: Some(b"session/update"), ..Line::default() });
+        return Some(FloorLine {
+            session: &rest[..ID],
+            text,
+            method: Some(b"session/update"),
+            ..FloorLine::default()
+        });
     }
     // Where a string begins, near the place where it has to be, and what is in it.
     let begin = |name: &[u8], from: usize| {
@@ -53,7 +58,7 @@ pub(super) fn newline(line: &[u8]) -> Option<Line<'_>> {
     let behind = data.map_or(0, |data| data + string(data).len());
     let text = begin(br#""text":""#, behind).or_else(|| begin(br#""content":""#, 0));
     let text = text.map(string).unwrap_or_default();
-    Some(Line { id: Some(id), method, session, text, data: data.map_or(0, |data| behind - data) })
+    Some(FloorLine { id: Some(id), method, session, text, data: data.map_or(0, |data| behind - data) })
 }
 
 #[derive(Deserialize)]
@@ -93,12 +98,12 @@ struct Answer<'a> {
 }
 
 /// Reads the line once, copies nothing.
-pub(super) fn borrowed(line: &[u8]) -> Option<Line<'_>> {
+pub(super) fn borrowed(line: &[u8]) -> Option<FloorLine<'_>> {
     let line: Borrowed<'_> = serde_json::from_slice(line).ok()?;
-    let mut seen = Line {
+    let mut seen = FloorLine {
         id: line.id.map(|id| id.get().as_bytes()),
         method: line.method.map(str::as_bytes),
-        ..Line::default()
+        ..FloorLine::default()
     };
     if let Some(params) = line.params {
         seen.session = params.session_id.unwrap_or_default().as_bytes();

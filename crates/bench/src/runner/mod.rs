@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::asked::Asked;
+use crate::command_line::CommandLine;
 use crate::workloads::{WORKLOADS, Workload};
-use pairs::{OURS, Pair, Peers, Subject};
-use play::Run;
-use table::{Results, Row};
+use pairs::{BenchSubject, OURS, Pair, Peers};
+use play::BenchRun;
+use table::{Results, TableRow};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -68,25 +68,25 @@ impl Told {
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub fn main() -> Result<()> {
     let told = Told::read(std::env::args().skip(1))?;
-    let asked = Asked::read(&told.args)?;
+    let options = CommandLine::read(&told.args)?;
     // The programs stand beside this one.
     let bin = std::env::current_exe()?;
     let bin = bin.parent().ok_or("this program is nowhere")?;
     let head = machine::lines(&told.peers, &told.args).join("\n");
     println!("{head}\n");
     let subjects = pairs::subjects(bin, &told.peers);
-    let mut workloads = asked.workloads.clone();
+    let mut workloads = options.workloads.clone();
     if workloads.is_empty() {
         workloads.extend(WORKLOADS);
     }
     let mut all = Vec::new();
     for workload in workloads {
         let begun = Instant::now();
-        let results = measure(workload, &subjects, bin, &asked)?;
+        let results = measure(workload, &subjects, bin, &options)?;
         println!("{}\n{:.0} s\n", table::section(&results), begun.elapsed().as_secs_f64());
         all.push(results);
     }
-    if asked.quick {
+    if options.quick {
         println!("Played small and few times: not to be compared with BENCHMARKS.md.");
         return Ok(());
     }
@@ -112,16 +112,21 @@ fn page(head: &str, targets: &str, sections: &[String]) -> String {
 
 /// Plays one workload with all pairs: in turns, every second round from the last to the first, so that what else the
 /// machine does meets all of them alike.
-fn measure(workload: &Workload, subjects: &[Subject], bin: &Path, asked: &Asked) -> Result<Results> {
+fn measure(
+    workload: &Workload,
+    subjects: &[BenchSubject],
+    bin: &Path,
+    options: &CommandLine,
+) -> Result<Results> {
     let mut pairs = pairs::own(subjects);
-    pairs.retain(|pair| workload.floor || pair.kind != Some(pairs::Kind::Floor));
+    pairs.retain(|pair| workload.floor || pair.kind != Some(pairs::PairKind::Floor));
     let own = pairs.len();
-    if workload.mixed && !asked.quick {
+    if workload.mixed && !options.quick {
         pairs.extend(pairs::mixed(subjects));
     }
-    let play = if asked.quick { &workload.quick } else { &workload.play };
-    let rounds = asked.rounds.unwrap_or(if asked.quick { QUICK_ROUNDS } else { ROUNDS });
-    let mut runs: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
+    let play = if options.quick { &workload.quick } else { &workload.play };
+    let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS });
+    let mut runs: BTreeMap<usize, Vec<BenchRun>> = BTreeMap::new();
     for round in 0..rounds {
         let mut order: Vec<(usize, &Pair)> = pairs.iter().enumerate().collect();
         order.retain(|(place, _)| *place < own || round < MIXED_ROUNDS);
@@ -133,15 +138,15 @@ fn measure(workload: &Workload, subjects: &[Subject], bin: &Path, asked: &Asked)
         }
     }
     let messages = play.promises().0 as f64;
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<TableRow> = Vec::new();
     for (place, pair) in pairs.into_iter().enumerate() {
         let mut figures = stats::figures(workload, messages, runs.get(&place).map_or(&[], Vec::as_slice));
         if pair.name == OURS {
             let counted = play::play(&pairs::counting(bin), play, workload.pinned)?;
             figures.allocations = stats::allocations(messages, &counted);
         }
-        rows.push(Row { name: pair.name, kind: pair.kind, figures });
+        rows.push(TableRow { name: pair.name, kind: pair.kind, figures });
     }
     // The page says what was played.
-    Ok(Results { workload: Workload { play: *play, ..*workload }, small: asked.quick, rows })
+    Ok(Results { workload: Workload { play: *play, ..*workload }, small: options.quick, rows })
 }

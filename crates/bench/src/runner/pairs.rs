@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 
 /// The two programs of one SDK in one configuration.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct BenchSubject {
     /// As it stands in the tables.
     pub name: &'static str,
     /// Which floor, or whose SDK.
-    pub kind: Kind,
+    pub kind: PairKind,
     client: Vec<String>,
     agent: Vec<String>,
 }
 
 /// What a subject is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PairKind {
     /// On our SDK.
     Ours,
     /// A floor.
@@ -30,7 +30,7 @@ pub struct Pair {
     /// As it stands in the tables.
     pub name: String,
     /// What both are, `None` if they are not the same.
-    pub kind: Option<Kind>,
+    pub kind: Option<PairKind>,
     /// The client's program and its arguments.
     pub client: Vec<String>,
     /// The agent's.
@@ -59,7 +59,7 @@ pub const NL: &str = "floor: newlines";
 
 /// All there are, ours in `bin`.
 #[must_use]
-pub fn subjects(bin: &Path, peers: &Peers) -> Vec<Subject> {
+pub fn subjects(bin: &Path, peers: &Peers) -> Vec<BenchSubject> {
     let mut all = Vec::new();
     let mut add = |name, kind, before: &[&str], folder: &Path, programs: [&str; 2], after: &[&str]| {
         let words = |program: &str| {
@@ -67,34 +67,34 @@ pub fn subjects(bin: &Path, peers: &Peers) -> Vec<Subject> {
             let program = folder.join(program).to_string_lossy().into_owned();
             before.iter().map(own).chain([program]).chain(after.iter().map(own)).collect()
         };
-        all.push(Subject { name, kind, client: words(programs[0]), agent: words(programs[1]) });
+        all.push(BenchSubject { name, kind, client: words(programs[0]), agent: words(programs[1]) });
     };
     let own = ["bench-client", "bench-agent"];
-    add(NL, Kind::Floor, &[], bin, ["floor-client", "floor-agent"], &["nl"]);
-    add(SERDE, Kind::Floor, &[], bin, ["floor-client", "floor-agent"], &["serde"]);
-    add(OURS, Kind::Ours, &[], bin, own, &[]);
-    add(OURS_MANY, Kind::Ours, &[], bin, own, &[crate::MANY_THREADS]);
+    add(NL, PairKind::Floor, &[], bin, ["floor-client", "floor-agent"], &["nl"]);
+    add(SERDE, PairKind::Floor, &[], bin, ["floor-client", "floor-agent"], &["serde"]);
+    add(OURS, PairKind::Ours, &[], bin, own, &[]);
+    add(OURS_MANY, PairKind::Ours, &[], bin, own, &[crate::MANY_THREADS]);
     if let Some(folder) = &peers.rust {
-        add("Rust SDK, stock", Kind::Peer, &[], folder, own, &["stock"]);
-        add("Rust SDK, synchronous writes", Kind::Peer, &[], folder, own, &["sync"]);
+        add("Rust SDK, stock", PairKind::Peer, &[], folder, own, &["stock"]);
+        add("Rust SDK, synchronous writes", PairKind::Peer, &[], folder, own, &["sync"]);
     }
     if let Some((folder, node)) = &peers.ts {
         let programs = ["bench-client.mjs", "bench-agent.mjs"];
-        add("TypeScript SDK, node as found", Kind::Peer, &["node"], folder, programs, &[]);
-        add("TypeScript SDK, node 24", Kind::Peer, &[&node.to_string_lossy()], folder, programs, &[]);
+        add("TypeScript SDK, node as found", PairKind::Peer, &["node"], folder, programs, &[]);
+        add("TypeScript SDK, node 24", PairKind::Peer, &[&node.to_string_lossy()], folder, programs, &[]);
     }
     if let Some((folder, python)) = &peers.python {
         let (python, programs) = (python.to_string_lossy(), ["bench_client.py", "bench_agent.py"]);
-        add("Python SDK, stock", Kind::Peer, &[&python], folder, programs, &[]);
-        add("Python SDK, uvloop", Kind::Peer, &[&python], folder, programs, &["uvloop"]);
+        add("Python SDK, stock", PairKind::Peer, &[&python], folder, programs, &[]);
+        add("Python SDK, uvloop", PairKind::Peer, &[&python], folder, programs, &["uvloop"]);
     }
     all
 }
 
 /// Each subject with itself.
 #[must_use]
-pub fn own(subjects: &[Subject]) -> Vec<Pair> {
-    let pair = |subject: &Subject| Pair {
+pub fn own(subjects: &[BenchSubject]) -> Vec<Pair> {
+    let pair = |subject: &BenchSubject| Pair {
         name: subject.name.to_owned(),
         kind: Some(subject.kind),
         client: subject.client.clone(),
@@ -105,15 +105,15 @@ pub fn own(subjects: &[Subject]) -> Vec<Pair> {
 
 /// Our client with each peer's agent, and each peer's client with ours.
 #[must_use]
-pub fn mixed(subjects: &[Subject]) -> Vec<Pair> {
+pub fn mixed(subjects: &[BenchSubject]) -> Vec<Pair> {
     let Some(ours) = subjects.iter().find(|subject| subject.name == OURS) else { return Vec::new() };
-    let pair = |client: &Subject, agent: &Subject| Pair {
+    let pair = |client: &BenchSubject, agent: &BenchSubject| Pair {
         name: format!("client {} · agent {}", client.name, agent.name),
         kind: None,
         client: client.client.clone(),
         agent: agent.agent.clone(),
     };
-    let peers = subjects.iter().filter(|subject| subject.kind == Kind::Peer);
+    let peers = subjects.iter().filter(|subject| subject.kind == PairKind::Peer);
     peers.flat_map(|peer| [pair(ours, peer), pair(peer, ours)]).collect()
 }
 
@@ -123,7 +123,7 @@ pub fn counting(bin: &Path) -> Pair {
     let program = |name: &str| vec![bin.join(name).to_string_lossy().into_owned()];
     Pair {
         name: OURS.to_owned(),
-        kind: Some(Kind::Ours),
+        kind: Some(PairKind::Ours),
         client: program("counting-client"),
         agent: program("counting-agent"),
     }

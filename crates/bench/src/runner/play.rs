@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// What came of one run.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Run {
+pub struct BenchRun {
     messages: usize,
     bytes: usize,
     /// How long it took.
@@ -61,10 +61,10 @@ pub struct Usage {
 /// # Errors
 ///
 /// When a program fails, is not done in five minutes, or messages or bytes are missing.
-pub fn play(pair: &Pair, play: &Play, pinned: bool) -> Result<Run> {
+pub fn play(pair: &Pair, play: &Play, pinned: bool) -> Result<BenchRun> {
     let name = format!("{}: {}", pair.name, play.words().join(" "));
     let said = output(pair, play, pinned).map_err(|error| format!("{name}: {error}"))?;
-    let run: Run = serde_json::from_str(&said).map_err(|error| format!("{name}: {error}: {said}"))?;
+    let run: BenchRun = serde_json::from_str(&said).map_err(|error| format!("{name}: {error}: {said}"))?;
     let (seen, promised) = ((run.messages, run.bytes), play.promises());
     if seen != promised {
         return Err(format!("{name}: {seen:?} messages and bytes arrived, {promised:?} were sent").into());

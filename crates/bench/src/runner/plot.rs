@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::pairs::{Kind, NL, OURS};
+use super::pairs::{NL, OURS, PairKind};
 use super::stats::times_as_good;
 use super::table::Results;
 
@@ -21,7 +21,7 @@ const COLOURS: [&str; 8] =
 /// Draws the pairs that are one SDK on both sides.
 #[must_use]
 pub fn svg(all: &[Results]) -> String {
-    let shown = |name: &str, kind: Option<Kind>| kind.is_some() && name != OURS && name != NL;
+    let shown = |name: &str, kind: Option<PairKind>| kind.is_some() && name != OURS && name != NL;
     let mut names: Vec<&str> = Vec::new();
     for row in all.iter().flat_map(|results| &results.rows) {
         if shown(&row.name, row.kind) && !names.contains(&row.name.as_str()) {

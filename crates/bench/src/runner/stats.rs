@@ -1,11 +1,11 @@
 //! From runs to figures: medians of each, and what they are compared with.
 
-use super::play::{Run, Usage};
+use super::play::{BenchRun, Usage};
 use crate::workloads::{Figure, Workload};
 
 /// The figures of one pair on one workload, each the median of its runs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct Summary {
     /// How many runs there were.
     pub runs: usize,
     /// What counts, in the unit of the workload's figure.
@@ -44,9 +44,9 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// What the runs of one pair come to.
 #[must_use]
-pub fn figures(workload: &Workload, messages: f64, runs: &[Run]) -> Figures {
-    let of = |figure: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
-    let value = |run: &Run| match workload.figure {
+pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> Summary {
+    let of = |figure: &dyn Fn(&BenchRun) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
+    let value = |run: &BenchRun| match workload.figure {
         Figure::Rate => messages / run.wall_ns * 1e9,
         Figure::Latency => run.latency_ns.mean / 1e3,
         Figure::Millis => run.latency_ns.p50 / 1e6,
@@ -61,7 +61,7 @@ pub fn figures(workload: &Workload, messages: f64, runs: &[Run]) -> Figures {
         _ => None,
     };
     let is_grown = workload.figure == Figure::Grown;
-    Figures {
+    Summary {
         runs: runs.len(),
         value: median(values).unwrap_or_default(),
         p99: (workload.figure == Figure::Latency)
@@ -80,7 +80,7 @@ pub fn figures(workload: &Workload, messages: f64, runs: &[Run]) -> Figures {
 
 /// Allocations of the client and the agent for each message, from a run that counted them.
 #[must_use]
-pub fn allocations(messages: f64, run: &Run) -> Option<(f64, f64)> {
+pub fn allocations(messages: f64, run: &BenchRun) -> Option<(f64, f64)> {
     let counted = |usage: &[Usage]| match usage {
         [before, after] => Some((after.allocations? - before.allocations?) / messages),
         _ => None,

@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::pairs::{Kind, OURS, SERDE};
-use super::stats::{Figures, times_as_good};
+use super::pairs::{OURS, PairKind, SERDE};
+use super::stats::{Summary, times_as_good};
 use crate::workloads::{Figure, Workload};
 
 /// One pair in a table.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct TableRow {
     /// As it is called.
     pub name: String,
     /// What both programs are, if they are the same.
-    pub kind: Option<Kind>,
+    pub kind: Option<PairKind>,
     /// What was measured.
-    pub figures: Figures,
+    pub figures: Summary,
 }
 
 /// A workload and what came of it.
@@ -25,19 +25,19 @@ pub struct Results {
     /// Whether it was played smaller than its title says.
     pub small: bool,
     /// By whom, in the order of the page.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
 }
 
 impl Results {
     /// The figures of the pair of that name.
     #[must_use]
-    pub fn of(&self, name: &str) -> Option<&Figures> {
+    pub fn of(&self, name: &str) -> Option<&Summary> {
         self.rows.iter().find(|row| row.name == name).map(|row| &row.figures)
     }
 
     /// The pairs of the other SDKs.
-    pub fn peers(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.kind == Some(Kind::Peer))
+    pub fn peers(&self) -> impl Iterator<Item = &TableRow> {
+        self.rows.iter().filter(|row| row.kind == Some(PairKind::Peer))
     }
 }
 
@@ -75,7 +75,7 @@ pub fn section(results: &Results) -> String {
             (Some(client), Some(agent)) => format!("{}{between}{}", number(client), number(agent)),
             _ => "–".to_owned(),
         };
-        let to_ours = ratio(OURS).filter(|_| row.name != OURS && row.kind != Some(Kind::Ours));
+        let to_ours = ratio(OURS).filter(|_| row.name != OURS && row.kind != Some(PairKind::Ours));
         let _ = writeln!(
             text,
             "| {} | {}{p99}{} | {} – {} | {} | {} | {} | {} |",

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::pairs::{OURS, SERDE};
-use super::stats::{Figures, times_as_good};
-use super::table::{Results, Row, number};
+use super::stats::{Summary, times_as_good};
+use super::table::{Results, TableRow, number};
 use crate::workloads::Figure;
 
 /// The official Rust crate as its documentation has it.
@@ -73,7 +73,7 @@ pub fn judge(all: &[Results]) -> Vec<Target> {
 
 struct Judge<'a> {
     results: &'a Results,
-    ours: &'a Figures,
+    ours: &'a Summary,
     targets: &'a mut Vec<Target>,
 }
 
@@ -86,8 +86,8 @@ impl Judge<'_> {
         self.results.workload.figure
     }
 
-    fn fastest(&self) -> Option<&Row> {
-        let good = |row: &&Row| times_as_good(self.figure(), row.figures.value, 1.0);
+    fn fastest(&self) -> Option<&TableRow> {
+        let good = |row: &&TableRow| times_as_good(self.figure(), row.figures.value, 1.0);
         self.results.peers().max_by(|one, other| good(one).total_cmp(&good(other)))
     }
 
@@ -115,7 +115,7 @@ impl Judge<'_> {
     }
 
     fn cpu(&mut self, asks: &'static str, times: f64) {
-        let sum = |figures: &Figures| Some(figures.client_cpu? + figures.agent_cpu?);
+        let sum = |figures: &Summary| Some(figures.client_cpu? + figures.agent_cpu?);
         let Some((ours, floor)) = sum(self.ours).zip(self.results.of(SERDE).and_then(sum)) else { return };
         let measured = format!("{} × ({} µs to {} µs)", number(ours / floor), number(ours), number(floor));
         self.add(asks, ours <= times * floor, measured);

@@ -1,5 +1,5 @@
 //! Tests of the benchmark's programs and of its page.
 
-mod asked;
+mod command_line;
 mod page;
 mod plays;

@@ -1,10 +1,10 @@
 //! The statistics, the tables, the targets and the picture, from runs that are made up.
 
 use duologue_bench::play::Latency;
-use duologue_bench::runner::pairs::{Kind, OURS, SERDE};
-use duologue_bench::runner::play::Run;
-use duologue_bench::runner::stats::{Figures, allocations, figures, median, times_as_good};
-use duologue_bench::runner::table::{Results, Row, number, section};
+use duologue_bench::runner::pairs::{OURS, PairKind, SERDE};
+use duologue_bench::runner::play::BenchRun;
+use duologue_bench::runner::stats::{Summary, allocations, figures, median, times_as_good};
+use duologue_bench::runner::table::{Results, TableRow, number, section};
 use duologue_bench::runner::{plot, targets};
 use duologue_bench::workloads::{Figure, WORKLOADS, Workload};
 use serde_json::json;
@@ -15,7 +15,7 @@ fn workload(name: &str) -> Workload {
 }
 
 /// A run of 100 messages in so many milliseconds.
-fn run(ms: u64) -> Run {
+fn run(ms: u64) -> BenchRun {
     let usage = |cpu_us: u64, allocations: u64| json!({"cpu_us": cpu_us, "rss_kib": 2048, "peak_kib": 4096, "allocations": allocations});
     serde_json::from_value(json!({
         "messages": 100,
@@ -28,9 +28,9 @@ fn run(ms: u64) -> Run {
     .expect("a run")
 }
 
-fn row(name: &str, kind: Kind, value: f64) -> Row {
-    let figures = Figures { value, p99: Some(2.0 * value), range: (value, value), ..Figures::default() };
-    Row { name: name.to_owned(), kind: Some(kind), figures }
+fn row(name: &str, kind: PairKind, value: f64) -> TableRow {
+    let figures = Summary { value, p99: Some(2.0 * value), range: (value, value), ..Summary::default() };
+    TableRow { name: name.to_owned(), kind: Some(kind), figures }
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn numbers_have_three_digits_that_count() {
 #[test]
 fn a_table_has_the_ratios() {
     let rows = vec![
-        row(SERDE, Kind::Floor, 2_000_000.0),
-        row(OURS, Kind::Ours, 1_000_000.0),
-        row("Rust SDK, stock", Kind::Peer, 20_000.0),
+        row(SERDE, PairKind::Floor, 2_000_000.0),
+        row(OURS, PairKind::Ours, 1_000_000.0),
+        row("Rust SDK, stock", PairKind::Peer, 20_000.0),
     ];
     let text = section(&Results { workload: workload("a40"), small: false, rows });
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("its line").to_owned();
@@ -102,7 +102,7 @@ fn a_small_run_says_what_was_played() {
 
 #[test]
 fn a_target_shows_the_ratio_it_is_judged_by() {
-    let rows = vec![row(SERDE, Kind::Floor, 2_000_000.0), row(OURS, Kind::Ours, 1_500_000.0)];
+    let rows = vec![row(SERDE, PairKind::Floor, 2_000_000.0), row(OURS, PairKind::Ours, 1_500_000.0)];
     let text =
         targets::section(&targets::judge(&[Results { workload: workload("a40"), small: false, rows }]));
     assert!(text.contains("| 0.750 × (1,500,000 to the floor's 2,000,000) | yes |"), "{text}");
@@ -114,10 +114,10 @@ fn targets_are_met_or_not() {
         workload: workload("b1"),
         small: false,
         rows: vec![
-            row(SERDE, Kind::Floor, 5.0),
-            row(OURS, Kind::Ours, ours),
-            row("Rust SDK, stock", Kind::Peer, 50.0),
-            row("TypeScript SDK", Kind::Peer, 30.0),
+            row(SERDE, PairKind::Floor, 5.0),
+            row(OURS, PairKind::Ours, ours),
+            row("Rust SDK, stock", PairKind::Peer, 50.0),
+            row("TypeScript SDK", PairKind::Peer, 30.0),
         ],
     };
     let met =
@@ -130,10 +130,10 @@ fn targets_are_met_or_not() {
 #[test]
 fn the_picture_shows_every_pair_but_ours() {
     let rows = vec![
-        row(SERDE, Kind::Floor, 5.0),
-        row(OURS, Kind::Ours, 10.0),
-        row("A & B", Kind::Peer, 50.0),
-        row("beyond", Kind::Peer, 1e9),
+        row(SERDE, PairKind::Floor, 5.0),
+        row(OURS, PairKind::Ours, 10.0),
+        row("A & B", PairKind::Peer, 50.0),
+        row("beyond", PairKind::Peer, 1e9),
     ];
     let svg = plot::svg(&[Results { workload: workload("b1"), small: false, rows }]);
     // One in the legend and one on the line.

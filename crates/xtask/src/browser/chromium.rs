@@ -24,7 +24,7 @@ pub(crate) struct Browser {
 }
 
 /// A page that is open.
-pub(crate) struct Page<'a> {
+pub(crate) struct BrowserPage<'a> {
     browser: &'a mut Browser,
     url: String,
     target: String,
@@ -98,7 +98,7 @@ impl Browser {
     }
 
     /// Opens a page and waits until it has been read.
-    pub(crate) fn open(&mut self, url: &str) -> Result<Page<'_>> {
+    pub(crate) fn open(&mut self, url: &str) -> Result<BrowserPage<'_>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let target =
             text(&self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?["targetId"]);
@@ -109,7 +109,7 @@ impl Browser {
         }
         self.events.clear();
         self.call(Some(&session), "Page.navigate", json!({ "url": url }))?;
-        let mut page = Page { browser: self, url: url.to_owned(), target, session };
+        let mut page = BrowserPage { browser: self, url: url.to_owned(), target, session };
         page.wait("document.readyState === 'complete' && location.protocol === 'file:'")?;
         Ok(page)
     }
@@ -130,7 +130,7 @@ impl Drop for Browser {
     }
 }
 
-impl Page<'_> {
+impl BrowserPage<'_> {
     fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         self.browser.call(Some(&self.session), method, params)
     }

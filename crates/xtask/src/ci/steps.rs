@@ -23,10 +23,10 @@ enum Work {
     Cargo(&'static [&'static str]),
     /// Arguments of this program.
     Xtask(&'static str),
-    Function(fn() -> Result<Outcome>),
+    Function(fn() -> Result<StepOutcome>),
 }
 
-pub(super) enum Outcome {
+pub(super) enum StepOutcome {
     Passed,
     /// This machine cannot run the step, for the given reason.
     Skipped(String),
@@ -149,7 +149,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 impl Step {
-    pub(super) fn run(&self) -> Result<Outcome> {
+    pub(super) fn run(&self) -> Result<StepOutcome> {
         for tool in self.tools {
             tools::ensure(tool)?;
         }
@@ -158,11 +158,11 @@ impl Step {
                 for args in runs {
                     self.finish(crate::target::cargo().args(args.split(' ')))?;
                 }
-                Ok(Outcome::Passed)
+                Ok(StepOutcome::Passed)
             }
             Work::Xtask(args) => {
                 self.finish(Command::new(std::env::current_exe()?).args(args.split(' ')))?;
-                Ok(Outcome::Passed)
+                Ok(StepOutcome::Passed)
             }
             Work::Function(function) => function(),
         }
@@ -188,16 +188,16 @@ pub(super) fn passes(command: &mut Command) -> Result<()> {
 }
 
 /// Compares the dependencies with the advisory database, which is a git repository elsewhere.
-fn advisories() -> Result<Outcome> {
+fn advisories() -> Result<StepOutcome> {
     let mut reach = Command::new("git");
     reach.args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=20", "ls-remote", "--quiet"]);
     reach.args(["https://github.com/rustsec/advisory-db", "HEAD"]);
     reach.env("GIT_TERMINAL_PROMPT", "0").stdout(Stdio::null()).stderr(Stdio::null());
     if !reach.status().is_ok_and(|status| status.success()) {
-        return Ok(Outcome::Skipped("the advisory database cannot be reached".into()));
+        return Ok(StepOutcome::Skipped("the advisory database cannot be reached".into()));
     }
     passes(crate::target::cargo().args(["deny", "check", "advisories"]).current_dir(root()))?;
-    Ok(Outcome::Passed)
+    Ok(StepOutcome::Passed)
 }
 
 /// The crates that are published, for a check by the compilers of other systems.
@@ -213,7 +213,7 @@ const PUBLISHED: [&str; 8] = [
 ];
 
 /// Checks the published crates for systems that this machine is not.
-fn other_systems() -> Result<Outcome> {
+fn other_systems() -> Result<StepOutcome> {
     let mut missing = Vec::new();
     for target in ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"] {
         let mut add = Command::new("rustup");
@@ -227,7 +227,7 @@ fn other_systems() -> Result<Outcome> {
         passes(cargo.args(PUBLISHED.into_iter().flat_map(|name| ["-p", name])).current_dir(root()))?;
     }
     Ok(match missing.as_slice() {
-        [] => Outcome::Passed,
-        missing => Outcome::Skipped(format!("rustup cannot add {}", missing.join(" and "))),
+        [] => StepOutcome::Passed,
+        missing => StepOutcome::Skipped(format!("rustup cannot add {}", missing.join(" and "))),
     })
 }

@@ -7,7 +7,7 @@ use super::Paths;
 use crate::interop::Result;
 
 /// What libFuzzer said at the end.
-pub(super) struct Run {
+pub(super) struct FuzzRun {
     executions: u64,
     per_second: u64,
     corpus: u64,
@@ -17,7 +17,7 @@ pub(super) struct Run {
     log: PathBuf,
 }
 
-impl Run {
+impl FuzzRun {
     pub(super) fn read(log: &Path, status: ExitStatus) -> Result<Self> {
         let bytes = std::fs::read(log)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -25,7 +25,7 @@ impl Run {
         let number = |mark: &str| after(mark).and_then(|text| text.parse().ok()).unwrap_or_default();
         let corpus = after(" corp: ").and_then(|text| text.split('/').next()?.parse().ok());
         let executions = number("stat::number_of_executed_units:");
-        Ok(Run {
+        Ok(FuzzRun {
             executions,
             per_second: number("stat::average_exec_per_sec:"),
             corpus: corpus.unwrap_or_default(),
@@ -49,7 +49,11 @@ impl Run {
 
 /// Prints the table; an error names each crash.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-pub(super) fn print(paths: &Paths, sanitizer: &str, runs: Vec<(String, Result<Run, String>)>) -> Result<()> {
+pub(super) fn print(
+    paths: &Paths,
+    sanitizer: &str,
+    runs: Vec<(String, Result<FuzzRun, String>)>,
+) -> Result<()> {
     let mut crashes = Vec::new();
     println!("{:<16} {:>13} {:>9} {:>7} {:>8}", "target", "executions", "exec/s", "corpus", "crashes");
     for (target, run) in runs {
@@ -64,7 +68,7 @@ pub(super) fn print(paths: &Paths, sanitizer: &str, runs: Vec<(String, Result<Ru
     if crashes.is_empty() { Ok(()) } else { Err(crashes.join("\n").into()) }
 }
 
-fn crash(paths: &Paths, sanitizer: &str, target: &str, run: &Run) -> String {
+fn crash(paths: &Paths, sanitizer: &str, target: &str, run: &FuzzRun) -> String {
     let Some(input) = &run.input else {
         return format!("{target} ended badly, see {}", run.log.display());
     };

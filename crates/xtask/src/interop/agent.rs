@@ -1,7 +1,7 @@
 //! Our agent of the interop matrix, written as a user of duologue-agent would write it: the agent's half of
 //! `interop/surface.json`, by hand.
 
-use super::extension::{Answer, Ask, Echo, Note, Tell};
+use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNotification};
 use super::surface::Surface;
 use duologue_agent::schema::*;
 use duologue_agent::{Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn};
@@ -25,7 +25,7 @@ pub(crate) async fn main() -> Result<()> {
             asked.came("_interop/echo", json!(echo));
             async move { Ok(echo) }
         })
-        .on_notification(move |note: Note, _| noted.came("_interop/note", json!(note)));
+        .on_notification(move |note: NoteNotification, _| noted.came("_interop/note", json!(note)));
     let mut server = Server::new(agent).extensions(extensions);
     if let Some(tap) = super::wire::tap("agent") {
         server = server.tap(tap);
@@ -377,9 +377,9 @@ impl Interop {
 
     async fn extensions(&self, turn: &Turn) -> Result<()> {
         let client = turn.client().peer();
-        let ask = Ask { question: "é?".to_owned(), list: json!([1, null, {"deep": true}]) };
-        self.expect("_interop/ask", client.request(&ask).await?, Answer { answer: "yes".to_owned() });
-        client.notify(&Tell { word: "tock".to_owned() }).await?;
+        let ask = AskRequest { question: "é?".to_owned(), list: json!([1, null, {"deep": true}]) };
+        self.expect("_interop/ask", client.request(&ask).await?, AskResponse { answer: "yes".to_owned() });
+        client.notify(&TellNotification { word: "tock".to_owned() }).await?;
         self.did("_interop/tell");
         Ok(())
     }
@@ -430,7 +430,7 @@ fn schema_error(session: &Session) -> Error {
 }
 
 fn setup(model: &str, brave: bool) -> SessionSetup {
-    let ask = SessionMode::new("ask", "Ask").description("Asks before it acts");
+    let ask = SessionMode::new("ask", "AskRequest").description("Asks before it acts");
     let modes = SessionModeState::new("ask", vec![ask, SessionMode::new("code", "Code")]);
     SessionSetup::new().modes(modes).config_options(options(model, brave))
 }

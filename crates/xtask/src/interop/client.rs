@@ -1,7 +1,7 @@
 //! Our client of the interop matrix, written as a user of duologue-client would write it: the client's half of
 //! `interop/surface.json`, by hand.
 
-use super::extension::{Answer, Ask, Echo, Note, Tell};
+use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNotification};
 use super::surface::{Surface, row_of};
 use duologue_client::schema::{self, *};
 use duologue_client::{
@@ -146,11 +146,11 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let host = Played { surface: surface.clone() };
     let (asked, told) = (host.clone(), host.clone());
     let extensions = Extensions::new()
-        .on_request(move |ask: Ask, _| {
+        .on_request(move |ask: AskRequest, _| {
             asked.came("_interop/ask", &json!(ask));
-            async { Ok(Answer { answer: "yes".to_owned() }) }
+            async { Ok(AskResponse { answer: "yes".to_owned() }) }
         })
-        .on_notification(move |tell: Tell, _| {
+        .on_notification(move |tell: TellNotification, _| {
             told.came("_interop/tell", &json!(tell));
         });
     let mut client = Client::new(host)
@@ -268,8 +268,8 @@ impl<'a> Run<'a> {
             self.agent.peer().request(&echo).await.map(|echo| json!(echo)).map_err(Error::from),
         );
         self.entries.next();
-        self.agent.peer().notify(&Note { word: "tick".to_owned() }).await?;
-        self.surface.report(Note::METHOD, Ok(()), "");
+        self.agent.peer().notify(&NoteNotification { word: "tick".to_owned() }).await?;
+        self.surface.report(NoteNotification::METHOD, Ok(()), "");
         Ok(())
     }
 

@@ -9,7 +9,7 @@ pub(super) mod quiet;
 mod walkthrough;
 mod work;
 
-use super::{OURS, Paths, Report, Result, drive};
+use super::{InteropPaths, OURS, Report, Result, drive};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -83,7 +83,7 @@ const ROWS: &[(&str, By)] = &[
 
 /// Runs the two pairs and prints what came of them; fails when a cell is not what it should be.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-pub(super) fn run(paths: &Paths) -> Result<()> {
+pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     let (mut columns, mut notes, mut bad) = (Vec::new(), String::new(), 0);
     for [client, agent] in [[OURS, "ts"], ["ts", OURS]] {
         let (problem, reports) = drive(paths, [client, agent], ["exchange-client", "exchange-agent"], &[])?;

@@ -18,38 +18,38 @@ impl Request for Echo {
 
 /// The client tells.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct NoteNotification {
     pub(crate) word: String,
 }
 
-impl Notification for Note {
+impl Notification for NoteNotification {
     const METHOD: &'static str = "_interop/note";
 }
 
 /// The agent asks.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Ask {
+pub(crate) struct AskRequest {
     pub(crate) question: String,
     pub(crate) list: Value,
 }
 
-impl Request for Ask {
+impl Request for AskRequest {
     const METHOD: &'static str = "_interop/ask";
-    type Result = Answer;
+    type Result = AskResponse;
 }
 
-/// The answer to [`Ask`].
+/// The answer to [`AskRequest`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct AskResponse {
     pub(crate) answer: String,
 }
 
 /// The agent tells.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Tell {
+pub(crate) struct TellNotification {
     pub(crate) word: String,
 }
 
-impl Notification for Tell {
+impl Notification for TellNotification {
     const METHOD: &'static str = "_interop/tell";
 }

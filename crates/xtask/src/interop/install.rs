@@ -1,6 +1,6 @@
 //! Installs the foreign SDKs, by package name and version, under `target/`, and knows how to start each program.
 
-use super::{OURS, Paths, Result, finish};
+use super::{InteropPaths, OURS, Result, finish};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(crate) const BUILD: Duration = Duration::from_secs(1800);
 
 /// Makes the agents and clients on the three SDKs ready to run.
-pub(super) fn peers(paths: &Paths) -> Result<()> {
+pub(super) fn peers(paths: &InteropPaths) -> Result<()> {
     std::thread::scope(|scope| {
         let official = scope.spawn(|| rust(paths).map_err(|error| error.to_string()));
         ts(paths)?;
@@ -22,7 +22,7 @@ pub(super) fn peers(paths: &Paths) -> Result<()> {
 }
 
 /// Builds all programs on the official Rust SDK, for release: interop, scenarios and benchmark share them.
-pub(crate) fn rust(paths: &Paths) -> Result<PathBuf> {
+pub(crate) fn rust(paths: &InteropPaths) -> Result<PathBuf> {
     let mut cargo = crate::target::cargo();
     cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "--manifest-path"]);
     cargo.arg(paths.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(paths.target.join("rust"));
@@ -30,12 +30,12 @@ pub(crate) fn rust(paths: &Paths) -> Result<PathBuf> {
     Ok(rust_programs(paths))
 }
 
-fn rust_programs(paths: &Paths) -> PathBuf {
+fn rust_programs(paths: &InteropPaths) -> PathBuf {
     paths.target.join("rust/release")
 }
 
 /// Makes the programs on the TypeScript SDK ready to run.
-pub(crate) fn ts(paths: &Paths) -> Result<()> {
+pub(crate) fn ts(paths: &InteropPaths) -> Result<()> {
     let (source, target) = (paths.sources.join("ts"), paths.target.join("ts"));
     npm(&source, &target)?;
     for entry in fs::read_dir(&source)? {
@@ -50,7 +50,7 @@ pub(crate) fn ts(paths: &Paths) -> Result<()> {
 }
 
 /// The command that starts the agent or client on one SDK.
-pub(super) fn program(paths: &Paths, sdk: &str, role: &str) -> Result<Command> {
+pub(super) fn program(paths: &InteropPaths, sdk: &str, role: &str) -> Result<Command> {
     let absolute = |path: PathBuf| std::path::absolute(path);
     Ok(match sdk {
         OURS => {
@@ -93,7 +93,7 @@ pub(crate) fn python(source: &Path, target: &Path) -> Result<()> {
 }
 
 /// The command that starts the example agent in the sources of the official Python SDK.
-pub(super) fn python_example(paths: &Paths) -> Result<String> {
+pub(super) fn python_example(paths: &InteropPaths) -> Result<String> {
     let dir = std::path::absolute(paths.target.join("python"))?;
     python(&paths.sources.join("python"), &dir)?;
     let examples = dir.join("sources");

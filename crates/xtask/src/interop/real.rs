@@ -2,7 +2,7 @@
 //! A mock model answers; nothing leaves the machine but the installation.
 
 use super::exchange::quiet;
-use super::{Paths, Result, finish, install};
+use super::{InteropPaths, Result, finish, install};
 use duologue_client::schema::{
     ClientCapabilities, Error, FileSystemCapabilities, PermissionOptionKind, ReadTextFileRequest,
     ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason,
@@ -23,7 +23,7 @@ const WRITTEN: &str = "written by the mock model\n";
 
 /// Runs all of it and prints a line for each.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-pub(super) fn run(paths: &Paths) -> Result<()> {
+pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     let target = std::path::absolute(paths.target.join("real"))?;
     install::npm(&paths.sources.join("real"), &target)?;
     let bin = target.join("node_modules/.bin");
@@ -31,7 +31,7 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut bad = 0;
     for (name, argument, existing) in AGENTS {
-        let place = Place::new(paths, name, &bin)?;
+        let place = RunFolder::new(paths, name, &bin)?;
         let turns = drive(&place, name, argument, existing, model.port);
         let outcome = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(180), turns).await });
         match outcome.unwrap_or_else(|_| Err("not done in 180 s".into())) {
@@ -43,7 +43,7 @@ pub(super) fn run(paths: &Paths) -> Result<()> {
         }
     }
     for (prompt, expected) in [("clear", "Done."), ("permission", ""), ("files", ""), ("terminal", "")] {
-        let place = Place::new(paths, &format!("acpx-{prompt}"), &bin)?;
+        let place = RunFolder::new(paths, &format!("acpx-{prompt}"), &bin)?;
         match acpx(paths, &place, prompt, expected) {
             Ok(()) => println!("acpx drives our agent: {prompt}: ok"),
             Err(error) => {
@@ -78,14 +78,14 @@ impl Drop for Model {
 }
 
 /// A fresh home and project for one peer, with its program first in the path.
-pub(super) struct Place {
+pub(super) struct RunFolder {
     pub(super) home: PathBuf,
     pub(super) project: PathBuf,
     pub(super) path: String,
 }
 
-impl Place {
-    pub(super) fn new(paths: &Paths, name: &str, bin: &Path) -> Result<Self> {
+impl RunFolder {
+    pub(super) fn new(paths: &InteropPaths, name: &str, bin: &Path) -> Result<Self> {
         let dir = std::path::absolute(paths.target.join("runs/real").join(name))?;
         let _ = fs::remove_dir_all(&dir);
         let (home, project) = (dir.join("home"), dir.join("project"));
@@ -116,7 +116,7 @@ pub(super) fn environment(name: &str, port: u16) -> Vec<(&'static str, String)> 
 }
 
 /// Three turns with a real agent: it talks, it runs a command, it writes a file through us.
-async fn drive(place: &Place, name: &str, argument: &str, existing: bool, port: u16) -> Result<String> {
+async fn drive(place: &RunFolder, name: &str, argument: &str, existing: bool, port: u16) -> Result<String> {
     let file = place.project.join("out.txt");
     if existing {
         fs::write(&file, "old\n")?;
@@ -190,7 +190,7 @@ impl Host for Editor {
 }
 
 /// One turn that `acpx` drives with our agent: its frames end well, and with the text expected.
-fn acpx(paths: &Paths, place: &Place, prompt: &str, expected: &str) -> Result<()> {
+fn acpx(paths: &InteropPaths, place: &RunFolder, prompt: &str, expected: &str) -> Result<()> {
     let agent = format!("{} interop-agent", std::env::current_exe()?.display());
     let log = place.home.with_file_name("acpx.jsonl");
     let mut command = std::process::Command::new("acpx");

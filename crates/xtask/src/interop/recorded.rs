@@ -2,7 +2,7 @@
 //! is recorded between them, validated, redacted, compared with a second recording, and played back to `acpx` and to our client.
 
 use super::real::{Model, Place, environment};
-use super::{Paths, Result, finish, install};
+use super::{InteropPaths, Result, finish, install};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs all of it and prints a line for each.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
-pub(super) fn run(paths: &Paths) -> Result<()> {
+pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     let target = std::path::absolute(&paths.target)?;
     install::npm(&paths.sources.join("real"), &target.join("real"))?;
     let example = install::python_example(paths)?;

@@ -1,7 +1,7 @@
 //! Across the fence: the schema files inside the npm package of the TypeScript SDK against our types. What fits
 //! theirs must pass through ours, what is malformed in theirs must not, and what ours write must fit theirs.
 
-use super::{Paths, Result, finish};
+use super::{InteropPaths, Result, finish};
 use duologue_schema::export::random::{RandomValues, same};
 use duologue_schema::export::{Definition, definitions, document};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const INSTANCES: u64 = 200;
 
 /// Runs the three checks and says what they found; fails on the first few things that are wrong.
-pub(super) fn check(paths: &Paths) -> Result<String> {
+pub(super) fn check(paths: &InteropPaths) -> Result<String> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
     let theirs: Value = serde_json::from_str(&fs::read_to_string(&their_file)?)?;

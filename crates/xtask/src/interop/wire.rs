@@ -13,7 +13,7 @@ use std::time::Duration;
 use duologue_client::rpc::{Direction, Tap, TappedFrame};
 use serde_json::{Value, json};
 
-use super::{OURS, Paths, Result, finish};
+use super::{InteropPaths, OURS, Result, finish};
 
 /// Where our side writes the lines down.
 pub(super) const FILE: &str = "INTEROP_WIRE";
@@ -138,7 +138,7 @@ impl Collected {
 }
 
 /// Checks what was said in the pairings of ours, and says how many messages it was, in figures and in words.
-pub(super) fn check(paths: &Paths, pairs: &[(&str, &str)]) -> Result<(usize, String)> {
+pub(super) fn check(paths: &InteropPaths, pairs: &[(&str, &str)]) -> Result<(usize, String)> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let schema_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(&schema_file)?)?;
@@ -180,6 +180,6 @@ pub(super) fn check(paths: &Paths, pairs: &[(&str, &str)]) -> Result<(usize, Str
 }
 
 /// Where the lines of a pairing are.
-pub(super) fn file(paths: &Paths, client: &str, agent: &str) -> PathBuf {
+pub(super) fn file(paths: &InteropPaths, client: &str, agent: &str) -> PathBuf {
     paths.target.join("runs").join(format!("{client}-client-drives-{agent}")).join("wire.jsonl")
 }

@@ -1,17 +1,17 @@
 //! Comments of a source file.
 
-use super::markdown::Line;
+use super::markdown::TextLine;
 
 /// Consecutive comment lines of one kind.
 #[derive(Debug, PartialEq)]
 pub(super) struct Comment {
     /// True for `///` and `//!`.
     pub(super) doc: bool,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<TextLine>,
 }
 
 /// Adds a line to the last comment if it continues it, else begins a new one.
-fn push(comments: &mut Vec<Comment>, doc: bool, continues: bool, line: Line) {
+fn push(comments: &mut Vec<Comment>, doc: bool, continues: bool, line: TextLine) {
     match comments.last_mut() {
         Some(last)
             if continues
@@ -30,7 +30,7 @@ pub(super) fn hash(text: &str) -> Vec<Comment> {
     for (at, line) in text.lines().enumerate() {
         let Some(comment) = line.trim_start().strip_prefix('#') else { continue };
         if !comment.starts_with('!') {
-            push(&mut comments, false, true, Line::new(at + 1, comment));
+            push(&mut comments, false, true, TextLine::new(at + 1, comment));
         }
     }
     comments
@@ -45,14 +45,14 @@ pub(super) fn rust(text: &str) -> Vec<Comment> {
             let comment = comment.lines().next().unwrap_or_default();
             let doc = comment.starts_with('!') || comment.starts_with('/') && !comment.starts_with("//");
             let shown = if doc { comment.get(1..).unwrap_or_default() } else { comment };
-            push(&mut comments, doc, blank, Line::new(number, shown));
+            push(&mut comments, doc, blank, TextLine::new(number, shown));
             2 + comment.len()
         } else if rest.starts_with("/*") {
             let length = block(rest);
             let inside = rest.get(2..length).unwrap_or_default().trim_end_matches("*/");
             for (below, line) in inside.lines().enumerate() {
                 let line = line.trim_start().trim_start_matches('*');
-                push(&mut comments, false, below > 0, Line::new(number + below, line));
+                push(&mut comments, false, below > 0, TextLine::new(number + below, line));
             }
             length
         } else {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn lines(source: &str) -> Vec<(bool, Vec<(usize, String)>)> {
-        let lines = |lines: Vec<Line>| lines.into_iter().map(|line| (line.number, line.text)).collect();
+        let lines = |lines: Vec<TextLine>| lines.into_iter().map(|line| (line.number, line.text)).collect();
         rust(source).into_iter().map(|comment| (comment.doc, lines(comment.lines))).collect()
     }
 

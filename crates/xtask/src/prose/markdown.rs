@@ -2,14 +2,14 @@
 
 /// A line with its number in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct TextLine {
     pub(super) number: usize,
     pub(super) text: String,
 }
 
-impl Line {
+impl TextLine {
     pub(super) fn new(number: usize, text: &str) -> Self {
-        Line { number, text: text.to_owned() }
+        TextLine { number, text: text.to_owned() }
     }
 }
 
@@ -17,11 +17,11 @@ impl Line {
 #[derive(Debug, PartialEq)]
 pub(super) struct Paragraph {
     pub(super) table: bool,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<TextLine>,
 }
 
 /// Splits Markdown into paragraphs without their markers. Code blocks are left out.
-pub(super) fn paragraphs(lines: &[Line]) -> Vec<Paragraph> {
+pub(super) fn paragraphs(lines: &[TextLine]) -> Vec<Paragraph> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     let (mut fence, mut open) = (None, false);
     for line in lines {
@@ -36,7 +36,7 @@ pub(super) fn paragraphs(lines: &[Line]) -> Vec<Paragraph> {
             continue;
         }
         let (table, (marked, text)) = (text.starts_with('|'), unmarked(text));
-        let line = Line { number: line.number, text: text.to_owned() };
+        let line = TextLine { number: line.number, text: text.to_owned() };
         match paragraphs.last_mut() {
             Some(last) if open && !table && !marked => last.lines.push(line),
             _ => paragraphs.push(Paragraph { table, lines: vec![line] }),
@@ -154,7 +154,8 @@ mod tests {
     use super::*;
 
     fn page(text: &str) -> Vec<Paragraph> {
-        let lines: Vec<Line> = text.lines().enumerate().map(|(at, line)| Line::new(at + 1, line)).collect();
+        let lines: Vec<TextLine> =
+            text.lines().enumerate().map(|(at, line)| TextLine::new(at + 1, line)).collect();
         paragraphs(&lines)
     }
 

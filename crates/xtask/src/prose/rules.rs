@@ -1,7 +1,7 @@
 //! The rules, each with the text that breaks it.
 
 use super::comments::Comment;
-use super::markdown::{CODE, Line, Paragraph, paragraphs, sentences, without_code, without_quotations};
+use super::markdown::{CODE, Paragraph, TextLine, paragraphs, sentences, without_code, without_quotations};
 
 /// Words that no line of prose begins with.
 const OPENINGS: [&str; 5] = ["What", "Whether", "Whose", "Who", "How"];
@@ -53,16 +53,16 @@ impl Rule {
 
 /// A line that breaks a rule.
 #[derive(Debug, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct Violation {
     pub(super) line: usize,
     pub(super) rule: Rule,
     pub(super) text: String,
 }
 
 /// Returns the findings of a comment.
-pub(super) fn comment(comment: &Comment) -> Vec<Finding> {
+pub(super) fn comment(comment: &Comment) -> Vec<Violation> {
     let paragraphs = paragraphs(&comment.lines);
-    let mut findings: Vec<Finding> = paragraphs.iter().flat_map(paragraph).collect();
+    let mut findings: Vec<Violation> = paragraphs.iter().flat_map(paragraph).collect();
     if let Some(first) = paragraphs.first().and_then(|first| first.lines.first()).filter(|_| comment.doc) {
         findings.extend(opening(first, &DOC_OPENINGS));
     }
@@ -70,8 +70,9 @@ pub(super) fn comment(comment: &Comment) -> Vec<Finding> {
 }
 
 /// Returns the findings of a Markdown page.
-pub(super) fn page(text: &str, rfd: bool) -> Vec<Finding> {
-    let lines: Vec<Line> = text.lines().enumerate().map(|(at, line)| Line::new(at + 1, line)).collect();
+pub(super) fn page(text: &str, rfd: bool) -> Vec<Violation> {
+    let lines: Vec<TextLine> =
+        text.lines().enumerate().map(|(at, line)| TextLine::new(at + 1, line)).collect();
     let mut findings = Vec::new();
     for part in paragraphs(&lines) {
         findings.extend(paragraph(&part));
@@ -82,13 +83,13 @@ pub(super) fn page(text: &str, rfd: bool) -> Vec<Finding> {
     }
     if rfd && lines.len() > RFD_LINES {
         let text = format!("{} lines, at most {RFD_LINES} are allowed", lines.len());
-        findings.push(Finding { line: RFD_LINES + 1, rule: Rule::Rfd, text });
+        findings.push(Violation { line: RFD_LINES + 1, rule: Rule::Rfd, text });
     }
     findings
 }
 
 /// Checks the openings and the words of a paragraph.
-fn paragraph(paragraph: &Paragraph) -> Vec<Finding> {
+fn paragraph(paragraph: &Paragraph) -> Vec<Violation> {
     let text: Vec<&str> = paragraph.lines.iter().map(|line| &*line.text).collect();
     let plain = without_quotations(&without_code(&text.join("\n"))).to_lowercase();
     let mut findings = Vec::new();
@@ -100,7 +101,7 @@ fn paragraph(paragraph: &Paragraph) -> Vec<Finding> {
         // A phrase may go on in the next line.
         let next = plain.lines().nth(at + 1).unwrap_or_default();
         for word in WORDS.iter().filter(|word| begins_in(word, here, next)) {
-            findings.push(Finding {
+            findings.push(Violation {
                 line: line.number,
                 rule: Rule::Word,
                 text: format!("`{word}` in: {}", line.text.trim()),
@@ -111,9 +112,9 @@ fn paragraph(paragraph: &Paragraph) -> Vec<Finding> {
 }
 
 /// Checks the first word of a line.
-fn opening(line: &Line, openings: &[&str]) -> Option<Finding> {
+fn opening(line: &TextLine, openings: &[&str]) -> Option<Violation> {
     let word: String = line.text.trim().chars().take_while(|char| char.is_alphanumeric()).collect();
-    openings.contains(&&*word).then(|| Finding {
+    openings.contains(&&*word).then(|| Violation {
         line: line.number,
         rule: Rule::Opening,
         text: line.text.trim().to_owned(),
@@ -132,7 +133,7 @@ fn begins_in(phrase: &str, here: &str, next: &str) -> bool {
 }
 
 /// Checks the length of the sentences of a paragraph, or of the cells of a table's row.
-fn long_sentences(paragraph: &Paragraph) -> Vec<Finding> {
+fn long_sentences(paragraph: &Paragraph) -> Vec<Violation> {
     let text: Vec<&str> = paragraph.lines.iter().map(|line| &*line.text).collect();
     let text = without_code(&text.join("\n"));
     let cells: Vec<&str> = if paragraph.table { text.split('|').collect() } else { vec![&*text] };
@@ -144,16 +145,16 @@ fn long_sentences(paragraph: &Paragraph) -> Vec<Finding> {
             let start: Vec<&str> = sentence.split_whitespace().take(8).collect();
             let number = paragraph.lines.get(line).map_or(0, |line| line.number);
             let text = format!("{words} words: {} …", start.join(" ").replace(CODE, "`…`"));
-            findings.push(Finding { line: number, rule: Rule::Sentence, text });
+            findings.push(Violation { line: number, rule: Rule::Sentence, text });
         }
     }
     findings
 }
 
 /// Checks the length of a line as it stands in the file.
-fn long_line(line: &Line, page: &[Line]) -> Option<Finding> {
+fn long_line(line: &TextLine, page: &[TextLine]) -> Option<Violation> {
     let chars = page.get(line.number - 1)?.text.chars().count();
-    (chars > LINE_CHARS).then(|| Finding {
+    (chars > LINE_CHARS).then(|| Violation {
         line: line.number,
         rule: Rule::Line,
         text: format!("{chars} characters, at most {LINE_CHARS} are allowed"),

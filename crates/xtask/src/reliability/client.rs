@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::harness::{Harness, Subject};
-use super::measure::{Process, TOO_LARGE_KIB, mib};
+use super::harness::{Harness, TestSubject};
+use super::measure::{ObservedProcess, TOO_LARGE_KIB, mib};
 use crate::interop::Result;
 
 /// Marks the processes of a run, so that those left behind can be found.
@@ -29,7 +29,7 @@ const MARK: &str = "DUOLOGUE_RELIABILITY_RUN";
 const RAW: &str = "raw-agent";
 
 /// What a client under test did from its start to its end.
-pub(super) struct Run {
+pub(super) struct ClientRun {
     /// What it said.
     pub(super) lines: Vec<Value>,
     /// The most memory it had.
@@ -41,18 +41,18 @@ pub(super) struct Run {
     pub(super) left: usize,
 }
 
-impl Run {
+impl ClientRun {
     /// Plays a scenario against an agent, to its end or for as long as `limit`.
     pub(super) fn of(
         harness: &Harness,
-        subject: Subject,
+        subject: TestSubject,
         scenario: &[&str],
         agent: &Command,
         limit: Duration,
     ) -> Result<Self> {
         let mut client = harness.client(subject);
         client.args(scenario).arg("--").arg(agent.get_program()).args(agent.get_args());
-        Run::of_program(&mut client, limit)
+        ClientRun::of_program(&mut client, limit)
     }
 
     /// [`of`](Self::of) for a command line that is complete.
@@ -60,7 +60,7 @@ impl Run {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Relaxed));
         let begun = Instant::now();
-        let mut process = Process::start(client.env(MARK, &mark))?;
+        let mut process = ObservedProcess::start(client.env(MARK, &mark))?;
         let stdout = process.stdout()?;
         let (sender, said) = channel();
         std::thread::spawn(move || {
@@ -100,7 +100,7 @@ impl Run {
             let _ = kill_process(pid, Signal::KILL);
         }
         let left = if given_up.is_some() { 0 } else { left.len() };
-        Ok(Run { lines, peak_kib, took, given_up, left })
+        Ok(ClientRun { lines, peak_kib, took, given_up, left })
     }
 
     /// The last thing it said of this name.

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::interop::install::{BUILD, rust};
-use crate::interop::{Paths, Result, finish};
+use crate::interop::{InteropPaths, Result, finish};
 
 /// Whose SDK the program under test is built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum TestSubject {
     Duologue,
     Official,
 }
@@ -19,11 +19,11 @@ pub(super) enum Subject {
 pub(super) struct Measured {
     /// The numbers, short: it is a cell of a table.
     pub(super) text: String,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RequirementOutcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RequirementOutcome {
     Met,
     /// The subject did not reach it.
     Short,
@@ -33,12 +33,12 @@ pub(super) enum Outcome {
 
 impl Measured {
     pub(super) fn new(met: bool, text: impl Into<String>) -> Self {
-        let outcome = if met { Outcome::Met } else { Outcome::Short };
+        let outcome = if met { RequirementOutcome::Met } else { RequirementOutcome::Short };
         Measured { text: text.into(), outcome }
     }
 
     pub(super) fn not_played(why: impl fmt::Display) -> Self {
-        Measured { text: format!("not played: {why}"), outcome: Outcome::NotPlayed }
+        Measured { text: format!("not played: {why}"), outcome: RequirementOutcome::NotPlayed }
     }
 
     pub(super) fn met(text: impl Into<String>) -> Self {
@@ -87,7 +87,7 @@ pub(super) struct Harness {
 
 impl Harness {
     /// Builds what scenarios need.
-    pub(super) fn prepare(full: bool, scenarios: bool, subjects: &[Subject]) -> Result<Self> {
+    pub(super) fn prepare(full: bool, scenarios: bool, subjects: &[TestSubject]) -> Result<Self> {
         let target = crate::target::folder();
         let mut official = PathBuf::new();
         if scenarios {
@@ -103,8 +103,8 @@ impl Harness {
                 "--bins",
             ]);
             finish(&mut ours, BUILD)?;
-            if subjects.contains(&Subject::Official) {
-                official = rust(&Paths::new())?;
+            if subjects.contains(&TestSubject::Official) {
+                official = rust(&InteropPaths::new())?;
             }
         }
         let harness = Harness { full, ours: target.join("release"), official };
@@ -127,12 +127,12 @@ impl Harness {
     }
 
     /// The agent under test; its prompts say what to do.
-    pub(super) fn agent(&self, subject: Subject) -> Command {
+    pub(super) fn agent(&self, subject: TestSubject) -> Command {
         self.program(subject, "subject-agent")
     }
 
     /// The client under test; its arguments say what to do, and after `--` which agent to start.
-    pub(super) fn client(&self, subject: Subject) -> Command {
+    pub(super) fn client(&self, subject: TestSubject) -> Command {
         self.program(subject, "subject-client")
     }
 
@@ -155,10 +155,10 @@ impl Harness {
         Ok(command)
     }
 
-    fn program(&self, subject: Subject, name: &str) -> Command {
+    fn program(&self, subject: TestSubject, name: &str) -> Command {
         Command::new(match subject {
-            Subject::Duologue => self.ours.join(name),
-            Subject::Official => self.official.join(name),
+            TestSubject::Duologue => self.ours.join(name),
+            TestSubject::Official => self.official.join(name),
         })
     }
 }

@@ -16,15 +16,15 @@ const EVERY: Duration = Duration::from_millis(10);
 pub(super) const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
 
 /// A process in a group of its own, which ends with this value.
-pub(super) struct Process {
+pub(super) struct ObservedProcess {
     child: Child,
     peak: Arc<AtomicU64>,
 }
 
-impl Process {
+impl ObservedProcess {
     /// Starts it with pipes for stdin and stdout; stderr is thrown away unless the command says otherwise.
     pub(super) fn start(command: &mut Command) -> Result<Self> {
-        Process::start_with(command, Stdio::null())
+        ObservedProcess::start_with(command, Stdio::null())
     }
 
     /// [`start`](Self::start) with another stderr.
@@ -43,7 +43,7 @@ impl Process {
                 }
             }
         });
-        Ok(Process { child, peak })
+        Ok(ObservedProcess { child, peak })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -85,7 +85,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ObservedProcess {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process_group(group, Signal::KILL);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
 use super::client::{control, ends, leaks, lines, memory, scale};
-use super::harness::{Harness, Measured, Subject};
+use super::harness::{Harness, Measured, TestSubject};
 use crate::interop::Result;
 
 /// A number that has to be reached, and how it is measured.
@@ -16,16 +16,16 @@ pub(super) struct Requirement {
     pub(super) part: &'static str,
     /// What has to be reached.
     pub(super) asks: &'static str,
-    pub(super) how: How,
+    pub(super) how: Procedure,
 }
 
-pub(super) enum How {
+pub(super) enum Procedure {
     /// A test of the workspace.
     Test(Test),
     /// Another command of this program.
     Command(&'static [&'static str]),
     /// What is done with a subject. An error means that it could not be played at all.
-    Scenario(fn(&Harness, Subject) -> Result<Measured>),
+    Scenario(fn(&Harness, TestSubject) -> Result<Measured>),
 }
 
 /// A test that says what it measured on a line that begins with `measured: `.
@@ -47,7 +47,7 @@ impl Requirement {
         (package, target, name): (&'static str, Option<&'static str>, &'static str),
         runs: u64,
     ) -> Self {
-        Requirement { id, part, asks, how: How::Test(Test { package, target, name, runs }) }
+        Requirement { id, part, asks, how: Procedure::Test(Test { package, target, name, runs }) }
     }
 
     const fn command(
@@ -56,16 +56,16 @@ impl Requirement {
         asks: &'static str,
         command: &'static [&'static str],
     ) -> Self {
-        Requirement { id, part, asks, how: How::Command(command) }
+        Requirement { id, part, asks, how: Procedure::Command(command) }
     }
 
     const fn scenario(
         id: &'static str,
         part: &'static str,
         asks: &'static str,
-        play: fn(&Harness, Subject) -> Result<Measured>,
+        play: fn(&Harness, TestSubject) -> Result<Measured>,
     ) -> Self {
-        Requirement { id, part, asks, how: How::Scenario(play) }
+        Requirement { id, part, asks, how: Procedure::Scenario(play) }
     }
 
     pub(super) fn name(&self) -> String {
@@ -77,7 +77,7 @@ impl Requirement {
     }
 
     pub(super) fn is_scenario(&self) -> bool {
-        matches!(self.how, How::Scenario(_))
+        matches!(self.how, Procedure::Scenario(_))
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::harness::Harness;
-use super::measure::Process;
+use super::measure::ObservedProcess;
 use crate::interop::Result;
 
 /// The share of the time that is not looked at: caches fill, the allocator finds its size.
@@ -51,7 +51,7 @@ enum Verdict {
 /// One of the two processes, and what is known of it.
 struct Part {
     name: &'static str,
-    process: Process,
+    process: ObservedProcess,
     said: Receiver<Value>,
     /// Hours since the start and memory in MiB, once a second.
     samples: Vec<(f64, f64)>,
@@ -65,7 +65,7 @@ impl Part {
     fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
         let mut command = Harness::part(hidden)?;
         command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
-        let mut process = Process::start_with(&mut command, std::process::Stdio::inherit())?;
+        let mut process = ObservedProcess::start_with(&mut command, std::process::Stdio::inherit())?;
         let stdout = process.stdout()?;
         let (sender, said) = channel();
         std::thread::spawn(move || {

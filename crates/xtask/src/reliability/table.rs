@@ -5,39 +5,44 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::harness::{Measured, Outcome};
-use super::requirements::{How, REQUIREMENTS, Requirement};
+use super::harness::{Measured, RequirementOutcome};
+use super::requirements::{Procedure, REQUIREMENTS, Requirement};
 use crate::interop::Result;
 
 const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
 const END: &str = "<!-- end of rows -->";
 
 /// One row of the page.
-pub(super) struct Row {
+pub(super) struct RequirementRow {
     name: String,
     asks: &'static str,
     ours: String,
     theirs: String,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RequirementOutcome,
     /// The official SDK's, where there is one.
     pub(super) theirs_played: bool,
     command: String,
 }
 
-impl Row {
+impl RequirementRow {
     pub(super) fn new(requirement: &Requirement, ours: Measured, theirs: Option<Measured>) -> Self {
         let command = match requirement.how {
-            How::Test(test) => test.command(),
-            How::Command(args) => format!("cargo xtask {}", args.join(" ")),
-            How::Scenario(_) => format!("cargo xtask reliability '{}'", requirement.name()),
+            Procedure::Test(test) => test.command(),
+            Procedure::Command(args) => format!("cargo xtask {}", args.join(" ")),
+            Procedure::Scenario(_) => format!("cargo xtask reliability '{}'", requirement.name()),
         };
         // A part of ours that has no counterpart there.
-        let theirs_played = theirs.as_ref().is_none_or(|theirs| theirs.outcome != Outcome::NotPlayed);
+        let theirs_played =
+            theirs.as_ref().is_none_or(|theirs| theirs.outcome != RequirementOutcome::NotPlayed);
         let theirs = theirs.map_or("–".to_owned(), |theirs| {
-            format!("{}{}", if theirs.outcome == Outcome::Short { "**short** " } else { "" }, theirs.text)
+            format!(
+                "{}{}",
+                if theirs.outcome == RequirementOutcome::Short { "**short** " } else { "" },
+                theirs.text
+            )
         });
         let outcome = ours.outcome;
-        Row {
+        RequirementRow {
             name: requirement.name(),
             asks: requirement.asks,
             ours: ours.text,
@@ -49,19 +54,19 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for RequirementRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let met = match self.outcome {
-            Outcome::Met => "met",
-            Outcome::Short => "SHORT",
-            Outcome::NotPlayed => "?",
+            RequirementOutcome::Met => "met",
+            RequirementOutcome::Short => "SHORT",
+            RequirementOutcome::NotPlayed => "?",
         };
         write!(f, "{met:5} {:14} {}\n      {:14} official: {}", self.name, self.ours, "", self.theirs)
     }
 }
 
 /// Writes the row into the page, in the place of the one it replaces; a `quick` one says that it is.
-pub(super) fn replace(row: &Row, quick: bool) -> Result<()> {
+pub(super) fn replace(row: &RequirementRow, quick: bool) -> Result<()> {
     let path = page();
     let page = fs::read_to_string(&path)?;
     let (head, rest) = page.split_once(BEGIN).ok_or("the page has lost the mark before its rows")?;
@@ -70,9 +75,9 @@ pub(super) fn replace(row: &Row, quick: bool) -> Result<()> {
     let mut rows: Vec<String> = old.filter(|line| cell(line, 1) != row.name).map(ToOwned::to_owned).collect();
     let clean = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     let met = match row.outcome {
-        Outcome::Met => "yes",
-        Outcome::Short => "**no**",
-        Outcome::NotPlayed => "?",
+        RequirementOutcome::Met => "yes",
+        RequirementOutcome::Short => "**no**",
+        RequirementOutcome::NotPlayed => "?",
     };
     rows.push(format!(
         "| {} | {} | {} | {} | {met} | {} | `{}` |",

@@ -1,7 +1,7 @@
 //! An agent that says nothing of envelopes: the example of the official Python SDK. It is sent none.
 
 use super::answers;
-use crate::interop::{Paths, Result, install};
+use crate::interop::{InteropPaths, Result, install};
 use duologue_agent::PeerAgent;
 use duologue_client::exchange::Error;
 use duologue_client::rpc::{Direction, Tap, TappedFrame};
@@ -23,7 +23,7 @@ impl Tap for Sent {
 }
 
 /// Asks the agent, is told that it cannot be asked, and talks to it as before.
-pub(super) fn check(paths: &Paths) -> Result<String> {
+pub(super) fn check(paths: &InteropPaths) -> Result<String> {
     let agent = install::python_example(paths)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use super::super::harness::{Harness, Measured, Subject};
-use super::super::measure::{Process, side_by_side};
-use super::raw_client::{Heard, PATIENCE, RawClient};
+use super::super::harness::{Harness, Measured, TestSubject};
+use super::super::measure::{ObservedProcess, side_by_side};
+use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
 
 /// How long an agent may outlive its client.
@@ -38,7 +38,7 @@ const WAYS: [(&str, &str, &str); 4] = [
 ];
 
 /// The client killed at every frame of a turn, in each of the ways.
-pub(in super::super) fn client_killed(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn client_killed(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (frames, rounds) = (harness.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), harness.size(1, 2));
     let cases: Vec<(usize, usize)> = (0..WAYS.len())
         .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
@@ -73,7 +73,7 @@ pub(in super::super) fn client_killed(harness: &Harness, subject: Subject) -> Re
 }
 
 /// Says how long the agent outlived a client that was killed at this frame, if it did end.
-fn killed_at(harness: &Harness, subject: Subject, way: usize, frame: usize) -> Result<Option<Duration>> {
+fn killed_at(harness: &Harness, subject: TestSubject, way: usize, frame: usize) -> Result<Option<Duration>> {
     let (_, mode, script) = WAYS[way];
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
@@ -81,7 +81,7 @@ fn killed_at(harness: &Harness, subject: Subject, way: usize, frame: usize) -> R
     let agent = harness.agent(subject);
     let mut client = Harness::part("raw-client")?;
     client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
-    let mut client = Process::start_with(&mut client, Stdio::null())?;
+    let mut client = ObservedProcess::start_with(&mut client, Stdio::null())?;
     let mut tree = BufReader::new(accept(&listener)?);
     match client.wait(PATIENCE)? {
         Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => {}
@@ -135,7 +135,9 @@ pub(crate) fn doomed(args: &[String]) -> Result<()> {
         if count == frame {
             break;
         }
-        let Heard::Line(line) = client.hear(PATIENCE)? else { return Err("the agent says no more".into()) };
+        let RawOutput::Line(line) = client.hear(PATIENCE)? else {
+            return Err("the agent says no more".into());
+        };
         let message: Value = serde_json::from_slice(&line)?;
         if let Some(session) = message["result"]["sessionId"].as_str() {
             sessions.push(session.to_owned());
@@ -164,7 +166,7 @@ pub(crate) fn doomed(args: &[String]) -> Result<()> {
 }
 
 /// How soon an agent ends when its input does.
-pub(in super::super) fn end_of_input(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn end_of_input(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(2, 20);
     let cases = [
         ("idle", "", 1, true),
@@ -187,7 +189,7 @@ pub(in super::super) fn end_of_input(harness: &Harness, subject: Subject) -> Res
             client.hang_up();
             let begun = Instant::now();
             // What it still says is taken, or not.
-            while reads && matches!(client.hear(GONE.saturating_sub(begun.elapsed()))?, Heard::Line(_)) {}
+            while reads && matches!(client.hear(GONE.saturating_sub(begun.elapsed()))?, RawOutput::Line(_)) {}
             match client.process.wait(GONE.saturating_sub(begun.elapsed()))? {
                 Some(status) if !status.success() => codes.push(status.to_string()),
                 Some(_) => {}

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::super::harness::{Failed, Harness, Measured, Subject};
+use super::super::harness::{Failed, Harness, Measured, TestSubject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::raw_client::{Heard, PATIENCE, RawClient, parsed};
+use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
 use crate::interop::Result;
 
 /// Part of every update's line and of nothing else.
@@ -16,12 +16,12 @@ fn is_update(line: &[u8]) -> bool {
 }
 
 /// A client that stops reading while its agent has 300,000 updates to say, and then reads them.
-pub(in super::super) fn unread(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn unread(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     stalled(harness, subject, harness.size(100_000, 300_000), Duration::from_secs(harness.size(3, 15)), true)
 }
 
 /// The same with 10 GB, which nobody ever reads.
-pub(in super::super) fn never_read(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn never_read(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     stalled(
         harness,
         subject,
@@ -33,7 +33,7 @@ pub(in super::super) fn never_read(harness: &Harness, subject: Subject) -> Resul
 
 fn stalled(
     harness: &Harness,
-    subject: Subject,
+    subject: TestSubject,
     count: usize,
     pause: Duration,
     reads: bool,
@@ -58,13 +58,15 @@ fn stalled(
         let mut updates = 0;
         let end = loop {
             match client.hear(PATIENCE)? {
-                Heard::Line(line) if is_update(&line) => updates += 1,
-                Heard::Line(line) if String::from_utf8_lossy(&line).contains(&format!("\"id\":{id},")) => {
+                RawOutput::Line(line) if is_update(&line) => updates += 1,
+                RawOutput::Line(line)
+                    if String::from_utf8_lossy(&line).contains(&format!("\"id\":{id},")) =>
+                {
                     break "end of the turn".to_owned();
                 }
-                Heard::Line(_) => {}
-                Heard::End => break client.end(),
-                Heard::Silence => break "silence".to_owned(),
+                RawOutput::Line(_) => {}
+                RawOutput::End => break client.end(),
+                RawOutput::Silence => break "silence".to_owned(),
             }
         };
         met &= updates == count && end == "end of the turn";
@@ -74,7 +76,7 @@ fn stalled(
 }
 
 /// 10 MB each way through the smallest pipes before the client reads anything.
-pub(in super::super) fn both_full(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn both_full(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(2_000, 10_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
@@ -97,13 +99,13 @@ pub(in super::super) fn both_full(harness: &Harness, subject: Subject) -> Result
     let (mut updates, mut answers) = (0, 0);
     while answers < 2 {
         match client.hear(PATIENCE)? {
-            Heard::Line(line) if is_update(&line) => updates += 1,
-            Heard::Line(line) => {
+            RawOutput::Line(line) if is_update(&line) => updates += 1,
+            RawOutput::Line(line) => {
                 let message = parsed(&line)?;
                 answers += usize::from(message["id"] == turn || message["id"] == last);
             }
-            Heard::End => return Ok(Measured::short(client.end())),
-            Heard::Silence => return Ok(Measured::short(format!("silence after {updates} updates"))),
+            RawOutput::End => return Ok(Measured::short(client.end())),
+            RawOutput::Silence => return Ok(Measured::short(format!("silence after {updates} updates"))),
         }
     }
     let took = begun.elapsed();
@@ -112,7 +114,7 @@ pub(in super::super) fn both_full(harness: &Harness, subject: Subject) -> Result
 }
 
 /// 2,000 prompts at once, each of a session of its own, none of which ends soon.
-pub(in super::super) fn at_once(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn at_once(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = 2_000;
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let sessions = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
@@ -132,9 +134,9 @@ pub(in super::super) fn at_once(harness: &Harness, subject: Subject) -> Result<M
             probe = id;
         }
         let message = match client.hear(within)? {
-            Heard::Line(line) => parsed(&line)?,
-            Heard::End => return Ok(Measured::short(client.end())),
-            Heard::Silence => break,
+            RawOutput::Line(line) => parsed(&line)?,
+            RawOutput::End => return Ok(Measured::short(client.end())),
+            RawOutput::Silence => break,
         };
         if message["id"] == probe {
             // A second answer to one of the last is behind it, if there is one.
@@ -155,7 +157,7 @@ pub(in super::super) fn at_once(harness: &Harness, subject: Subject) -> Result<M
 }
 
 /// A client that asks for ever and never reads an answer.
-pub(in super::super) fn answers_unread(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn answers_unread(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let all = harness.size(500_000_000, 10_000_000_000_u64);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
@@ -186,7 +188,7 @@ pub(in super::super) fn answers_unread(harness: &Harness, subject: Subject) -> R
 }
 
 /// Many sessions on one connection: what each costs, and how soon each is served.
-pub(in super::super) fn sessions(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1_000, 10_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let first = client.new_session()?;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::harness::{Failed, Harness, Measured, Subject};
+use super::super::harness::{Failed, Harness, Measured, TestSubject};
 use super::super::measure::mib;
-use super::raw_client::{Heard, PATIENCE, RawClient, parsed};
+use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
 use crate::interop::Result;
 
 /// How soon a question behind a bad line is answered.
@@ -36,7 +36,7 @@ pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-pub(in super::super) fn bad_lines(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
     for row in &rows {
         match Failed::of(put(harness, subject, row))? {
@@ -58,7 +58,7 @@ pub(in super::super) fn bad_lines(harness: &Harness, subject: Subject) -> Result
 }
 
 /// Puts one line to an agent of its own, and says how soon a question behind it was answered.
-fn put(harness: &Harness, subject: Subject, row: &Value) -> Result<Duration> {
+fn put(harness: &Harness, subject: TestSubject, row: &Value) -> Result<Duration> {
     let mut command = harness.agent(subject);
     let mut client = match row["state"].as_str() {
         Some("fresh") => RawClient::start(&mut command)?,
@@ -79,12 +79,12 @@ fn put(harness: &Harness, subject: Subject, row: &Value) -> Result<Duration> {
         let within =
             if soon.is_none() { PATIENCE } else { Duration::from_millis(if complete { 20 } else { 500 }) };
         match client.hear(within)? {
-            Heard::Silence if soon.is_some() => break,
-            Heard::Silence => {
+            RawOutput::Silence if soon.is_some() => break,
+            RawOutput::Silence => {
                 return Failed::because(format!("a question behind it has no answer in {PATIENCE:?}"));
             }
-            Heard::End => return Failed::because(client.end()),
-            Heard::Line(line) => {
+            RawOutput::End => return Failed::because(client.end()),
+            RawOutput::Line(line) => {
                 for message in messages(&line)? {
                     if message["id"] == "probe" {
                         soon = Some(begun.elapsed());
@@ -107,7 +107,7 @@ fn put(harness: &Harness, subject: Subject, row: &Value) -> Result<Duration> {
 /// A line at the very end of the input.
 fn last(client: &mut RawClient, row: &Value) -> Result<Duration> {
     let mut answers = Vec::new();
-    while let Heard::Line(line) = client.hear(PATIENCE)? {
+    while let RawOutput::Line(line) = client.hear(PATIENCE)? {
         answers.extend(messages(&line)?.iter().map(shown));
     }
     let Some(status) = client.process.wait(PATIENCE)? else { return Failed::because("it does not end") };
@@ -160,7 +160,7 @@ pub(in super::super) fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
 }
 
 /// Millions of lines that are none, an array of 100,000 notifications, and a million levels.
-pub(in super::super) fn floods(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn floods(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let notification = r#"{"jsonrpc":"2.0","method":"_n"}"#;
     let array = format!("[{}{notification}]\n", format!(" {notification},").repeat(100_000));
     let deep =
@@ -194,7 +194,12 @@ pub(in super::super) fn floods(harness: &Harness, subject: Subject) -> Result<Me
 }
 
 /// Says how many answers a flood had, how long a question behind it took, and how much memory it cost.
-fn flood(harness: &Harness, subject: Subject, unit: &str, count: usize) -> Result<(usize, Duration, u64)> {
+fn flood(
+    harness: &Harness,
+    subject: TestSubject,
+    unit: &str,
+    count: usize,
+) -> Result<(usize, Duration, u64)> {
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     let at_once = (64 * 1024 / unit.len()).clamp(1, count);
@@ -211,13 +216,13 @@ fn flood(harness: &Harness, subject: Subject, unit: &str, count: usize) -> Resul
     loop {
         let left = PATIENCE.saturating_sub(begun.elapsed());
         match client.hear(left)? {
-            Heard::Line(line)
+            RawOutput::Line(line)
                 if line.len() < 1000 && String::from_utf8_lossy(&line).contains("\"probe\"") =>
             {
                 break;
             }
-            Heard::Line(_) if !left.is_zero() => answers += 1,
-            Heard::End => return Failed::because(client.end()),
+            RawOutput::Line(_) if !left.is_zero() => answers += 1,
+            RawOutput::End => return Failed::because(client.end()),
             _ => return Failed::because(format!("{answers} answers, and none to the probe in {PATIENCE:?}")),
         }
     }

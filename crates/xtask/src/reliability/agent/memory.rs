@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use duologue_agent::Limits;
 use serde_json::json;
 
-use super::super::harness::{Failed, Harness, Measured, Subject};
+use super::super::harness::{Failed, Harness, Measured, TestSubject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::raw_client::{Heard, PATIENCE, RawClient};
+use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
 
 const MIB_KIB: u64 = 1024;
@@ -21,7 +21,7 @@ fn room_kib() -> u64 {
 }
 
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
-pub(in super::super) fn limit(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn limit(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (mut texts, mut met) = (Vec::new(), true);
     let limit = Limits::default().frame_bytes;
     for (name, length, fits) in
@@ -36,7 +36,7 @@ pub(in super::super) fn limit(harness: &Harness, subject: Subject) -> Result<Mea
 }
 
 /// A request of this length, and whether its agent did what it should.
-fn line_of(harness: &Harness, subject: Subject, length: usize, fits: bool) -> Result<(bool, String)> {
+fn line_of(harness: &Harness, subject: TestSubject, length: usize, fits: bool) -> Result<(bool, String)> {
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     let (head, tail) = (r#"{"jsonrpc":"2.0","id":"long","method":"_nosuch","params":{"t":""#, "\"}}");
@@ -54,11 +54,11 @@ fn line_of(harness: &Harness, subject: Subject, length: usize, fits: bool) -> Re
     let mut heard = client.hear(within)?;
     let took = begun.elapsed();
     // It may say why before it ends.
-    if let (false, Heard::Line(_)) = (fits, &heard) {
+    if let (false, RawOutput::Line(_)) = (fits, &heard) {
         heard = client.hear(within)?;
     }
     match heard {
-        Heard::Line(line) if fits => {
+        RawOutput::Line(line) if fits => {
             let answered = String::from_utf8_lossy(&line).contains("-32601");
             client.probe()?;
             sleep(Duration::from_millis(500));
@@ -68,18 +68,18 @@ fn line_of(harness: &Harness, subject: Subject, length: usize, fits: bool) -> Re
             let text = format!("{what}, peak {}, +{} after it", mib(peak), mib(left));
             Ok((answered && peak <= room_kib() && left <= MIB_KIB, text))
         }
-        Heard::End if !fits => {
+        RawOutput::End if !fits => {
             let end = client.end();
             Ok((took < Duration::from_millis(100), format!("{end} after {} ms", took.as_millis())))
         }
-        Heard::Silence if !fits => Ok((false, "is read on".to_owned())),
-        Heard::End => Ok((false, client.end())),
+        RawOutput::Silence if !fits => Ok((false, "is read on".to_owned())),
+        RawOutput::End => Ok((false, client.end())),
         heard => Ok((false, format!("{heard:?}").chars().take(100).collect())),
     }
 }
 
 /// A line without an end.
-pub(in super::super) fn endless(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn endless(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let all: u64 = harness.size(1 << 30, 10_000_000_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let chunk = vec![b'x'; 64 * 1024];
@@ -172,7 +172,7 @@ const TYPED: &[Amplifier] = &[
 
 /// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
 /// SDK reads in one line, and blanks between them.
-pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     // Of this size in a short run too: a shorter line may be more times its own size, as few of its values are refused.
     let Limits { frame_bytes: size, values, .. } = Limits::default();
     let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
@@ -205,7 +205,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Resul
 /// How many times its own size a line takes, and whether it was taken rather than refused.
 fn amplifier(
     harness: &Harness,
-    subject: Subject,
+    subject: TestSubject,
     (size, values): (usize, usize),
     &(_, head, opening, unit, tail): &Amplifier,
 ) -> Result<(f64, bool)> {

@@ -12,7 +12,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use serde_json::{Value, json};
 
 use super::super::harness::Failed;
-use super::super::measure::Process;
+use super::super::measure::ObservedProcess;
 use crate::interop::Result;
 
 /// What takes longer has no answer.
@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What came from the agent.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum RawOutput {
     Line(Vec<u8>),
     /// Its output has ended.
     End,
@@ -35,7 +35,7 @@ pub(super) fn parsed(line: &[u8]) -> Result<Value> {
 }
 
 pub(super) struct RawClient {
-    pub(super) process: Process,
+    pub(super) process: ObservedProcess,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
     /// What there is of the next line.
@@ -50,7 +50,7 @@ pub(super) struct RawClient {
 
 impl RawClient {
     pub(super) fn start(command: &mut Command) -> Result<Self> {
-        let mut process = Process::start(command)?;
+        let mut process = ObservedProcess::start(command)?;
         let (stdin, stdout) = (process.stdin()?, process.stdout()?);
         // The agent's ends of the pipes are open files of their own and do not see this.
         fcntl_setfl(&stdin, fcntl_getfl(&stdin)? | OFlags::NONBLOCK)?;
@@ -160,18 +160,18 @@ impl RawClient {
     }
 
     /// The next line, and whatever else may come instead.
-    pub(super) fn hear(&mut self, within: Duration) -> Result<Heard> {
+    pub(super) fn hear(&mut self, within: Duration) -> Result<RawOutput> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(line) = self.lines.pop_front() {
-                return Ok(Heard::Line(line));
+                return Ok(RawOutput::Line(line));
             }
             if self.stdout.is_none() {
-                return Ok(Heard::End);
+                return Ok(RawOutput::End);
             }
             self.read_some()?;
             if self.lines.is_empty() && self.stdout.is_some() && !self.wait(false, deadline)? {
-                return Ok(Heard::Silence);
+                return Ok(RawOutput::Silence);
             }
         }
     }
@@ -179,9 +179,9 @@ impl RawClient {
     /// The next message; an error if there is none.
     pub(super) fn message(&mut self, within: Duration) -> Result<Value> {
         let message = match self.hear(within)? {
-            Heard::Line(line) => parsed(&line)?,
-            Heard::End => return Failed::because(self.end()),
-            Heard::Silence => return Failed::because(format!("no answer in {within:?}")),
+            RawOutput::Line(line) => parsed(&line)?,
+            RawOutput::End => return Failed::because(self.end()),
+            RawOutput::Silence => return Failed::because(format!("no answer in {within:?}")),
         };
         match message["id"].as_u64() {
             Some(id) if message.get("method").is_none() && !self.answered.insert(id) => {

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Run, log_of, raw_agent};
+use super::{ClientRun, log_of, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 
 /// A session nobody listens to, with a flood in it, and another one that talks. A cancel takes from the call to the
 /// moment the agent hears it: what comes of the turn then is another matter, and another one for each SDK.
-pub(in super::super) fn two_sessions(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn two_sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, log) = raw_agent(harness, "two")?;
     let rounds = harness.size(20, 10_000);
     let scenario = ["two", &rounds.to_string(), "flood 1000000000 1000", "say"];
-    let run = Run::of(harness, subject, &scenario, &agent, Duration::from_secs(harness.size(30, 600)))?;
+    let run = ClientRun::of(harness, subject, &scenario, &agent, Duration::from_secs(harness.size(30, 600)))?;
     let Some((turns, called)) = run.said("turns").zip(run.said("called").and_then(Value::as_array)) else {
         return Ok(Measured::short(run.end()));
     };
@@ -55,12 +55,12 @@ const METHODS: [&str; 9] = [
 ];
 
 /// Every request is answered at once, also by a client that handles none.
-pub(in super::super) fn requests(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn requests(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (mut answered, mut asked, mut silent) = (0, 0, Vec::new());
     for method in METHODS {
         let (agent, log) = raw_agent(harness, "ask")?;
         let scenario = ["turn", &format!("ask 10 {method}")];
-        Run::of(harness, subject, &scenario, &agent, Duration::from_secs(10))?;
+        ClientRun::of(harness, subject, &scenario, &agent, Duration::from_secs(10))?;
         let codes = log_of(&log)?.iter().find_map(|line| line["codes"].as_array().map(Vec::len));
         asked += 10;
         answered += codes.unwrap_or_default();

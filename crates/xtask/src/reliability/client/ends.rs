@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Run, log_of, raw_agent, wrapped};
+use super::{ClientRun, log_of, raw_agent, wrapped};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 use crate::reliability::measure::side_by_side;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ struct Faults {
 
 /// The agent dies at every frame, in three ways: who waits fails within a second and is told how it ended, with its
 /// last words; what was said before arrives.
-pub(in super::super) fn killed(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn killed(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (rounds, step) = harness.size((1, 7), (20, 1));
     let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
     let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
@@ -73,14 +73,14 @@ pub(in super::super) fn killed(harness: &Harness, subject: Subject) -> Result<Me
 
 fn one_death(
     harness: &Harness,
-    subject: Subject,
+    subject: TestSubject,
     at: usize,
     (how, signs): (&str, [&str; 2]),
     faults: &Faults,
 ) -> Result<()> {
     let (frame, updates) = (at.to_string(), UPDATES.to_string());
     let agent = scripted(harness, &["--updates", &updates, "--at", &frame, "--do", how]);
-    let run = Run::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
+    let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
     let note = |fault: &AtomicUsize| {
         fault.fetch_add(1, Relaxed);
         if let Ok(mut first) = faults.first.lock() {
@@ -122,7 +122,7 @@ fn one_death(
 
 /// How an agent is ended: one that goes, one with something left to say, one that stays, one that also ignores TERM,
 /// one with a helper, one whose helper holds its stdout.
-pub(in super::super) fn close(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn close(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (well, log) = raw_agent(harness, "close")?;
     // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
     let said = harness.scratch()?.join("close-said");
@@ -145,7 +145,7 @@ pub(in super::super) fn close(harness: &Harness, subject: Subject) -> Result<Mea
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit) in cases {
-        let run = Run::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
+        let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
         let took = run.number("close_ms").unwrap_or(u64::MAX);
         let zombies = run.number("children").unwrap_or_default();
         let fine = run.given_up.is_none() && took <= limit && run.left == 0 && zombies == 0;
@@ -172,7 +172,7 @@ pub(in super::super) fn close(harness: &Harness, subject: Subject) -> Result<Mea
 }
 
 /// E7 and E9: an agent that ends before it says hello, one whose helper holds the pipes, and one that never says hello.
-pub(in super::super) fn start(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn start(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let exits = scripted(harness, &["--at", "0", "--do", "exit:3"]);
     let held = wrapped("sleep 30 & exit 3", &exits);
     let missing = Command::new("/nowhere/agent");
@@ -187,7 +187,7 @@ pub(in super::super) fn start(harness: &Harness, subject: Subject) -> Result<Mea
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit, signs) in cases {
-        let run = Run::of(harness, subject, &["start", patience], &agent, limit)?;
+        let run = ClientRun::of(harness, subject, &["start", patience], &agent, limit)?;
         let error = run.said("error").and_then(|error| error.as_str()).unwrap_or_default();
         let told = run.given_up.is_none() && signs.iter().any(|sign| error.contains(sign));
         met &= told && run.left == 0;

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Run, log_of, raw_agent, wrapped};
+use super::{ClientRun, log_of, raw_agent, wrapped};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 use crate::reliability::measure::mib;
 
 /// 1 GiB on stderr before the agent answers anything.
-pub(in super::super) fn stderr(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn stderr(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let mut agent = harness.scripted();
     agent.args(["--stderr", harness.size("134217728", "1073741824")]);
-    let run = Run::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
+    let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
     let text = format!("{} after {:.1} s, peak {}", run.end(), run.took.as_secs_f64(), mib(run.peak_kib));
     let met = run.said("stop").is_some() && run.took < Duration::from_secs(30) && run.peak_kib < 64 * 1024;
     Ok(Measured::new(met, text))
@@ -26,7 +26,7 @@ const CLOSE_ALL: &str = r#"exec bash -c 'for fd in /proc/self/fd/*; do fd=${fd##
     if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"' sh "$@""#;
 
 /// What an agent finds in its environment and among its descriptors.
-pub(in super::super) fn inherited(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn inherited(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, log) = raw_agent(harness, "inherited")?;
     let mut client = harness.client(subject);
     client.args(["clean", "say", "--"]).arg(agent.get_program()).args(agent.get_args());
@@ -35,7 +35,7 @@ pub(in super::super) fn inherited(harness: &Harness, subject: Subject) -> Result
     for number in 0..SECRETS {
         client.env(format!("SENTINEL_{number}_API_KEY"), format!("secret-{number}"));
     }
-    Run::of_program(&mut client, Duration::from_secs(10))?;
+    ClientRun::of_program(&mut client, Duration::from_secs(10))?;
     let log = log_of(&log)?;
     let found =
         log.iter().find(|line| line["sentinels"].is_u64()).ok_or("the agent said nothing of itself")?;
@@ -45,11 +45,16 @@ pub(in super::super) fn inherited(harness: &Harness, subject: Subject) -> Result
 }
 
 /// Agents that are started and closed, thousands of them, by one process.
-pub(in super::super) fn cycles(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn cycles(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size("200", "10000");
     let agent = harness.scripted();
-    let run =
-        Run::of(harness, subject, &["cycle", count], &agent, Duration::from_secs(harness.size(30, 300)))?;
+    let run = ClientRun::of(
+        harness,
+        subject,
+        &["cycle", count],
+        &agent,
+        Duration::from_secs(harness.size(30, 300)),
+    )?;
     let held: Vec<&Value> = run.lines.iter().filter(|line| line["descriptors"].is_u64()).collect();
     let [before, after] = held.as_slice() else { return Ok(Measured::short(run.end())) };
     let flat = |name: &str| after[name].as_u64() <= before[name].as_u64();

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Run, log_of, raw_agent};
+use super::{ClientRun, log_of, raw_agent};
 use crate::interop::Result;
 use crate::reliability::agent::lines::{bytes, is_right, known};
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 
 /// The session that a line may name.
 const SESSION: &str = "s1";
@@ -21,14 +21,14 @@ pub(super) fn table() -> Result<Vec<(Vec<u8>, bool)>> {
 }
 
 /// One turn for each line; a client that does not survive one is started again for the next.
-pub(in super::super) fn bad_lines(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let rows = known("client")?;
     let (mut off, mut from, mut lost, mut slowest) = (Vec::new(), 0, 0, 0);
     while let Some(left) = rows.get(from..).filter(|left| !left.is_empty()) {
         let (agent, log) = raw_agent(harness, "bad")?;
         let scenario = ["turns", &from.to_string(), &rows.len().to_string(), "bad"];
         let limit = Duration::from_secs(10) + EACH * u32::try_from(left.len())?;
-        let run = Run::of(harness, subject, &scenario, &agent, limit)?;
+        let run = ClientRun::of(harness, subject, &scenario, &agent, limit)?;
         let log = log_of(&log)?;
         let mut turns = run.lines.iter().filter(|line| line["updates"].is_u64());
         let mut ended = false;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use duologue_client::Limits;
 
-use super::{Run, raw_agent};
+use super::{ClientRun, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 use crate::reliability::measure::mib;
 
 const MIB_IN_KIB: u64 = 1024;
@@ -20,11 +20,11 @@ const SHORT: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(120);
 
 /// A line without end: an error that ends the connection, and no more than twice the limit and 32 MiB.
-pub(in super::super) fn long_line(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn long_line(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "line")?;
     let bytes = harness.size("1000000000", "10000000000");
     let scenario = ["turn", &format!("line {bytes}")];
-    let run = Run::of(harness, subject, &scenario, &agent, harness.size(SHORT, LONG))?;
+    let run = ClientRun::of(harness, subject, &scenario, &agent, harness.size(SHORT, LONG))?;
     let failed = run.said("error").is_some() && run.given_up.is_none();
     let text = format!("peak {}, {} after {:.1} s", mib(run.peak_kib), run.end(), run.took.as_secs_f64());
     Ok(Measured::new(failed && run.peak_kib <= 2 * LINE + 32 * MIB_IN_KIB, text))
@@ -42,7 +42,7 @@ const TYPED: [(&str, &str, usize); 5] = [
 
 /// 16 MiB of small things in every place where a valid line can have them: at most four times the line. A line that is
 /// refused is fine, a connection that is lost over it is not.
-pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "amplify")?;
     let units = harness.size(&["1,"][..], &["1,", "\"\",", "{},", "\"\\u0041\","][..]);
     let raw = ["meta", "raw", "unknown"].iter();
@@ -57,7 +57,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Resul
     let (mut worst, mut what, mut dead, mut over) = (0, String::new(), Vec::new(), 0);
     for (place, unit) in &tries {
         let text = format!("amplify {} {unit} {place}", LINE * 1024 - 1024);
-        let run = Run::of(harness, subject, &["turn", &text], &agent, 2 * SHORT)?;
+        let run = ClientRun::of(harness, subject, &["turn", &text], &agent, 2 * SHORT)?;
         let shown: String = unit.chars().take(30).collect();
         if run.said("stop").is_none() {
             dead.push(format!("`{shown}` in {place}: {}", run.end()));
@@ -86,20 +86,20 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: Subject) -> Resul
 /// What was flooded, and what came of it.
 fn flooded(
     harness: &Harness,
-    subject: Subject,
+    subject: TestSubject,
     (count, bytes): (u64, u64),
     stalled: &str,
-) -> Result<(Run, String)> {
+) -> Result<(ClientRun, String)> {
     let (agent, _) = raw_agent(harness, "flood")?;
     let scenario = ["stalled", stalled, &format!("flood {count} {bytes}")];
-    let run = Run::of(harness, subject, &scenario, &agent, harness.size(2 * SHORT, LONG))?;
+    let run = ClientRun::of(harness, subject, &scenario, &agent, harness.size(2 * SHORT, LONG))?;
     let updates = run.number("updates").unwrap_or_default();
     let text = format!("{} over idle, {updates} of {count} taken, {}", mib(run.growth_kib()), run.end());
     Ok((run, text))
 }
 
 /// A consumer that stands still for a while and then takes everything: nothing is lost.
-pub(in super::super) fn paused(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn paused(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("3", "5"))?;
     let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
@@ -107,7 +107,7 @@ pub(in super::super) fn paused(harness: &Harness, subject: Subject) -> Result<Me
 }
 
 /// The same with the smallest updates there are.
-pub(in super::super) fn paused_small(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn paused_small(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1_000_000, 20_000_000);
     let (run, text) = flooded(harness, subject, (count, 1), harness.size("3", "5"))?;
     let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
@@ -115,7 +115,7 @@ pub(in super::super) fn paused_small(harness: &Harness, subject: Subject) -> Res
 }
 
 /// A consumer that stands still for good: its stream ends loudly, and the connection goes on.
-pub(in super::super) fn stalled(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn stalled(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("12", "60"))?;
     let ended = run.given_up.is_none() && run.said("error").is_some();
@@ -123,10 +123,15 @@ pub(in super::super) fn stalled(harness: &Harness, subject: Subject) -> Result<M
 }
 
 /// A million updates of a session nobody knows.
-pub(in super::super) fn unknown_session(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn unknown_session(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "unknown")?;
-    let run =
-        Run::of(harness, subject, &["turn", "unknown 1000000 100"], &agent, harness.size(2 * SHORT, LONG))?;
+    let run = ClientRun::of(
+        harness,
+        subject,
+        &["turn", "unknown 1000000 100"],
+        &agent,
+        harness.size(2 * SHORT, LONG),
+    )?;
     let text = format!("{} over idle, {}", mib(run.growth_kib()), run.end());
     Ok(Measured::new(run.said("stop").is_some() && run.growth_kib() <= 8 * MIB_IN_KIB, text))
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Run, raw_agent};
+use super::{ClientRun, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, Subject};
+use crate::reliability::harness::{Harness, Measured, TestSubject};
 
 /// Opens them, has a turn in each, floods some, closes all; with an agent that costs both clients the same.
-pub(in super::super) fn sessions(harness: &Harness, subject: Subject) -> Result<Measured> {
+pub(in super::super) fn sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1000, 10_000);
     let limit = Duration::from_secs(harness.size(15, 90));
     let (agent, _) = raw_agent(harness, "sessions")?;
@@ -15,7 +15,7 @@ pub(in super::super) fn sessions(harness: &Harness, subject: Subject) -> Result<
     let flood = harness.size("flood 5000 1", "flood 50000 1");
     client.args(["sessions", &count.to_string(), "say", flood, "--"]);
     client.arg(agent.get_program()).args(agent.get_args());
-    let run = Run::of_program(&mut client, limit)?;
+    let run = ClientRun::of_program(&mut client, limit)?;
     let (Some(open), Some(turns), Some(rate), Some(heap), Some(left)) = (
         run.number("open_kib"),
         run.said("turns"),
@@ -43,7 +43,7 @@ fn kept(heap: &serde_json::Value) -> Option<f64> {
 }
 
 /// The same of the memory that is resident.
-fn resident(run: &Run) -> Option<f64> {
+fn resident(run: &ClientRun) -> Option<f64> {
     let idle = run.idle_kib();
     let [grown, left] = ["peak_kib", "left_kib"].map(|name| run.number(name));
     Some(left?.saturating_sub(idle) as f64 / grown?.saturating_sub(idle).max(1) as f64 * 100.0)

@@ -1,10 +1,10 @@
 //! What a command line may say, and what is said of one that is wrong.
 
-use duologue_bench::asked::{Asked, usage};
+use duologue_bench::command_line::{CommandLine, usage};
 use duologue_bench::workloads::WORKLOADS;
 
-fn read(line: &str) -> Result<Asked, String> {
-    Asked::read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+fn read(line: &str) -> Result<CommandLine, String> {
+    CommandLine::read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
 }
 
 #[test]
@@ -23,9 +23,9 @@ fn a_wrong_word_is_named() {
 
 #[test]
 fn a_workload_that_is_named_twice_plays_once() {
-    let asked = read("b a40 b --rounds 3").expect("right");
-    let names: Vec<_> = asked.workloads.iter().map(|workload| workload.name).collect();
-    assert_eq!((names, asked.rounds), (vec!["b", "a40"], Some(3)));
+    let options = read("b a40 b --rounds 3").expect("right");
+    let names: Vec<_> = options.workloads.iter().map(|workload| workload.name).collect();
+    assert_eq!((names, options.rounds), (vec!["b", "a40"], Some(3)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ Workloads:";
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct CommandLine {
     /// To say how it is used.
     pub help: bool,
     /// To play small.
@@ -28,19 +28,19 @@ pub struct Asked {
     pub workloads: Vec<&'static Workload>,
 }
 
-impl Asked {
+impl CommandLine {
     /// Reads the words of a command line, or says what is wrong with them.
     pub fn read(args: &[String]) -> Result<Self, String> {
-        let (mut asked, mut args) = (Asked::default(), args.iter());
+        let (mut options, mut args) = (CommandLine::default(), args.iter());
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--help" | "-h" => asked.help = true,
-                "--quick" => asked.quick = true,
-                "--rust" => asked.rust = true,
+                "--help" | "-h" => options.help = true,
+                "--quick" => options.quick = true,
+                "--rust" => options.rust = true,
                 "--rounds" => {
                     let number = args.next().and_then(|number| number.parse().ok());
                     let number = number.filter(|number| *number > 0);
-                    asked.rounds = Some(number.ok_or("--rounds needs a number, at least 1")?);
+                    options.rounds = Some(number.ok_or("--rounds needs a number, at least 1")?);
                 }
                 option if option.starts_with('-') => {
                     return Err(format!(
@@ -54,13 +54,13 @@ impl Asked {
                         format!("there is no workload `{name}`; there are {}", all.join(", "))
                     })?;
                     // Once is enough.
-                    if !asked.workloads.iter().any(|other| other.name == name) {
-                        asked.workloads.push(workload);
+                    if !options.workloads.iter().any(|other| other.name == name) {
+                        options.workloads.push(workload);
                     }
                 }
             }
         }
-        Ok(asked)
+        Ok(options)
     }
 
     /// Whether nobody but the official Rust SDK plays with us.
