@@ -1,6 +1,6 @@
-//! An agent that streams a draft, takes it back, and streams what it means to say.
+//! An agent that streams a draft, clears it, and streams the final text.
 //!
-//! A client that has never heard of clearing sees the draft, a rule, and the final text.
+//! A client without support for clearing sees the draft, a rule, and the final text.
 
 use std::time::Duration;
 

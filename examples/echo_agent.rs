@@ -1,4 +1,4 @@
-//! The smallest agent: it says what it was told.
+//! The smallest agent: it echoes the prompt.
 
 use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
 

@@ -14,15 +14,15 @@ use jsonrpsee::proc_macros::rpc;
 use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Serialize};
 
-/// What both sides agreed on.
+/// The extension that both sides support.
 #[rpc(client, server)]
 pub trait Counting {
-    /// How many words a text has.
+    /// Returns the number of words of a text.
     #[method(name = "_example/count", param_kind = map, with_extensions)]
     async fn count(&self, text: String) -> Result<usize, ErrorObjectOwned>;
 }
 
-/// What the agent tells while it counts.
+/// The agent's notification while it counts.
 #[derive(Serialize, Deserialize)]
 struct Seen {
     word: String,
@@ -39,7 +39,7 @@ impl CountingServer for Counter {
     async fn count(&self, context: &jsonrpsee::Extensions, text: String) -> Result<usize, ErrorObjectOwned> {
         let mut words = 0;
         for word in text.split_whitespace() {
-            // The client that asked is in the context of the call.
+            // The requesting client is in the context of the call.
             if let Some(client) = context.get::<Peer>() {
                 let _ = client.notify(&Seen { word: word.to_owned() }).await;
             }

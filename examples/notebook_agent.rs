@@ -30,7 +30,7 @@ struct Notebook {
 }
 
 impl Notebook {
-    /// What a session starts with, and what is sent as soon as it has started.
+    /// Returns the initial state of a session, and sends its first updates.
     async fn set_up(&self, session: &Session, notes: Arc<Notes>) -> Result<SessionSetup> {
         let entry = (session.cwd().to_owned(), notes.clone());
         locked(&self.sessions).insert(session.id().clone(), entry);
@@ -66,7 +66,7 @@ impl Agent for Notebook {
     async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
         let known = locked(&self.sessions).get(session.id()).map(|(_, notes)| notes.clone());
         let notes = known.ok_or_else(|| Error::not_found("no such notebook"))?;
-        // The replay: what was said, as updates, before the answer.
+        // The replay: earlier messages, as updates, before the response.
         let lines = locked(&notes.lines).clone();
         for line in lines {
             session.update(SessionUpdate::user_message(line)).await?;

@@ -1,4 +1,4 @@
-//! Tests with a recording: what was said is a snapshot, and the recording stands in for the agent.
+//! Tests with a recording: its messages are compared with a snapshot, and it stands in for the agent.
 //!
 //! It was made with `duologue run hello -- duologue record -o drafting.jsonl -- drafting-agent`.
 
@@ -8,7 +8,7 @@ use duologue_transcript::{Replay, Transcript, assert_transcript};
 const RECORDING: &str = "transcripts/drafting.jsonl";
 
 #[test]
-fn the_agent_says_what_it_said() {
+fn the_recording_is_the_snapshot() {
     assert_transcript!(Transcript::load(RECORDING), @r#"
     ## connection
 

@@ -16,7 +16,7 @@ impl Agent for Shouter {
         let read = turn.tool_call("Read the file").kind(ToolKind::Read).location(&path).start().await?;
         let old = match turn.read_text_file(&path).await {
             Ok(text) => text,
-            // Without files there is nothing to do; the user is told instead of the client.
+            // Without files there is nothing to do; the user gets a message instead of an error.
             Err(error @ (Error::NotSupported { .. } | Error::Protocol(_))) => {
                 read.fail(error.to_string()).await?;
                 return Ok(StopReason::EndTurn);

@@ -1,4 +1,4 @@
-//! Who said what to whom, out of the recordings.
+//! A summary of the messages between the agents, from the recordings.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use duologue_transcript::{ParsedLine, Transcript, TranscriptEntry, printable};
 use crate::Result;
 use crate::partner::recording;
 
-/// What was said between buyer and seller, and what the seller said to others because of it.
+/// The messages between buyer and seller, with the nested dialogues of the seller.
 pub(crate) struct Account {
     with_seller: Vec<Spoken>,
     with_details: Vec<Spoken>,
@@ -89,7 +89,7 @@ fn write(f: &mut fmt::Formatter<'_>, indent: &str, spoken: &Spoken) -> fmt::Resu
     Ok(())
 }
 
-/// What an agent is called among these.
+/// Returns the short name of an agent.
 fn name(agent: &AgentUri) -> &str {
     agent.as_str().rsplit('/').next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The buyer asks about a car, offers less than is asked, and goes on to meet the seller halfway.
+//! The buyer queries a car, offers less than its price, and then meets the seller halfway.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::tasks::{
 
 /// The car in the advertisement.
 const VIN: &str = "12345ABCDEFG67890";
-/// How much less than what is asked we offer first, in dollars.
+/// The difference between the price and our first offer, in dollars.
 const LESS: u32 = 2_000;
-/// What we pay at most.
+/// The most we pay.
 const MOST: Offer = Offer { price: 17_000 };
 
-/// Buys the car, and tells the user what was said and what came of it.
+/// Buys the car, and prints the messages and the result.
 pub(crate) async fn run(folder: &Path) -> Result {
     std::fs::create_dir_all(folder)?;
     let seller = Partner::start("seller", [BUYER, SELLER], folder).await?;

@@ -1,4 +1,4 @@
-//! The keys of two agents that talk to each other: one for each direction, since whoever has a key can sign
+//! The keys of two agents that talk to each other: one for each direction, since every owner of a key can sign
 //! with it.
 //!
 //! Here who starts an agent makes both anew and leaves them in its environment, where other users of the machine
@@ -16,7 +16,7 @@ use crate::Result;
 /// The variable that an agent finds its keys in.
 pub(crate) const VARIABLE: &str = "CAR_PURCHASE_KEYS";
 
-/// Who starts whom.
+/// The agent that starts the other, and the started one.
 pub(crate) type Pair = [&'static str; 2];
 
 /// A secret for each of the two, in that order.

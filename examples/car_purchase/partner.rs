@@ -10,7 +10,7 @@ use duologue_transcript::{Recorder, Side};
 use crate::keys::{self, Pair};
 use crate::{Result, tasks};
 
-/// An agent's process, with all that is said to it and by it on record.
+/// An agent's process, with a recording of all its messages.
 pub(crate) struct Partner {
     connection: Connection,
     session: Session,
@@ -52,12 +52,12 @@ impl Partner {
     }
 }
 
-/// Where it is recorded what is said to the agent of this role, and by it.
+/// Returns the path of the recording for an agent's role.
 pub(crate) fn recording(folder: &Path, role: &str) -> PathBuf {
     folder.join(format!("{role}.jsonl"))
 }
 
-/// What an agent that speaks only in dialogues is for ACP.
+/// The ACP side of an agent that supports only dialogues.
 pub(crate) struct OnlyDialogues;
 
 impl Agent for OnlyDialogues {

@@ -16,9 +16,9 @@ use crate::tasks::{
 };
 use crate::{keys, tasks};
 
-/// What the car must bring, which the buyer need not know.
+/// The lowest acceptable price, which the buyer does not know.
 const LOWEST: Offer = Offer { price: 16_500 };
-/// What is asked for when less is offered.
+/// The counter-offer to a lower offer.
 const COUNTER_OFFER: Offer = Offer { price: 17_000 };
 
 /// Sells until the buyer leaves.

@@ -1,4 +1,4 @@
-//! What the three agree on: their names, the tasks, and what a message about a task has to say.
+//! The agreement of the three agents: their names, the tasks, and the parameters of each task.
 
 use duologue_client::exchange::dialogue::{Error, Parameters};
 use duologue_client::schema::Members;
@@ -9,7 +9,7 @@ pub(crate) const BUYER: &str = "agent://home.example/buyer";
 pub(crate) const SELLER: &str = "agent://cars.example/seller";
 pub(crate) const CAR_DETAILS: &str = "agent://cars.example/details";
 
-/// Where buyers and sellers talk, and where sellers and those who know talk.
+/// The domains: one for buyers and sellers, one for sellers and the agent with the details.
 pub(crate) const SALES: &str = "automotive.sales";
 pub(crate) const DATA: &str = "automotive.data";
 
@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
     pub(crate) vin: String,
 }
 
-/// What there is to know about a car.
+/// The details of a car.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Car {
     pub(crate) vin: String,
@@ -33,7 +33,7 @@ pub(crate) struct Car {
     pub(crate) year: u16,
     /// In miles.
     pub(crate) mileage: u32,
-    /// What is asked for it, in dollars.
+    /// The list price in dollars.
     pub(crate) price: u32,
 }
 
@@ -44,7 +44,7 @@ impl Car {
     }
 }
 
-/// What a car is called where beliefs are about it.
+/// Returns the name of a car as the entity of beliefs.
 pub(crate) fn entity(vin: &str) -> String {
     format!("vehicle:{vin}")
 }
@@ -55,7 +55,7 @@ pub(crate) struct Offer {
     pub(crate) price: u32,
 }
 
-/// What a `reject` offers instead.
+/// The counter-offer in a `reject`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CounterOffer {
     pub(crate) counter_offer: Offer,

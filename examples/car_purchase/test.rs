@@ -1,4 +1,4 @@
-//! The purchase from outside: what it prints, what was said on both connections, and somebody in between.
+//! The purchase as a process: its output, the messages on both connections, and a forger between them.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn recording(folder: &TempDir, role: &str) -> duologue_transcript::Result<Transc
 }
 
 #[test]
-fn the_user_reads_what_was_said() {
+fn the_user_reads_the_messages() {
     let (_folder, account) = purchase();
     insta::assert_snapshot!(account, @r"
     1. buyer to seller, request:
@@ -112,7 +112,7 @@ fn the_seller_sells() {
 }
 
 #[test]
-fn who_knows_the_cars_looks_it_up() {
+fn the_details_agent_looks_the_car_up() {
     let (folder, _) = purchase();
     assert_transcript!(recording(&folder, "car-details"), @r#"
     ## connection
@@ -149,10 +149,10 @@ fn who_knows_the_cars_looks_it_up() {
     "#);
 }
 
-/// Somebody between the seller and who knows the cars makes the car look better than it is.
+/// A forger between the seller and the details agent makes the car look better than it is.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_was_altered_is_refused_and_nothing_is_bought() {
+fn an_altered_message_is_rejected_and_nothing_is_bought() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = tempdir().expect("a folder");

@@ -41,9 +41,9 @@ fn both_fit_the_schema_and_the_types() {
     assert_eq!(through::<WorkOutput>(&json(OUTPUT)), Some(json(OUTPUT)));
 }
 
-/// What the schema and the types have to agree on, or the test above says little.
+/// The schema and the types require the same members; otherwise the test above shows little.
 #[test]
-fn what_is_required_is_required_by_both() {
+fn the_schema_and_the_types_require_the_same() {
     fn check<T: Serialize + DeserializeOwned>(name: &str, file: &Value, at: &str, required: &[&str]) {
         let schema = schema();
         let keys: Vec<String> =
@@ -100,7 +100,7 @@ fn the_page_misses_no_field() {
     }
 }
 
-/// Whether `value` fits: as much of JSON Schema as our schema uses. Another keyword is an error.
+/// Validates `value` with the part of JSON Schema that our schema uses. Any other keyword is an error.
 fn fits(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let fault = |keyword: &str| Err(format!("{value} does not fit {keyword} of {schema}"));
     for (keyword, wanted) in schema.as_object().ok_or("a schema is an object")? {

@@ -7,7 +7,7 @@ use duologue_agent::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 
-/// How a note begins that names a case.
+/// The prefix of a note that names a missing case.
 const MISSING: &str = "missing: ";
 
 /// Writes the specification anew, with a section for each case that somebody missed.
@@ -62,7 +62,7 @@ async fn read(input: &WorkInput, name: &str) -> Result<String, EnvelopeError> {
     text.map_err(|error| EnvelopeError::of(EnvelopeErrorCode::NotFound, format!("{path}: {error}")))
 }
 
-/// What a person is told who prompts one of them.
+/// The ACP side of both agents, which rejects prompts of users.
 pub(crate) struct OnlyOrders;
 
 impl Agent for OnlyOrders {

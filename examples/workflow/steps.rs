@@ -6,7 +6,7 @@ use duologue_client::PeerAgent;
 use duologue_client::exchange::work::{WorkContext, WorkPaths, Workflow, WorkflowStep};
 use duologue_client::schema::Members;
 
-/// Whoever validates may send it back to whoever specifies.
+/// Returns a workflow in which the validator may send the work back to the specifier.
 pub(crate) fn workflow(specifier: &PeerAgent, validator: &PeerAgent, project: &Path) -> Workflow {
     let must_cover = Members::from_iter([("must_cover", serde_json::json!(["wrong password", "offline"]))]);
     Workflow::new()
@@ -15,12 +15,12 @@ pub(crate) fn workflow(specifier: &PeerAgent, validator: &PeerAgent, project: &P
         .apply_to(project)
 }
 
-/// What it is about.
+/// Returns the context of all orders.
 pub(crate) fn context() -> WorkContext {
     WorkContext::new("login", "specify-validate", 1)
 }
 
-/// Where things are, from the root of the project.
+/// Returns the paths of all orders, from the root of the project.
 pub(crate) fn paths() -> WorkPaths {
     WorkPaths::from([
         ("feature_root", "features/login"),

@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What an agent's `main` is.
+/// The `main` of an agent.
 async fn agent(worker: impl Worker) -> duologue_agent::Result<()> {
     Server::new(agents::OnlyOrders).exchange(Exchange::new().work(worker)).serve_stdio().await
 }

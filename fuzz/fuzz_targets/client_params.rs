@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/client_params.rs`.
+//! Its assertions stand in `src/client_params.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::client_params::check(input));

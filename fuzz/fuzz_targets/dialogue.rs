@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/dialogue.rs`.
+//! Its assertions stand in `src/dialogue.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::dialogue::check(input));

@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/differential.rs`.
+//! Its assertions stand in `src/differential.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::differential::check(input));

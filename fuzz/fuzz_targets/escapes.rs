@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/escapes.rs`.
+//! Its assertions stand in `src/escapes.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::escapes::check(input));

@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/fold.rs`.
+//! Its assertions stand in `src/fold.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::fold::check(input));

@@ -1,4 +1,4 @@
-//! What it asserts stands in `src/paths.rs`.
+//! Its assertions stand in `src/paths.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| duologue_fuzz::paths::check(input));

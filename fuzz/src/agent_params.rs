@@ -1,4 +1,4 @@
-//! What an agent takes, and what it answers, for every method of the table.
+//! The params that an agent accepts and its responses, for every method of the table.
 
 use std::sync::LazyLock;
 

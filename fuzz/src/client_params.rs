@@ -1,4 +1,4 @@
-//! What a client takes, and what it answers, for every method of the table.
+//! The params that a client accepts and its responses, for every method of the table.
 
 use std::sync::LazyLock;
 

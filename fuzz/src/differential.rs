@@ -24,7 +24,7 @@ enum Read {
     Silent,
 }
 
-/// Where the two may differ, all of it on purpose.
+/// The intended differences between the two parsers.
 #[derive(Debug)]
 enum Difference {
     /// A member of the envelope, or of its error, stands twice. A tree has the last; we refuse.
@@ -207,7 +207,7 @@ fn difference(line: &[u8]) -> Option<Difference> {
     is_doubled(text).then_some(Difference::Doubled)
 }
 
-/// Whether the object, or the object in its `error`, has a key twice.
+/// Returns true if the object, or the object in its `error`, has a key twice.
 fn is_doubled(text: &str) -> bool {
     let Ok(Keys(keys)) = serde_json::from_str(text) else { return false };
     let twice = |keys: &[(String, Value)]| {

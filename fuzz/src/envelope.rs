@@ -35,7 +35,7 @@ fn whole(line: &[u8]) {
         None => assert!(is_blank(line), "skipped, but not blank"),
         Some(Ok(RpcMessage::Request { id, params, .. })) => {
             params.map(is_part);
-            // Which of several members is the id is not asked here: there is one.
+            // The line has one member `id`, so no choice is checked here.
             assert!(holds(line, id.token()), "the id {id} is not in the line");
             answered(&id, &Error::method_not_found("m"));
         }

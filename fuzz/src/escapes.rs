@@ -1,4 +1,4 @@
-//! What a person is shown: nothing in it moves a cursor, or reorders what is read.
+//! Escaped text on a terminal: nothing in it moves the cursor, or reorders the text.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub fn check(input: &[u8]) {
         Cow::Owned(shown) => assert!(text.chars().any(is_escaped), "{text:?} became {shown:?}"),
     }
     assert!(matches!(printable(&shown), Cow::Borrowed(_)), "escaped twice");
-    // What is escaped here and there is escaped the same as a whole.
+    // Escaping two halves gives the same as escaping the whole.
     let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     assert_eq!(format!("{}{}", printable(&text[..middle]), printable(&text[middle..])), shown);
 
@@ -33,7 +33,7 @@ fn is_dangerous(char: char) -> bool {
         || matches!(u32::from(char), 0x61C | 0x200E..=0x200F | 0x202A..=0x202E | 0x2066..=0x2069)
 }
 
-/// What may be escaped: what is dangerous, and what is not seen at all.
+/// Returns true for characters that may be escaped: dangerous and invisible ones.
 fn is_escaped(char: char) -> bool {
     is_dangerous(char)
         || matches!(u32::from(char), 0x200B..=0x200F | 0x2028..=0x2029 | 0x2060..=0x206F | 0xFEFF | 0xE0000..=0xE007F)

@@ -1,4 +1,4 @@
-//! What agents send each other: envelopes of every kind, dialogue messages, work orders.
+//! Messages between agents: envelopes of every kind, dialogue messages, work orders.
 
 use std::sync::LazyLock;
 
@@ -48,7 +48,7 @@ fn reads<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &R
     survives(json, |json| serde_json::from_str::<T>(json.get()).ok());
 }
 
-/// What reads at once as an envelope of a kind is the same when it is opened later.
+/// Checks that decoding an envelope at once, and decoding its payload later, give the same.
 fn opens<P: Payload + PartialEq + std::fmt::Debug>(json: &RawValue) {
     let carried = serde_json::from_str::<EnvelopeParams>(json.get());
     let at_once = serde_json::from_str::<EnvelopeParams<P>>(json.get());

@@ -58,7 +58,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What an entry is called, for as long as it is there.
+/// Returns the identity of an entry, which stays the same while it exists.
 fn name(entry: &ConversationEntry) -> (u8, Option<&str>) {
     match entry {
         ConversationEntry::Message(message) => {
@@ -148,7 +148,7 @@ fn call(input: &mut Input<'_>) -> &'static str {
     ["x", "y", "a"][input.below(3)]
 }
 
-/// What a later version of the protocol sends: messages at once, and kinds nobody knows yet.
+/// Returns an update of a later protocol version: a whole message, or an unknown kind.
 fn later(input: &mut Input<'_>) -> SessionUpdate {
     let kind = ["agent_message", "agent_thought", "user_message", "moon_phase"][input.below(4)];
     let mut update = json!({ "sessionUpdate": kind, "messageId": id(input) });

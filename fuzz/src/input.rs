@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// What is left, cut into pieces whose lengths are those of `lengths`, over and over.
+    /// Returns the rest of the input, cut into pieces of the given lengths in turn.
     pub(crate) fn pieces(mut self, lengths: [usize; 4]) -> (&'a [u8], Vec<&'a [u8]>) {
         let (whole, mut pieces) = (self.0, Vec::new());
         for length in lengths.into_iter().cycle() {

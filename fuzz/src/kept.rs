@@ -1,4 +1,4 @@
-//! What is read and written again says the same.
+//! Values that are decoded and encoded again stay the same.
 
 use std::fmt::Debug;
 
@@ -21,8 +21,8 @@ pub(crate) fn method_and_json<'a>(
     Some((named.or_else(picked)?, serde_json::from_str(json).ok()?))
 }
 
-/// What `read` makes of `json` is what it makes of it once written, which is spelled the same from then on
-/// and holds nothing that was not there before.
+/// Checks that decoding, encoding and decoding give the same value. The second encoding is equal to the first one, and has
+/// no member that was not in the input.
 pub(crate) fn survives<T: Serialize + PartialEq + Debug>(
     json: &RawValue,
     read: impl Fn(&RawValue) -> Option<T>,
@@ -42,8 +42,8 @@ fn json_value(json: &RawValue) -> serde_json::Result<Value> {
     serde_json::from_str(json.get())
 }
 
-/// Where a member stands in both and is of one type, it says the same. What was left out may have its
-/// default, what was bad in a place that forgives may be gone, what is unknown to a known type is ignored.
+/// Checks that members of the same type are equal in both. A missing member may have its default, a bad one in a
+/// lenient place may be gone, and an unknown one is ignored.
 fn nothing_made_up(before: &Value, after: &Value, path: &mut String) {
     let length = path.len();
     match (before, after) {

@@ -1,4 +1,4 @@
-//! What the fuzz targets assert: a module each, with one function that panics where something does not hold.
+//! The assertions of the fuzz targets: a module each, with one function that panics if an assertion fails.
 //!
 //! The files in `fuzz_targets/` only hand them their input.
 #![forbid(unsafe_code)]

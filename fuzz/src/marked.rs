@@ -1,7 +1,7 @@
-//! What serde_json takes for its own.
+//! The marker of raw values in serde_json.
 
-/// Whether the key is in the text with which serde_json marks raw values. A tree takes the text beside it for the
-/// value itself, so it is no reading to compare ours with.
+/// Returns true if the text has the key that marks raw values in serde_json. A tree takes the text beside it for the
+/// value itself, so it cannot be compared with ours.
 pub(crate) fn is_marked(text: &str) -> bool {
     const KEY: &str = "$serde_json::private::";
     if text.contains(KEY) || !text.contains("\\u") {

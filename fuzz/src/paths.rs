@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Once};
 use duologue_client::{Host, LocalHost};
 use duologue_schema::{ReadTextFileRequest, SessionId, WriteTextFileRequest};
 
-/// What every file inside says, and no other file anywhere.
+/// The content of every file inside, and of no other file.
 const INSIDE: &str = "a file inside of the root";
 const OUTSIDE: &str = "a file outside of the root";
 
@@ -24,7 +24,7 @@ fn prepared() -> std::io::Result<Ground> {
     // Each write is brought to its disk, so it is best none.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
     let folder = memory.unwrap_or_else(std::env::temp_dir);
-    // The folder stays: whoever looks into a crash needs it.
+    // The folder stays, for the analysis of a crash.
     let base = tempfile::Builder::new().prefix("duologue-fuzz-").tempdir_in(folder)?.keep().canonicalize()?;
     let root = base.join("root");
     for folder in ["root/d/e", "outside/d"] {

@@ -25,7 +25,7 @@ pub fn check(line: &[u8]) {
     }
 }
 
-/// What a tree cannot hold although it is JSON.
+/// Returns true for errors about valid JSON that a tree cannot represent.
 fn is_other_trouble(error: &serde_json::Error) -> bool {
     let error = error.to_string();
     error.starts_with("number out of range") || error.starts_with("recursion limit exceeded")
@@ -49,7 +49,7 @@ fn only_halves_changed(line: &[u8], repaired: &[u8]) {
     }
 }
 
-/// Whether a half of a surrogate pair stands at the beginning, escaped.
+/// Returns `Some` if the text begins with an escaped half of a surrogate pair.
 fn half(line: &[u8]) -> Option<()> {
     let hex = std::str::from_utf8(line.strip_prefix(b"\\u")?.get(..4)?).ok()?;
     let unit = u16::from_str_radix(hex, 16).ok()?;

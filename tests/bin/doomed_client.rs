@@ -72,7 +72,7 @@ fn children() -> Result<usize> {
     Ok(children)
 }
 
-/// What this process holds, in KiB.
+/// Returns the resident memory of this process in KiB.
 fn memory() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no size")?;

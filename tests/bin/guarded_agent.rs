@@ -29,7 +29,7 @@ impl Agent for Guarded {
         for step in prompt.text().split_whitespace() {
             let (step, number) = step.split_once(':').unwrap_or((step, "0"));
             let number: usize = number.parse().map_err(Error::other)?;
-            // What was said is on its way before this thread may be lost.
+            // Earlier output leaves before this thread may get stuck.
             tokio::time::sleep(Duration::from_millis(5)).await;
             match step {
                 "say" => {
@@ -83,7 +83,7 @@ fn print() -> Result<String> {
     Ok(format!("{:?} {} {read}", said.code(), eaten.stdout.len()))
 }
 
-/// What a child with inherited stdio has open.
+/// Returns the open descriptors of a child with inherited stdio.
 fn child_fds() -> Result<String> {
     let mut child = Command::new("sleep").arg("60").spawn()?;
     // Until it is asleep: before that it is a copy of us, or opens its libraries.

@@ -1,4 +1,4 @@
-//! An agent that does what it is told, and everything an agent had better not do with stdout.
+//! An agent that follows the commands in its prompts, and misuses stdout in every way.
 //!
 //! `count N` sends N numbered updates, `print` writes to stdout in every way there is, `panic` and
 //! `fail` do so, `hang` never ends by itself.

@@ -1,5 +1,5 @@
-//! An agent that follows a script instead of the protocol's manners: it speaks through the plain
-//! standard library, one thread, so that what it does to its pipes is exactly what is written here.
+//! An agent that follows a script and breaks the protocol where the script says so. It uses one thread of the
+//! plain standard library, so it does to its pipes exactly what is written here.
 //!
 //! Frames count from one: the answers to `initialize` and `session/new`, the updates of a turn, its
 //! answer. With the default of 17 updates a turn ends with frame 20.
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Signal, getpid, getppid, kill_process};
 use serde_json::{Value, json};
 
-/// What the command line asks for: `--name value`, in any order.
+/// The command line: `--name value`, in any order.
 struct Script {
     /// The frame after which `act` happens.
     at: usize,
@@ -21,13 +21,13 @@ struct Script {
     size: usize,
     /// Written as updates right after `session/new`, before anything else is read.
     ahead: usize,
-    /// What the end of input means: `leave`, `stay`, or a number of bytes to write before leaving.
+    /// The reaction to the end of input: `leave`, `stay`, or a number of bytes to write before leaving.
     on_eof: String,
     /// Written to stderr before the first line is read.
     stderr: usize,
     /// Lines of noise on stdout before the first line is read.
     noise: usize,
-    /// Files asked for right after `session/new`.
+    /// The number of `fs/read_text_file` requests right after `session/new`.
     reads: usize,
     /// The size of the two pipes, where it is not the usual one.
     pipe: usize,

@@ -1,7 +1,7 @@
 //! The client under test on our own SDK: `subject-client SCENARIO [ARG…] -- AGENT [ARG…]`.
 //!
 //! `cargo xtask reliability` plays it against agents that do not behave, beside a program of the
-//! same name on the official SDK. What the agent does is said in the prompts, which are TEXT here:
+//! same name on the official SDK. The prompts tell the agent its actions. They are TEXT here:
 //! `turn TEXT`, `clean TEXT` (with a clean environment), `turns FROM TO TEXT` (the number behind the
 //! text), `start SECONDS` (for that long at most), `stalled SECONDS TEXT` (one update is taken, then none for that long),
 //! `two ROUNDS TEXT OTHER` (nobody takes what the first session says, while another one talks),
@@ -114,7 +114,7 @@ fn text_of(update: &SessionUpdate) -> Option<&str> {
     }
 }
 
-/// The first session is never listened to beyond its first update. The other one talks, and then
+/// Nobody reads the first session beyond its first update. The second one runs turns, and then
 /// the first is cancelled.
 async fn two(first: &Session, other: &Session, rounds: usize, text: &str, small: &str) -> Result<()> {
     let (mut turns, mut called, mut stalled) = (Vec::new(), Vec::new(), 0);
@@ -138,7 +138,7 @@ async fn two(first: &Session, other: &Session, rounds: usize, text: &str, small:
 }
 
 async fn sessions(agent: &Connection, count: usize, text: &str, flood: &str) -> Result<()> {
-    // What the first session and its turn cost is no price of a session.
+    // The first session and its turn are not counted, as they fill caches.
     agent.new_session("/").await?.prompt(text).await?.finish().await?;
     ready();
     let idle = in_use();
@@ -193,7 +193,7 @@ async fn count_updates(mut turn: Turn) -> Result<u64> {
     Ok(updates)
 }
 
-/// Starts and closes the agent again and again; says what is held after a warm-up and at the end.
+/// Starts and closes the agent again and again; prints the resources after a warm-up and at the end.
 async fn cycle(count: usize, command: impl Fn() -> Command) -> Result<()> {
     let warm = (count / 10).clamp(1, 100);
     for round in 0..count {

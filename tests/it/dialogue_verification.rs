@@ -1,5 +1,5 @@
-//! What is said by somebody who does not mean well, line by line: none of it reaches a handler, in either
-//! direction, and whoever sent it is told why in words that nobody can pass on as the seller's.
+//! Messages of a hostile peer, line by line. None of them reaches a handler, in either direction. Each gets an error that
+//! nobody can forward as a message of the seller.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 const BUYER: &str = "agent://buyer.example";
 const SELLER: &str = "agent://seller.example";
 
-over_every_wire!(an_agent_hears_only_what_it_can_believe, a_client_hears_only_what_it_can_believe);
+over_every_wire!(an_agent_handles_only_verified_messages, a_client_handles_only_verified_messages);
 
-async fn an_agent_hears_only_what_it_can_believe(wire: Wire) {
+async fn an_agent_handles_only_verified_messages(wire: Wire) {
     let (seller, heard) = seller();
     let (transport, mut buyer) = wire.played();
     tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller)).serve(transport));
@@ -30,7 +30,7 @@ async fn an_agent_hears_only_what_it_can_believe(wire: Wire) {
     try_everything(&mut buyer, &session, heard).await;
 }
 
-async fn a_client_hears_only_what_it_can_believe(wire: Wire) {
+async fn a_client_handles_only_verified_messages(wire: Wire) {
     let (seller, heard) = seller();
     let client = Client::new(()).exchange(Exchange::new().dialogue(seller));
     let (connection, mut buyer) = crate::support::played::client_of(wire, client, json!({})).await;
@@ -39,7 +39,7 @@ async fn a_client_hears_only_what_it_can_believe(wire: Wire) {
     try_everything(&mut buyer, "s", heard).await;
 }
 
-/// Says everything that must not be heard, and in between what may.
+/// Sends messages that must be rejected, and valid ones in between.
 async fn try_everything(buyer: &mut Played, session: &str, mut heard: mpsc::UnboundedReceiver<String>) {
     let key = Key::new("buyer-1", BUYER, [1; 32]).unwrap();
     let signed = |message: &DialogueMessage| sign(message, &key).unwrap().get().to_owned();
@@ -103,8 +103,8 @@ async fn try_everything(buyer: &mut Played, session: &str, mut heard: mpsc::Unbo
     assert!(heard.try_recv().is_err());
 }
 
-/// The content of a refusal. It is not signed: whoever can have a signature made by sending nonsense could send it on
-/// to where it is believed.
+/// Returns the content of a rejection. It is not signed: otherwise a peer could obtain a signature by sending nonsense, and
+/// replay it elsewhere.
 fn refusal(message: &Value) -> Value {
     let refusal: DialogueMessage = Json::from(message.clone()).parse().expect("a message");
     assert_eq!(refusal.message_type, MessageType::Error);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::support::workspace::root;
 
-/// How many faults each section has. `H4b` is one more.
+/// The number of faults in each section. `H4b` is one more.
 const SECTIONS: [(char, usize); 10] =
     [('A', 13), ('B', 8), ('C', 7), ('D', 5), ('E', 14), ('F', 8), ('G', 10), ('H', 13), ('I', 4), ('J', 10)];
 const REQUIREMENTS: usize = 32;
@@ -78,7 +78,7 @@ fn fault(name: &str, files: &mut HashMap<PathBuf, String>) -> Option<String> {
     (!found).then(|| format!("{path} has no {item} that runs"))
 }
 
-/// Whether a file has a test of that name: a function with the attribute, or one in the list of a macro
+/// Returns true if a file has a test of that name: a function with the attribute, or one in the list of a macro
 /// that makes tests of functions.
 fn is_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -97,14 +97,14 @@ fn is_test(text: &str, name: &str) -> bool {
     (marked || listed) && !ignored
 }
 
-/// Whether a row or a headline of a page names a requirement.
+/// Returns true if a row or a headline of a page names a requirement.
 fn names(page: &str, requirement: &str) -> bool {
     let is_requirement = |word: &str| word == requirement;
     let mut lines = page.lines().filter(|line| line.starts_with('|') || line.starts_with('#'));
     lines.any(|line| line.split(|char: char| !char.is_ascii_alphanumeric()).any(is_requirement))
 }
 
-/// What is shown by something has a number too, but for this page (R32).
+/// A requirement with a test has a number too, except the one about this page (R32).
 #[test]
 fn every_requirement_that_is_shown_has_a_number() {
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("a page");

@@ -18,7 +18,7 @@ use crate::support::{Played, Wire, in_time};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_echo-agent-under-test");
 
-/// How long a question may take after whatever has come before it.
+/// The time limit of a request behind a hostile line.
 const SOON: Duration = Duration::from_secs(1);
 
 struct Case {

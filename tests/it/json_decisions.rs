@@ -1,7 +1,7 @@
-//! What is JSON and what is not, decided over a connection: the inputs of JSONTestSuite as params.
+//! The JSON parser's decisions over a connection: the inputs of JSONTestSuite as params.
 //!
-//! All of `y_` are taken, none of `n_` is. What stands for `i_`, where readers may differ, is written down here and
-//! changes only on purpose.
+//! All of `y_` are accepted, and all of `n_` rejected. For `i_`, on which parsers may differ, the decisions are written down
+//! here and change only on purpose.
 
 use duologue_rpc::{Incoming, Limits, PeerBuilder, Responder, Service};
 use duologue_schema::Error;
@@ -63,7 +63,7 @@ fn bytes(input: &Value) -> Vec<u8> {
 async fn json_is_taken_and_nothing_else() {
     in_time(async {
         let (transport, mut peer) = Wire::Memory.played();
-        // What is no JSON is answered each time, not only ten times in a row.
+        // Every invalid line gets a response, not only ten in a row.
         let mut limits = Limits::default();
         limits.parse_errors_in_a_row = u32::MAX;
         let _peer = PeerBuilder::new(transport).answer_noise(true).limits(limits).start(|_| Anything);

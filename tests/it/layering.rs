@@ -1,4 +1,4 @@
-//! The map, kept honest: which crate may know which, and how large a file may grow.
+//! The layering of the crates: their allowed dependencies, and the size of their files.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::support::workspace::{root, rust_files};
 
-/// Who may depend on whom, in tests too. A new arrow is a decision: argue it in
-/// an RFD, draw it in ARCHITECTURE.md, then add it here.
-const ARROWS: [(&str, &[&str]); 10] = [
+/// The allowed dependencies, in tests too. A new one is a decision: argue it in an RFD, draw it in ARCHITECTURE.md, then
+/// add it here.
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("duologue-schema-derive", &[]),
     ("duologue-schema", &["duologue-schema-derive"]),
     ("duologue-rpc", &["duologue-schema"]),
@@ -34,7 +34,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// Packages that stand above the map: nobody depends on them, they may use everything.
+/// Packages above the map: no package depends on them, and they may use all others.
 const ABOVE: [&str; 5] =
     ["duologue-tests", "duologue-examples", "xtask", "duologue-microbench", "duologue-bench"];
 
@@ -60,20 +60,20 @@ fn name(value: &Value) -> &str {
     value["name"].as_str().expect("a name")
 }
 
-/// What a package depends on, and whether only its tests do.
+/// Returns the dependencies of a package, with true for those of its tests alone.
 fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
     let dependencies = package["dependencies"].as_array().expect("an array");
     dependencies.iter().map(|dependency| (name(dependency), dependency["kind"] == "dev"))
 }
 
 #[test]
-fn no_arrow_was_added() {
+fn no_dependency_was_added() {
     let packages = packages();
     let members: BTreeSet<&str> = packages.iter().map(name).collect();
     let mut strays = Vec::new();
     for package in &packages {
         let package_name = name(package);
-        let allowed = ARROWS.iter().find(|(from, _)| *from == package_name).map(|(_, to)| *to);
+        let allowed = ALLOWED.iter().find(|(from, _)| *from == package_name).map(|(_, to)| *to);
         if allowed.is_none() && !ABOVE.contains(&package_name) {
             strays.push(format!("{package_name} is not on the map"));
         }
@@ -92,11 +92,11 @@ fn no_arrow_was_added() {
             }
         }
     }
-    assert!(strays.is_empty(), "arrows that are not on the map:\n  {}", strays.join("\n  "));
+    assert!(strays.is_empty(), "dependencies that the map does not allow:\n  {}", strays.join("\n  "));
 }
 
 #[test]
-fn files_begin_with_what_they_are_and_stay_short() {
+fn files_open_with_documentation_and_stay_short() {
     let files = rust_files(&root());
     assert!(files.len() > 50, "the walk found only {} files", files.len());
     let mut faults = Vec::new();

@@ -1,5 +1,5 @@
-//! Processes, killed, stuck, flooded and left alone, on both sides of the conversation: whoever is
-//! left learns of it within a second, and nobody stays behind.
+//! Processes that are killed, stuck, flooded and abandoned, on both sides of the conversation. The
+//! surviving side notices within a second, and no process stays behind.
 //!
 //! Death is proved by a connection that every process of a tree inherits: see `trees`.
 #![cfg(target_os = "linux")]

@@ -15,11 +15,11 @@ use duologue_transcript::{Recorder, Side, Transcript};
 use crate::support::{Wire, in_time, over_every_wire};
 
 over_every_wire!(
-    what_either_side_records_is_what_the_other_side_saw,
+    the_recordings_of_both_sides_are_equal,
     a_full_queue_holds_the_conversation_back_and_loses_nothing,
 );
 
-/// How many updates a turn has.
+/// Updates of a turn.
 const UPDATES: usize = 2000;
 
 struct Talker;
@@ -78,7 +78,7 @@ fn recorded(transcript: &Transcript, side: Side) -> Vec<Vec<u8>> {
     lines.filter(|line| line.from == side).map(|line| line.bytes().to_vec()).collect()
 }
 
-async fn what_either_side_records_is_what_the_other_side_saw(wire: Wire) {
+async fn the_recordings_of_both_sides_are_equal(wire: Wire) {
     for ours in [Side::Client, Side::Agent] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("talk.jsonl");

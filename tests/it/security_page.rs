@@ -25,14 +25,14 @@ fn fields(of: &str, limits: impl Debug, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What holds, by name.
-fn held() -> BTreeMap<String, String> {
-    let mut held = BTreeMap::new();
-    fields("Limits", Limits::default(), &mut held);
-    fields("DialogueLimits", DialogueLimits::default(), &mut held);
+/// Returns the limits of the code, by name.
+fn limits_of_code() -> BTreeMap<String, String> {
+    let mut limits = BTreeMap::new();
+    fields("Limits", Limits::default(), &mut limits);
+    fields("DialogueLimits", DialogueLimits::default(), &mut limits);
     macro_rules! constants {
         ($($name:path),* $(,)?) => {
-            $(held.insert(stringify!($name).replace(' ', ""), format!("{:?}", $name));)*
+            $(limits.insert(stringify!($name).replace(' ', ""), format!("{:?}", $name));)*
         };
     }
     constants!(
@@ -77,7 +77,7 @@ fn held() -> BTreeMap<String, String> {
         dialogue::MAX_DEPTH,
         Beliefs::BYTES,
     );
-    held
+    limits
 }
 
 /// `16 MiB`, `10 s` or `128`, as `Debug` shows the number.
@@ -98,14 +98,14 @@ fn the_table_has_every_limit_as_it_is() {
     let page = page();
     let (_, table) = page.split_once("\n## Limits\n").expect("the section");
     let (table, _) = table.split_once("\n## ").expect("the next section");
-    let mut said = BTreeMap::new();
+    let mut rows = BTreeMap::new();
     for row in table.lines().filter_map(|line| line.strip_prefix("| `")) {
         let (name, rest) = row.split_once("` | ").expect("a name");
         let (value, what) = rest.split_once(" | ").expect("a number");
         assert!(what.len() > 5, "{name}: what happens at the limit?");
-        assert_eq!(said.insert(name.to_owned(), number(value)), None, "{name} is there twice");
+        assert_eq!(rows.insert(name.to_owned(), number(value)), None, "{name} is there twice");
     }
-    assert_eq!(said, held());
+    assert_eq!(rows, limits_of_code());
 }
 
 #[test]
@@ -124,25 +124,25 @@ fn what_a_client_can_hold_adds_up() {
     let words: Vec<String> = page().split_whitespace().map(str::to_owned).collect();
     let page = words.join(" ");
     let sum: usize = parts.iter().map(|(_, bytes)| bytes).sum();
-    let said = format!("is {} MiB, and {} MiB with `LocalHost`:", sum >> 20, (sum + terminals) >> 20);
-    assert!(page.contains(&said), "{said}");
+    let sentence = format!("is {} MiB, and {} MiB with `LocalHost`:", sum >> 20, (sum + terminals) >> 20);
+    assert!(page.contains(&sentence), "{sentence}");
     for (part, bytes) in parts.into_iter().chain([("terminals", terminals)]) {
-        let said = format!("{part} {}", bytes >> 20);
-        assert!(page.contains(&said), "{said}");
+        let sentence = format!("{part} {}", bytes >> 20);
+        assert!(page.contains(&sentence), "{sentence}");
     }
 }
 
 /// A limit that is added to a list of them has to be added above.
 #[test]
 fn no_limit_is_forgotten() {
-    let held = held();
+    let known = limits_of_code();
     for (file, module) in [("client", "limits"), ("exchange", "exchange::limits")] {
         let file = root().join(format!("crates/{file}/src/limits.rs"));
         let source = std::fs::read_to_string(file).expect("the limits");
         for line in source.lines().filter_map(|line| line.strip_prefix("pub const ")) {
             let (name, _) = line.split_once(':').expect("a type");
             assert!(
-                held.contains_key(&format!("{module}::{name}")),
+                known.contains_key(&format!("{module}::{name}")),
                 "{module}::{name} is not in SECURITY.md"
             );
         }

@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "as in support")]
 
 mod actors;
-/// What the simulation of the core plays its schedules with, dawdles with, and its wire.
+/// The scheduler, the delays and the wire of the core's simulation.
 #[path = "../../crates/rpc/src/simulation/campaign.rs"]
 mod campaign;
 #[path = "../../crates/rpc/src/simulation/random_delay.rs"]

@@ -292,7 +292,7 @@ async fn says_what_is_missing(played: &mut Played) {
     let mut unknown = whole.clone();
     unknown["sessionId"] = "none".into();
     assert_eq!(played.asked("_session/work", unknown).await["error"]["code"], -32002);
-    // What nobody knows about is no reason to refuse.
+    // Unknown members are no reason to reject.
     let mut more = whole;
     more["input"]["deadline"] = "soon".into();
     more["input"]["context"]["branch"] = "main".into();

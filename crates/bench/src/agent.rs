@@ -8,7 +8,7 @@ use duologue_agent::{Agent, ContentBlock, Error, Prompt, Result, StopReason, Tur
 use crate::figures::{Watch, reads, usage};
 use crate::play::{PromptCommand, growth};
 
-/// How many allocations there were so far, in a program that counts them.
+/// Returns the number of allocations so far, in a program that counts them.
 pub type Allocations = fn() -> Option<usize>;
 
 struct Bench {

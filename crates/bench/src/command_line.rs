@@ -1,9 +1,9 @@
-//! What a command line asks of the benchmark. `cargo xtask bench` reads the same file, to find what is wrong before it
-//! builds anything.
+//! The command line of the benchmark. `cargo xtask bench` includes this file too, to find mistakes before it builds
+//! anything.
 
 use super::workloads::{WORKLOADS, Workload};
 
-/// How it is used.
+/// The usage line.
 pub const USAGE: &str = "cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]
 
 Plays all and writes BENCHMARKS.md and BENCHMARKS.svg; with --quick, --rust or a workload it only prints.
@@ -13,7 +13,7 @@ Plays all and writes BENCHMARKS.md and BENCHMARKS.svg; with --quick, --rust or a
 
 Workloads:";
 
-/// What is asked for.
+/// The parsed options.
 #[derive(Clone, Debug, Default)]
 pub struct CommandLine {
     /// To say how it is used.
@@ -22,7 +22,7 @@ pub struct CommandLine {
     pub quick: bool,
     /// To play with the official Rust SDK alone.
     pub rust: bool,
-    /// How often each pair plays each workload.
+    /// Rounds that each pair plays of each workload.
     pub rounds: Option<usize>,
     /// Which workloads; none stands for all.
     pub workloads: Vec<&'static Workload>,
@@ -63,18 +63,18 @@ impl CommandLine {
         Ok(options)
     }
 
-    /// Whether nobody but the official Rust SDK plays with us.
+    /// Returns true if the official Rust SDK is the only other SDK.
     pub fn rust_alone(&self) -> bool {
         self.quick || self.rust
     }
 
-    /// Whether everything is played as it stands on the page.
+    /// Returns true if everything is played at the size of the page.
     pub fn whole(&self) -> bool {
         !self.rust_alone() && self.workloads.is_empty()
     }
 }
 
-/// How it is used, and the workloads there are.
+/// Returns the usage and the list of workloads.
 pub fn usage() -> String {
     let workloads = WORKLOADS.iter().map(|workload| format!("\n  {:<4} {}", workload.name, workload.title));
     USAGE.to_owned() + &workloads.collect::<String>()

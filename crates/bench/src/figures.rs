@@ -1,4 +1,5 @@
-//! What a program says of itself, and the line a client prints. The programs on the official Rust crate read the same file.
+//! The resource usage of a program, and the line that a client prints. The programs on the official Rust crate include this
+//! file too.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::play::Latency;
 
-/// What this process has used so far: CPU time of all its threads, memory now and at its peak, allocations if they are
-/// counted.
+/// Returns the resource usage of this process so far: CPU time of all threads, memory now and at its peak, and allocations
+/// if they are counted.
 pub fn usage(allocations: Option<usize>) -> Value {
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let cpu_us = cpu.tv_sec * 1_000_000 + cpu.tv_nsec / 1000;
@@ -19,18 +20,18 @@ pub fn usage(allocations: Option<usize>) -> Value {
     json!({"cpu_us": cpu_us, "rss_kib": kib("VmRSS:"), "peak_kib": kib("VmHWM:"), "allocations": allocations})
 }
 
-/// What came of a play: it is filled on the way and printed at its end.
+/// The result of a play, filled on the way and printed at its end.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// How many messages arrived.
+    /// Messages that arrived.
     pub messages: usize,
-    /// How many bytes were in them.
+    /// Bytes in them.
     pub bytes: usize,
-    /// How long all of it took.
+    /// The whole duration.
     pub wall: Duration,
-    /// How long each message took.
+    /// The duration of each message.
     pub latency: Latency,
-    /// What both sides had used before and after it.
+    /// The usage of both sides before and after the play.
     pub usage: Vec<(Value, Value)>,
 }
 
@@ -79,7 +80,7 @@ impl Watch {
         self.last = Instant::now();
     }
 
-    /// How long all of it took, and each.
+    /// Returns the whole duration, and those of the messages.
     pub fn stop(self) -> (Duration, Latency) {
         (self.begun.elapsed(), Latency::of(self.took))
     }

@@ -1,4 +1,4 @@
-//! How fast it is, beside the official SDKs and beside a pipe.
+//! The benchmark: the speed of our SDK beside the official SDKs and beside a pipe.
 //!
 //! `cargo xtask bench` builds and installs all that plays, has every pair play every workload, and writes `BENCHMARKS.md` and
 //! `BENCHMARKS.svg` in the root of the repository. With the name of a [workload](workloads) it plays that one, with `--rust` only
@@ -6,10 +6,10 @@
 //! the same small and with fewer rounds. All three print their tables and write nothing. `cargo xtask bench --rust a40` is the cheap
 //! way to check a row; `cargo xtask bench --help` has the rest.
 //!
-//! # What plays
+//! # Programs
 //!
-//! A pair is two processes with pipes between them: a client is told on its command line [what to play](play::Play) and which
-//! agent to start, and tells the agent [what to do](play::PromptCommand) in the text of its prompts. All of it is plain ACP, so any client
+//! A pair is two processes with pipes between them. The command line of the client names the [play](play::Play) and the agent to
+//! start. The text of its prompts is a [command](play::PromptCommand) for the agent. All of it is plain ACP, so any client
 //! plays with any agent. There are programs on
 //!
 //! - our SDK ([`client`], [`agent`]), written as the README writes programs, on a runtime of one thread as an agent or a script
@@ -22,7 +22,7 @@
 //!   reads each line into a struct that borrows from it. They write the very lines that ours writes, message ids included; the
 //!   other SDKs write none, so their lines are 50 bytes shorter.
 //!
-//! # How to read the figures
+//! # Reading the figures
 //!
 //! - Runs of different pairs alternate, every second round from the last to the first; a figure is the median of its runs, and the
 //!   lowest and the highest stand beside it. **Times** hardly mean anything on a machine that does something else meanwhile; **CPU
@@ -66,8 +66,8 @@
 //! - `usage`: one chunk with `{"cpu_us":..,"rss_kib":..,"peak_kib":..}`; with `{}` `bench-client` still plays.
 //!
 //! A **client** takes [`PLAY NUMBER.. -- AGENT ARG..`](play::Play), starts that agent and prints one line to stdout, from which
-//! the runner wants `messages`, `bytes` and `wall_ns`, and uses `latency_ns` (`mean`, `p50`, `p99`), `client` and `agent` (what each
-//! said of its usage before and after) if they are there:
+//! the runner wants `messages`, `bytes` and `wall_ns`, and uses `latency_ns` (`mean`, `p50`, `p99`), `client` and `agent` (the usage
+//! of each before and after) if they are there:
 //!
 //! ```text
 //! {"messages":10,"bytes":40,"wall_ns":250000,"latency_ns":{"mean":0,"p50":0,"p99":0},"client":[{..},{..}],"agent":[{..},{..}]}
@@ -92,9 +92,9 @@
 //! does not say, `mixed` too: say `mixed: false` unless our programs are to play it with those of the others as well.
 //!
 //! A new play is first a word of the language, in `play.rs`: in [`Play`](play::Play) what it is, how it is read and written and
-//! what it promises, in [`PromptCommand`](play::PromptCommand) what the agent is asked for. Then each program has to learn it: [`client`] and [`agent`],
+//! what it promises, in [`PromptCommand`](play::PromptCommand) the command for the agent. Then each program has to learn it: [`client`] and [`agent`],
 //! the [floors](floor) (or the workload says `floor: false`), and those in `crates/xtask/interop`: `rust/src/bench_*.rs`,
-//! `ts/bench-*.mjs` and `python/bench_*.py`. What it is held against stands in `runner/targets.rs`; `tests/plays.rs` plays it.
+//! `ts/bench-*.mjs` and `python/bench_*.py`. Its target stands in `runner/targets.rs`; `tests/it/plays.rs` plays it.
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -1,16 +1,16 @@
-//! The two little languages: what a client is told to play on its command line, and what it tells the agent in a prompt.
-//! The programs on the official Rust crate read the same file.
+//! The two command languages: the play on the command line of a client, and the command for the agent in a prompt.
+//! The programs on the official Rust crate include this file too.
 
 use std::time::Duration;
 
-/// How long a file is that an agent reads.
+/// The length of a file that an agent reads.
 pub const FILE_BYTES: usize = 4096;
 
 /// The plays there are, for who asks for another one.
 const PLAYS: &str = "`stream COUNT BYTES`, `prompts COUNT`, `read COUNT`, `sessions SESSIONS COUNT BYTES`, `start COUNT`, \
     `idle SESSIONS`, `image BYTES COUNT`, `redraw ROUNDS BYTES`";
 
-/// What a client plays: `PLAY NUMBER.. -- AGENT ARG..`.
+/// The play of a client: `PLAY NUMBER.. -- AGENT ARG..`.
 #[allow(missing_docs, reason = "each line shows what the numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Play {
@@ -68,7 +68,7 @@ impl Play {
         std::iter::once(name.to_owned()).chain(numbers.iter().map(ToString::to_string)).collect()
     }
 
-    /// How many messages, and bytes in them, a client must have seen.
+    /// Returns the number of messages, and of bytes in them, that a client must have received.
     pub fn promises(&self) -> (usize, usize) {
         match *self {
             Play::Stream { count, bytes } => (count, count * bytes),
@@ -83,7 +83,7 @@ impl Play {
     }
 }
 
-/// What an agent does in a turn: the text of the prompt.
+/// The command for an agent: the text of the prompt.
 #[allow(missing_docs, reason = "each line shows what the numbers are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptCommand {
@@ -119,12 +119,12 @@ impl PromptCommand {
     }
 }
 
-/// How long a message that grows is after each round.
+/// Returns the lengths of a growing message, one for each round.
 pub fn growth(rounds: usize, bytes: usize) -> impl Iterator<Item = usize> {
     (1..=rounds).map(move |round| bytes * round / rounds)
 }
 
-/// How long things took, in nanoseconds.
+/// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latency {
     /// The sum by the number.
@@ -136,7 +136,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// What they took; all zeros if there were none.
+    /// Summarizes durations; all zeros if there are none.
     pub fn of(mut took: Vec<Duration>) -> Self {
         took.sort_unstable();
         let ns = |took: Duration| took.as_nanos() as f64;

@@ -2,14 +2,14 @@
 
 use super::play::Play;
 
-/// What a row of a table is about.
+/// The main figure of a table's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// Messages a second.
     Rate,
-    /// How long one message takes, mean and 99 in 100, in µs.
+    /// The duration of one message, mean and 99th percentile, in µs.
     Latency,
-    /// How long one message takes, half of them, in ms.
+    /// The median duration of one message, in ms.
     Millis,
     /// By how many bytes a process grows with each.
     Grown,
@@ -20,21 +20,21 @@ pub enum Figure {
 pub struct Workload {
     /// Its name on the command line and in the targets.
     pub name: &'static str,
-    /// What is done.
+    /// The title of its table.
     pub title: &'static str,
-    /// What is played.
+    /// The play.
     pub play: Play,
     /// The same, in a smoke run.
     pub quick: Play,
-    /// What counts.
+    /// The main figure.
     pub figure: Figure,
-    /// Whether both processes share one core.
+    /// True if both processes share one core.
     pub pinned: bool,
-    /// Whether a floor plays it: where it is about what an SDK keeps, there is none.
+    /// True if a floor plays it. A workload about state that an SDK keeps has none.
     pub floor: bool,
-    /// Whether our programs also play it with those of the others.
+    /// True if our programs also play it with those of the other SDKs.
     pub mixed: bool,
-    /// What one has to know to read its table.
+    /// A note for readers of its table.
     pub note: &'static str,
 }
 

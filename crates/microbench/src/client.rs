@@ -1,4 +1,4 @@
-//! The client: from the bytes of an update to whoever takes it from the turn.
+//! The client: from the bytes of an update to its consumer at the turn.
 
 use std::hint::black_box;
 

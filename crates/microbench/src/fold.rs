@@ -1,4 +1,4 @@
-//! The fold: what is said grows chunk by chunk, or is taken back and said again.
+//! The fold: a message grows chunk by chunk, or is cleared and sent again.
 
 use std::hint::black_box;
 

@@ -45,9 +45,9 @@ mod types;
 
 /// Work that is done once for each item of a conversation.
 pub struct Path {
-    /// What it is called, in the baseline too.
+    /// The name, also used in the baseline.
     pub name: &'static str,
-    /// How many items one run of the work is for.
+    /// Items of one run of the work.
     items: u64,
     prepare: fn() -> Work,
 }
@@ -55,7 +55,7 @@ pub struct Path {
 /// Work that was prepared: each call is one run of it.
 pub type Work = Box<dyn FnMut()>;
 
-/// How often work that is for one item is run where it is counted; the rest chooses for itself.
+/// Runs of work for one item when instructions are counted. Other work states its own number.
 const SINGLE: u64 = 2_000;
 
 impl Path {
@@ -69,13 +69,13 @@ impl Path {
         (self.prepare)()
     }
 
-    /// How many items one run of the work is for.
+    /// Returns the number of items of one run of the work.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// How often the work is run where it is counted, not timed.
+    /// Returns the number of runs when instructions are counted.
     #[must_use]
     pub fn runs(&self) -> u64 {
         if self.items == 1 { SINGLE } else { 1 }

@@ -10,7 +10,7 @@ use crate::interop::install::{BUILD, npm, once, python, rust, ts};
 use crate::interop::{InteropPaths, Result, finish};
 use command_line::CommandLine;
 
-/// What the command line may say, from the runner, so that a wrong word is found before anything is built.
+/// The command line of the runner, parsed here too so that mistakes are found before anything is built.
 #[path = "../../bench/src/command_line.rs"]
 #[allow(unreachable_pub, reason = "a file of crates/bench")]
 mod command_line;
@@ -60,7 +60,7 @@ fn step(what: &str) {
     eprintln!("{what}");
 }
 
-/// Where the programs on the TypeScript SDK are, and a node newer than the one that is found.
+/// Returns the folder of the programs on the TypeScript SDK, and a node newer than the one that is found.
 fn typescript(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     ts(peers)?;
     let node = peers.target.join("node24");
@@ -68,7 +68,7 @@ fn typescript(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     Ok([peers.target.join("ts"), node.join("node_modules/node/bin/node")])
 }
 
-/// Where the programs on the Python SDK are, and an interpreter that has it and uvloop.
+/// Returns the folder of the programs on the Python SDK, and an interpreter that has it and uvloop.
 fn uvloop(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     let (sources, target) = (peers.sources.join("python"), peers.target.join("python"));
     python(&sources, &target)?;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::interop::Result;
 use chromium::Browser;
 
-/// How many events a page must bear.
+/// Events of a large page.
 const MANY: usize = 20_000;
-/// How long it may take until such a page shows something, and until it shows what was searched for.
+/// The time limit until a large page shows anything, and until it shows a search result.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes the pages and checks them, all in one browser.
@@ -73,7 +73,7 @@ fn same(what: &str, found: Value, expected: Value) -> Result<()> {
     if found == expected { Ok(()) } else { Err(format!("{what}: {found}, and not {expected}").into()) }
 }
 
-/// What stands in the items that are shown. `innerText` would leave out what is not on the screen.
+/// The text of the visible items. `innerText` would leave out items beyond the screen.
 const SHOWN: &str = "document.querySelector('#items').textContent";
 
 fn a_transcript_is_read(browser: &mut Browser, url: &str) -> Result<()> {
@@ -172,7 +172,7 @@ fn hostile_text_stays_text(browser: &mut Browser, url: &str) -> Result<()> {
         page.eval(&format!("/[\\u202a-\\u202e\\u2066-\\u2069]/.test({text})"))?,
         json!(false),
     )?;
-    // What the policy is for, should all else fail.
+    // The content security policy stops a script even if the escaping fails.
     page.eval(
         "document.body.insertAdjacentHTML('beforeend', '<p onclick=\"window.hit=10\" id=planted>x</p>')",
     )?;

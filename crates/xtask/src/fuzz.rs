@@ -12,14 +12,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::interop::Result;
 use report::FuzzRun;
 
-/// How many targets run at once.
+/// Targets that run at once.
 const JOBS: usize = 2;
 /// No input may need more memory or more time than this.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=2048", "-timeout=1"];
 const USAGE: &str = "cargo xtask fuzz [--seconds N | --runs N] [--sanitizer address | none] [TARGET..]";
 
-/// What the command line asks for.
-struct Asked {
+/// The parsed command line.
+struct FuzzOptions {
     /// libFuzzer's own word for when a target is done.
     end: String,
     sanitizer: Sanitizer,
@@ -77,17 +77,17 @@ impl Paths {
 /// Runs the targets and fails if one has found something.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = Paths::new()?;
-    let asked = asked(args, &targets(&paths)?)?;
+    let options = options(args, &targets(&paths)?)?;
     install()?;
-    let programs = build(&paths, asked.sanitizer)?;
+    let programs = build(&paths, options.sanitizer)?;
     let dictionary = seeds::dictionary(&paths)?;
-    let waiting = Mutex::new(asked.targets.iter());
+    let waiting = Mutex::new(options.targets.iter());
     let runs = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 while let Some(target) = next(&waiting) {
-                    let run = play(&paths, &asked, target, &programs, &dictionary)
+                    let run = play(&paths, &options, target, &programs, &dictionary)
                         .map_err(|error| error.to_string());
                     runs.lock().unwrap_or_else(PoisonError::into_inner).push((target.clone(), run));
                 }
@@ -96,37 +96,38 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     });
     let mut runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
     runs.sort_by(|(left, _), (right, _)| left.cmp(right));
-    report::print(&paths, asked.sanitizer.name(), runs)
+    report::print(&paths, options.sanitizer.name(), runs)
 }
 
 fn next<'a>(waiting: &Mutex<impl Iterator<Item = &'a String>>) -> Option<&'a String> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-fn asked(args: &[String], all: &[String]) -> Result<Asked> {
-    let mut asked = Asked { end: "-max_total_time=60".into(), sanitizer: best(), targets: Vec::new() };
+fn options(args: &[String], all: &[String]) -> Result<FuzzOptions> {
+    let mut options =
+        FuzzOptions { end: "-max_total_time=60".into(), sanitizer: best(), targets: Vec::new() };
     let mut args = args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
         let number =
             |text: Option<&str>| text.and_then(|text| text.replace('_', "").parse::<u64>().ok()).ok_or(USAGE);
         match arg {
-            "--seconds" => asked.end = format!("-max_total_time={}", number(args.next())?),
-            "--runs" => asked.end = format!("-runs={}", number(args.next())?),
+            "--seconds" => options.end = format!("-max_total_time={}", number(args.next())?),
+            "--runs" => options.end = format!("-runs={}", number(args.next())?),
             "--sanitizer" => {
-                asked.sanitizer = match args.next() {
+                options.sanitizer = match args.next() {
                     Some("address") => Sanitizer::Address,
                     Some("none") => Sanitizer::None,
                     _ => return Err(USAGE.into()),
                 }
             }
-            target if all.iter().any(|known| known == target) => asked.targets.push(target.to_owned()),
+            target if all.iter().any(|known| known == target) => options.targets.push(target.to_owned()),
             _ => return Err(format!("{USAGE}\ntargets: {}", all.join(" ")).into()),
         }
     }
-    if asked.targets.is_empty() {
-        asked.targets = all.to_owned();
+    if options.targets.is_empty() {
+        options.targets = all.to_owned();
     }
-    Ok(asked)
+    Ok(options)
 }
 
 /// AddressSanitizer where there is a nightly compiler.
@@ -194,7 +195,13 @@ fn longest(target: &str) -> usize {
 }
 
 /// Runs one target to its end or to its first crash.
-fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary: &Path) -> Result<FuzzRun> {
+fn play(
+    paths: &Paths,
+    options: &FuzzOptions,
+    target: &str,
+    programs: &Path,
+    dictionary: &Path,
+) -> Result<FuzzRun> {
     let (corpus, seeds) = (paths.folder("corpus", target)?, paths.folder("seeds", target)?);
     seeds::write(paths, target, &seeds, longest(target))?;
     let artifacts = paths.folder("artifacts", target)?;
@@ -202,7 +209,7 @@ fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary:
     let status = Command::new(programs.join(target))
         .args([&corpus, &seeds])
         .args(LIMITS)
-        .args([&asked.end, "-print_final_stats=1"])
+        .args([&options.end, "-print_final_stats=1"])
         .arg(format!("-max_len={}", longest(target)))
         .arg(format!("-dict={}", dictionary.display()))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -210,7 +217,7 @@ fn play(paths: &Paths, asked: &Asked, target: &str, programs: &Path, dictionary:
         .stderr(File::create(&log)?)
         .status()?;
     let mut run = FuzzRun::read(&log, status)?;
-    // A machine that is busy makes an input look slow. It is slow if it is so when nothing else is asked.
+    // On a busy machine any input may look slow, so it runs again alone.
     if let Some(input) = run.slow_input() {
         let again =
             Command::new(programs.join(target)).args(LIMITS).arg(input).stderr(Stdio::null()).status()?;

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use super::interop::Result;
 
-/// How many times the baseline's instructions a path may take. One that takes less by as much has to be written down,
-/// or what was gained could be lost again unseen.
+/// The largest allowed ratio to the baseline's instructions. A path that improves by as much fails too, until the baseline is
+/// rewritten: otherwise the gain could be lost again unseen.
 const MOST: f64 = 1.05;
 
 /// By how much the allocations of one item may differ from the baseline's. They are not whole numbers everywhere: what
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let file = folder.join("instructions.txt");
     let baseline = Baseline::read(&std::fs::read_to_string(&file).unwrap_or_default());
     let before: Vec<&str> = baseline.costs.iter().map(|cost| cost.name.as_str()).collect();
-    // Building takes minutes, so a slip of the pen is told before. A path that is new is in the sources alone.
+    // Building takes minutes, so a misspelled path is reported first. A new path is in the sources alone.
     if let Some(name) = unknown(&wanted, &before)
         && !before.is_empty()
         && !in_sources(&folder.join("src"), name)?
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let toolchain = toolchain()?;
     let compares = baseline.toolchain == toolchain;
     let programs = build()?;
-    let names = said(&mut Command::new(programs.join("hot-path")))?;
+    let names = output_of(&mut Command::new(programs.join("hot-path")))?;
     let names: Vec<&str> = names.lines().collect();
     if let Some(name) = unknown(&wanted, &names) {
         return Err(no_path(name, &names).into());
@@ -100,13 +100,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     .into())
 }
 
-/// Whether a path is the one that was asked for, or of the group that was.
+/// Returns true if a path is the wanted one, or belongs to the wanted group.
 fn is_of(name: &str, wanted: &str) -> bool {
     name.strip_prefix(wanted.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The first that was asked for and is no path.
+/// Returns the first wanted name that is no path.
 fn unknown<'a>(wanted: &[&'a String], names: &[&str]) -> Option<&'a str> {
     wanted.iter().map(|wanted| wanted.as_str()).find(|wanted| !names.iter().any(|name| is_of(name, wanted)))
 }
@@ -123,7 +123,7 @@ fn no_path(wanted: &str, names: &[&str]) -> String {
     format!("there is no path `{wanted}`; there are {}", others.join(", "))
 }
 
-/// Whether the sources name a path so, or a group.
+/// Returns true if the sources contain a path or a group of this name.
 fn in_sources(folder: &Path, wanted: &str) -> Result<bool> {
     let wanted = wanted.trim_end_matches('/');
     if wanted.is_empty() {
@@ -146,7 +146,7 @@ fn percent(before: &Cost, now: &Cost) -> f64 {
     (now.instructions / before.instructions - 1.0) * 100.0
 }
 
-/// What is too far off the baseline, if anything is.
+/// Describes the difference from the baseline, if it is too large.
 fn change(before: Option<&Cost>, now: &Cost) -> Option<String> {
     let Some(before) = before else {
         return Some(format!("{} is not in the baseline", now.name));
@@ -162,14 +162,14 @@ fn change(before: Option<&Cost>, now: &Cost) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {}", now.name, parts.join(", ")))
 }
 
-/// What was counted, and with which compiler. It shows as the file that is committed.
+/// The counts and their compiler. `Display` writes the committed file.
 #[derive(Default)]
 struct Baseline {
     toolchain: String,
     costs: Vec<Cost>,
 }
 
-/// What one item of a path costs.
+/// The cost of one item of a path.
 struct Cost {
     name: String,
     instructions: f64,
@@ -214,13 +214,13 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What the counts depend on.
+/// Returns the versions that the counts depend on.
 fn toolchain() -> Result<String> {
-    let rustc = said(Command::new("rustc").arg("-vV"))?;
+    let rustc = output_of(Command::new("rustc").arg("-vV"))?;
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
     let version = rustc.lines().next().unwrap_or_default();
     // Its allocator and its `memcpy` are counted too.
-    let libc = said(Command::new("getconf").arg("GNU_LIBC_VERSION")).unwrap_or_default();
+    let libc = output_of(Command::new("getconf").arg("GNU_LIBC_VERSION")).unwrap_or_default();
     Ok(format!("{version}, {host}, {}", libc.trim()))
 }
 
@@ -239,7 +239,7 @@ fn build() -> Result<PathBuf> {
 /// The allocations of one item of every path.
 fn allocations(programs: &Path) -> Result<BTreeMap<String, f64>> {
     let mut allocations = BTreeMap::new();
-    for line in said(&mut Command::new(programs.join("hot-path-allocations")))?.lines() {
+    for line in output_of(&mut Command::new(programs.join("hot-path-allocations")))?.lines() {
         let (name, count) =
             line.split_once(' ').ok_or_else(|| format!("{line}: no path and its allocations"))?;
         allocations.insert(name.to_owned(), count.parse()?);
@@ -247,7 +247,7 @@ fn allocations(programs: &Path) -> Result<BTreeMap<String, f64>> {
     Ok(allocations)
 }
 
-/// Where callgrind writes what it counted of a path: one file each, to be looked at afterwards.
+/// Returns the file that callgrind writes for a path, one each, for `callgrind_annotate`.
 fn callgrind(programs: &Path, name: &str) -> PathBuf {
     programs.join(format!("hot-path-{}.callgrind", name.replace('/', "-")))
 }
@@ -258,7 +258,7 @@ fn count(programs: &Path, name: &str) -> Result<f64> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet", &format!("--toggle-collect={COUNTED}")]);
     valgrind.arg(format!("--callgrind-out-file={}", file.display()));
-    let items = said(valgrind.arg(programs.join("hot-path")).arg(name)).map_err(|error| {
+    let items = output_of(valgrind.arg(programs.join("hot-path")).arg(name)).map_err(|error| {
         format!("{error}\nis valgrind installed? It is a package of that name, in Debian and elsewhere")
     })?;
     let counts = std::fs::read_to_string(file)?;
@@ -270,8 +270,8 @@ fn count(programs: &Path, name: &str) -> Result<f64> {
     }
 }
 
-/// What a program prints, if it succeeds.
-fn said(command: &mut Command) -> Result<String> {
+/// Returns the output of a program, if it succeeds.
+fn output_of(command: &mut Command) -> Result<String> {
     let output = command.output();
     let program = command.get_program().to_string_lossy();
     let output = output.map_err(|error| format!("{program}: {error}"))?;

@@ -34,7 +34,7 @@ const SDKS: [&str; 3] = ["rust", "ts", "python"];
 const OURS: &str = "duologue";
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Where this crate's files and everything installed or written are.
+/// The folders of this crate's files, and of everything installed or written.
 pub(crate) struct InteropPaths {
     pub(crate) sources: PathBuf,
     pub(crate) target: PathBuf,
@@ -56,10 +56,10 @@ struct Pairing {
     reports: Reports,
 }
 
-/// What the client and the agent said, by row.
+/// The reports of the client and of the agent, by row.
 type Reports = [BTreeMap<String, Report>; 2];
 
-/// What one side said about one row.
+/// The report of one side on one row.
 #[derive(Default)]
 struct Report {
     problem: Option<String>,

@@ -1,4 +1,4 @@
-//! Where everything is built.
+//! The target folder, and the cargo that builds into it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

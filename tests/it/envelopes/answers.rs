@@ -1,5 +1,5 @@
-//! What becomes of answers: early, late, on another way, to something else, or none at all. The other
-//! agent is played line by line.
+//! Responses that come early, late, on another connection, for another request, or not at all. The test plays the
+//! other agent line by line.
 
 use std::time::Duration;
 
@@ -291,7 +291,7 @@ async fn an_end_that_does_not_fit_is_an_end() {
         );
     }
     desk.agent.expect("_session/error").await;
-    // What nobody waits for has not ended by something that does not fit.
+    // A message of a wrong kind does not end a task that nobody waits for.
     let (task, asked) = desk.delegated("paint").await;
     drop(task);
     desk.tell("result", reply(&asked, "result", json!({}))).await;
@@ -495,7 +495,7 @@ async fn those_who_ask_a_mute_agent_fail_together() {
         desk.agent.expect("_session/discover").await;
         desk.agent.expect("$/cancel_request").await;
     }
-    // Whoever asks may leave: the next one asks.
+    // The waiting caller is dropped: the next caller sends the request.
     let leaving = tokio::spawn({
         let peer = desk.peer.clone();
         async move { peer.discover().await }
@@ -512,7 +512,7 @@ async fn those_who_ask_a_mute_agent_fail_together() {
     assert_eq!(asking.await.unwrap().unwrap().agent_name, "at last");
 }
 
-/// What has come has come.
+/// A result that arrived before the end stays available.
 #[tokio::test(start_paused = true)]
 async fn a_result_is_not_lost_with_the_connection() {
     let mut desk = named().await;
@@ -557,7 +557,7 @@ async fn an_agent_that_hangs_up_is_unreachable() {
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
 
-/// A side that offers nothing can use what the other one offers all the same.
+/// A side that offers nothing itself can still use the other side's offers.
 #[tokio::test(start_paused = true)]
 async fn without_an_exchange_of_its_own() {
     let offers = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
@@ -569,7 +569,7 @@ async fn without_an_exchange_of_its_own() {
     let (task, asked) = desk.delegated("paint").await;
     desk.tell("result", reply(&asked, "result", json!({"status": "partial"}))).await;
     assert_eq!(task.result().await.unwrap().status, OutcomeStatus::Partial);
-    // It answers nothing, since it has not said that it would.
+    // It responds to nothing, as it has not advertised envelopes.
     let mut ping = reply(&asked, "ping", json!({}));
     ping["ref"] = json!(null);
     let answer = desk.agent.asked("_session/ping", json!({ "envelope": ping })).await;

@@ -66,9 +66,9 @@ async fn the_closest_is_asked_first_and_the_dead_are_left_out() {
     assert_eq!(directory.agents().len(), 3);
 }
 
-/// One that does not read does not keep the news from the others, nor whoever tells them for ever.
+/// A peer that does not read delays neither the other peers nor the sender for ever.
 #[tokio::test(start_paused = true)]
-async fn news_for_all_do_not_wait_for_one_that_does_not_read() {
+async fn broadcasts_do_not_wait_for_a_peer_that_does_not_read() {
     let meta = || json!({"_meta": {"duologue": {"envelope": {"v": [1]}}}});
     let (mute, _unread) = client_of(Wire::Memory, Client::new(()), meta()).await;
     let (well, mut reads) = client_of(Wire::Memory, Client::new(()), meta()).await;

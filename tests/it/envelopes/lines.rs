@@ -1,4 +1,4 @@
-//! What is said of odd envelopes, line by line.
+//! Errors for malformed envelopes, line by line.
 
 use duologue_agent::exchange::envelope::*;
 use duologue_agent::{Agent, Exchange, Limits, Prompt, Server, Session, SessionSetup, StopReason, Turn};
@@ -110,7 +110,7 @@ impl Desk {
         self.client.tell(method, params).await;
     }
 
-    /// What a method is answered with: the JSON-RPC code, the fault's code, the message it refers to.
+    /// Returns the error of a method: the JSON-RPC code, the envelope's code, and the message it refers to.
     async fn fault(&mut self, method: &str, params: Value) -> (i64, String, Value) {
         let answer = self.client.asked(method, params).await;
         let error = &answer["error"];
@@ -126,7 +126,7 @@ impl Desk {
     }
 }
 
-/// What comes of a message keeps the name of its session.
+/// All messages that follow from one keep the id of its session.
 #[tokio::test]
 async fn a_session_is_not_known_by_a_longer_id_than_is_read() {
     let mut desk = desk().await;

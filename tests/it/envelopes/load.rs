@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::pair::{Heard, Quiet};
 use crate::support::{Played, Wire};
 
-/// Does as it is told, and counts how often it is asked what it can do.
+/// Follows its instructions, and counts the capability requests.
 #[derive(Clone, Default)]
 struct Clerk {
     heard: Heard,
     asked: Arc<AtomicU32>,
 }
 
-/// What a handler may hold: it panics when it is given up.
+/// A value inside a handler that panics when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -164,7 +164,7 @@ async fn an_answer_that_is_too_large_is_refused_in_an_envelope() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("Limits::frame_bytes"), "{answer}");
 }
 
-/// Whoever does not read gets no more work done: its results would have to be kept.
+/// A peer that does not read gets no more work done, as its results would have to be buffered.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_its_slot_until_its_result_can_leave() {
     let clerk = Clerk::default();
@@ -177,7 +177,7 @@ async fn a_task_has_its_slot_until_its_result_can_leave() {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let done = clerk.heard.all().len();
-    // What the pipe and the output take, and the one that waits.
+    // As many as the pipe and the output buffer take, and the waiting one.
     assert!((1..40).contains(&done), "{done} tasks were done for nobody");
     let mut ends = 0;
     while ends < done {

@@ -1,4 +1,4 @@
-//! News: to whom they go, in which order, and what becomes of those that nobody takes.
+//! Notifications: their recipients, their order, and those that nobody reads.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
@@ -18,7 +18,7 @@ use tokio::sync::Notify as Gate;
 use super::pair::{Heard, Quiet, pair};
 use crate::support::{Wire, in_time, played::client_of};
 
-/// Hears news, one a permit.
+/// Handles notifications, one for each permit.
 struct Slow {
     heard: Heard,
     gate: Arc<Gate>,
@@ -32,7 +32,7 @@ impl EnvelopeHandler for Slow {
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         match query.question.as_str() {
             "news?" => {
-                // The asker's news come to a subscription of the one it asks, in the session it asks in.
+                // Notifications of the requesting side reach a subscription of the handler, in the same session.
                 let mut news = query.peer.subscribe("a.*");
                 query.peer.notify("ready", json!(null)).await.map_err(|error| error.fault())?;
                 let first =
@@ -142,7 +142,7 @@ async fn subscriptions_end_with_the_connection() {
     }
 }
 
-/// Whoever polls it, and however often: the last one is woken.
+/// Only the last poller is woken, however often and from wherever it is polled.
 #[tokio::test]
 async fn a_subscription_holds_one_waker() {
     struct Nobody;
@@ -165,7 +165,7 @@ async fn a_subscription_holds_one_waker() {
     assert_eq!(kept(&all), 0);
 }
 
-/// What a busy side does with its hands does not matter for a ping.
+/// A ping does not wait for busy handlers.
 #[tokio::test(start_paused = true)]
 async fn a_ping_is_answered_while_everybody_is_busy() {
     let slow = Slow { heard: Heard::default(), gate: Arc::default() };
@@ -243,7 +243,7 @@ async fn news_that_nobody_takes_are_let_go() {
     let session = agent.new_session("/tmp").await.unwrap();
     let peer = session.peer_agent();
     peer.notify("panic", json!(0)).await.unwrap();
-    // The end of a task that was delegated before comes first, and does not go with the news behind it.
+    // The end of an earlier task comes first. It is not dropped with the notifications behind it.
     let end = json!({"v": 1, "id": "r", "from": "c1", "to": "a1", "ts": 1, "kind": "result", "ref": "before",
         "payload": {"status": "completed", "outcome": "the end"}});
     let params = json!({"sessionId": session.id(), "envelope": end});
@@ -278,7 +278,7 @@ impl duologue_schema::Notification for Poked {
     const METHOD: &'static str = "_session/poked";
 }
 
-/// Methods of others that look like ours go to whoever handles them.
+/// Foreign methods with a similar name go to the user's handler.
 #[tokio::test(start_paused = true)]
 async fn foreign_methods_pass_to_the_handlers_of_the_user() {
     let (ours, theirs) = Transport::memory();
@@ -340,7 +340,7 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
     drop(session);
 }
 
-/// Has news before its session is known.
+/// Sends notifications before its session is known.
 struct Eager;
 
 impl Agent for Eager {
@@ -360,7 +360,7 @@ impl Agent for Eager {
     }
 }
 
-/// Whoever is told something knows the session it is told in.
+/// A handler gets a notification only after the session's id is known.
 #[tokio::test(start_paused = true)]
 async fn news_come_behind_the_answer_that_names_their_session() {
     let (transport, mut client) = Wire::Memory.played();

@@ -28,7 +28,7 @@ pub(crate) async fn pair(here: impl EnvelopeHandler, there: impl EnvelopeHandler
     (session, peer)
 }
 
-/// What a correspondent has heard, in order.
+/// The messages that a handler received, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -41,7 +41,7 @@ impl Heard {
         self.0.lock().unwrap().push(what.into());
     }
 
-    /// Waits until it has heard so many things.
+    /// Waits until it has received so many messages.
     pub(crate) async fn wait(&self, many: usize) -> Vec<String> {
         loop {
             let all = self.all();

@@ -5,8 +5,8 @@ use duologue_client::{Client, Exchange};
 use super::walkthrough::{Twin, walkthrough};
 use crate::support::in_time;
 
-/// What the walkthrough says, on whatever side.
-const TOUR: &str = "\
+/// The report of the walkthrough, the same on both sides.
+const WALKTHROUGH: &str = "\
 idle twin
 meta.twins takes 1
 who? {\"asked\":\"who\"}
@@ -25,10 +25,10 @@ async fn every_kind_in_both_directions() {
         let command = std::process::Command::new(env!("CARGO_BIN_EXE_twin-agent"));
         let agent = Client::new(()).exchange(exchange).spawn(command).await.unwrap();
         let session = agent.new_session("/tmp").await.unwrap();
-        assert_eq!(walkthrough(&session.peer_agent()).await.unwrap(), TOUR);
+        assert_eq!(walkthrough(&session.peer_agent()).await.unwrap(), WALKTHROUGH);
         let reply = session.prompt("go").await.unwrap().finish().await.unwrap();
-        assert_eq!(reply.text, TOUR);
-        // Both have heard the other's news, and the end of what they gave away.
+        assert_eq!(reply.text, WALKTHROUGH);
+        // Both have received the other's notifications, and the end of the tasks they delegated.
         let all = ["meta.twins.walkthrough (high)", "the rest is done"];
         let heard = |text: &str| {
             let mut heard: Vec<String> = text.lines().map(str::to_owned).collect();

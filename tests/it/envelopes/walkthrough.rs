@@ -7,7 +7,7 @@ use duologue_exchange::envelope::*;
 use duologue_exchange::{PeerAgent, Result};
 use serde_json::json;
 
-/// Does what it is told, and keeps what it hears.
+/// Follows its instructions, and keeps the received notifications.
 #[derive(Clone, Default)]
 pub(crate) struct Twin(pub(crate) Arc<Mutex<Vec<String>>>);
 
@@ -76,7 +76,7 @@ pub(crate) async fn walkthrough(peer: &PeerAgent) -> Result<String> {
     task.cancel("enough").await?;
     let _ = task.result().await;
 
-    // Heard of on the other side only, and when it is done on this one.
+    // The other side receives the notification, and this side the end of the task.
     peer.notify("meta.twins.walkthrough", json!(null)).importance(Importance::High).await?;
     drop(peer.delegate("the rest").await?);
     Ok(said.join("\n"))

@@ -1,4 +1,4 @@
-//! Random patience against random slowness: whoever stops waiting loses no answer.
+//! Random time limits against random delays: a caller that stops waiting loses no response.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::speakers::{BUYER, SELLER, connected, signing};
 
-/// Answers after as long as it is told to.
+/// Responds after the given delay.
 struct Slow(Arc<Mutex<Vec<u64>>>);
 
 impl DialogueHandler for Slow {

@@ -1,4 +1,4 @@
-//! What a handler sees: one message at a time, in order, and what becomes of it when it fails.
+//! Handlers: they get one message at a time, in order, and their errors are sent back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::speakers::{BUYER, DETAILS, Idle, Listener, SELLER, began, connected, keys, members, signing};
 use crate::support::{Played, Wire, in_time};
 
-/// Fails as it is told.
+/// Fails in the wanted way.
 struct Fails;
 
 impl DialogueHandler for Fails {
@@ -56,7 +56,7 @@ async fn a_handler_that_fails_is_answered_for() {
     .await;
 }
 
-/// Counts those that are in it at the same time, and lets them out when told.
+/// Counts concurrent calls, and finishes them on demand.
 struct Slow {
     inside: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -474,7 +474,7 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
         let said = dialogue.inform("Once.").await.unwrap().message;
 
-        // Somebody who has heard it says it again, word for word, elsewhere.
+        // An eavesdropper replays it word for word on another connection.
         let replay = sign(&said, &Key::new("key-1", BUYER, [1; 32]).unwrap()).unwrap();
         let (mut thief, session) = another(&shared).await;
         let replay: Value = serde_json::from_str(replay.get()).unwrap();

@@ -1,4 +1,4 @@
-//! What is too much: messages nobody takes, errors nobody acknowledges, texts nobody needs.
+//! Limits: unread messages, unacknowledged errors, and oversized texts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn an_answer_passes_what_nobody_has_taken_yet() {
     }
 }
 
-/// What a seller says whom the test plays.
+/// Returns a message of the seller that the test plays.
 fn said(dialogue: &Dialogue, step: u64, words: &str) -> Value {
     let message = json!({
         "message_id": format!("{}-{step}", dialogue.id()), "session_id": dialogue.id(),
@@ -136,7 +136,7 @@ impl DialogueHandler for Fails {
 #[tokio::test(start_paused = true)]
 async fn errors_that_nobody_acknowledges_do_not_pile_up() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // With every second step missing, what is held does not fit either.
+    // With every second step missing, the reorder buffer overflows too.
     for (every, kind) in [(1, "inform"), (2, "accept")] {
         let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Fails)).await;
         let before = tasks();
@@ -182,7 +182,7 @@ async fn what_was_said_is_forgotten_when_the_last_of_it_was_handled() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (theirs, seen) = looks.0.lock().unwrap().take().unwrap();
     assert_eq!((seen, theirs.messages().len()), (2, 0));
-    // Who opened it still looks at it.
+    // The opener still has the dialogue.
     assert_eq!(dialogue.messages().len(), 2);
 }
 

@@ -5,8 +5,8 @@ use duologue_client::{Client, Exchange};
 use super::walkthrough::{AGENT, CLIENT, Listener, walkthrough};
 use crate::support::in_time;
 
-/// What the one who opens the dialogue says, on whatever side: all twelve types.
-const SAID: &str = "\
+/// The messages of the side that opens the dialogue: all twelve types.
+const SENT: &str = "\
 request signed: Paint the door.
 confirm signed: I see it.
 query signed: Which colour is that?
@@ -20,7 +20,7 @@ reject signed: Not today.
 error signed: It rains.
 termination signed: Until tomorrow.";
 
-/// What is said to that.
+/// The responses.
 const ANSWERED: &str = "\
 response signed: It is painted.
 response signed: Teal.
@@ -47,13 +47,13 @@ async fn every_type_in_both_directions() {
                 break heard;
             }
         };
-        assert_eq!(heard, SAID);
+        assert_eq!(heard, SENT);
 
         assert_eq!(says("talk").await, ANSWERED);
         while !listener.heard().contains("termination") {
             tokio::task::yield_now().await;
         }
-        assert_eq!(listener.heard(), SAID);
+        assert_eq!(listener.heard(), SENT);
     })
     .await;
 }

@@ -164,7 +164,7 @@ async fn in_the_end_the_fallback_helps() {
         assert!(matches!(&asked[0].error, Error::Refused(error) if error.error_code == Code::Overloaded));
     }
 
-    // Where it cannot help, the error stands; where it would not help, it is not asked.
+    // If a retry cannot help, the error stands; if it would not help, none is sent.
     let three_times = async {
         for _ in 0..3 {
             refuse(&mut seller, "OVERLOADED").await;
@@ -208,7 +208,7 @@ async fn what_is_dropped_half_way_is_seen_through() {
     assert!(tokio::time::timeout(patience, dialogue.request("Hello?").into_future()).await.is_err());
     refuse(&mut seller, "OVERLOADED").await;
     let asked = take(&mut seller).await;
-    // What follows it follows at once, and is no gap.
+    // The next message follows at once, without a gap.
     let told = json!({
         "message_id": "told", "session_id": asked["message"]["session_id"], "sender_id": SELLER,
         "recipient_id": BUYER, "timestamp": began(), "interaction_step": 2,

@@ -15,7 +15,7 @@ pub(super) const BUYER: &str = "agent://cars.example/buyer";
 pub(super) const SELLER: &str = "agent://cars.example/seller";
 pub(super) const DETAILS: &str = "agent://cars.example/details";
 
-/// When these tests began, as messages have it: what is sent again is the same.
+/// Returns the start of these tests as a timestamp, so that repeated messages are equal.
 pub(super) fn began() -> &'static str {
     static BEGAN: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
     &BEGAN
@@ -39,7 +39,7 @@ pub(super) fn members<const N: usize>(members: [(&str, serde_json::Value); N]) -
     members.into_iter().collect()
 }
 
-/// An agent whose prompts do what they are told.
+/// An agent whose prompts run a function.
 pub(super) struct Prompted<F>(pub(super) F);
 
 impl<F, R> Agent for Prompted<F>
@@ -118,7 +118,7 @@ pub(super) async fn buy(peer: PeerAgent) -> Result<String, Error> {
 /// Sells the car that somebody else has the details of.
 pub(super) struct Seller {
     pub(super) details: PeerAgent,
-    /// What the dialogues were that others opened, and those it opened because of them.
+    /// The dialogues that others opened, and the nested ones it opened because of them.
     pub(super) nested: Arc<Mutex<Vec<String>>>,
 }
 

@@ -1,4 +1,4 @@
-//! R9 without a process: both pipes full, and nobody reads before everything is said.
+//! R9 without a process: both pipes are full, and nobody reads before everything is sent.
 //!
 //! `processes/leaks.rs` has the same with an agent of its own.
 
@@ -38,7 +38,7 @@ fn text() -> serde_json::Value {
     json!({"text": "x".repeat(BYTES)})
 }
 
-/// On one thread, so that neither side reads a byte before both have said 10 MB.
+/// Uses one thread, so that neither side reads a byte before both have sent 10 MB.
 #[tokio::test]
 async fn both_of_ours() {
     let (there, from_here) = narrow();

@@ -9,7 +9,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// What a narrow pipe holds.
+/// The capacity of a narrow pipe.
 pub(crate) const PAGE: usize = 4096;
 
 /// A pipe that holds one page.
@@ -31,11 +31,11 @@ impl<T> Difficult<T> {
         Difficult { inner, rng: Rng::with_seed(seed) }
     }
 
-    /// What happens instead of the call, if something does.
+    /// Returns the injected result, if the call is to be replaced.
     fn instead(&mut self, cx: &Context<'_>) -> Option<Poll<io::Error>> {
         match self.rng.u8(..8) {
             0 => Some(Poll::Ready(io::ErrorKind::Interrupted.into())),
-            // What `EAGAIN` is to a future.
+            // The future's form of `EAGAIN`.
             1 | 2 => {
                 cx.waker().wake_by_ref();
                 Some(Poll::Pending)

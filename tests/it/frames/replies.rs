@@ -7,7 +7,7 @@ use duologue_rpc::{Incoming, Limits, PeerBuilder, Responder, Service, Transport}
 use serde_json::value::RawValue;
 
 use super::pipes::{Difficult, narrow};
-use crate::support::{Replay, in_time, measured, runs, seed};
+use crate::support::{Reproduction, in_time, measured, runs, seed};
 
 const REPLIES: usize = 200;
 const BYTES: usize = 64 * 1024;
@@ -67,7 +67,7 @@ async fn round(seed: u64) {
 async fn no_reply_is_lost() {
     let (rounds, first) = (runs(2), seed());
     for seed in (0..rounds).map(|number| first.wrapping_add(number * 1_000)) {
-        let _again = Replay::of("it frames::replies::no_reply_is_lost", seed, 1);
+        let _again = Reproduction::of("it frames::replies::no_reply_is_lost", seed, 1);
         in_time(round(seed)).await;
     }
     measured(format_args!(

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 
 use super::pipes::{Difficult, PAGE, narrow};
-use crate::support::{Replay, measured, runs, seed};
+use crate::support::{Reproduction, measured, runs, seed};
 
 const TASKS: usize = 64;
 const LARGEST: usize = 256 * 1024;
@@ -33,7 +33,7 @@ fn size(rng: &mut Rng, task: usize, number: usize) -> usize {
     }
 }
 
-/// What a frame carries, so that it can be told from every other.
+/// Returns the content of a frame, which differs from that of all others.
 fn letter(task: usize, number: usize) -> char {
     char::from(b'a' + u8::try_from((task + number) % 26).expect("a letter"))
 }
@@ -76,8 +76,8 @@ async fn play(
     frames: usize,
     seed: u64,
 ) -> usize {
-    // Nothing is said to us; this end of a second pipe keeps its other end open.
-    let (quiet, _said) = narrow();
+    // No input arrives; this end of a second pipe keeps its other end open.
+    let (quiet, _input) = narrow();
     let peer = PeerBuilder::new(Transport::new(quiet, output)).start(|_| Nothing);
     let mut rng = Rng::with_seed(seed);
     let senders: Vec<_> =
@@ -95,7 +95,7 @@ async fn play(
 async fn over_a_pipe_of_one_page() {
     let frames = usize::try_from(runs(20)).expect("fewer");
     let seed = seed();
-    let _again = Replay::of("it frames::torn::over_a_pipe_of_one_page", seed, frames as u64);
+    let _again = Reproduction::of("it frames::torn::over_a_pipe_of_one_page", seed, frames as u64);
     let (input, output) = narrow();
     let begun = std::time::Instant::now();
     let bytes = play(output, input, frames, seed).await;
@@ -112,7 +112,7 @@ async fn over_a_pipe_of_one_page() {
 fn in_every_order_of_short_writes() {
     let (first, seeds) = (seed(), runs(10));
     for seed in (0..seeds).map(|number| first.wrapping_add(number)) {
-        let _again = Replay::of("it frames::torn::in_every_order_of_short_writes", seed, 1);
+        let _again = Reproduction::of("it frames::torn::in_every_order_of_short_writes", seed, 1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let (input, output) = narrow();

@@ -115,8 +115,8 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
     .await;
 }
 
-/// The client adds what the agent has said of a call to each question about it, so short questions cost as much as long
-/// ones.
+/// The client adds the agent's description of a call to each permission request about it, so short requests cost as much as
+/// long ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
     if sent_away("local_host::attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory")

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::played::client_of;
 use crate::support::{Played, Wire};
 
-/// What no agent may ever see.
+/// A text that no agent may ever see.
 pub(crate) const SECRET: &str = "the secret";
 
 /// The only root is `project`; everything else of it is outside.

@@ -1,4 +1,4 @@
-//! What reading gives and what writing leaves.
+//! Reading and writing of files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ async fn a_huge_file_costs_its_answer_only() {
             .expect_err("refused")
             .says(INVALID, "ask for fewer lines");
         // A line that never comes is looked for as long as it is wanted. The end of this test waits for
-        // whoever goes on.
+        // all threads that go on.
         let params = json!({"sessionId": "s0", "path": path, "line": 4});
         let id = agent.script.ask("fs/read_text_file", params).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -142,7 +142,7 @@ async fn writing_makes_what_is_missing_and_keeps_what_is_there() {
             agent.write(desk.at(way), "new\r\n\0é").await.expect(way);
             assert_eq!(desk.get(way), "new\r\n\0é");
         }
-        // What is refused leaves nothing behind.
+        // A rejected write leaves nothing behind.
         for way in ["made/up/x/", "made/up/x/.", "made/up/.."] {
             let refused = agent.write(format!("{}/{way}", desk.root().display()), "").await;
             refused.expect_err("refused").says(INVALID, "folder");

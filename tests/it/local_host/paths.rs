@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Mode};
 use serde_json::json;
 
 use super::desk::{Agent, Desk, INVALID, SECRET};
-use crate::support::{Replay, in_time, measured, runs, seed};
+use crate::support::{Reproduction, in_time, measured, runs, seed};
 
 /// Names for the folder `outside` or others that are not the project. `@` is the project, `^` the
 /// folder around it.
@@ -125,7 +125,7 @@ const SINGLE: [&str; 44] = [
     "@/\0/../../outside/secret.txt",
 ];
 
-/// What is no absolute path.
+/// Paths that are not absolute.
 const RELATIVE: [&str; 12] = [
     "",
     ".",
@@ -251,7 +251,7 @@ async fn no_path_leads_out_of_the_project() {
     .await;
 }
 
-/// What paths are put together from: ways back and nowhere, names on both sides, and every kind of link.
+/// Parts of paths: ways back and nowhere, names on both sides, and every kind of link.
 const PARTS: [&str; 36] = [
     "..",
     "..",
@@ -291,11 +291,11 @@ const PARTS: [&str; 36] = [
     "...",
 ];
 
-/// Where they begin.
+/// Beginnings of paths.
 const STARTS: [&str; 8] =
     ["@", "@", "@", "^", "@-sibling", "/proc/self/root@", "/proc/thread-self/root^", "/proc/self/cwd/../.."];
 
-/// The system is asked where each path leads: nothing is let through that it finds outside.
+/// The system resolves each path, and no path that it resolves to the outside is accepted.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_path_of_any_parts_leads_out_of_the_project() {
     let (seed, count) = (seed(), runs(1_500));
@@ -307,15 +307,15 @@ async fn no_path_of_any_parts_leads_out_of_the_project() {
         |path: &str| std::fs::canonicalize(path).is_ok_and(|end| end.starts_with(&real) && end.is_file());
     let mut agent = Agent::of(desk.host(), desk.root()).await;
     let mut random = fastrand::Rng::with_seed(seed);
-    let test = "local_host paths::no_path_of_any_parts_leads_out_of_the_project";
-    let mut replay = Replay::of(test, seed, count);
+    let test = "it local_host::paths::no_path_of_any_parts_leads_out_of_the_project";
+    let mut reproduction = Reproduction::of(test, seed, count);
     let mut passed = 0;
     for number in 1..=count {
         let start = STARTS[random.usize(..STARTS.len())];
         let parts: String =
             (0..random.usize(1..8)).map(|_| format!("/{}", PARTS[random.usize(..PARTS.len())])).collect();
         let path = format!("{start}{parts}").replace('@', &root).replace('^', top.trim_end_matches('/'));
-        replay.runs = number;
+        reproduction.runs = number;
         if random.bool() {
             // Only then: a pipe or a device would keep us for ever.
             let there = is_inside(&path).then(|| std::fs::read_to_string(&path).expect("a text"));
@@ -410,7 +410,7 @@ async fn links_and_dots_that_stay_inside_are_followed() {
             ("inner/inner.txt", "inner"),
             ("dir-absolute/inner.txt", "inner"),
             ("dir-absolute/up/dir/up/file", "inside"),
-            // It is the file's name as much as the other one: nobody can tell them apart.
+            // A hard link is the file's name as much as the first: no check can distinguish them.
             ("hard", SECRET),
         ] {
             let read = agent.read(format!("{}/{way}", desk.root().display())).await;

@@ -1,4 +1,4 @@
-//! Who answers for the user, and with which option.
+//! Permissions that are decided without the user, and the chosen options.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ fn options(kinds: &[&str]) -> Value {
     kinds.iter().map(|kind| json!({"optionId": kind, "name": kind, "kind": kind})).collect()
 }
 
-/// What the host answers: the option, or `cancelled`.
+/// Returns the outcome of the host: the option, or `cancelled`.
 async fn answer(agent: &mut Agent, session: &str, call: &Value, options: Value) -> String {
     let mut call = call.clone();
     call["toolCallId"] = "call".into();
@@ -97,7 +97,7 @@ async fn rules_go_by_kind_and_by_file() {
 async fn an_answer_is_one_of_those_that_fit() {
     in_time(async {
         let mut yes = agent(Permissions::new().allow(ToolKind::Read)).await;
-        // Nothing said is no.
+        // The default is no.
         let mut no = agent(Permissions::new()).await;
         let mut default = Agent::of(LocalHost::new("/tmp"), "/tmp").await;
         let call = json!({"kind": "read"});
@@ -216,7 +216,7 @@ async fn a_question_is_about_all_that_was_said_of_the_call() {
         assert_eq!(answer(&mut agent, "s1", &only, options(&ALL)).await, "allow_always");
         agent.update("tool_call_update", json!({"toolCallId": "call", "status": "completed"})).await;
         assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_always");
-        // What was always allowed was that command.
+        // Only that command was always allowed.
         for (command, chosen) in [("ls", "allow_always"), ("ls", "allow_once"), ("rm -rf /", "allow_always")] {
             let run = json!({"toolCallId": "call", "title": "Run", "kind": "execute"});
             agent.update("tool_call", run).await;
@@ -368,7 +368,7 @@ async fn once_is_asked_again_and_what_was_not_offered_is_no_answer() {
     .await;
 }
 
-/// How asking the user goes wrong.
+/// The ways in which a permission request to the user fails.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     /// The answer is no option, however much it looks like one.

@@ -63,7 +63,7 @@ impl Drop for Racer {
 async fn no_exchange_of_folders_and_links_lets_anything_out() {
     let rounds = runs(3_000);
     let desk = Desk::new();
-    // What is outside has the same names as what is inside.
+    // Files outside have the same names as files inside.
     for name in ["file.txt", "dir/file.txt"] {
         std::fs::write(desk.path("outside").join(name), SECRET).expect("a file");
     }

@@ -37,7 +37,7 @@ async fn a_session_has_its_own_folders_of_the_roots() {
             (&root, vec![library.clone()], [true, true, true, true]),
             (&dir, vec![library.clone()], [false, true, true, false]),
             (&library, vec![root.clone()], [true, true, true, true]),
-            // What is above the roots has the roots, no more.
+            // A folder above the roots gives access to the roots alone.
             (&top, vec![], [true, true, true, true]),
             (&desk.path("outside"), vec![], [false; 4]),
             (&desk.at("missing"), vec![], [false; 4]),

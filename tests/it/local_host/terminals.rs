@@ -199,7 +199,7 @@ async fn a_terminal_goes_through_its_life_in_any_order() {
         for method in methods {
             unknown(agent.ask(method, json!({"terminalId": "terminal-x"})).await);
         }
-        // Killed, it can still be asked, and killed again; released, it is unknown.
+        // A killed terminal can still be queried, and killed again; a released one is unknown.
         let (terminal, pids) = family(&mut agent).await;
         for method in methods {
             unknown(agent.ask_in("s1", method, terminal.clone()).await);
@@ -236,7 +236,7 @@ async fn a_terminal_goes_through_its_life_in_any_order() {
             }
         }
         gone(&pids).await;
-        // What a program leaves running ends with it.
+        // Processes that a program leaves running end with it.
         let terminal = agent.sh("sleep 600 & echo $!").await;
         assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
         let pid = agent.line(&terminal).await;
@@ -316,7 +316,7 @@ async fn output_is_cut_at_its_front_between_characters() {
             assert_eq!((output["output"].as_str(), &output["truncated"]), (Some(expect), &json!(limit < 11)));
             agent.ask("terminal/release", terminal).await.expect("released");
         }
-        // Half a character is held back until the rest has come.
+        // Half a character is buffered until the rest has come.
         let terminal = agent.sh("printf 'x\\342\\202'; read nothing; sleep 0.4; printf '\\254\\n'").await;
         let mut seen = String::new();
         while seen != "x€\n" {
@@ -336,7 +336,7 @@ async fn a_command_costs_the_output_that_is_kept() {
     let (printed, limit) = (runs(300), 2 * MIB);
     let desk = Desk::new();
     let mut agent = Agent::of(desk.host(), desk.root()).await;
-    // What a first program costs is not what output costs.
+    // The first program is not counted, as it fills caches.
     agent.run(json!({"command": "head -c 100000 /dev/zero", "outputByteLimit": 1000})).await;
     std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
     let before = memory("VmRSS");

@@ -355,7 +355,7 @@ async fn rule_7_a_cancelled_load_leaves_no_session(wire: Wire) {
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(prompt), &json!(-32002)));
 }
 
-/// Closes sessions, and ends turns as soon as it is asked to.
+/// Closes sessions, and ends turns on demand.
 struct Closing;
 
 impl Agent for Closing {
@@ -378,7 +378,7 @@ impl Agent for Closing {
 async fn rule_7_a_prompt_behind_a_close_is_answered(wire: Wire) {
     let (transport, mut client) = wire.played();
     let mut limits = Limits::default();
-    // Whoever waits for the other until somebody loses patience will wait for long.
+    // A deadlock would last until this time limit.
     limits.cancel_grace = Duration::from_secs(600);
     tokio::spawn(Server::new(Closing).limits(limits).serve(transport));
     client.initialize(json!({})).await;
@@ -403,8 +403,8 @@ async fn rule_7_a_prompt_behind_a_close_is_answered(wire: Wire) {
     }
 }
 
-/// Answers `_leaf`; `_ask` only after it has asked `_leaf` of whoever asked; `_down` from itself to
-/// the other side and back, until it is at the bottom.
+/// Responds to `_leaf`; to `_ask` only after a `_leaf` request to the other side; to `_down` after a chain of requests
+/// between both sides, of the given depth.
 struct Asking;
 
 impl Service for Asking {
@@ -455,7 +455,7 @@ async fn rule_8_handlers_ask_each_other_in_turn(wire: Wire) {
     }
 }
 
-/// Asks for a permission, fails or panics, as it is told.
+/// Requests a permission, fails or panics, as the prompt says.
 struct Asker;
 
 impl Agent for Asker {

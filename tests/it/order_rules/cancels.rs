@@ -19,7 +19,7 @@ use crate::support::{Played, Wire, measured, over_every_wire, runs, texts};
 
 over_every_wire!(an_agent_answers_every_cancel_once, a_client_gets_over_every_cancel);
 
-/// When in a turn.
+/// A point in a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
     /// The prompt waits behind something else of its session.
@@ -37,7 +37,7 @@ use Point::*;
 
 const POINTS: [Point; 6] = [Queued, Running, PermissionOpen, AnswerQueued, AnswerWritten, Done];
 
-/// How it is cancelled, from outside of an SDK.
+/// The ways to cancel a turn, from outside of an SDK.
 const WAYS: [&[&str]; 4] = [
     &["session/cancel"],
     &["$/cancel_request"],
@@ -45,7 +45,7 @@ const WAYS: [&[&str]; 4] = [
     &["session/cancel", "session/cancel", "session/cancel"],
 ];
 
-/// Does what the prompt says, and counts how often it was asked.
+/// Follows the prompt, and counts the prompts.
 #[derive(Clone)]
 struct Worker {
     /// Lets modes be set.
@@ -155,7 +155,7 @@ async fn cancelled_at(
         }
     }
     if let Some(permission) = permission {
-        // What the protocol asks of a client.
+        // The protocol's duty of a client.
         client.answer(&permission, json!({"outcome": {"outcome": "cancelled"}})).await;
     }
     if mode.is_some() {
@@ -194,7 +194,7 @@ async fn an_agent_answers_every_cancel_once(wire: Wire) {
                 let reason =
                     if [Queued, Running, PermissionOpen].contains(&point) { "cancelled" } else { "end_turn" };
                 assert_eq!(answer["result"]["stopReason"], reason, "{point:?} {way:?}: {answer}");
-                // What was cancelled is over.
+                // The cancelled turn is over.
                 let prompt = client.prompt(&session, "next").await;
                 let update = client.expect("session/update").await;
                 assert_eq!(update["params"]["update"]["content"]["text"], "next");
@@ -237,7 +237,7 @@ impl Host for Screen {
     }
 }
 
-/// Both SDKs, and whoever holds the turn cancels it, or drops it.
+/// Uses both SDKs; the owner of the turn cancels it, or drops it.
 async fn a_client_gets_over_every_cancel(wire: Wire) {
     let (ours, theirs) = wire.pair();
     let (worker, screen) = (Worker::default(), Screen::default());

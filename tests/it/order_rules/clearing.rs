@@ -1,4 +1,4 @@
-//! What clearing a message puts on the wire, for each policy and each kind of client.
+//! The wire form of a cleared message, for each policy and each kind of client.
 
 use duologue_agent::schema::ContentBlock;
 use duologue_agent::{Agent, ClearPolicy, Prompt, Server, StopReason, Turn};
@@ -32,7 +32,7 @@ impl Agent for Drafter {
     }
 }
 
-/// What one turn writes, with the ids numbered as they appear.
+/// Returns the lines of one turn, with the ids numbered as they appear.
 async fn wire_of(policy: ClearPolicy, capabilities: Value) -> String {
     let (transport, mut client) = Wire::Pipes.played();
     tokio::spawn(Server::new(Drafter).clear_policy(policy).serve(transport));
@@ -116,7 +116,7 @@ async fn held_messages_are_sent_when_they_are_final() {
     "#);
 }
 
-/// Clears one of two messages that are held back at the same time.
+/// Clears one of two messages that are buffered at the same time.
 struct TwoDrafts;
 
 impl Agent for TwoDrafts {

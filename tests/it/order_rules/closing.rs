@@ -1,5 +1,5 @@
-//! The end of a connection: it comes once, however often it is asked for and from wherever, and whoever
-//! answers faster than one can write is answered all the same.
+//! The end of a connection: it comes once, however often and from wherever it is closed. A peer that
+//! responds before the write has returned is handled too.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -18,7 +18,7 @@ over_every_wire!(closing_from_within_is_closing_once, many_close_at_once);
 
 const ROUNDS: usize = 1000;
 
-/// Closes its connection in every call it gets, and counts how often it was told of the end.
+/// Closes its connection in every call, and counts the calls about the end.
 struct Closer {
     peer: Peer,
     from: usize,
@@ -130,7 +130,7 @@ async fn many_close_at_once(wire: Wire) {
 
 /// A wire whose other end answers every request before the write of it returns.
 struct Instant {
-    /// Where its answers go: our reader's other end.
+    /// The stream of its responses: our reader's other end.
     answers: DuplexStream,
     written: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What the client owes an agent, and its user: cancel once, answer what is open, lose nothing.
+//! The client's duties to an agent and to its user: cancel once, respond to open requests, lose nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -130,7 +130,7 @@ async fn a_second_prompt_is_refused_while_one_runs(wire: Wire) {
     assert_eq!(running.finish().await.expect("an answer").text, "");
 }
 
-/// Answers permissions when it is told to, and counts how often it was asked.
+/// Decides permissions on demand, and counts the requests.
 struct Clicks {
     asked: Arc<AtomicUsize>,
     click: watch::Receiver<bool>,
@@ -202,7 +202,7 @@ async fn open_permissions_are_answered_before_anything_else(wire: Wire) {
     }
 }
 
-/// The person clicks in the moment of the cancellation: what is said behind it is `cancelled`.
+/// The user clicks in the moment of the cancellation: every response behind it is `cancelled`.
 async fn after_a_cancel_no_answer_but_cancelled(wire: Wire) {
     let (host, _asked, click) = clicks();
     let (_agent, mut script, session) = with_session(wire, Client::new(host)).await;

@@ -404,7 +404,7 @@ async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
         }
     }
     client.probe().await;
-    // What is held is bounded too. That is the end of this session, not of the connection.
+    // The buffer is bounded too. Exceeding it ends this session, not the connection.
     let answer = client.asked("session/new", json!({"cwd": "/much", "mcpServers": []})).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
     client.probe().await;

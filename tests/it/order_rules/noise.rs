@@ -19,8 +19,8 @@ use crate::support::{Wire, in_time, over_every_wire};
 over_every_wire!(
     a_cancel_of_any_id_finds_its_request,
     no_error_repeats_what_was_sent,
-    a_panic_is_not_told,
-    a_host_that_panics_costs_what_it_was_asked,
+    a_panic_message_is_not_sent,
+    a_panicking_host_costs_one_request,
 );
 
 struct Refusing;
@@ -66,7 +66,7 @@ async fn a_bad_line_between_two_of_ours_makes_no_storm() {
             let mut a_said = answers(&["npm WARN deprecated".into()], &mut to_a, &mut from_a).await;
             let mut b_said = answers(&["PS C:\\> ".into()], &mut to_b, &mut from_b).await;
             assert_eq!((a_said.len(), b_said.len()), (usize::from(left), usize::from(right)));
-            // Each gets what the other one said to it, and says no more.
+            // Each receives the other's lines, and sends no more.
             (a_said, b_said) = (
                 answers(&b_said, &mut to_a, &mut from_a).await,
                 answers(&a_said, &mut to_b, &mut from_b).await,
@@ -77,7 +77,7 @@ async fn a_bad_line_between_two_of_ours_makes_no_storm() {
     .await;
 }
 
-/// What says back every line, as a terminal does: each of ours ends its part by itself.
+/// The peer echoes every line, as a terminal does. Either SDK stops by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_echo_makes_no_storm() {
     in_time(async {
@@ -101,7 +101,7 @@ async fn an_echo_makes_no_storm() {
                 count
             });
             // Comes back as a request of its own, is refused, and the refusal comes back as the answer.
-            // What else was said to one comes before the next, and what to that before the end.
+            // Other lines to the first come before the second, and those to the second before the end.
             for number in 0..2 {
                 let error = peer.call::<_, Value>("_ask", &[number]).await.expect_err("the echo refuses");
                 assert_eq!(error.as_response().expect("an answer").code.0, -32601);
@@ -220,7 +220,7 @@ async fn no_error_repeats_what_was_sent(wire: Wire) {
     }
 }
 
-async fn a_panic_is_not_told(wire: Wire) {
+async fn a_panic_message_is_not_sent(wire: Wire) {
     let (transport, mut client) = wire.played();
     tokio::spawn(duologue_agent::serve(Leaky, transport));
     client.initialize(json!({})).await;
@@ -230,7 +230,7 @@ async fn a_panic_is_not_told(wire: Wire) {
     }
 }
 
-/// Panics over everything it is told and asked, before the first await and after it.
+/// Panics on every notification and request, before the first await and after it.
 struct Clumsy;
 
 impl Clumsy {
@@ -267,7 +267,7 @@ impl Host for Clumsy {
     }
 }
 
-async fn a_host_that_panics_costs_what_it_was_asked(wire: Wire) {
+async fn a_panicking_host_costs_one_request(wire: Wire) {
     let closure = |_: WriteTextFileRequest| -> std::future::Ready<HostResult<WriteTextFileResponse>> {
         panic!("SENTINEL, in a closure")
     };
@@ -324,7 +324,7 @@ impl Agent for Looking {
     }
 }
 
-/// What people paste fits into a line with the default limits.
+/// A large pasted picture fits into a line with the default limits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_prompt_may_hold_a_picture_of_15_mib() {
     in_time(async {

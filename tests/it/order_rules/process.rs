@@ -86,7 +86,7 @@ async fn rule_7_holds_for_a_process() {
         let mut hanging = session.prompt("hang").await.expect("a turn");
         hanging.cancel();
         assert_eq!(hanging.outcome().await.expect("an answer").stop_reason, StopReason::Cancelled);
-        // The process dies with a turn running: whoever waits is told, with its last words.
+        // The process dies with a turn running: the waiting caller gets an error with its last stderr lines.
         let mut waiting = session.prompt("hang").await.expect("a turn");
         agent.kill();
         let outcome = waiting.outcome().await;

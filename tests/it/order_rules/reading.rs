@@ -140,7 +140,7 @@ async fn rule_2_notifications_arrive_in_order_and_one_at_a_time(wire: Wire) {
     assert!(notified.iter().copied().eq(0..10_000), "{} arrived, or out of order", notified.len());
 }
 
-/// Counts to what it is told, one update a number.
+/// Counts to the number in the prompt, one update each.
 struct Counter;
 
 impl Agent for Counter {
@@ -178,7 +178,7 @@ async fn rule_2_many_turns_at_once_keep_their_order(wire: Wire) {
 }
 
 async fn rule_3_a_response_comes_after_all_that_was_before_it(wire: Wire) {
-    /// Sends as many notifications as it is asked for, then answers.
+    /// Sends the wanted number of notifications, then responds.
     struct Burst;
     impl Service for Burst {
         fn request(&self, request: Incoming<'_>, responder: Responder) {
@@ -267,7 +267,7 @@ async fn rule_4_a_line_over_the_limit_ends_an_agent(wire: Wire) {
         client.write(line + end).await;
         assert_eq!(client.hear().await["error"]["code"], -32601);
     }
-    // What came before it in the same write is still done.
+    // Earlier lines of the same write are still handled.
     let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "3"}]});
     let prompt = json!({"jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": prompt});
     client.write(format!("{prompt}\n{}", "x".repeat(1001))).await;

@@ -101,7 +101,7 @@ async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
                 params.as_object_mut().expect("an object").remove("sessionId");
             }
             let answer = script.asked(row.method, params).await;
-            // Whoever is asked for a permission and shows it to nobody says that it was cancelled.
+            // A permission request that cannot be shown gets the outcome `cancelled`.
             if row.method == "session/request_permission" && named == "s" {
                 assert_eq!(answer["result"]["outcome"]["outcome"], "cancelled", "{answer}");
                 continue;
@@ -114,7 +114,7 @@ async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
     assert!(refused >= 3 * 8 - 1, "only {refused} were refused");
 }
 
-/// The newest are kept, whoever they are for.
+/// The newest are kept, whatever their session.
 async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {

@@ -1,5 +1,5 @@
-//! The agent dies at every frame of a turn: what was said arrives, whatever waits fails
-//! soon and knows why, and nothing of the agent's process group is left.
+//! The agent dies at every frame of a turn. Sent updates arrive, waiting calls fail soon with the
+//! reason, and nothing of the agent's process group is left.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const FRAMES: usize = 60;
 /// The scenario of R10 asks for one second; here four fall at once, and much else is going on.
 const IN_TIME: Duration = Duration::from_secs(3);
 
-/// How a conversation went that the agent did not survive.
+/// The course of a conversation in which the agent dies.
 struct Fall {
     exited: AgentExited,
     updates: usize,
@@ -45,7 +45,7 @@ async fn conversation(tree: &Tree, script: &str, program: &[&str]) -> Fall {
     Fall { exited, updates, connection }
 }
 
-/// How long ago the agent said that it is about to fall.
+/// Returns the time since the agent announced its death.
 fn since_the_fall(stderr: &str) -> Duration {
     let words: Vec<&str> = stderr.split_whitespace().collect();
     let at = words.windows(3).find(|window| window[0] == "at" && window[2] == "ns");
@@ -157,9 +157,9 @@ async fn a_helper_keeps_talking() {
     }
 }
 
-/// Everything that waits fails alike, and so does what is asked at any time after.
+/// All waiting calls fail alike, and so do all later ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_that_waits_is_told_the_same() {
+async fn all_waiting_calls_get_the_same_error() {
     let tree = Tree::new().await;
     // The helper makes the moments between the first sign of the end and the last longer.
     let script = "setsid sleep 3 & \"$@\"; exit $?";

@@ -12,7 +12,7 @@ use crate::support::{Played, measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;
-/// What is asked of our agent; the scenario of R11 measures it. Here, with much else going on, it may take longer.
+/// The target of our agent; the scenario of R11 measures it. Here, on a busy machine, it may take longer.
 const LIMIT: Duration = Duration::from_secs(2);
 const IN_TIME: Duration = Duration::from_secs(6);
 /// The launcher stays above the agent, without a helper that would outlive any of our agents.
@@ -23,11 +23,11 @@ struct Case {
     script: &'static str,
     flavor: &'static str,
     prompt: &'static str,
-    /// Whether the client stops reading at that frame, and is killed when the agent's output is full.
+    /// True if the client stops reading at that frame, and is killed when the agent's output is full.
     stops: bool,
 }
 
-/// How long the agent outlived its client.
+/// Returns the time by which the agent outlived its client.
 async fn client_dies(case: Case, frame: usize) -> Duration {
     let tree = Tree::new().await;
     let how = if case.stops { "stop" } else { "kill" };
@@ -131,7 +131,7 @@ async fn with_its_pipes_held_by_somebody_else() {
     }
 }
 
-/// Whoever started the agent may leave before the conversation begins: it is nobody's orphan then.
+/// A launcher may exit before the conversation begins; the agent does not count as an orphan then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launcher_that_leaves_at_once_is_not_missed() {
     let tree = Tree::new().await;

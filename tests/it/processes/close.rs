@@ -214,7 +214,7 @@ async fn killing_cuts_the_ladder_short() {
     tree.gone(Duration::from_secs(1)).await;
 }
 
-/// Nobody has to stay for the end: whoever waited for it may be cancelled, and the ladder goes on.
+/// A waiting caller may be cancelled; the graceful shutdown goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_close_that_nobody_waits_for_goes_on() {
     let tree = Tree::new().await;

@@ -1,4 +1,4 @@
-//! Whoever started the agent leaves while it runs, though the client holds its pipes.
+//! The agent's launcher exits while the agent runs, though the client keeps its pipes open.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use rustix::process::{WaitOptions, set_child_subreaper, wait};
 use super::trees::GUARDED;
 use crate::support::{Played, sent_away};
 
-/// An agent whose launcher leaves in a turn: what the client heard, and how the agent ended, if it did in time.
+/// Runs an agent whose launcher exits during a turn. Returns the client, the prompt's id, and the agent's status if it ended in
+/// time.
 async fn launcher_leaves(flavor: &str, within: Duration) -> (Played, u64, Option<i32>) {
     let mut launcher = tokio::process::Command::new("bash");
     let launcher = launcher.args(["-c", r#""$@" <&0 & wait"#, "launcher", GUARDED, flavor]);

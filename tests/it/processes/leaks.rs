@@ -1,5 +1,4 @@
-//! What leaks: descriptors into agents and out of closed connections, secrets, processes; and what
-//! clogs.
+//! Leaks of descriptors, secrets and processes, and full pipes.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ fn open_files(pid: &str) -> Vec<String> {
         .expect("a process")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .collect();
-    // What the test was started with is not ours to close.
+    // Descriptors inherited by the test itself are not counted.
     let inherited = inherited();
     open.retain(|number| ["0", "1", "2"].contains(&number.as_str()) || !inherited.contains(number));
     open.sort();

@@ -1,5 +1,5 @@
-//! A client of system calls, which can do what no client should: it knows the pipes it gave to the
-//! agent, reads nothing but what it is told to, and hangs up in any way.
+//! A client of system calls for misbehaviour: it knows the pipes it gave to the
+//! agent, reads only on demand, and closes them in any way.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::trees::PATIENCE;
 
-/// What the agent gets for stdin and stdout.
+/// The kind of the agent's stdin and stdout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Wire {
     Pipes,
@@ -193,7 +193,7 @@ impl RawClient {
         self.answer(id)
     }
 
-    /// Whether a descriptor that we share with the agent, or our end, was made non-blocking.
+    /// Returns true if a descriptor shared with the agent, or our end, was made non-blocking.
     pub(crate) fn mode_leaked(&self) -> bool {
         let nonblocking = |fd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
         self.ours.iter().any(nonblocking)

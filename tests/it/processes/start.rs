@@ -97,7 +97,7 @@ async fn shouts_before_it_answers() {
     ));
 }
 
-/// Whoever is shown the agent's stderr never comes back from the first piece of it.
+/// A stderr handler that never returns from its first call.
 struct Stuck(std::sync::mpsc::Receiver<()>);
 
 impl std::io::Write for Stuck {
@@ -124,7 +124,7 @@ async fn shouts_at_somebody_who_does_not_listen() {
     drop(release);
 }
 
-/// What shells and launchers say before the agent takes over.
+/// Shells and launchers print lines before the agent takes over.
 #[tokio::test]
 async fn a_conversation_begins_behind_the_noise() {
     let tree = Tree::new().await;
@@ -144,11 +144,11 @@ async fn a_conversation_begins_behind_the_noise() {
     tree.gone(AT_ONCE).await;
 }
 
-/// What is written to it fails, which is no panic: the conversation is over, and so is the process.
+/// A write to it fails without a panic: the conversation is over, and so is the process.
 #[tokio::test]
 async fn closes_its_input_and_stays() {
     let tree = Tree::new().await;
-    // What is in the pipe when it is closed is not missed, so it is closed before there is more.
+    // Bytes in a closed pipe are lost without an error, so it is closed before the next write.
     let script = r#"read -r _; exec 0<&-
 echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'; sleep 600"#;
     let agent = Client::new(()).spawn(tree.command(script, &[])).await.expect("it says hello");
@@ -222,7 +222,7 @@ async fn every_word_of_a_command_is_a_word() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }
 
-/// The connection is dead, but nobody said goodbye: what is asked fails, and the last handle ends it.
+/// The connection is dead without an end of the process: requests fail, and the last handle ends it.
 #[tokio::test]
 async fn closes_its_output_and_stays() {
     let tree = Tree::new().await;

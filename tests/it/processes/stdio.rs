@@ -56,7 +56,7 @@ fn nothing_else_gets_onto_the_wire_or_off_it() {
     measured(format_args!("0 foreign bytes among {messages} messages, {} kinds of stdio", WIRES.len()));
 }
 
-/// What the handler is stuck in, and what runs it.
+/// Tries each kind of blocking call in each kind of runtime.
 #[test]
 fn a_stuck_handler_ends_with_the_input() {
     let mut threads = Vec::new();

@@ -20,8 +20,8 @@ pub(crate) const WRAPPED: &str = r#"sleep 600 & "$@"; exit $?"#;
 /// Whatever takes longer hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long something may take: what the limit says in a campaign, where nothing else runs, and ten times
-/// that beside whatever else a machine does.
+/// Returns the time limit: the target in a campaign, where nothing else runs, and ten times that on a machine that is
+/// busy.
 pub(crate) fn at_most(limit: Duration) -> Duration {
     if std::env::var_os("DUOLOGUE_RUNS").is_some() { limit } else { 10 * limit }
 }
@@ -73,7 +73,7 @@ impl Tree {
             .expect("a connection");
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
-        // A launcher that was killed at once may not have said its number.
+        // A launcher that was killed at once may not have sent its process id.
         let _ = stream.read_line(&mut line).await;
         Alive { stream, leader: line.trim().parse().ok() }
     }
@@ -93,7 +93,7 @@ pub(crate) struct Alive {
 impl Alive {
     pub(crate) async fn gone(mut self, within: Duration) {
         let (mut rest, within) = (Vec::new(), at_most(within));
-        // An error is an end too: whoever dies with unread bytes resets the connection.
+        // An error is an end too: a process that dies with unread bytes resets the connection.
         let end = tokio::time::timeout(within, self.stream.read_to_end(&mut rest)).await;
         assert!(end.is_ok(), "alive after {within:?}: {}", self.describe());
         let Some(leader) = self.leader else { return };

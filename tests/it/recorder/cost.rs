@@ -1,4 +1,4 @@
-//! What recording costs a conversation: the same one with and without, in turns.
+//! The cost of recording a conversation: the same one with and without, in turns.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use duologue_transcript::{Recorder, Side};
 
 use crate::support::{Wire, measured, runs};
 
-/// How often each is played. The one in the middle counts.
+/// Rounds of each variant. The median counts.
 const ROUNDS: usize = 9;
 
 /// Says as many words as the prompt asks for, as a model does.
@@ -39,7 +39,7 @@ impl Agent for Model {
     }
 }
 
-/// How long a turn of so many updates takes.
+/// Measures a turn of so many updates.
 async fn turn(updates: u64, recorder: Option<&Recorder>) -> Duration {
     let (ours, theirs) = Wire::Pipes.pair();
     let serving = tokio::spawn(Server::new(Model).serve(theirs));
@@ -64,19 +64,19 @@ async fn turn(updates: u64, recorder: Option<&Recorder>) -> Duration {
     took
 }
 
-/// How long our processors have worked for us, in ticks of a hundredth of a second.
+/// Returns the CPU time of this process, in ticks of a hundredth of a second.
 fn worked() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// What recording may cost, in time.
+/// The largest allowed ratio of durations.
 const LIMIT: f64 = 1.05;
 
-/// Nothing is asserted of the times: they are the machine's. Whoever measures is told when it is too much.
+/// Asserts nothing about the times, as they depend on the machine. The printed measure says if the limit is exceeded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_recording_costs() {
+async fn the_cost_of_recording_is_measured() {
     let updates = runs(2_000);
     let folder = tempfile::tempdir().expect("a folder");
     let (mut times, mut work) = ([const { Vec::new() }; 3], [0; 3]);

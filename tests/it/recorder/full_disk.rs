@@ -58,7 +58,7 @@ async fn fill(disk: &Path) {
     ));
 }
 
-/// How many records there are: each is whole, and none is missing.
+/// Returns the number of records, after checking that each is whole and none is missing.
 fn whole(path: &Path) -> usize {
     let transcript = Transcript::load(path).expect("a transcript");
     assert!(!transcript.is_cut());

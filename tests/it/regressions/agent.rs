@@ -1,4 +1,4 @@
-//! What an agent keeps in order: updates, answers, cancellations and closes.
+//! The order of an agent's updates, responses, cancellations and closes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ in_time!(
 /// An agent that does what the prompt says.
 #[derive(Clone, Default)]
 struct Doer {
-    /// What it has to say to the test.
+    /// Reports to the test.
     says: Option<mpsc::UnboundedSender<String>>,
     turns: Option<mpsc::UnboundedSender<Turn>>,
 }
@@ -140,7 +140,7 @@ async fn client_of(agent: Doer, limits: Limits) -> Played {
     client
 }
 
-/// What comes until the answer to a request, and the answer.
+/// Returns the messages up to the response to a request, and the response.
 async fn until_answered(client: &mut Played, id: u64) -> (Vec<Value>, Value) {
     let mut before = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What a client owes its user: questions that go away, turns that end, streams that hold back.
+//! The client's duties to its user: withdrawn permission requests, ends of turns, and backpressure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -84,7 +84,7 @@ impl Host for Screen {
 async fn a_cancel_drops_the_questions_that_are_open() {
     let (sender, mut screen) = mpsc::unbounded_channel();
     let mut limits = Limits::default();
-    // Whoever waits for this grace does not end in time.
+    // A call that waits for this grace does not end in time.
     limits.cancel_grace = Duration::from_secs(600);
     let (_agent, mut script, session) = with_session(Client::new(Screen(sender)).limits(limits)).await;
     for _ in 0..50 {
@@ -145,7 +145,7 @@ async fn a_request_without_an_answer_does_not_switch_backpressure_off() {
     drop(writer.await.expect("all written"));
 }
 
-/// Works until it is told to stop.
+/// Works until it is cancelled.
 struct Worker;
 
 impl Agent for Worker {

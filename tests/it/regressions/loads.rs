@@ -73,7 +73,7 @@ async fn a_second_load_of_one_id_is_busy() {
         script.answer(&request, json!({})).await;
         assert_eq!(first.next().await.expect("an update").expect("no error").to_string(), "replayed");
         assert_eq!(&*first.outcome().await.expect("a session").id().to_string(), id);
-        // Nothing was asked for the second one.
+        // No request was sent for the second one.
         script.probe().await;
     }
 }
@@ -202,7 +202,7 @@ async fn a_dropped_session_is_let_go() {
     }
     script.probe().await;
     assert_eq!(agent.dropped_updates(), 0);
-    // Who listens holds the session, and so does a turn that runs.
+    // A listener keeps the session alive, and so does a running turn.
     let mut updates = session.updates();
     drop(session);
     script.chunk("s", "10").await;

@@ -1,4 +1,4 @@
-//! What an agent keeps of its sessions has a bound.
+//! The bounded memory of an agent's sessions.
 
 use duologue_agent::schema::{AgentCapabilities, SessionCapabilities, SessionCloseCapabilities};
 use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn, serve};
@@ -53,7 +53,7 @@ async fn what_sessions_hold_together_has_a_bound() {
             "{method}"
         );
     }
-    // What is small has room, and what is open works.
+    // Small sessions still fit, and open ones work.
     client.new_session().await;
     let turn = client.prompt(session.as_str().expect("an id"), "go").await;
     assert_eq!(client.hear().await["id"], turn);

@@ -1,4 +1,4 @@
-//! What a connection owes a slow peer, a clumsy tap and an answer without a result.
+//! Connections with a slow peer, a panicking tap, and a response without a result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::support::{Played, Wire, in_time};
 in_time!(
     six_large_answers_reach_a_peer_that_reads,
     a_panicking_tap_costs_nothing,
-    a_panic_in_explain_end_still_tells_those_who_wait,
+    a_panic_in_explain_end_still_ends_waiting_calls,
     a_call_is_withdrawn_once,
     an_answer_without_a_result_is_null,
     an_answer_without_a_result_may_come_late,
@@ -120,7 +120,7 @@ async fn a_peer_that_reads_nothing_is_given_up() {
     let (peer, mut script) = hardly_fits();
     for _ in 0..4 {
         script.ask("_copy", json!({})).await;
-        // What the wire holds may leave first.
+        // Bytes in the pipe may leave first.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -232,7 +232,7 @@ fn no_idea_at_once(_: Closed, _: Peer) -> std::future::Ready<Closed> {
     panic!("no idea at all")
 }
 
-async fn a_panic_in_explain_end_still_tells_those_who_wait() {
+async fn a_panic_in_explain_end_still_ends_waiting_calls() {
     for at_once in [false, true] {
         let (transport, mut script) = Wire::Memory.played();
         let connection = PeerBuilder::new(transport);
@@ -291,7 +291,7 @@ async fn an_answer_without_a_result_may_come_late() {
         let request = script.expect("_ask").await;
         script.expect("$/cancel_request").await;
         script.say(bare(request["id"].clone())).await;
-        // Nothing is said to either.
+        // Neither gets a response.
         script.probe().await;
         assert_eq!(peer.stats().stray_responses, 2 * round);
     }

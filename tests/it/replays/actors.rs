@@ -31,7 +31,7 @@ use duologue_transcript::{
 };
 use tokio::time::Instant;
 
-/// What the client does.
+/// The client's actions.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) sessions: Vec<PlannedSession>,
@@ -133,7 +133,7 @@ async fn talk(peer: &PeerAgent, word: &str) -> String {
     answer.unwrap_or_else(|error| error.to_string())
 }
 
-/// What either side is to the other's agent. Nobody chose its id, so it is another one in every conversation.
+/// The envelope handler of either side. Its id is random, so it differs in every conversation.
 struct Colleague;
 
 impl EnvelopeHandler for Colleague {
@@ -218,7 +218,7 @@ async fn follow(plan: &Plan, cwd: &Path, transport: Transport) -> Transcript {
     let agent =
         Client::new(Desk).exchange(exchange()).tap(ears.clone()).connect(transport).await.expect("an agent");
     let each = plan.sessions.iter().enumerate().map(|(number, session)| {
-        // Each session has a folder of its own, so that they can be told apart.
+        // Each session has a folder of its own, which identifies it.
         let cwd = cwd.join(number.to_string());
         run(agent.clone(), session.clone(), cwd)
     });

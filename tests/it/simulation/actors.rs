@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::random_delay::random_delays;
 
-/// What both sides and the wire between them are known to have done.
+/// The recorded actions of both sides and of the wire between them.
 #[derive(Default)]
 pub struct Books(Mutex<Known>);
 
@@ -28,8 +28,8 @@ pub struct Known {
     pub permissions: u64,
     pub cancelled_permissions: u64,
     pub reads: u64,
-    /// By session: whether its id has been told to the client.
-    told: BTreeMap<String, bool>,
+    /// By session: true if the client knows its id.
+    known_to_client: BTreeMap<String, bool>,
     /// By id of a `session/prompt`: what its text was.
     prompts: BTreeMap<u64, u64>,
     answered_prompts: BTreeMap<u64, bool>,
@@ -43,7 +43,7 @@ impl Books {
     }
 }
 
-/// What a prompt says: its number and the seed of what the agent does.
+/// Returns the text of a prompt: its number and the seed of the agent's actions.
 pub fn plan(number: u64, seed: u64) -> String {
     format!("{number} {seed}")
 }
@@ -223,14 +223,14 @@ impl Known {
                     self.prompts.insert(id, numbers(text).map_or(0, |(number, _)| number));
                 }
                 if method == "session/load" {
-                    self.told.insert(line["params"]["sessionId"].to_string(), true);
+                    self.known_to_client.insert(line["params"]["sessionId"].to_string(), true);
                 }
                 if method == "session/update" {
                     self.see_update(&line["params"]);
                 }
             }
             None => {
-                // Asked by the other side.
+                // A request of the other side.
                 match self.requests.get_mut(&(!agents, id.to_string())) {
                     Some(answers) if *answers == 0 => *answers = 1,
                     Some(_) => self.faults.push(format!("a second answer: {line}")),
@@ -240,7 +240,7 @@ impl Known {
                     return;
                 }
                 if line["result"]["sessionId"].is_string() {
-                    self.told.insert(line["result"]["sessionId"].to_string(), true);
+                    self.known_to_client.insert(line["result"]["sessionId"].to_string(), true);
                 }
                 if let Some(prompt) = id.as_u64().and_then(|id| self.prompts.get(&id)) {
                     self.answered_prompts.insert(*prompt, true);
@@ -250,7 +250,7 @@ impl Known {
     }
 
     fn see_update(&mut self, params: &Value) {
-        if !self.told.contains_key(&params["sessionId"].to_string()) {
+        if !self.known_to_client.contains_key(&params["sessionId"].to_string()) {
             self.faults.push(format!("an update before the answer that names its session: {params}"));
         }
         if let Some((turn, _)) = update_numbers(&params["update"])

@@ -1,4 +1,4 @@
-//! Seeded stories of sessions: order, outcomes and permissions, whoever leaves when.
+//! Seeded stories of sessions: order, outcomes and permissions, with ends at any time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -153,7 +153,7 @@ impl Story {
                         while let Some(Ok(update)) = replay.next().await {
                             match numbers_of(&update) {
                                 Some((0, number)) if number == next => next += 1,
-                                // What was on its way when the session was loaded.
+                                // Updates in flight when the session was loaded.
                                 Some((1.., _)) | None => {}
                                 other => return Err(format!("{other:?} came in a replay after {next}")),
                             }

@@ -1,4 +1,4 @@
-//! What the tests share: wires of two kinds, peers that are played line by line, and patience.
+//! Code shared by the tests: two kinds of wires, raw peers, and time limits.
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros, reason = "each test takes what it needs")]
 
 pub mod played;
@@ -15,13 +15,13 @@ pub use played::{Played, chunk, texts};
 /// Whatever takes longer than this hangs, even on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a test that serves a bar of `RELIABILITY.md` plays: `default` times in `cargo test`,
-/// `DUOLOGUE_RUNS` times in a campaign.
+/// Returns the repetitions of a test for a requirement of `RELIABILITY.md`: `default` in `cargo test`,
+/// `DUOLOGUE_RUNS` in a campaign.
 pub fn runs(default: u64) -> u64 {
     number("DUOLOGUE_RUNS").unwrap_or(default)
 }
 
-/// Where a test's random choices begin: `DUOLOGUE_SEED` when a failure is played again, else anywhere.
+/// Returns the seed of a test: `DUOLOGUE_SEED` to reproduce a failure, else a random one.
 pub fn seed() -> u64 {
     number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
 }
@@ -31,26 +31,26 @@ fn number(name: &str) -> Option<u64> {
     Some(value.replace('_', "").parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// Held while a seeded test plays: if it fails, it says how to play the same again.
-pub struct Replay {
+/// A guard of a seeded test: if the test fails, it prints the command that reproduces the failure.
+pub struct Reproduction {
     test: &'static str,
     seed: u64,
-    /// How many runs from the seed on it takes to fail again.
+    /// The number of runs from the seed on until the failure.
     pub runs: u64,
 }
 
-impl Replay {
+impl Reproduction {
     /// `test` is the target and the name of the test.
     pub fn of(test: &'static str, seed: u64, runs: u64) -> Self {
-        Replay { test, seed, runs }
+        Reproduction { test, seed, runs }
     }
 }
 
-impl Drop for Replay {
+impl Drop for Reproduction {
     #[allow(clippy::print_stdout, reason = "shown when the test fails")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Replay { test, seed, runs } = self;
+            let Reproduction { test, seed, runs } = self;
             println!(
                 "play it again with\n  DUOLOGUE_SEED={seed} DUOLOGUE_RUNS={runs} cargo test -p duologue-tests --test {test}"
             );
@@ -64,7 +64,7 @@ pub fn measured(text: impl std::fmt::Display) {
     println!("measured: {text}");
 }
 
-/// How two peers in one process are joined.
+/// The connection of two peers in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Memory,
@@ -74,7 +74,7 @@ pub enum Wire {
 type Half = (Box<dyn tokio::io::AsyncRead + Send + Unpin>, Box<dyn tokio::io::AsyncWrite + Send + Unpin>);
 
 impl Wire {
-    /// What a pipe holds before its writer has to wait, on both kinds of wire.
+    /// The capacity of a pipe, on both kinds of wire.
     pub const CAPACITY: usize = 64 * 1024;
 
     fn halves(self) -> (Half, Half) {
@@ -111,7 +111,7 @@ pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(patience, future).await.expect("this hangs")
 }
 
-/// What `/proc` says of our memory, in bytes.
+/// Returns a memory value of this process from `/proc`, in bytes.
 pub fn memory(what: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("our own");
     let line = status.lines().find(|line| line.starts_with(what)).expect("a size");

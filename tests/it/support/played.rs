@@ -53,7 +53,7 @@ impl Played {
         message
     }
 
-    /// Ends our half; the other one can still be read.
+    /// Closes our half; the other half can still be read.
     pub async fn hang_up(&mut self) {
         if let Some(mut writer) = self.writer.take() {
             // A writer in memory does not end with its last owner.
@@ -94,7 +94,7 @@ impl Played {
         self.say(json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
     }
 
-    /// A question nobody can answer: whoever reads it says so, after all it had to say before.
+    /// Sends an unknown method and expects the error, which comes behind all earlier output.
     pub async fn probe(&mut self) {
         let answer = self.asked("_probe", json!({})).await;
         assert_eq!(answer["error"]["code"], -32601, "{answer}");

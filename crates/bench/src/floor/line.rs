@@ -1,10 +1,10 @@
-//! What a floor sees in a line, in either of the two ways.
+//! The two ways in which a floor parses a line.
 
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// How a line is looked at.
+/// A parser of lines.
 pub(super) type Scan = fn(&[u8]) -> Option<FloorLine<'_>>;
 
 /// Before the session of an update.
@@ -15,12 +15,12 @@ pub(super) const CHUNK: &[u8] =
 /// Behind its text. Our SDK gives every message an id of that length, so the floor does too.
 pub(super) const END: &[u8] = br#""},"messageId":"00000000-0000-0000-0000-000000000000"}}}
 "#;
-/// How long the ids of sessions are, here and in our SDK.
+/// The length of session ids, here and in our SDK.
 pub(super) const ID: usize = 36;
-/// How far into a line the members stand that a newline scan looks for.
+/// The number of bytes at the start of a line in which a newline scan looks for members.
 const NEAR: usize = 256;
 
-/// What there is to know of a line. An update has no id, an answer no method.
+/// The parsed members of a line. An update has no id, a response no method.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct FloorLine<'a> {
     pub(super) id: Option<&'a [u8]>,

@@ -2,14 +2,14 @@
 
 use std::io::{Read, Result, Write};
 
-/// How much is read and written at once.
+/// Bytes that are read or written at once.
 const AT_ONCE: usize = 64 * 1024;
 
 /// Lines, as they are in the buffer they were read into.
 pub(super) struct Lines<R> {
     pipe: R,
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// The start of the next line.
     start: usize,
     /// Up to where there is no end of it.
     scanned: usize,
@@ -21,7 +21,7 @@ impl<R: Read> Lines<R> {
         Lines { pipe, buffer: vec![0; AT_ONCE], start: 0, scanned: 0, end: 0 }
     }
 
-    /// Whether the next line is there without waiting.
+    /// Returns true if the next line is buffered.
     pub(super) fn is_waiting(&self) -> bool {
         memchr::memchr(b'\n', &self.buffer[self.scanned..self.end]).is_none()
     }
@@ -48,7 +48,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// Bytes that leave when there are enough of them, or when they are told to.
+/// A buffer that is flushed when it is large enough, or on demand.
 pub(super) struct Batch<W> {
     pipe: W,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Where it was measured, and what.
+//! The machine and the versions that were measured.
 
 use std::fs;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::process::Command;
 
 use super::pairs::Peers;
 
-/// What stands at the head of the page, a line each. `args` are those of `cargo xtask bench`.
+/// Returns the head of the page, line by line. `args` are those of `cargo xtask bench`.
 pub(super) fn lines(peers: &Peers, args: &[String]) -> Vec<String> {
     let command: Vec<&str> =
         ["cargo xtask bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
     let mut lines = vec![
         format!("Command: `{}`", command.join(" ")),
         format!("Commit: {}", commit()),
-        format!("Date: {}", said("date", &["+%F"])),
+        format!("Date: {}", output_or_unknown("date", &["+%F"])),
         format!("Machine: {}", machine()),
         format!("Load before the run, over 1, 5 and 15 minutes: {}", load()),
-        format!("Compiler: {}, release profile", said("rustc", &["--version"])),
+        format!("Compiler: {}, release profile", output_or_unknown("rustc", &["--version"])),
     ];
     let mut sdks = vec![format!("duologue {}", env!("CARGO_PKG_VERSION"))];
     if peers.rust.is_some() {
@@ -28,12 +28,12 @@ pub(super) fn lines(peers: &Peers, args: &[String]) -> Vec<String> {
         let package: serde_json::Value =
             serde_json::from_slice(&fs::read(package).unwrap_or_default()).unwrap_or_default();
         sdks.push(format!("TypeScript SDK {}", package["version"].as_str().unwrap_or("?")));
-        sdks.push(format!("node {} as found, {}", said("node", &["--version"]), version(node)));
+        sdks.push(format!("node {} as found, {}", output_or_unknown("node", &["--version"]), version(node)));
     }
     if let Some((_, python)) = &peers.python {
         let package = |name: &str| {
             let script = format!("from importlib.metadata import version; print(version('{name}'))");
-            said(&python.to_string_lossy(), &["-c", &script])
+            output_or_unknown(&python.to_string_lossy(), &["-c", &script])
         };
         sdks.push(format!("Python SDK {}", package("agent-client-protocol")));
         sdks.push(format!("{}, uvloop {}", version(python), package("uvloop")));
@@ -61,7 +61,7 @@ fn machine() -> String {
         "{cores} cores ({}), {:.0} GiB of memory, {}",
         model.trim_start_matches([' ', '\t', ':']),
         kib / 1024.0 / 1024.0,
-        said("uname", &["-sr"])
+        output_or_unknown("uname", &["-sr"])
     )
 }
 
@@ -71,15 +71,15 @@ fn load() -> String {
 }
 
 fn version(program: &Path) -> String {
-    said(&program.to_string_lossy(), &["--version"])
+    output_or_unknown(&program.to_string_lossy(), &["--version"])
 }
 
-/// What a program prints; a question mark if it cannot be run.
-fn said(program: &str, args: &[&str]) -> String {
+/// Returns the output of a program, or a question mark if it cannot be run.
+fn output_or_unknown(program: &str, args: &[&str]) -> String {
     output(program, args).unwrap_or_else(|| "?".to_owned())
 }
 
-/// What a program prints, if it can be run and prints something.
+/// Returns the output of a program, if it can be run and prints something.
 fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -20,33 +20,33 @@ use table::{Results, TableRow};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// How often each pair plays each workload.
+/// Rounds that each pair plays of each workload.
 const ROUNDS: usize = 5;
-/// How often in a smoke run.
+/// The same in a smoke run.
 const QUICK_ROUNDS: usize = 2;
 /// Mixed pairs play in so many of the rounds: they are there to tell one half from the other.
 const MIXED_ROUNDS: usize = 3;
 
-/// What `cargo xtask bench` tells the runner: `[--rust FOLDER] [--ts FOLDER NODE] [--python FOLDER PYTHON] [--page FOLDER]
-/// -- ARG..`, the last of which are its own.
+/// The arguments from `cargo xtask bench`: `[--rust FOLDER] [--ts FOLDER NODE] [--python FOLDER PYTHON] [--page FOLDER]
+/// -- ARG..`, the last of which are the user's.
 #[derive(Debug, Default)]
-struct Told {
+struct RunnerArgs {
     peers: Peers,
-    /// Where the page is written.
+    /// The folder that the page is written to.
     page: Option<PathBuf>,
     args: Vec<String>,
 }
 
-impl Told {
+impl RunnerArgs {
     fn read(mut args: impl Iterator<Item = String>) -> Result<Self> {
-        let mut told = Told::default();
+        let mut parsed = RunnerArgs::default();
         while let Some(arg) = args.next() {
             let mut path = || args.next().map(PathBuf::from).ok_or_else(|| format!("{arg} needs a path"));
             match arg.as_str() {
-                "--rust" => told.peers.rust = Some(path()?),
-                "--ts" => told.peers.ts = Some((path()?, path()?)),
-                "--python" => told.peers.python = Some((path()?, path()?)),
-                "--page" => told.page = Some(path()?),
+                "--rust" => parsed.peers.rust = Some(path()?),
+                "--ts" => parsed.peers.ts = Some((path()?, path()?)),
+                "--python" => parsed.peers.python = Some((path()?, path()?)),
+                "--page" => parsed.page = Some(path()?),
                 "--" => break,
                 _ => {
                     return Err(
@@ -55,8 +55,8 @@ impl Told {
                 }
             }
         }
-        told.args = args.collect();
-        Ok(told)
+        parsed.args = args.collect();
+        Ok(parsed)
     }
 }
 
@@ -67,14 +67,14 @@ impl Told {
 /// When a program fails or data was lost.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub fn main() -> Result<()> {
-    let told = Told::read(std::env::args().skip(1))?;
-    let options = CommandLine::read(&told.args)?;
+    let args = RunnerArgs::read(std::env::args().skip(1))?;
+    let options = CommandLine::read(&args.args)?;
     // The programs stand beside this one.
     let bin = std::env::current_exe()?;
     let bin = bin.parent().ok_or("this program is nowhere")?;
-    let head = machine::lines(&told.peers, &told.args).join("\n");
+    let head = machine::lines(&args.peers, &args.args).join("\n");
     println!("{head}\n");
-    let subjects = pairs::subjects(bin, &told.peers);
+    let subjects = pairs::subjects(bin, &args.peers);
     let mut workloads = options.workloads.clone();
     if workloads.is_empty() {
         workloads.extend(WORKLOADS);
@@ -92,7 +92,7 @@ pub fn main() -> Result<()> {
     }
     let targets = targets::section(&targets::judge(&all));
     println!("{targets}");
-    if let Some(folder) = told.page {
+    if let Some(folder) = args.page {
         let sections: Vec<String> = all.iter().map(table::section).collect();
         std::fs::write(folder.join("BENCHMARKS.md"), page(&head, &targets, &sections))?;
         std::fs::write(folder.join("BENCHMARKS.svg"), plot::svg(&all))?;

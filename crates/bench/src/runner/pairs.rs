@@ -13,7 +13,7 @@ pub struct BenchSubject {
     agent: Vec<String>,
 }
 
-/// What a subject is.
+/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairKind {
     /// On our SDK.
@@ -29,7 +29,7 @@ pub enum PairKind {
 pub struct Pair {
     /// As it stands in the tables.
     pub name: String,
-    /// What both are, `None` if they are not the same.
+    /// The kind of both, `None` if they differ.
     pub kind: Option<PairKind>,
     /// The client's program and its arguments.
     pub client: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Pair {
     pub agent: Vec<String>,
 }
 
-/// Where the programs of the others are; those that are not there do not play.
+/// The folders of the other SDKs' programs. A missing one does not play.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     /// The programs on the official Rust crate.

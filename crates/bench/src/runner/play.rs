@@ -14,17 +14,17 @@ use crate::play::Play;
 /// No run takes longer.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BenchRun {
     messages: usize,
     bytes: usize,
-    /// How long it took.
+    /// The duration.
     pub wall_ns: f64,
-    /// How long each message took, where that was measured.
+    /// The durations of the messages, where measured.
     #[serde(default)]
     pub latency_ns: Spread,
-    /// What the client's process had used before and after.
+    /// The usage of the client's process before and after.
     #[serde(default)]
     pub client: Vec<Usage>,
     /// The agent's.
@@ -32,7 +32,7 @@ pub struct BenchRun {
     pub agent: Vec<Usage>,
 }
 
-/// How long things took, in nanoseconds.
+/// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Spread {
     /// The sum by the number.
@@ -43,7 +43,7 @@ pub struct Spread {
     pub p99: f64,
 }
 
-/// What a process has used.
+/// The usage of a process.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Usage {
     /// User and system time.
@@ -52,7 +52,7 @@ pub struct Usage {
     pub rss_kib: f64,
     /// The most it ever had.
     pub peak_kib: f64,
-    /// Where they are counted.
+    /// Allocations, in programs that count them.
     pub allocations: Option<f64>,
 }
 

@@ -7,14 +7,14 @@ use super::stats::times_as_good;
 use super::table::Results;
 
 const WIDTH: f64 = 920.0;
-/// Where the axis begins and ends.
+/// Both ends of the axis.
 const LEFT: f64 = 330.0;
 const RIGHT: f64 = 890.0;
 const TOP: f64 = 100.0;
 const STEP: f64 = 30.0;
-/// What the axis reaches from and to: a tenth and a thousand times of ours, each tenfold as long.
+/// The range of the axis: from a tenth to a thousand times ours, on a logarithmic scale.
 const TENFOLDS: (i32, i32) = (-1, 3);
-/// Told apart by who does not see all colours, on white and on black.
+/// Distinguishable for colour-blind readers, on white and on black.
 const COLOURS: [&str; 8] =
     ["#999999", "#0072b2", "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#b8a800"];
 
@@ -83,7 +83,7 @@ pub fn svg(all: &[Results]) -> String {
     svg
 }
 
-/// Where so many times is on the axis; what is beyond its ends is at them.
+/// Returns the position of a ratio on the axis, clamped to its ends.
 fn at(times: f64) -> f64 {
     let (from, to) = (f64::from(TENFOLDS.0), f64::from(TENFOLDS.1));
     let share = (times.log10().clamp(from, to) - from) / (to - from);

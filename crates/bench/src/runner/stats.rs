@@ -6,9 +6,9 @@ use crate::workloads::{Figure, Workload};
 /// The figures of one pair on one workload, each the median of its runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many runs there were.
+    /// The number of runs.
     pub runs: usize,
-    /// What counts, in the unit of the workload's figure.
+    /// The main value, in the unit of the workload's figure.
     pub value: f64,
     /// The worst of 99 in 100, in the same unit, where there is one.
     pub p99: Option<f64>,
@@ -42,7 +42,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// What the runs of one pair come to.
+/// Summarizes the runs of one pair.
 #[must_use]
 pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> Summary {
     let of = |figure: &dyn Fn(&BenchRun) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
@@ -95,7 +95,7 @@ fn grown(usage: &[Usage], messages: f64) -> f64 {
     }
 }
 
-/// How many times as good `ours` is: above 1 it is better, whatever the figure.
+/// Returns the ratio by which `ours` is better; above 1 it is better, whatever the figure.
 #[must_use]
 pub fn times_as_good(figure: Figure, ours: f64, other: f64) -> f64 {
     match figure {

@@ -11,18 +11,18 @@ use crate::workloads::{Figure, Workload};
 pub struct TableRow {
     /// As it is called.
     pub name: String,
-    /// What both programs are, if they are the same.
+    /// The kind of both programs, if it is the same.
     pub kind: Option<PairKind>,
-    /// What was measured.
+    /// The summary of its runs.
     pub figures: Summary,
 }
 
 /// A workload and what came of it.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What was played.
+    /// The workload.
     pub workload: Workload,
-    /// Whether it was played smaller than its title says.
+    /// True if it was played smaller than its title says.
     pub small: bool,
     /// By whom, in the order of the page.
     pub rows: Vec<TableRow>,

@@ -1,4 +1,4 @@
-//! What was asked for, and whether it holds.
+//! The targets, compared with the results.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,16 @@ use crate::workloads::Figure;
 /// The official Rust crate as its documentation has it.
 const STOCK: &str = "Rust SDK, stock";
 
-/// One thing that was asked for.
+/// One target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The workload it is about.
     workload: String,
     /// In words.
     asks: &'static str,
-    /// What was measured.
+    /// The measured value.
     measured: String,
-    /// Whether it holds.
+    /// True if the target is met.
     pub met: bool,
 }
 
@@ -34,7 +34,7 @@ pub fn section(targets: &[Target]) -> String {
     text
 }
 
-/// Holds the results against what was asked for. What was not played is left out.
+/// Compares the results with the targets. Targets without a result are left out.
 #[must_use]
 pub fn judge(all: &[Results]) -> Vec<Target> {
     let mut targets = Vec::new();
@@ -95,7 +95,7 @@ impl Judge<'_> {
         let Some(floor) = self.results.of(SERDE) else { return };
         let good = times_as_good(self.figure(), self.ours.value, floor.value);
         let values = (number(self.ours.value), number(floor.value));
-        // Of times the ratio is the other way round, as it is asked for.
+        // The ratio of durations is inverted, as the target states it.
         let ratio = if self.figure() == Figure::Rate { good } else { 1.0 / good };
         let measured = format!("{} × ({} to the floor's {})", number(ratio), values.0, values.1);
         self.add(asks, good >= share, measured);

@@ -1,4 +1,4 @@
-//! What a command line may say, and what is said of one that is wrong.
+//! Valid command lines, and the errors of wrong ones.
 
 use duologue_bench::command_line::{CommandLine, usage};
 use duologue_bench::workloads::WORKLOADS;
@@ -8,7 +8,7 @@ fn read(line: &str) -> Result<CommandLine, String> {
 }
 
 #[test]
-fn a_wrong_word_is_named() {
+fn errors_name_the_wrong_word() {
     for (line, wrong) in [
         ("nope", "no workload `nope`; there are a40, a1k,"),
         ("a40 --quik", "no option `--quik`; there are --quick,"),
@@ -22,7 +22,7 @@ fn a_wrong_word_is_named() {
 }
 
 #[test]
-fn a_workload_that_is_named_twice_plays_once() {
+fn repeated_workloads_play_once() {
     let options = read("b a40 b --rounds 3").expect("right");
     let names: Vec<_> = options.workloads.iter().map(|workload| workload.name).collect();
     assert_eq!((names, options.rounds), (vec!["b", "a40"], Some(3)));

@@ -16,7 +16,7 @@ const NL: [&[&str]; 2] =
 const SERDE: [&[&str]; 2] =
     [&[env!("CARGO_BIN_EXE_floor-client"), "serde"], &[env!("CARGO_BIN_EXE_floor-agent"), "serde"]];
 
-/// What any client plays with any agent.
+/// Plays of any client with any agent.
 const COMMON: [Play; 7] = [
     Play::Stream { count: 300, bytes: 40 },
     Play::Prompts { count: 20 },
@@ -26,7 +26,7 @@ const COMMON: [Play; 7] = [
     Play::Idle { sessions: 20 },
     Play::Image { bytes: 300_000, count: 2 },
 ];
-/// What needs a clear on both sides, or on neither.
+/// Needs message clearing on both sides, or on neither.
 const REDRAW: Play = Play::Redraw { rounds: 20, bytes: 5_000 };
 
 fn pair(client: &[&str], agent: &[&str]) -> Pair {

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let mut work = path.prepare();
-    // What happens once in a process is no part of it.
+    // One-time initialization of the process is not counted.
     work();
     counted(&mut work, path.runs());
     println!("{}", path.runs() * path.items());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::interop::Result;
 
-/// How long the browser may take for anything.
+/// The time limit of every wait for the browser.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The browser, which ends when this is dropped.
@@ -187,7 +187,7 @@ impl BrowserPage<'_> {
         Ok(())
     }
 
-    /// What the console complained about, and what was asked of the network.
+    /// Returns the errors on the console and the requests to the network.
     fn complaints(&mut self) -> Vec<String> {
         let is_ours = |event: &Value| event["sessionId"] == self.session.as_str();
         let events: Vec<Value> = self.browser.events.drain(..).filter(is_ours).collect();

@@ -1,4 +1,4 @@
-//! What became of the runs: a table, and for what crashed the command that shows it again.
+//! The results of the runs: a table, and for each crash the command that reproduces it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use super::Paths;
 use crate::interop::Result;
 
-/// What libFuzzer said at the end.
+/// The final statistics of libFuzzer.
 pub(super) struct FuzzRun {
     executions: u64,
     per_second: u64,

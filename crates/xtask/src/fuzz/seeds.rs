@@ -23,7 +23,7 @@ const TABLES: [(&str, &str); 5] = [
 /// Folders with recorded transcripts.
 const TRANSCRIPTS: [&str; 3] =
     ["crates/cli/tests/transcripts", "crates/cli/tests/html", "examples/transcripts"];
-/// How many random values each type gets.
+/// Random values for each type.
 const VALUES: u64 = 12;
 
 /// Writes the seeds of a target into its folder, none of them longer than `longest`.

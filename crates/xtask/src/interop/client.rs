@@ -176,7 +176,7 @@ struct Run<'a> {
     surface: &'a Surface,
     agent: &'a Connection,
     cwd: String,
-    /// What is still to do; the calls below follow its order.
+    /// The remaining entries; the calls below follow their order.
     entries: std::vec::IntoIter<&'a Value>,
 }
 
@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What was cleared is gone from the conversation.
+    /// Checks that cleared text is gone from the conversation.
     fn check_clears(&self, session: &Session, expected: &Value) {
         let conversation = session.conversation().unwrap_or_default();
         for (row, key, text) in [
@@ -376,7 +376,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the session was answered with.
+/// Returns the state in the response that opened the session.
 fn state(session: &Session) -> Value {
     let state = session.state();
     json!({"sessionId": session.id(), "modes": state.modes, "configOptions": state.config_options})

@@ -1,5 +1,5 @@
-//! What agents say to each other, with a peer on the official TypeScript SDK that has nothing but the SDK's hooks for
-//! methods of one's own. Our client with its agent, its client with our agent, and within each pair both ask.
+//! The exchange between agents, with a peer on the official TypeScript SDK that uses the SDK's hooks for custom
+//! methods. Our client runs with its agent and its client with our agent. In each pair both ends send requests.
 
 mod answers;
 mod delegate;
@@ -15,17 +15,17 @@ use std::fmt::Write as _;
 
 pub(crate) use ends::{agent, client};
 
-/// Who asks what a row of the table is about.
+/// The end that sends the request of a row.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     Both,
-    /// What our side never sends, or answers in one way only.
+    /// Our side never sends this, or has only one response to it.
     Theirs,
-    /// What our side never answers with.
+    /// Our side never responds with this.
     Ours,
 }
 
-/// What is asked.
+/// The rows of the table.
 const ROWS: &[(&str, By)] = &[
     ("ping", By::Both),
     ("ping, payload null and in no session", By::Theirs),
@@ -137,7 +137,7 @@ pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     if bad > 0 { Err(format!("{bad} things between agents are bad").into()) } else { Ok(()) }
 }
 
-/// What one end said about all that it asked.
+/// The report of one end on all of its requests.
 struct Column {
     head: [String; 2],
     by: By,

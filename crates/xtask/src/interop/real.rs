@@ -96,7 +96,7 @@ impl RunFolder {
     }
 }
 
-/// What each agent needs to find the mock model.
+/// Returns the variables by which each agent finds the mock model.
 pub(super) fn environment(name: &str, port: u16) -> Vec<(&'static str, String)> {
     let host = format!("http://127.0.0.1:{port}");
     let openai = format!("{host}/v1");

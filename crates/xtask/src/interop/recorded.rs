@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Who is recorded, how it starts, and what it is asked. The model answers `SHELLTOOL` with a tool call.
+/// The recorded agent, its command, and the prompt. The model answers `SHELLTOOL` with a tool call.
 const WALKTHROUGHS: [(&str, &str, &str); 3] = [
     ("the official Python SDK's example agent", "", "Say hello"),
     ("gemini", "gemini --acp", "SHELLTOOL"),
@@ -94,7 +94,7 @@ impl Walkthrough<'_> {
         ];
         run.extend(recording.split(' ').map(OsStr::new));
         self.duologue(&run, &[0])?;
-        // Our client says hello in its own words, so what is compared is what was said and done.
+        // Our client introduces itself differently, so the folded conversations are compared.
         self.duologue(&["diff".as_ref(), "--fold".as_ref(), first.as_os_str(), ours.as_os_str()], &[0])?;
         Ok(format!(
             "recorded twice with acpx ({frames} frames, {faults} of {total} not valid), equal; replayed to acpx and to our client, equal"

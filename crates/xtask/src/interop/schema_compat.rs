@@ -47,7 +47,7 @@ pub(super) fn check(paths: &InteropPaths) -> Result<String> {
                 wrong.push(format!("{name}: we do not read what fits our own schema, seed {seed}"));
                 continue;
             };
-            // Clears are ours; they are sent only to those who asked for them.
+            // Clears are an extension of ours, sent only to peers that advertise it.
             if !text.contains("_clear\"") {
                 written += 1;
                 writeln!(lines, r#"{{"name":"{name}","seed":{seed},"value":{text}}}"#)?;
@@ -130,7 +130,7 @@ fn is_object(theirs: &Value, schema: &Value) -> bool {
     }
 }
 
-/// A random instance of a union that has the tag asked for.
+/// Returns a random instance of a union with the wanted tag.
 fn instance(theirs: &Value, name: &str, tag: &str, value: &Value) -> Value {
     let mut all = (0..).map(|seed| RandomValues::new(theirs, seed).definition(name));
     all.find(|made| made[tag] == *value).unwrap_or_default()

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{InteropPaths, OURS, Result, finish};
 
-/// Where our side writes the lines down.
+/// The variable that names the file of recorded lines.
 pub(super) const FILE: &str = "INTEROP_WIRE";
 
 struct Lines {
@@ -24,7 +24,7 @@ struct Lines {
     outgoing: &'static str,
 }
 
-/// Writes down what is said on our connection, when `drive` asks for it; `us` is the side we are on.
+/// Records the lines of our connection if `drive` sets the variable; `us` is the side we are on.
 pub(super) fn tap(us: &'static str) -> Option<Arc<dyn Tap>> {
     let file = Mutex::new(File::create(std::env::var_os(FILE)?).ok()?);
     let them = if us == "agent" { "client" } else { "agent" };
@@ -42,7 +42,7 @@ impl Tap for Lines {
     }
 }
 
-/// What the schema calls the params and results of a method, by who handles it and the kind of definition.
+/// The schema's names for the params and results of a method, by the handling side and the kind of definition.
 struct Names(HashMap<(String, String, &'static str), String>);
 
 impl Names {
@@ -65,7 +65,7 @@ impl Names {
     }
 }
 
-/// What is to be checked, and what is none of the schema's business.
+/// The messages to check, and counts of those that the schema does not cover.
 #[derive(Default)]
 struct Collected {
     /// One value and its definition a line.
@@ -81,9 +81,9 @@ impl Collected {
         Ok(writeln!(self.values, "{}", json!({"name": name, "seed": at, "value": value}))?)
     }
 
-    /// Reads what was said in one pairing.
+    /// Reads the recorded lines of one pairing.
     fn pairing(&mut self, at: &str, text: &str, names: &Names) -> Result<()> {
-        // Who asked, the id, and the method.
+        // The method, by the requesting side and the id.
         let mut open = HashMap::<(&str, String), String>::new();
         for line in text.lines() {
             let line: Value = serde_json::from_str(line)?;
@@ -98,7 +98,7 @@ impl Collected {
                 .as_str()
                 .is_some_and(|kind| kind.ends_with("_clear"))
             {
-                // Ours; sent to those who asked for them, and once to everybody on purpose.
+                // An extension of ours, sent to peers that advertise it, and once to all on purpose.
                 self.clears += 1;
                 continue;
             }
@@ -137,7 +137,7 @@ impl Collected {
     }
 }
 
-/// Checks what was said in the pairings of ours, and says how many messages it was, in figures and in words.
+/// Checks the messages of our pairings. Returns their number, and a summary.
 pub(super) fn check(paths: &InteropPaths, pairs: &[(&str, &str)]) -> Result<(usize, String)> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let schema_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
@@ -179,7 +179,7 @@ pub(super) fn check(paths: &InteropPaths, pairs: &[(&str, &str)]) -> Result<(usi
     .into())
 }
 
-/// Where the lines of a pairing are.
+/// Returns the file with the lines of a pairing.
 pub(super) fn file(paths: &InteropPaths, client: &str, agent: &str) -> PathBuf {
     paths.target.join("runs").join(format!("{client}-client-drives-{agent}")).join("wire.jsonl")
 }

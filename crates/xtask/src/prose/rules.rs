@@ -132,11 +132,11 @@ fn begins_in(phrase: &str, here: &str, next: &str) -> bool {
     (0..count).any(|at| all.get(at..at + wanted.len()).is_some_and(|found| found == wanted))
 }
 
-/// Checks the length of the sentences of a paragraph, or of the cells of a table's row.
+/// Checks the length of the sentences of a paragraph, or in a table of the parts of its cells, which semicolons separate.
 fn long_sentences(paragraph: &Paragraph) -> Vec<Violation> {
     let text: Vec<&str> = paragraph.lines.iter().map(|line| &*line.text).collect();
     let text = without_code(&text.join("\n"));
-    let cells: Vec<&str> = if paragraph.table { text.split('|').collect() } else { vec![&*text] };
+    let cells: Vec<&str> = if paragraph.table { text.split(['|', ';']).collect() } else { vec![&*text] };
     let mut findings = Vec::new();
     for (line, sentence) in cells.into_iter().flat_map(sentences) {
         let is_word = |word: &&str| word.contains(|char: char| char.is_alphanumeric() || char == CODE);
@@ -219,6 +219,7 @@ mod tests {
         assert_eq!(found("a.md", &sentence(41)), [(1, Rule::Sentence), (1, Rule::Line)]);
         assert_eq!(found("a.md", &sentence(41).replace(" end", "\nend")), [(1, Rule::Sentence)]);
         assert_eq!(found("a.md", &format!("| a | {} |\n", sentence(41).trim())), [(1, Rule::Sentence)]);
+        assert_eq!(found("a.md", &format!("| a | {} |\n", sentence(41).replacen("word ", "word; ", 1))), []);
         assert_eq!(found("a.md", &format!("```\n{}```\n", sentence(41))), []);
         assert_eq!(found("a.md", &format!("{}.\n", "x".repeat(199))), []);
         assert_eq!(found("a.md", &format!("{}.\n", "x".repeat(200))), [(1, Rule::Line)]);

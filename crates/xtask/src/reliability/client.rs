@@ -28,9 +28,9 @@ const MARK: &str = "DUOLOGUE_RELIABILITY_RUN";
 /// The hidden command that is the raw agent.
 const RAW: &str = "raw-agent";
 
-/// What a client under test did from its start to its end.
+/// A run of a client under test, from its start to its end.
 pub(super) struct ClientRun {
-    /// What it said.
+    /// The lines of its output.
     pub(super) lines: Vec<Value>,
     /// The most memory it had.
     pub(super) peak_kib: u64,
@@ -89,7 +89,7 @@ impl ClientRun {
         }
         let (peak_kib, took) = (process.peak_kib(), begun.elapsed());
         drop(process);
-        // What was told to end needs a moment for it.
+        // Terminated processes need a moment.
         let left = (0..20).map(|_| marked(&mark)).find(|left| {
             let gone = left.is_empty();
             std::thread::sleep(Duration::from_millis(if gone { 0 } else { 50 }));
@@ -103,13 +103,13 @@ impl ClientRun {
         Ok(ClientRun { lines, peak_kib, took, given_up, left })
     }
 
-    /// The last thing it said of this name.
-    pub(super) fn said(&self, name: &str) -> Option<&Value> {
+    /// Returns the last value it printed under this name.
+    pub(super) fn printed(&self, name: &str) -> Option<&Value> {
         self.lines.iter().rev().find_map(|line| line.get(name))
     }
 
     pub(super) fn number(&self, name: &str) -> Option<u64> {
-        self.said(name)?.as_u64()
+        self.printed(name)?.as_u64()
     }
 
     /// Its memory when the first session was there.
@@ -118,14 +118,14 @@ impl ClientRun {
         ready.and_then(|line| line["kib"].as_u64()).unwrap_or_default()
     }
 
-    /// How much more than that it had at most.
+    /// Returns the peak memory above that value.
     pub(super) fn growth_kib(&self) -> u64 {
         self.peak_kib.saturating_sub(self.idle_kib())
     }
 
-    /// How the turn ended, or why there was no end.
+    /// Describes the end of the turn, or the reason for its absence.
     pub(super) fn end(&self) -> String {
-        let text = |name| self.said(name).and_then(Value::as_str).map(ToOwned::to_owned);
+        let text = |name| self.printed(name).and_then(Value::as_str).map(ToOwned::to_owned);
         let end = self.given_up.clone().or_else(|| text("error")).or_else(|| text("stop"));
         let end = end.unwrap_or_else(|| "said nothing".to_owned());
         end.lines().next().unwrap_or_default().chars().take(80).collect()
@@ -152,7 +152,7 @@ fn raw_agent(harness: &Harness, name: &str) -> Result<(Command, PathBuf)> {
     Ok((agent, log))
 }
 
-/// What the raw agent saw.
+/// Reads the log of the raw agent.
 fn log_of(log: &PathBuf) -> Result<Vec<Value>> {
     let text = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())

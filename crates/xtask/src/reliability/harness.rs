@@ -1,4 +1,4 @@
-//! What a scenario has at hand: the programs under test, and how large it is to be.
+//! The environment of a scenario: the programs under test, and the size of the run.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::process::Command;
 use crate::interop::install::{BUILD, rust};
 use crate::interop::{InteropPaths, Result, finish};
 
-/// Whose SDK the program under test is built on.
+/// The SDK that the program under test is built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TestSubject {
     Duologue,
     Official,
 }
 
-/// What came of a requirement.
+/// The measured value of a requirement.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// The numbers, short: it is a cell of a table.
@@ -50,7 +50,7 @@ impl Measured {
     }
 }
 
-/// What a subject did instead of what it should: the error of a scenario that is a result. Any other error is the
+/// A wrong action of the subject: an error of a scenario that counts as its result. Any other error is the
 /// harness's own.
 #[derive(Debug)]
 pub(super) struct Failed(pub(super) String);
@@ -121,7 +121,7 @@ impl Harness {
         Ok(harness)
     }
 
-    /// How much to do: the full size, or what a short run can afford.
+    /// Returns the size of the work, full or quick.
     pub(super) fn size<T>(&self, quick: T, full: T) -> T {
         if self.full { full } else { quick }
     }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::interop::Result;
 
-/// How often the memory of a process is looked at.
+/// The interval between samples of a process' memory.
 const EVERY: Duration = Duration::from_millis(10);
 /// A process that takes more memory than this is ended by its scenario: the machine has to be left to others.
 pub(super) const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;

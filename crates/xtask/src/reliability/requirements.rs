@@ -14,7 +14,7 @@ pub(super) struct Requirement {
     pub(super) id: &'static str,
     /// Which part of it, where there are several: `agent`, `client`, or what is done.
     pub(super) part: &'static str,
-    /// What has to be reached.
+    /// The target value, in words.
     pub(super) asks: &'static str,
     pub(super) how: Procedure,
 }
@@ -24,7 +24,7 @@ pub(super) enum Procedure {
     Test(Test),
     /// Another command of this program.
     Command(&'static [&'static str]),
-    /// What is done with a subject. An error means that it could not be played at all.
+    /// A function that plays with a subject. An error means that it could not be played at all.
     Scenario(fn(&Harness, TestSubject) -> Result<Measured>),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Test {
     /// The test target, or none for the library's own tests.
     pub(super) target: Option<&'static str>,
     pub(super) name: &'static str,
-    /// How often the requirement wants it done.
+    /// Repetitions that the requirement wants.
     pub(super) runs: u64,
 }
 
@@ -98,19 +98,19 @@ impl Test {
             None => cargo.arg("--lib"),
         };
         cargo.args([self.name, "--", "--exact", "--nocapture"]).env("DUOLOGUE_RUNS", self.runs.to_string());
-        // What is written is synced, and a disk would be what is measured.
+        // Files are synced, so a disk would dominate the measure.
         if Path::new(IN_MEMORY).is_dir() {
             cargo.env("TMPDIR", IN_MEMORY);
         }
         // Cargo's own words when a test has failed, in whatever way; it says others when none was built.
-        said(&mut cargo, |stderr| stderr.contains("test failed"))
+        measured(&mut cargo, |stderr| stderr.contains("test failed"))
     }
 }
 
 /// Folders of tests are here, where there is one.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// How a measure begins that is not what the requirement asks, where no test fails over it.
+/// The prefix of a measure below the target, in tests that do not fail over it.
 const SHORT: &str = "short: ";
 
 /// Measures of one command that a cell holds.
@@ -118,22 +118,23 @@ const SHOWN: usize = 5;
 
 /// Runs a command of this program and takes what it measured.
 pub(super) fn subcommand(args: &[&str]) -> Result<Measured> {
-    said(Command::new(std::env::current_exe()?).args(args), |_| true)
+    measured(Command::new(std::env::current_exe()?).args(args), |_| true)
 }
 
-/// What a command measured. If it did not succeed, its stderr tells a requirement that was not reached from one that was not
-/// played.
-fn said(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<Measured> {
+/// Runs a command and returns its measures. If it fails, `was_played` decides from its stderr whether the requirement was not
+/// reached or not played.
+fn measured(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<Measured> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let said: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).collect();
-    if output.status.success() && said.is_empty() {
+    let measures: Vec<&str> =
+        text.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).collect();
+    if output.status.success() && measures.is_empty() {
         return Ok(Measured::not_played("no measure was printed"));
     }
     if output.status.success() {
-        let met = !said.iter().any(|line| line.starts_with(SHORT));
-        let more = said.len().saturating_sub(SHOWN);
-        let shown: Vec<_> = said.into_iter().take(SHOWN).collect();
+        let met = !measures.iter().any(|line| line.starts_with(SHORT));
+        let more = measures.len().saturating_sub(SHOWN);
+        let shown: Vec<_> = measures.into_iter().take(SHOWN).collect();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Ok(Measured::new(met, shown.join("; ") + &more));
     }
@@ -242,7 +243,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
     ),
     Requirement::scenario(
         "R7",
-        "agent asked",
+        "agent requests",
         "10 GB of questions from a client that never reads: the agent gives up and ends, rather than to stand still for 15 s; at most 320 MiB over idle, not 16, as answers are owed: with 256 MiB of them unwritten it ends at once",
         flow::answers_unread,
     ),
@@ -273,7 +274,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
     Requirement::scenario(
         "R8",
         "agent",
-        "1,000 handlers ask back at once and wait: every turn ends, nothing takes 10 s",
+        "1,000 handlers send a request each at once and wait: every turn ends, nothing takes 10 s",
         turns::asking_back,
     ),
     Requirement::scenario(
@@ -291,7 +292,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
     Requirement::scenario(
         "R10",
         "client",
-        "agent killed at each of 60 frames in 3 ways, 20 times: told within 1 s with status and stderr; every update that was sent arrives, acknowledged or not",
+        "agent killed at each of 60 frames in 3 ways, 20 times: an error within 1 s with status and stderr; every update that was sent arrives, acknowledged or not",
         ends::killed,
     ),
     Requirement::scenario(
@@ -315,7 +316,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
     Requirement::scenario(
         "R12",
         "client start",
-        "an agent that does not start: told why, at once or after the time limit",
+        "an agent that does not start: an error with the reason, at once or after the time limit",
         ends::start,
     ),
     Requirement::scenario(
@@ -538,7 +539,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R25",
         "cost",
         "at most 5 % of the throughput",
-        ("duologue-tests", Some("it"), "recorder::cost::what_recording_costs"),
+        ("duologue-tests", Some("it"), "recorder::cost::the_cost_of_recording_is_measured"),
         1000000,
     ),
     Requirement::scenario(

@@ -22,15 +22,15 @@ use crate::interop::Result;
 /// The share of the time that is not looked at: caches fill, the allocator finds its size.
 const WARM_UP: f64 = 0.2;
 
-/// What is freed goes back to the system, where the C library has a say in it. Otherwise the memory of a process is
-/// mostly what its allocator has not given back, which wanders by more than a leak shows in an hour.
+/// Makes the C library return freed memory to the system. Otherwise the memory of a process is mostly
+/// freed pages that the allocator keeps, which vary by more than a leak shows in an hour.
 const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
 /// Grace periods end, the longest after 10 s, and killed processes are collected.
 const REST: Duration = Duration::from_secs(11);
 
-/// What is no growth, in MiB an hour.
+/// The largest slope that counts as flat, in MiB an hour.
 const FLAT: f64 = 1.0;
 /// A line through fewer points than this says nothing.
 const RESTS: usize = 5;
@@ -38,7 +38,7 @@ const RESTS: usize = 5;
 /// Minutes of `--quick`: enough to come to rest twice.
 const QUICK: f64 = 1.0;
 
-/// What the numbers tell.
+/// The judgement of the numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Flat,
@@ -52,13 +52,13 @@ enum Verdict {
 struct Part {
     name: &'static str,
     process: ObservedProcess,
-    said: Receiver<Value>,
+    reports: Receiver<Value>,
     /// Hours since the start and memory in MiB, once a second.
     samples: Vec<(f64, f64)>,
     /// The same at rest.
     rests: Vec<(f64, f64)>,
-    /// What it held at rest.
-    held: Vec<Value>,
+    /// Its resources at rest.
+    resources: Vec<Value>,
 }
 
 impl Part {
@@ -67,20 +67,20 @@ impl Part {
         command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
         let mut process = ObservedProcess::start_with(&mut command, std::process::Stdio::inherit())?;
         let stdout = process.stdout()?;
-        let (sender, said) = channel();
+        let (sender, reports) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
                 let _ = sender.send(serde_json::from_str(&line).unwrap_or_default());
             }
         });
-        Ok(Part { name, process, said, samples: Vec::new(), rests: Vec::new(), held: Vec::new() })
+        Ok(Part { name, process, reports, samples: Vec::new(), rests: Vec::new(), resources: Vec::new() })
     }
 
     fn look(&mut self, hours: f64) {
         self.samples.push((hours, self.process.memory_kib() as f64 / 1024.0));
-        for held in self.said.try_iter() {
-            self.rests.push((hours, held["kib"].as_f64().unwrap_or_default() / 1024.0));
-            self.held.push(held);
+        for resources in self.reports.try_iter() {
+            self.rests.push((hours, resources["kib"].as_f64().unwrap_or_default() / 1024.0));
+            self.resources.push(resources);
         }
     }
 
@@ -91,8 +91,8 @@ impl Part {
             points.iter().skip(skip).copied().collect::<Vec<_>>()
         };
         let rests = after_warm_up(&self.rests);
-        let held: Vec<_> = self.held.iter().skip(self.held.len() - rests.len()).collect();
-        let [first, .., last] = held[..] else {
+        let resources: Vec<_> = self.resources.iter().skip(self.resources.len() - rests.len()).collect();
+        let [first, .., last] = resources[..] else {
             return (format!("{}: did not come to rest twice", self.name), Verdict::Grows);
         };
         let ((slope, error), (busy, _)) = (slope(&rests), slope(&after_warm_up(&self.samples)));
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Part::start("agent", "soak-agent", seed, seconds)?,
     ];
     let begun = Instant::now();
-    let mut told = 0;
+    let mut printed = 0;
     // A visit takes what it takes; who is not done long after that hangs.
     while parts.iter_mut().any(|part| part.process.wait(Duration::ZERO).is_ok_and(|end| end.is_none())) {
         if begun.elapsed() > Duration::from_secs(seconds + 120) {
@@ -172,10 +172,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         for part in &mut parts {
             part.look(begun.elapsed().as_secs_f64() / 3600.0);
         }
-        let rests = parts.iter().map(|part| part.held.len()).min().unwrap_or_default();
-        if rests > told {
-            told = rests;
-            let line = parts.each_ref().map(|part| part.held.last().cloned().unwrap_or_default());
+        let rests = parts.iter().map(|part| part.resources.len()).min().unwrap_or_default();
+        if rests > printed {
+            printed = rests;
+            let line = parts.each_ref().map(|part| part.resources.last().cloned().unwrap_or_default());
             println!("{:6.0} s  client {}  agent {}", begun.elapsed().as_secs_f64(), line[0], line[1]);
         }
     }
@@ -197,10 +197,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// Panics that nobody ordered.
 static PANICS: AtomicU64 = AtomicU64::new(0);
-/// What an ordered panic says.
-const ORDERED: &str = "as I was told";
+/// The message of an ordered panic.
+const ORDERED: &str = "an ordered panic";
 
-/// What a part counts.
+/// The counters of a part.
 #[derive(Default)]
 struct Counts {
     visits: AtomicU64,
@@ -220,10 +220,10 @@ fn part<Visit: Future<Output = ()> + Send>(
     let show = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let payload = info.payload();
-        let said = payload.downcast_ref::<&str>().copied();
+        let message = payload.downcast_ref::<&str>().copied();
         // A message that is put together is a `String`, unless the compiler has done it.
-        let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        if said != Some(ORDERED) {
+        let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        if message != Some(ORDERED) {
             PANICS.fetch_add(1, Relaxed);
             show(info);
         }

@@ -22,14 +22,14 @@ use bench::{Kind, synchronous};
 use futures::future::try_join_all;
 use serde_json::Value;
 
-/// What has arrived, by session.
+/// Received updates, by session.
 type Seen = Arc<Mutex<HashMap<SessionId, Session>>>;
 
 #[derive(Default)]
 struct Session {
     messages: usize,
     bytes: usize,
-    /// What the agent says, where that is asked for.
+    /// The text of the agent, if requested.
     text: Option<String>,
 }
 

@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// A client that has never heard of clears still gets a text one can read.
+    /// Checks that a client without support for clears still gets a readable text.
     fn check_readable(&self, row: &str, kind: &str, end: &Value) {
         let seen = self.seen.lock().unwrap();
         let of_kind = seen.iter().filter(|update| row_of(update) == kind);

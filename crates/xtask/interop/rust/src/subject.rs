@@ -1,5 +1,5 @@
-//! What the programs under test share, whatever they are built on: their arguments, numbers about
-//! themselves, and one line of JSON for each thing they have to say.
+//! Code shared by the programs under test on all SDKs: their arguments, numbers about
+//! themselves, and their output, one line of JSON each.
 
 use std::alloc::System;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
-/// How many sessions are busy at once where that is not what is measured.
+/// Sessions that are busy at once, unless the scenario measures just that.
 pub const AT_ONCE: usize = 8;
 
 /// The command line: `SCENARIO [ARG…] -- AGENT [ARG…]`.
@@ -51,13 +51,13 @@ pub fn ready() {
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What was allocated and not freed, in KiB: the C library may keep the pages of what was freed.
+/// Returns the allocated memory in KiB. Resident memory is larger, as the C library keeps freed pages.
 pub fn in_use() -> u64 {
     let stats = HEAP.stats();
     stats.bytes_allocated.saturating_sub(stats.bytes_deallocated) as u64 / 1024
 }
 
-/// What came of a turn so far.
+/// The updates of a turn so far.
 #[derive(Default)]
 pub struct Seen {
     updates: AtomicU64,
@@ -71,7 +71,7 @@ impl Seen {
         self.bytes.fetch_add(text.map_or(0, |text| text.len() as u64), Relaxed);
     }
 
-    /// How many updates there were.
+    /// Returns the number of updates.
     pub fn updates(&self) -> u64 {
         self.updates.load(Relaxed)
     }
@@ -89,7 +89,7 @@ impl Seen {
     }
 }
 
-/// What the clock on the wall says.
+/// Returns the wall-clock time.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
@@ -103,7 +103,7 @@ pub fn closed(begun: Instant) {
     say(&json!({"close_ms": took.as_millis() as u64, "children": held()["children"]}));
 }
 
-/// How long things took: the worst, and the worst of 99 in 100, in milliseconds.
+/// Returns the maximum and the 99th percentile of durations, in milliseconds.
 pub fn spread(mut took: Vec<Duration>) -> Value {
     took.sort_unstable();
     let ms = |place: usize| took.get(place).map_or(0.0, |took| took.as_secs_f64() * 1e3);
@@ -118,7 +118,7 @@ pub fn memory(field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
 }
 
-/// What this process holds: memory, descriptors, threads, and children, zombies included.
+/// Returns the resources of this process: memory, descriptors, threads, and children, zombies included.
 pub fn held() -> Value {
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     let mut children = 0;

@@ -90,7 +90,7 @@ async fn play(cx: &ConnectionTo<Agent>, asked: &mut Asked, seen: &Seen) -> Resul
 /// The next thing that happens in a turn: an update, or its end.
 enum Event {
     Update(SessionUpdate),
-    /// What is no update, and what cannot be read. Requests have been refused.
+    /// Messages that are no update, and unreadable ones. Requests have been rejected.
     Other,
     End(Result<StopReason, Error>),
 }

@@ -1,4 +1,4 @@
-//! What the Rust agents and clients, foreign and ours, share: the surface they play, comparing, and reporting.
+//! Code shared by the Rust agents and clients, foreign and ours: the surface they play, comparing, and reporting.
 
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -27,12 +27,12 @@ impl Surface {
         }
     }
 
-    /// What a client calls, in order, without what the other SDK lacks.
+    /// Returns the calls of a client in order, without those that the other SDK lacks.
     pub fn entries(&self) -> Vec<&Value> {
         self.entries.iter().filter(|entry| self.knows(row_of(entry))).collect()
     }
 
-    /// What an agent calls.
+    /// Returns the calls of an agent.
     pub fn calls(&self) -> Vec<&Value> {
         self.entries.iter().filter_map(|entry| entry["calls"].as_array()).flatten().collect()
     }
@@ -43,7 +43,7 @@ impl Surface {
         all.iter().filter(|item| self.knows(row_of(item))).collect()
     }
 
-    /// Whether the other SDK knows a method or variant.
+    /// Returns true if the other SDK knows a method or variant.
     pub fn knows(&self, row: &str) -> bool {
         !self.lacks.contains(row)
     }

@@ -1,4 +1,4 @@
-//! What our end answers: the same as `interop/ts/exchange.mjs`.
+//! The responses of our end: the same as in `interop/ts/exchange.mjs`.
 
 use super::{dialogue, work};
 use crate::interop::Result;
@@ -20,9 +20,9 @@ pub(super) fn exchange() -> Result<Exchange> {
 
 #[derive(Default)]
 struct Answers {
-    /// The topics of the news that were listened to.
-    news: Mutex<Vec<String>>,
-    /// How many questions were withdrawn.
+    /// The topics of the received notifications.
+    topics: Mutex<Vec<String>>,
+    /// The number of withdrawn requests.
     withdrawn: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ impl EnvelopeHandler for Answers {
             }
             "withdrawn" => Ok(QueryResponse::new("so many").data(json!(self.withdrawn.load(Relaxed)))),
             "told" => {
-                let news = self.news.lock().map(|news| news.clone()).unwrap_or_default();
+                let news = self.topics.lock().map(|news| news.clone()).unwrap_or_default();
                 Ok(QueryResponse::new("the news").data(json!(news)))
             }
             // As it came, with what we do not know.
@@ -99,7 +99,7 @@ impl EnvelopeHandler for Answers {
 
     async fn notify(&self, news: Received<Notify>) {
         if Pattern::from("work.*").matches(&news.topic)
-            && let Ok(mut all) = self.news.lock()
+            && let Ok(mut all) = self.topics.lock()
         {
             all.push(news.topic.clone());
         }

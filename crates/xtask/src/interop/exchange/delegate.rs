@@ -1,4 +1,4 @@
-//! What our side delegates, and how it ends.
+//! Delegations of our side, and their ends.
 
 use super::walkthrough::{fault, same};
 use crate::interop::Result;
@@ -13,7 +13,7 @@ fn task(peer: &PeerAgent, task: &str) -> DelegateBuilder {
     peer.delegate(task).context(context)
 }
 
-/// It is taken on and done; in which order and by how many messages that is said makes no difference.
+/// Accepts and finishes a task. The order and the number of its messages make no difference.
 pub(super) async fn finished(peer: &PeerAgent, named: &str) -> Result<()> {
     let delegation = task(peer, named).await?;
     // With a result that comes first nobody waits for the ack.
@@ -26,7 +26,7 @@ pub(super) async fn finished(peer: &PeerAgent, named: &str) -> Result<()> {
         same(data.parse::<Value>()?, json!({"context": {"room": 7}}))?;
     }
     same(outcome.fault().is_none(), true)?;
-    // Asked again, it says the same again.
+    // A second request gets the same response.
     same(delegation.result().await?.status, OutcomeStatus::Completed)
 }
 
@@ -44,8 +44,8 @@ pub(super) async fn broken(peer: &PeerAgent) -> Result<()> {
     fault(task(peer, "break").await?.result().await, EnvelopeErrorCode::Internal, "broke", true)
 }
 
-/// What is heard of it until it is done.
-pub(super) async fn told(peer: &PeerAgent) -> Result<()> {
+/// Checks the notifications of a task until it is done.
+pub(super) async fn notified(peer: &PeerAgent) -> Result<()> {
     let delegation = task(peer, "progress").await?;
     let mut progress = delegation.progress();
     let news = progress.next().await.ok_or("no progress")??;

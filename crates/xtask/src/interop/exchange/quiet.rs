@@ -22,7 +22,7 @@ impl Tap for Sent {
     }
 }
 
-/// Asks the agent, is told that it cannot be asked, and talks to it as before.
+/// Queries an agent without envelopes, expects the error, and goes on talking ACP.
 pub(super) fn check(paths: &InteropPaths) -> Result<String> {
     let agent = install::python_example(paths)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! What our end asks of the other one, and what it expects: a line of the report for each row.
+//! The requests of our end and the expected responses: a line of the report for each row.
 
 use super::{delegate, dialogue, work};
 use crate::interop::Result;
@@ -13,7 +13,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// What both ends answer to most questions.
+/// The response of both ends to most queries.
 pub(super) const HEARD: &str = "heard é世界 😀";
 
 /// Goes through all of it and reports each row.
@@ -37,7 +37,7 @@ pub(super) async fn run(peer: &PeerAgent, report: &str) -> Result<()> {
         ("delegate, failed", delegate::failed(peer).boxed()),
         ("delegate, partial", delegate::partial(peer).boxed()),
         ("delegate, ended by error", delegate::broken(peer).boxed()),
-        ("delegate, progress", delegate::told(peer).boxed()),
+        ("delegate, progress", delegate::notified(peer).boxed()),
         ("delegate, refused", delegate::refused(peer).boxed()),
         ("delegate, no report", delegate::unreported(peer).boxed()),
         ("delegate, result before ack", delegate::finished(peer, "early").boxed()),
@@ -139,7 +139,7 @@ async fn notify(peer: &PeerAgent) -> Result<()> {
     for topic in ["family.dinner", "work.done"] {
         peer.notify(topic, json!(null)).await?;
     }
-    // News and questions need not wait for each other.
+    // Notifications and requests need not wait for each other.
     loop {
         let told: Vec<String> = peer.query("told").await?.data.ok_or("no data")?.parse()?;
         if told.last().is_some_and(|last| last == "work.done") {

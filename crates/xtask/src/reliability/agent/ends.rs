@@ -1,4 +1,4 @@
-//! What becomes of an agent whose client is killed, or closes its input.
+//! The end of an agent whose client is killed, or closes its input.
 //!
 //! A launcher connects to the scenario before it runs anything, and every descendant inherits that connection: it ends
 //! when the last of them is gone.
@@ -18,9 +18,9 @@ use super::super::measure::{ObservedProcess, side_by_side};
 use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
 
-/// How long an agent may outlive its client.
+/// The longest time that an agent may outlive its client.
 const GONE: Duration = Duration::from_secs(5);
-/// How many clients die at once.
+/// Clients that die at once.
 const AT_ONCE: usize = 6;
 /// Initialize, two sessions, 56 updates and the end of the turn.
 const FRAMES: usize = 60;
@@ -29,7 +29,7 @@ const DIRECT: &str = r#"exec "$@""#;
 /// The launcher stays above the program, as `npx` and friends do.
 const BELOW: &str = r#""$@"; exit $?"#;
 
-/// What the client does before it dies, and who runs the agent.
+/// The client's last actions, and the launcher of the agent.
 const WAYS: [(&str, &str, &str); 4] = [
     ("in a turn", "turn", DIRECT),
     ("below a wrapper", "turn", BELOW),
@@ -101,7 +101,7 @@ fn killed_at(harness: &Harness, subject: TestSubject, way: usize, frame: usize) 
             }
             Ok(None)
         }
-        // An error is an end too: whoever dies with unread bytes resets the connection.
+        // An error is an end too: a process that dies with unread bytes resets the connection.
         _ => Ok(Some(begun.elapsed())),
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn doomed(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// How soon an agent ends when its input does.
+/// Measures the time from the end of an agent's input to its own end.
 pub(in super::super) fn end_of_input(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(2, 20);
     let cases = [
@@ -188,7 +188,7 @@ pub(in super::super) fn end_of_input(harness: &Harness, subject: TestSubject) ->
             }
             client.hang_up();
             let begun = Instant::now();
-            // What it still says is taken, or not.
+            // The remaining output is read, or not.
             while reads && matches!(client.hear(GONE.saturating_sub(begun.elapsed()))?, RawOutput::Line(_)) {}
             match client.process.wait(GONE.saturating_sub(begun.elapsed()))? {
                 Some(status) if !status.success() => codes.push(status.to_string()),

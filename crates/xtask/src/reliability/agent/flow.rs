@@ -1,4 +1,4 @@
-//! What an agent does when its client does not read, or both write more than the pipes hold, or much is asked at once.
+//! Flow control of an agent: a client that does not read, full pipes in both directions, and many requests at once.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use super::super::measure::mib;
 use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
 use crate::interop::Result;
 
-/// How soon a question behind a bad line is answered.
+/// The time limit of the request behind a bad line.
 const SOON: Duration = Duration::from_secs(1);
 
 const ANSWER: &str = "{\"jsonrpc\":\"2.0\",\"id\":987654,\"result\":{}}\n";
@@ -52,7 +52,7 @@ pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Re
     );
     if !off.is_empty() {
         text.push_str("; off: ");
-        text.push_str(&off.join(", "));
+        text.push_str(&off.join("; "));
     }
     Ok(Measured::new(off.is_empty(), text))
 }
@@ -132,7 +132,7 @@ pub(in super::super) fn shown(answer: &Value) -> Value {
     json!([what, answer["id"]])
 }
 
-/// Whether these answers are one of the outcomes.
+/// Returns true if these responses are one of the outcomes.
 pub(in super::super) fn is_right(outcomes: &Value, answers: &[Value]) -> bool {
     let same = |wanted: &Value, answer: &Value| {
         let id = |a: &Value, b: &Value| a == b || (a.is_number() && a.as_f64() == b.as_f64());

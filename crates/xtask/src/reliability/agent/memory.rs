@@ -1,4 +1,4 @@
-//! What lines, long ones and those that grow when they are read, cost an agent.
+//! The memory that an agent needs for long lines, and for lines that grow when they are parsed.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
 
 const MIB_KIB: u64 = 1024;
-/// How long the reading of one line may take.
+/// The time limit for reading one line.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// Twice the longest line that our SDK takes, and 32 MiB.
@@ -118,7 +118,7 @@ const PROMPT: &str =
     r#"{"jsonrpc":"2.0","id":"it","method":"session/prompt","params":{"sessionId":"$SESSION","#;
 const SESSION: &str = r#"{"jsonrpc":"2.0","id":"it","method":"session/new","params":{"cwd":"/tmp","#;
 
-/// What nobody has to read, and what may be kept as it came.
+/// Values that no handler parses, and that may be kept as raw text.
 const RAW: &[Amplifier] = &[
     ("numbers", NOTIFICATION, r#""a":["#, "1,", "1]}}"),
     ("empty objects", NOTIFICATION, r#""a":["#, "{},", "{}]}}"),
@@ -202,7 +202,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> R
     Ok(Measured::new(over == 0 && dead.is_empty(), text))
 }
 
-/// How many times its own size a line takes, and whether it was taken rather than refused.
+/// Measures the memory of a line as a multiple of its size. Returns true if it was accepted rather than rejected.
 fn amplifier(
     harness: &Harness,
     subject: TestSubject,
@@ -212,7 +212,7 @@ fn amplifier(
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
     let mut line = format!("{}{opening}", head.replace("$SESSION", &session));
-    // What counts as a value, and the blanks that keep a line of this size within so many of them.
+    // The number of values, and the padding that keeps a line of this size below the limit of values.
     let each = unit.matches(['[', '{', ',']).count().max(1);
     let length = (size / (values.saturating_sub(16) / each).max(1) + 1).max(unit.len());
     let unit = format!("{unit:length$}");
@@ -243,7 +243,7 @@ fn amplifier(
             well &= to_probe || message.get("error").is_none();
         }
     }
-    // What it makes of a notification may come after the answer to the probe.
+    // Its reaction to a notification may come after the response to the probe.
     sleep(Duration::from_millis(300));
     Ok((client.process.peak_kib().saturating_sub(idle) as f64 / length, well))
 }

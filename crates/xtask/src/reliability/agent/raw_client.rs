@@ -1,5 +1,5 @@
-//! A client without any SDK: one thread, two pipes and `poll`. Whatever it waits for, it waits for a limited time,
-//! and it reads its agent's output while it writes unless it is told not to.
+//! A client without any SDK: one thread, two pipes and `poll`. Every wait has a time limit.
+//! It reads its agent's output while it writes, unless `reads` is false.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -15,10 +15,10 @@ use super::super::harness::Failed;
 use super::super::measure::ObservedProcess;
 use crate::interop::Result;
 
-/// What takes longer has no answer.
+/// The time limit of a wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What came from the agent.
+/// Output of the agent.
 #[derive(Debug)]
 pub(super) enum RawOutput {
     Line(Vec<u8>),
@@ -38,10 +38,10 @@ pub(super) struct RawClient {
     pub(super) process: ObservedProcess,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
-    /// What there is of the next line.
+    /// The received part of the next line.
     partial: Vec<u8>,
     lines: VecDeque<Vec<u8>>,
-    /// Whether output is taken while something is written.
+    /// True if output is read during a write.
     pub(super) reads: bool,
     last_id: u64,
     /// The requests whose answers [`message`](Self::message) has seen.
@@ -150,7 +150,7 @@ impl RawClient {
                         return Ok(());
                     }
                 }
-                // What came before the end of its output.
+                // A last line without a line end.
                 Ok(_) => self.lines.push_back(std::mem::take(&mut self.partial)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -191,7 +191,7 @@ impl RawClient {
         }
     }
 
-    /// How it ended, for people.
+    /// Describes its end.
     pub(super) fn end(&mut self) -> String {
         match self.process.wait(Duration::from_secs(1)) {
             Ok(Some(status)) => format!("the agent ended, {status}"),
@@ -242,7 +242,7 @@ impl RawClient {
         }
     }
 
-    /// How long a question takes that any agent answers at once.
+    /// Measures the response time of a request that any agent answers at once.
     pub(super) fn probe(&mut self) -> Result<Duration> {
         let begun = Instant::now();
         self.ask("_probe", &json!({}))?;

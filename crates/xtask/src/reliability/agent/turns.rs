@@ -190,7 +190,7 @@ pub(in super::super) fn asking_back(harness: &Harness, subject: TestSubject) -> 
             fails(&message)?;
         }
     }
-    Ok(Measured::met(format!("{ended} of {count} turns asked back, were answered and ended")))
+    Ok(Measured::met(format!("{ended} of {count} turns sent a request, got a response and ended")))
 }
 
 /// Many sessions that stream at once through the smallest pipe.

@@ -15,9 +15,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The answers to `initialize` and `session/new`, the updates, the answer to the prompt.
 const FRAMES: usize = 60;
 const UPDATES: usize = FRAMES - 3;
-/// How many conversations there are at once.
+/// Conversations at once.
 const AT_ONCE: usize = 4;
-/// How an agent dies, and what an error has to say of it.
+/// The ways in which an agent dies, and the words that the error must contain.
 const DEATHS: [(&str, [&str; 2]); 3] = [
     ("kill", ["signal: 9", "SIGKILL"]),
     ("segv", ["signal: 11", "SIGSEGV"]),
@@ -31,7 +31,7 @@ fn scripted(harness: &Harness, args: &[&str]) -> Command {
     agent
 }
 
-/// What may be wrong with the end of a conversation, counted.
+/// Counts of faults at the end of a conversation.
 #[derive(Default)]
 struct Faults {
     hung: AtomicUsize,
@@ -43,25 +43,25 @@ struct Faults {
     first: Mutex<Option<String>>,
 }
 
-/// The agent dies at every frame, in three ways: who waits fails within a second and is told how it ended, with its
-/// last words; what was said before arrives.
+/// Kills the agent at every frame, in three ways. Waiting calls must fail within a second, with the status and the last
+/// stderr lines. Updates sent before must arrive.
 pub(in super::super) fn killed(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (rounds, step) = harness.size((1, 7), (20, 1));
     let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
     let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
     let (runs, faults) = (deaths.len(), Faults::default());
-    let told = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(harness, subject, at, how, &faults));
-    told.into_iter().collect::<std::result::Result<(), _>>()?;
+    let results = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(harness, subject, at, how, &faults));
+    results.into_iter().collect::<std::result::Result<(), _>>()?;
     let count = |fault: &AtomicUsize| fault.load(Relaxed);
     let faults_list = [
-        (count(&faults.hung), "never told"),
-        (count(&faults.late), "told after more than 1 s"),
+        (count(&faults.hung), "without an error"),
+        (count(&faults.late), "with an error after more than 1 s"),
         (count(&faults.no_status), "without code or signal"),
         (count(&faults.no_tail), "without the tail of stderr"),
         (count(&faults.lost), "in which updates that had been sent did not arrive"),
     ];
     let slowest = faults.slowest.lock().map(|slowest| slowest.as_millis()).unwrap_or_default();
-    let mut text = format!("{runs} deaths, slowest to be told {slowest} ms");
+    let mut text = format!("{runs} deaths, slowest error after {slowest} ms");
     for (count, what) in faults_list.iter().filter(|(count, _)| *count > 0) {
         text = format!("{text}, {count} {what}");
     }
@@ -95,7 +95,7 @@ fn one_death(
         // The turn had ended: nobody waited.
         return Ok(());
     }
-    let Some(error) = run.said("error").and_then(|error| error.as_str()) else {
+    let Some(error) = run.printed("error").and_then(|error| error.as_str()) else {
         note(&faults.hung);
         return Ok(());
     };
@@ -107,8 +107,8 @@ fn one_death(
     match died {
         None => note(&faults.no_tail),
         Some(died) => {
-            let told = run.number("at_ns").unwrap_or(u64::MAX);
-            let after = Duration::from_nanos(told.saturating_sub(died));
+            let noticed = run.number("at_ns").unwrap_or(u64::MAX);
+            let after = Duration::from_nanos(noticed.saturating_sub(died));
             if let Ok(mut slowest) = faults.slowest.lock() {
                 *slowest = after.max(*slowest);
             }
@@ -120,8 +120,8 @@ fn one_death(
     Ok(())
 }
 
-/// How an agent is ended: one that goes, one with something left to say, one that stays, one that also ignores TERM,
-/// one with a helper, one whose helper holds its stdout.
+/// Closes agents: one that exits, one with output left, one that stays, one that also ignores TERM,
+/// one with a helper, and one whose helper keeps its stdout open.
 pub(in super::super) fn close(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (well, log) = raw_agent(harness, "close")?;
     // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
@@ -188,13 +188,13 @@ pub(in super::super) fn start(harness: &Harness, subject: TestSubject) -> Result
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit, signs) in cases {
         let run = ClientRun::of(harness, subject, &["start", patience], &agent, limit)?;
-        let error = run.said("error").and_then(|error| error.as_str()).unwrap_or_default();
-        let told = run.given_up.is_none() && signs.iter().any(|sign| error.contains(sign));
-        met &= told && run.left == 0;
+        let error = run.printed("error").and_then(|error| error.as_str()).unwrap_or_default();
+        let failed = run.given_up.is_none() && signs.iter().any(|sign| error.contains(sign));
+        met &= failed && run.left == 0;
         let ms = run.number("ms").unwrap_or(run.took.as_millis() as u64);
-        text.push(match (told, run.left) {
-            (true, 0) => format!("{name}: told after {ms} ms"),
-            (true, left) => format!("{name}: told after {ms} ms, {left} LEFT BEHIND"),
+        text.push(match (failed, run.left) {
+            (true, 0) => format!("{name}: error after {ms} ms"),
+            (true, left) => format!("{name}: error after {ms} ms, {left} LEFT BEHIND"),
             (false, _) => format!("{name}: NOT TOLD: {}", run.end()),
         });
     }

@@ -15,7 +15,7 @@ pub(in super::super) fn stderr(harness: &Harness, subject: TestSubject) -> Resul
     agent.args(["--stderr", harness.size("134217728", "1073741824")]);
     let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
     let text = format!("{} after {:.1} s, peak {}", run.end(), run.took.as_secs_f64(), mib(run.peak_kib));
-    let met = run.said("stop").is_some() && run.took < Duration::from_secs(30) && run.peak_kib < 64 * 1024;
+    let met = run.printed("stop").is_some() && run.took < Duration::from_secs(30) && run.peak_kib < 64 * 1024;
     Ok(Measured::new(met, text))
 }
 
@@ -25,12 +25,12 @@ const SECRETS: usize = 50;
 const CLOSE_ALL: &str = r#"exec bash -c 'for fd in /proc/self/fd/*; do fd=${fd##*/};
     if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"' sh "$@""#;
 
-/// What an agent finds in its environment and among its descriptors.
+/// Checks the environment and the descriptors that an agent inherits.
 pub(in super::super) fn inherited(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let (agent, log) = raw_agent(harness, "inherited")?;
     let mut client = harness.client(subject);
     client.args(["clean", "say", "--"]).arg(agent.get_program()).args(agent.get_args());
-    // What this program was given itself is not the client's to answer for.
+    // Descriptors that this program inherited itself are closed first.
     let mut client = wrapped(CLOSE_ALL, &client);
     for number in 0..SECRETS {
         client.env(format!("SENTINEL_{number}_API_KEY"), format!("secret-{number}"));

@@ -12,7 +12,7 @@ use crate::reliability::harness::{Harness, Measured, TestSubject};
 /// The session that a line may name.
 const SESSION: &str = "s1";
 
-/// What the raw agent waits for one line, and a moment more.
+/// A little more than the raw agent waits for one line.
 const EACH: Duration = Duration::from_millis(2500);
 
 /// The lines themselves, and whether the output ends behind them.
@@ -48,7 +48,7 @@ pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Re
             }
         }
         if let (false, Some(row)) = (ended, rows.get(from)) {
-            // Nothing more was heard of it: this is the line it hangs or breaks at.
+            // The log ends here: the client hangs or breaks at this line.
             off.push(format!("{} ({})", row["case"].as_str().unwrap_or_default(), run.end()));
             (from, lost) = (from + 1, lost + 1);
         }
@@ -59,12 +59,12 @@ pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Re
         rows.len()
     );
     if !off.is_empty() {
-        text = format!("{text}; off: {}", off.join(", "));
+        text = format!("{text}; off: {}", off.join("; "));
     }
     Ok(Measured::new(off.is_empty(), text))
 }
 
-/// How soon the question behind a line was answered, or what is wrong with what came of the line.
+/// Returns the response time of the request behind a line, or describes the fault.
 fn outcome(
     row: &Value,
     turn: &Value,
@@ -77,7 +77,7 @@ fn outcome(
         if is_right(&row["client"], &answers) { Ok(()) } else { Err(json!(answers).to_string()) }
     };
     if row["last"] == true {
-        // It ends with its output; what it heard behind that is what it says when it leaves.
+        // Its output ends first; responses received after that are in its last log line.
         return right(answers(log.iter().find(|line| line["left"] == true))).map(|()| 0);
     }
     if !turn["stop"].is_string() {

@@ -13,7 +13,7 @@ const MIB_IN_KIB: u64 = 1024;
 /// The limit of a line, both ways.
 const LINE: u64 = 16 * MIB_IN_KIB;
 
-/// What queues may take over an idle client.
+/// The memory that queues may take over an idle client.
 const ROOM: u64 = 64 * MIB_IN_KIB;
 
 const SHORT: Duration = Duration::from_secs(8);
@@ -25,7 +25,7 @@ pub(in super::super) fn long_line(harness: &Harness, subject: TestSubject) -> Re
     let bytes = harness.size("1000000000", "10000000000");
     let scenario = ["turn", &format!("line {bytes}")];
     let run = ClientRun::of(harness, subject, &scenario, &agent, harness.size(SHORT, LONG))?;
-    let failed = run.said("error").is_some() && run.given_up.is_none();
+    let failed = run.printed("error").is_some() && run.given_up.is_none();
     let text = format!("peak {}, {} after {:.1} s", mib(run.peak_kib), run.end(), run.took.as_secs_f64());
     Ok(Measured::new(failed && run.peak_kib <= 2 * LINE + 32 * MIB_IN_KIB, text))
 }
@@ -59,7 +59,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> R
         let text = format!("amplify {} {unit} {place}", LINE * 1024 - 1024);
         let run = ClientRun::of(harness, subject, &["turn", &text], &agent, 2 * SHORT)?;
         let shown: String = unit.chars().take(30).collect();
-        if run.said("stop").is_none() {
+        if run.printed("stop").is_none() {
             dead.push(format!("`{shown}` in {place}: {}", run.end()));
         }
         over += usize::from(run.growth_kib() > 4 * LINE);
@@ -83,7 +83,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> R
     Ok(Measured::new(times <= 4.0 && dead.is_empty(), text))
 }
 
-/// What was flooded, and what came of it.
+/// Floods a client and describes the result.
 fn flooded(
     harness: &Harness,
     subject: TestSubject,
@@ -102,7 +102,7 @@ fn flooded(
 pub(in super::super) fn paused(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("3", "5"))?;
-    let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
+    let lossless = run.number("updates") == Some(count) && run.printed("stop").is_some();
     Ok(Measured::new(lossless && run.growth_kib() <= ROOM, text))
 }
 
@@ -110,7 +110,7 @@ pub(in super::super) fn paused(harness: &Harness, subject: TestSubject) -> Resul
 pub(in super::super) fn paused_small(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1_000_000, 20_000_000);
     let (run, text) = flooded(harness, subject, (count, 1), harness.size("3", "5"))?;
-    let lossless = run.number("updates") == Some(count) && run.said("stop").is_some();
+    let lossless = run.number("updates") == Some(count) && run.printed("stop").is_some();
     Ok(Measured::new(lossless && run.growth_kib() <= ROOM, text))
 }
 
@@ -118,7 +118,7 @@ pub(in super::super) fn paused_small(harness: &Harness, subject: TestSubject) ->
 pub(in super::super) fn stalled(harness: &Harness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("12", "60"))?;
-    let ended = run.given_up.is_none() && run.said("error").is_some();
+    let ended = run.given_up.is_none() && run.printed("error").is_some();
     Ok(Measured::new(ended && run.growth_kib() <= ROOM, text))
 }
 
@@ -133,5 +133,5 @@ pub(in super::super) fn unknown_session(harness: &Harness, subject: TestSubject)
         harness.size(2 * SHORT, LONG),
     )?;
     let text = format!("{} over idle, {}", mib(run.growth_kib()), run.end());
-    Ok(Measured::new(run.said("stop").is_some() && run.growth_kib() <= 8 * MIB_IN_KIB, text))
+    Ok(Measured::new(run.printed("stop").is_some() && run.growth_kib() <= 8 * MIB_IN_KIB, text))
 }

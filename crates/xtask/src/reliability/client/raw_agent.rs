@@ -20,12 +20,12 @@ use super::lines;
 use crate::interop::Result;
 use crate::reliability::agent::lines::shown;
 
-/// How much of a flood is written at once.
+/// Bytes of a flood that are written at once.
 const BATCH: usize = 64 * 1024;
-/// How long an answer may take.
+/// The time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is to be written: control first, then the floods in turn.
+/// The output queue: control messages first, then the floods in turn.
 #[derive(Default)]
 struct Out {
     control: VecDeque<Vec<u8>>,
@@ -114,7 +114,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What was inherited.
+/// Returns the inherited environment and descriptors.
 fn myself() -> Result<Value> {
     let mut descriptors = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -296,7 +296,7 @@ fn bad(shared: &Shared, session: &str, number: usize) {
         answers.extend(shared.answers(1));
     }
     let ms = begun.elapsed().as_millis() as u64;
-    // What else it has to say comes before the answer to one question more.
+    // Its remaining output comes before the response to one more request.
     shared.send(&json!({"jsonrpc": "2.0", "id": "last", "method": "_probe"}));
     while begun.elapsed() < 2 * PATIENCE && !answers.iter().any(|answer: &Value| answer["id"] == "last") {
         answers.extend(shared.answers(1));

@@ -18,9 +18,9 @@ pub(in super::super) fn sessions(harness: &Harness, subject: TestSubject) -> Res
     let run = ClientRun::of_program(&mut client, limit)?;
     let (Some(open), Some(turns), Some(rate), Some(heap), Some(left)) = (
         run.number("open_kib"),
-        run.said("turns"),
+        run.printed("turns"),
         run.number("per_second"),
-        run.said("heap").and_then(kept),
+        run.printed("heap").and_then(kept),
         resident(&run),
     ) else {
         return Ok(Measured::short(run.end()));

@@ -72,7 +72,7 @@ async fn visit(mut rng: fastrand::Rng, counts: &'static Counts) {
         let reading = tokio::spawn(listen(reader, session, rng.fork()));
         let mut writer = speak(writer, known, &mut rng).await;
         if rng.bool() {
-            // Politely: the end of input, and what is still said.
+            // A graceful end: close the input, then read the remaining output.
             let _ = writer.shutdown().await;
             let _ = reading.await;
         } else {

@@ -1,4 +1,4 @@
-//! What both programs of the benchmark share: how they are configured, and the files they share with `crates/bench`.
+//! Code shared by both programs of the benchmark: their configuration, and the files of `crates/bench`.
 
 #[path = "../../../../../bench/src/figures.rs"]
 #[allow(dead_code, reason = "each program uses its half")]
@@ -14,7 +14,7 @@ use blocking::Unblock;
 use futures::io::BufReader;
 use futures::{AsyncBufReadExt as _, sink};
 
-/// How a program is configured: the first argument.
+/// The configuration of a program: the first argument.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     /// `stock`: as the documentation has it, `#[tokio::main]` with `Stdio` and `AcpAgent`.
