@@ -10,6 +10,7 @@ mod tools;
 use std::time::{Duration, Instant};
 
 use crate::interop::Result;
+pub(crate) use steps::passes;
 use steps::{STEPS, Step, StepOutcome};
 
 const USAGE: &str = "cargo xtask ci fast | full [STEP..]";

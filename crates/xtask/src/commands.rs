@@ -1,11 +1,12 @@
 //! The commands by their names.
 
-use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, schema};
+use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, schema, test};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser | ci fast | full [STEP..] \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
-    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N]";
+    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N] \
+    | test CRATE [FILTER]";
 
 /// Runs the command of this name.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
@@ -24,6 +25,7 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         "loom" => loom::run(args),
         "prose" => prose::run(args),
         "schema" => schema::run(args),
+        "test" => test::run(args),
         name => interop::part(name, args).or_else(|| unix(name, args)).unwrap_or(Err(USAGE.into())),
     }
 }

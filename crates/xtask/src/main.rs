@@ -13,6 +13,7 @@ mod prose;
 mod reliability;
 mod schema;
 mod target;
+mod test;
 
 use std::process::ExitCode;
 

@@ -182,7 +182,7 @@ pub(super) fn root() -> &'static Path {
 }
 
 /// Runs a command, which has to succeed.
-pub(super) fn passes(command: &mut Command) -> Result<()> {
+pub(crate) fn passes(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }

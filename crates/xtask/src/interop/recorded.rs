@@ -1,7 +1,7 @@
 //! `cargo xtask interop --recorded`: a real client and real agents through the `duologue` command. What `acpx` and an agent say
 //! is recorded between them, validated, redacted, compared with a second recording, and played back to `acpx` and to our client.
 
-use super::real::{Model, Place, environment};
+use super::real::{Model, RunFolder, environment};
 use super::{InteropPaths, Result, finish, install};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     let mut bad = 0;
     for (name, command, prompt) in WALKTHROUGHS {
         let program = command.split(' ').next().filter(|program| !program.is_empty());
-        let place = Place::new(
+        let place = RunFolder::new(
             paths,
             &format!("recorded-{}", program.unwrap_or("python")),
             &target.join("real/node_modules/.bin"),
@@ -56,7 +56,7 @@ pub(super) fn run(paths: &InteropPaths) -> Result<()> {
 struct Walkthrough<'a> {
     duologue: &'a Path,
     environment: Vec<(&'static str, String)>,
-    place: Place,
+    place: RunFolder,
     command: String,
     prompt: &'a str,
 }
