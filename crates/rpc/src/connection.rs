@@ -3,7 +3,6 @@
 //! The reader decodes a line, hands it to the service, a waiting request or the answer path, and
 //! goes on. It awaits nothing but input, except to pause when the queues are over their budget.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -21,8 +20,9 @@ use tokio_util::task::TaskTracker;
 use crate::budget::{Budget, Overrun, ReadDecision};
 use crate::error::{Closed, Error};
 use crate::frame::Frame;
+use crate::in_flight::InFlight;
 use crate::limits::Limits;
-use crate::line::{LineBuffer, LineTooLong};
+use crate::line_buffer::{LineBuffer, LineTooLong};
 use crate::message::{self, Malformed, ResponseOutcome, RpcMessage};
 use crate::noise::NoiseLog;
 use crate::outbox::Outbox;
@@ -135,7 +135,7 @@ impl ConnectionState {
     #[cfg(test)]
     pub(crate) fn in_flight_len(&self) -> (usize, usize) {
         let in_flight = self.in_flight.lock_unpoisoned();
-        (in_flight.requests.len(), in_flight.bytes)
+        (in_flight.len(), in_flight.bytes)
     }
 
     pub(crate) fn close(&self, reason: Closed) {
@@ -149,74 +149,6 @@ impl ConnectionState {
             tap.room().await;
         }
     }
-}
-
-/// Requests up to this size are bounded by their number alone.
-const SMALL: usize = 64 * 1024;
-
-/// Requests of the peer that wait for our answer.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    requests: HashMap<RequestId, (CancellationToken, usize)>,
-    pub(crate) bytes: usize,
-}
-
-impl InFlight {
-    /// Takes a request in, or says why not.
-    pub(crate) fn admit(
-        &mut self,
-        id: &RequestId,
-        cancellation: &CancellationToken,
-        bytes: usize,
-        limits: &Limits,
-    ) -> Result<(), WireError> {
-        if self.requests.len() >= limits.in_flight {
-            let limit = limits.in_flight;
-            return Err(WireError::internal(format!(
-                "too many requests in flight: {limit} wait for an answer (Limits::in_flight); retry later"
-            )));
-        }
-        if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
-            return Err(too_many_bytes(self.bytes, limits));
-        }
-        if self.requests.contains_key(id) {
-            return Err(WireError::invalid_request("a request with this id is still in flight"));
-        }
-        // Small ones are bounded by their number; a cancellation must not be refused for a prompt.
-        let bytes = if bytes > SMALL { bytes } else { 0 };
-        self.requests.insert(id.clone(), (cancellation.clone(), bytes));
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    /// Counts more bytes for a request, or says why not.
-    pub(crate) fn add(&mut self, id: &RequestId, bytes: usize, limits: &Limits) -> Result<(), WireError> {
-        let Some((_, counted)) = self.requests.get_mut(id) else { return Ok(()) };
-        if self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
-            return Err(too_many_bytes(self.bytes, limits));
-        }
-        *counted += bytes;
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    pub(crate) fn remove(&mut self, id: &RequestId) {
-        if let Some((_, bytes)) = self.requests.remove(id) {
-            self.bytes -= bytes;
-        }
-    }
-
-    pub(crate) fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
-        self.requests.get(id).map(|(cancellation, _)| cancellation.clone())
-    }
-}
-
-fn too_many_bytes(held: usize, limits: &Limits) -> WireError {
-    let limit = limits.in_flight_bytes;
-    WireError::internal(format!(
-        "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
-         retry later"
-    ))
 }
 
 /// Tells everybody who asks, once, that the connection is over.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use duologue_schema::{Error, RequestId};
 use serde::Serialize;
 
-use crate::json;
+use crate::json_writer;
 
 /// One message, ready to be pushed: a line with its end.
 pub(crate) struct Frame {
@@ -83,7 +83,7 @@ impl Frame {
 
     fn member<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> serde_json::Result<()> {
         self.bytes.extend_from_slice(name.as_bytes());
-        json::write(&mut self.bytes, value)
+        json_writer::write(&mut self.bytes, value)
     }
 
     fn end(mut self) -> serde_json::Result<Self> {

@@ -4,7 +4,7 @@ use duologue_schema::{Error, RequestId};
 
 use crate::frame::Frame;
 use crate::limits::Limits;
-use crate::line::LineBuffer;
+use crate::line_buffer::LineBuffer;
 use crate::message::{fast_path_params, fast_path_prefix};
 
 /// The lines of what arrives piece by piece, and what is left without an end; `Err` holds the lines before
@@ -43,7 +43,7 @@ pub fn refusal(id: &RequestId, error: &Error) -> serde_json::Result<Vec<u8>> {
 /// A value as it is written into a message.
 pub fn written(value: &impl serde::Serialize) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
-    crate::json::write(&mut out, value)?;
+    crate::json_writer::write(&mut out, value)?;
     Ok(out)
 }
 

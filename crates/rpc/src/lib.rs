@@ -17,11 +17,12 @@ mod frame;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod in_flight;
 #[cfg(all(test, any(duologue_loom, duologue_shuttle)))]
 mod interleavings;
-mod json;
+mod json_writer;
 mod limits;
-mod line;
+mod line_buffer;
 mod message;
 mod noise;
 mod outbox;
@@ -33,6 +34,7 @@ mod service;
 mod simulation;
 mod stats;
 mod stdio;
+mod surrogates;
 mod sync;
 mod tap;
 mod transport;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::wire::wire;
 use super::{measured, number, play, replayable, seed};
 use crate::limits::Limits;
-use crate::line::LineBuffer;
+use crate::line_buffer::LineBuffer;
 use crate::message::decode;
 
 /// Lines of every shape, long ones and such that look like line ends on the way.

@@ -1,0 +1,81 @@
+//! Requests of the peer that wait for our answer.
+
+use std::collections::HashMap;
+
+use duologue_schema::{Error as WireError, RequestId};
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::Limits;
+
+/// Requests up to this size are bounded by their number alone.
+const SMALL: usize = 64 * 1024;
+
+/// Requests of the peer that wait for our answer.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    requests: HashMap<RequestId, (CancellationToken, usize)>,
+    pub(crate) bytes: usize,
+}
+
+impl InFlight {
+    /// Takes a request in, or says why not.
+    pub(crate) fn admit(
+        &mut self,
+        id: &RequestId,
+        cancellation: &CancellationToken,
+        bytes: usize,
+        limits: &Limits,
+    ) -> Result<(), WireError> {
+        if self.requests.len() >= limits.in_flight {
+            let limit = limits.in_flight;
+            return Err(WireError::internal(format!(
+                "too many requests in flight: {limit} wait for an answer (Limits::in_flight); retry later"
+            )));
+        }
+        if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
+            return Err(too_many_bytes(self.bytes, limits));
+        }
+        if self.requests.contains_key(id) {
+            return Err(WireError::invalid_request("a request with this id is still in flight"));
+        }
+        // Small ones are bounded by their number; a cancellation must not be refused for a prompt.
+        let bytes = if bytes > SMALL { bytes } else { 0 };
+        self.requests.insert(id.clone(), (cancellation.clone(), bytes));
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Counts more bytes for a request, or says why not.
+    pub(crate) fn add(&mut self, id: &RequestId, bytes: usize, limits: &Limits) -> Result<(), WireError> {
+        let Some((_, counted)) = self.requests.get_mut(id) else { return Ok(()) };
+        if self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
+            return Err(too_many_bytes(self.bytes, limits));
+        }
+        *counted += bytes;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, id: &RequestId) {
+        if let Some((_, bytes)) = self.requests.remove(id) {
+            self.bytes -= bytes;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn cancellation(&self, id: &RequestId) -> Option<CancellationToken> {
+        self.requests.get(id).map(|(cancellation, _)| cancellation.clone())
+    }
+}
+
+fn too_many_bytes(held: usize, limits: &Limits) -> WireError {
+    let limit = limits.in_flight_bytes;
+    WireError::internal(format!(
+        "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
+         retry later"
+    ))
+}
