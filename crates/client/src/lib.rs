@@ -7,7 +7,6 @@
 //! [`SessionUpdate`]s.
 #![forbid(unsafe_code)]
 
-mod bounded;
 mod child;
 mod client;
 mod command;

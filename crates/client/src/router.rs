@@ -2,24 +2,28 @@
 //!
 //! Runs on the reader, so everything here is quick and in the order of the wire.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use duologue_rpc::{Limits, QueueSender, Responder};
+use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, QueueSender, Responder};
 use duologue_schema::{
     Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, Retention, SessionConfigOption,
     SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate, serialized_len,
 };
 
-use crate::bounded::{Bounded, Bounds};
 use crate::error::Result;
 use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
 use crate::turn_events::TurnEvent;
 
 /// Updates that wait for somebody who listens.
-const KEPT: Bounds = Bounds { items: KEPT_UPDATES, bytes: KEPT_BYTES, together: KEPT_BYTES_TOGETHER };
+static KEPT: EvictionLimits =
+    EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: KEPT_BYTES_TOGETHER };
+
+/// The limits of updates for sessions that are being created.
+static EARLY: EvictionLimits =
+    EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: usize::MAX };
 
 /// Tells the host of a session and its folders.
 pub(crate) type SessionStartedHook = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
@@ -109,7 +113,7 @@ enum TurnSlot {
 
 /// Updates between turns.
 enum IdleUpdates {
-    Kept(Bounded<SessionUpdate>),
+    Kept(EvictingQueue<SessionUpdate>),
     Sent(QueueSender<SessionUpdate>),
 }
 
@@ -123,7 +127,7 @@ impl SessionEntry {
                 call_bytes: 0,
                 turn: TurnSlot::Free,
                 replay: None,
-                between: IdleUpdates::Kept(Bounded::new(&KEPT, &together.kept)),
+                between: IdleUpdates::Kept(EvictingQueue::new(&KEPT, &together.kept)),
                 questions: BTreeMap::new(),
                 last_number: 0,
                 together: together.clone(),
@@ -413,7 +417,7 @@ impl EntryState {
                 Ok(()) => return,
                 // The listener is gone: keep again, for the next one.
                 Err(update) => {
-                    self.between = IdleUpdates::Kept(Bounded::new(&KEPT, &self.together.kept));
+                    self.between = IdleUpdates::Kept(EvictingQueue::new(&KEPT, &self.together.kept));
                     update
                 }
             },
@@ -449,15 +453,13 @@ pub(crate) struct Router {
     together: Arc<ConnectionShared>,
 }
 
-#[derive(Default)]
 struct Sessions {
     /// A session lives as long as somebody holds it or a turn of it runs, and takes its entry with it.
     routes: HashMap<SessionId, SessionSlot>,
     /// `session/new` requests without an answer: while there are any, updates of unknown sessions
     /// are kept, since one of them may be the session's.
     opening: usize,
-    early: VecDeque<(SessionId, SessionUpdate, usize)>,
-    early_bytes: usize,
+    early: EvictingQueue<(SessionId, SessionUpdate)>,
 }
 
 /// A session by its id.
@@ -470,6 +472,13 @@ struct SessionSlot {
 impl SessionSlot {
     fn of(route: &Arc<SessionEntry>) -> Self {
         SessionSlot { route: Arc::downgrade(route), closed: false }
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let early = EvictingQueue::new(&EARLY, &Arc::default());
+        Sessions { routes: HashMap::new(), opening: 0, early }
     }
 }
 
@@ -522,14 +531,9 @@ impl Router {
             self.together.dropped.fetch_add(1, Relaxed);
             return;
         }
-        sessions.early_bytes += bytes;
-        sessions.early.push_back((id.into(), update, bytes));
-        // The oldest go first: they may be of a session whose answer never came.
-        while sessions.early.len() > KEPT_UPDATES || sessions.early_bytes > KEPT_BYTES {
-            let Some((_, _, bytes)) = sessions.early.pop_front() else { break };
-            sessions.early_bytes -= bytes;
-            self.together.dropped.fetch_add(1, Relaxed);
-        }
+        // The oldest are evicted first: their session may never be answered.
+        let evicted = sessions.early.push((id.into(), update), bytes);
+        self.together.dropped.fetch_add(evicted, Relaxed);
     }
 
     /// A `session/new` is about to be sent.
@@ -556,21 +560,19 @@ impl Router {
         let mut sessions = self.lock();
         sessions.opening -= 1;
         if let Some(route) = &route {
-            let early = std::mem::take(&mut sessions.early);
-            for (id, update, bytes) in early {
+            for _ in 0..sessions.early.len() {
+                let Some(((id, update), bytes)) = sessions.early.pop() else { break };
                 if id == route.id {
-                    sessions.early_bytes -= bytes;
                     route.update(update, bytes);
                 } else {
-                    sessions.early.push_back((id, update, bytes));
+                    sessions.early.push((id, update), bytes);
                 }
             }
             sessions.routes.insert(route.id.clone(), SessionSlot::of(route));
         }
         if sessions.opening == 0 {
             self.together.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
-            sessions.early = VecDeque::new();
-            sessions.early_bytes = 0;
+            sessions.early = Sessions::default().early;
         }
         route
     }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod byte_queue;
 mod connection;
 mod error;
 mod extension;
@@ -40,6 +41,7 @@ mod tap;
 mod transport;
 mod wake_batch;
 
+pub use byte_queue::{ByteQueue, EvictingQueue, EvictionLimits};
 pub use connection::PeerBuilder;
 pub use error::{Closed, Error};
 pub use extension::Extensions;

@@ -3,7 +3,6 @@
 //! The reader pushes and never waits; whoever owns the other end takes. What is not taken counts
 //! against the budget by its size on the wire, and the reader pauses over it (see `budget.rs`).
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use futures::Stream;
 
 use crate::budget::{Budget, BudgetedQueue, QueueGauge};
+use crate::byte_queue::ByteQueue;
 use crate::error::{Closed, Error};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
@@ -23,10 +23,10 @@ pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>,
     let shared = Arc::new(Shared {
         gauge: gauge.clone(),
         budget: budget.clone(),
-        state: Mutex::new(State { items: VecDeque::new(), end: None, waker: None, receiver: true }),
+        state: Mutex::new(State { items: ByteQueue::new(), end: None, waker: None, receiver: true }),
     });
     budget.register(&gauge, shared.clone());
-    (QueueSender { shared: shared.clone() }, Queue { shared, local: VecDeque::new() })
+    (QueueSender { shared: shared.clone() }, Queue { shared, local: ByteQueue::new() })
 }
 
 struct Shared<T> {
@@ -36,7 +36,7 @@ struct Shared<T> {
 }
 
 struct State<T> {
-    items: VecDeque<(T, usize)>,
+    items: ByteQueue<T>,
     end: Option<End>,
     waker: Option<Waker>,
     receiver: bool,
@@ -57,10 +57,10 @@ impl<T> Shared<T> {
         }
         state.end = Some(end);
         self.gauge.ended.store(true, Relaxed);
-        let items = if discard { std::mem::take(&mut state.items) } else { VecDeque::new() };
+        let items = if discard { std::mem::take(&mut state.items) } else { ByteQueue::new() };
         let waker = state.waker.take();
         drop(state);
-        self.credit(items.iter().map(|(_, bytes)| bytes).sum());
+        self.credit(items.bytes());
         if let Some(waker) = waker {
             wake_batch::wake(waker);
         }
@@ -122,7 +122,7 @@ impl<T: Send + 'static> QueueSender<T> {
         }
         self.shared.gauge.bytes.fetch_add(bytes, Relaxed);
         self.shared.budget.charge(bytes);
-        state.items.push_back((item, bytes));
+        state.items.push(item, bytes);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -157,7 +157,7 @@ const BATCH: usize = 32 * 1024;
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
     /// Items that were moved out of the lock together. They still count until they are taken.
-    local: VecDeque<(T, usize)>,
+    local: ByteQueue<T>,
 }
 
 impl<T: Send + 'static> Queue<T> {
@@ -194,15 +194,13 @@ impl<T: Send + 'static> Queue<T> {
                     }
                 }
             }
-            let mut moved = 0;
-            while moved < BATCH
-                && let Some(item) = state.items.pop_front()
+            while self.local.bytes() < BATCH
+                && let Some((item, bytes)) = state.items.pop()
             {
-                moved += item.1;
-                self.local.push_back(item);
+                self.local.push(item, bytes);
             }
         }
-        Poll::Ready(self.local.pop_front().map(|(item, bytes)| {
+        Poll::Ready(self.local.pop().map(|(item, bytes)| {
             self.shared.credit(bytes);
             Ok(item)
         }))
@@ -231,7 +229,6 @@ impl<T> Drop for Queue<T> {
         state.receiver = false;
         let items = std::mem::take(&mut state.items);
         drop(state);
-        let held = items.iter().chain(&self.local).map(|(_, bytes)| bytes).sum();
-        self.shared.credit(held);
+        self.shared.credit(items.bytes() + self.local.bytes());
     }
 }
