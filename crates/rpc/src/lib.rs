@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod in_flight;
 #[cfg(all(test, any(duologue_loom, duologue_shuttle)))]
 mod interleavings;
+mod json_scanner;
 mod json_writer;
 mod limits;
 mod line_buffer;
@@ -45,6 +46,7 @@ pub use byte_queue::{ByteQueue, EvictingQueue, EvictionLimits};
 pub use connection::PeerBuilder;
 pub use error::{Closed, Error};
 pub use extension::Extensions;
+pub use json_scanner::{JsonScanner, JsonToken, JsonTokenKind};
 #[cfg(feature = "jsonrpsee")]
 pub use jsonrpsee;
 pub use limits::Limits;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::json_scanner::{JsonScanner, JsonTokenKind};
 use crate::limits::Limits;
 use crate::surrogates::{has_surrogate_escape, repair_surrogates};
 
@@ -336,17 +337,14 @@ fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
     if shallow && line.len() <= limits.values {
         return None;
     }
-    let (mut depth, mut values, mut at) = (0usize, 0usize, 0);
-    while let Some(byte) = line.get(at) {
-        at += 1;
-        match byte {
-            b'"' => at = skip_string(line, at),
-            b'[' | b'{' => (depth, values) = (depth + 1, values + 1),
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b',' => values += 1,
-            _ => {}
-        }
-        if depth > limits.depth {
+    let mut values = 0;
+    let mut tokens = JsonScanner::new(line);
+    while let Some(token) = tokens.next() {
+        values += usize::from(matches!(
+            token.kind,
+            JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart | JsonTokenKind::Comma
+        ));
+        if tokens.depth() > limits.depth {
             return Some("the message is nested too deeply");
         }
         if values > limits.values {
@@ -354,19 +352,6 @@ fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
         }
     }
     None
-}
-
-/// Where a text has ended whose first byte is at `at`. Long lines are long texts: an image, a file.
-fn skip_string(line: &[u8], mut at: usize) -> usize {
-    while let Some(offset) = line.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        let end = at + offset + 1;
-        if line.get(at + offset) == Some(&b'"') {
-            return end;
-        }
-        // What is escaped does not end it.
-        at = end + 1;
-    }
-    line.len()
 }
 
 #[cfg(test)]
