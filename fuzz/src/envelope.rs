@@ -1,7 +1,7 @@
 //! The envelope: every line is read without a panic, its parts are parts of the line, and what it is
 //! answered with is a message that carries its id byte for byte.
 
-use duologue_rpc::fuzzing::{params_of_usual, refusal, usual};
+use duologue_rpc::fuzzing::{fast_path_params_of, refusal, fast_path_line};
 use duologue_rpc::{Limits, Malformed, RpcMessage, ResponseOutcome};
 use duologue_schema::{Error, RequestId};
 use serde::de::IgnoredAny;
@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 /// A line, and the end of one.
 pub fn check(line: &[u8]) {
     whole(line);
-    let line = usual(line);
+    let line = fast_path_line(line);
     whole(&line);
-    let short = params_of_usual(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
+    let short = fast_path_params_of(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
     if let Some(short) = short {
         match RpcMessage::read(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Notification { method, params })) => {

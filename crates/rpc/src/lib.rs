@@ -50,6 +50,7 @@ pub use json_scanner::{JsonScanner, JsonToken, JsonTokenKind};
 #[cfg(feature = "jsonrpsee")]
 pub use jsonrpsee;
 pub use limits::Limits;
+pub use line_buffer::{LineBuffer, LineTooLong};
 pub use message::{Malformed, ResponseOutcome, RpcMessage};
 pub use peer::{Peer, RequestHandle, ResponseFuture};
 pub use queue::{Queue, QueueSender, StreamId};

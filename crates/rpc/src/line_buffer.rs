@@ -1,33 +1,53 @@
-//! Bytes in, lines out: the splitter below the reader.
+//! Splits a stream of bytes into lines.
 
 use std::ops::Range;
 
-/// A line was longer than the limit.
+/// The error for a line that is longer than the limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LineTooLong;
+pub struct LineTooLong;
 
-/// Collects bytes and hands out complete lines, looking at each byte once.
+/// A buffer that splits a stream of bytes into lines.
 ///
-/// Lines end at `\n` and nothing else; their end is not part of them. The buffer grows with a long
-/// line and shrinks back after it.
-pub(crate) struct LineBuffer {
+/// A line ends with `\n` and with nothing else. Each byte is examined once. The buffer grows for a long line and
+/// shrinks after it.
+///
+/// A reader reads into [`space`](Self::space), reports the count with [`filled`](Self::filled), and takes lines with
+/// [`next_line`](Self::next_line) until there are none. [`feed`](Self::feed) does the same for bytes that are in memory.
+///
+/// ```
+/// use duologue_rpc::LineBuffer;
+///
+/// let mut buffer = LineBuffer::new(1024);
+/// let mut lines = Vec::new();
+/// for piece in [&b"first\r\nsec"[..], b"ond\nrest"] {
+///     buffer.feed(piece, |line| lines.push(String::from_utf8_lossy(line).into_owned())).expect("short lines");
+/// }
+/// assert_eq!(lines, ["first", "second"]);
+/// assert_eq!(buffer.rest(), b"rest");
+/// ```
+#[derive(Debug)]
+pub struct LineBuffer {
     bytes: Vec<u8>,
+    /// The beginning of the first line that was not returned.
     start: usize,
+    /// The end of the bytes that were searched for a line end.
     scanned: usize,
     end: usize,
     limit: usize,
 }
 
-/// Small in the fuzz target, whose inputs shall cross it often.
+/// The size of an empty buffer. It is small in the fuzz target, so that inputs often exceed it.
 const CHUNK: usize = if cfg!(fuzzing) { 64 } else { 64 * 1024 };
 
 impl LineBuffer {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Creates a buffer for lines of at most `limit` bytes, without their line end.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
         LineBuffer { bytes: vec![0; CHUNK], start: 0, scanned: 0, end: 0, limit }
     }
 
-    /// Room to read into; never empty.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
+    /// Returns space to read into. It is never empty.
+    pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.scanned, self.end) = (0, 0, 0);
             if self.bytes.len() > CHUNK {
@@ -39,37 +59,77 @@ impl LineBuffer {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            // Two bytes past the limit are enough to see a carriage return and the newline of a line that is
-            // exactly as long as it may be. The vector's own growth keeps the copying linear, and only what
-            // will be read into is touched.
+            // Two bytes past the limit hold the `\r\n` of a line of exactly the limit. The vector's own growth keeps
+            // the copying linear, and only bytes that will be read into are initialized.
             let grown = (self.bytes.len() + 4 * CHUNK).min((self.limit + 2).max(CHUNK));
             self.bytes.resize(grown.max(self.end + 1), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Tells how many bytes were read into [`space`](Self::space).
-    pub(crate) fn filled(&mut self, count: usize) {
+    /// Adds the first `count` bytes of [`space`](Self::space) to the buffer.
+    pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
-    /// The next complete line, if there is one.
-    pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+    /// Adds `bytes` and calls `each` for every line that they complete.
+    ///
+    /// # Errors
+    ///
+    /// [`LineTooLong`] if a line is longer than the limit. Lines before it have been passed to `each`.
+    pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LineTooLong> {
+        while !bytes.is_empty() {
+            let space = self.space();
+            let (now, later) = bytes.split_at(space.len().min(bytes.len()));
+            if let Some(space) = space.get_mut(..now.len()) {
+                space.copy_from_slice(now);
+            }
+            self.filled(now.len());
+            bytes = later;
+            while let Some(line) = self.next_line()? {
+                each(line);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the next complete line and returns it without its line end, which is `\n` or `\r\n`.
+    ///
+    /// # Errors
+    ///
+    /// [`LineTooLong`] if the line is longer than the limit, complete or not.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        let line = self.next_range()?.map(|line| self.trimmed(line));
+        Ok(line.and_then(|line| self.bytes.get(line)))
+    }
+
+    /// Removes the next complete line and returns it with its line end, if the difference between `\n` and `\r\n`
+    /// matters.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_line`](Self::next_line).
+    pub fn next_line_with_end(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        let line = self.next_range()?;
+        Ok(line.and_then(|line| self.bytes.get(line.start..line.end + 1)))
+    }
+
+    /// Removes the next complete line. Returns its range without the `\n`.
+    fn next_range(&mut self) -> Result<Option<Range<usize>>, LineTooLong> {
         let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
         let Some(offset) = memchr::memchr(b'\n', unseen) else {
             self.scanned = self.end;
-            let held = self.trimmed(self.start..self.end).len();
-            return if held > self.limit { Err(LineTooLong) } else { Ok(None) };
+            let length = self.trimmed(self.start..self.end).len();
+            return if length > self.limit { Err(LineTooLong) } else { Ok(None) };
         };
         let line = self.start..self.scanned + offset;
         self.start = line.end + 1;
         self.scanned = self.start;
-        let line = self.trimmed(line);
-        if line.len() > self.limit { Err(LineTooLong) } else { Ok(self.bytes.get(line)) }
+        if self.trimmed(line.clone()).len() > self.limit { Err(LineTooLong) } else { Ok(Some(line)) }
     }
 
-    /// What is left at the end of input, when the last line has no newline.
-    pub(crate) fn rest(&mut self) -> &[u8] {
+    /// Removes and returns the bytes after the last line end, without a `\r` at their end.
+    pub fn rest(&mut self) -> &[u8] {
         let line = self.trimmed(self.start..self.end);
         self.start = self.end;
         self.bytes.get(line).unwrap_or_default()
@@ -91,16 +151,8 @@ mod tests {
     fn split(input: &[u8], limit: usize, step: usize) -> Result<Vec<Vec<u8>>, LineTooLong> {
         let mut buffer = LineBuffer::new(limit);
         let mut lines = Vec::new();
-        let mut rest = input;
-        while !rest.is_empty() {
-            let space = buffer.space();
-            let count = step.min(space.len()).min(rest.len());
-            space[..count].copy_from_slice(&rest[..count]);
-            buffer.filled(count);
-            rest = &rest[count..];
-            while let Some(line) = buffer.next_line()? {
-                lines.push(line.to_vec());
-            }
+        for piece in input.chunks(step) {
+            buffer.feed(piece, |line| lines.push(line.to_vec()))?;
         }
         lines.push(buffer.rest().to_vec());
         Ok(lines)
@@ -118,7 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_exact_and_leaves_carriage_returns_out() {
+    fn a_line_can_be_taken_with_its_end() {
+        let mut buffer = LineBuffer::new(10);
+        buffer.space()[..8].copy_from_slice(b"a\r\n\nb\n\rc");
+        buffer.filled(8);
+        for line in [&b"a\r\n"[..], b"\n", b"b\n"] {
+            assert_eq!(buffer.next_line_with_end(), Ok(Some(line)));
+        }
+        assert_eq!(buffer.next_line_with_end(), Ok(None));
+        assert_eq!(buffer.rest(), b"\rc");
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_excludes_carriage_returns() {
         let line = |len: usize, end: &str| [vec![b'x'; len], end.as_bytes().to_vec()].concat();
         for step in [1, 7, CHUNK] {
             assert_eq!(split(&line(100_000, "\n"), 100_000, step).unwrap()[0].len(), 100_000);
@@ -129,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_limit_takes_two_bytes_more_at_most() {
+    fn a_line_of_the_limit_needs_at_most_two_more_bytes() {
         for limit in [10, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 5, 4 * CHUNK, 9 * CHUNK - 1] {
             for end in ["\n", "\r\n"] {
                 let input = [vec![b'x'; limit], end.into()].concat();
@@ -148,14 +212,14 @@ mod tests {
         }
     }
 
-    /// Looked at again with each of its bytes it would take hours.
+    /// Searching the whole line after every byte would take hours.
     #[test]
-    fn a_line_that_comes_byte_by_byte_is_looked_at_once() {
+    fn each_byte_of_a_line_is_searched_once() {
         let mut line = vec![b'x'; 4 << 20];
         line.push(b'\n');
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         assert_eq!(split(&line, 16 << 20, 1).unwrap()[0].len(), 4 << 20);
-        let took = begun.elapsed();
+        let took = started.elapsed();
         assert!(took < std::time::Duration::from_secs(30), "{took:?}");
     }
 
