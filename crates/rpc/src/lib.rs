@@ -30,6 +30,7 @@ mod noise;
 mod outbox;
 mod peer;
 mod pending;
+mod pending_table;
 mod queue;
 mod service;
 #[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
@@ -53,6 +54,7 @@ pub use limits::Limits;
 pub use line_buffer::{LineBuffer, LineTooLong};
 pub use message::{Malformed, ResponseOutcome, RpcMessage};
 pub use peer::{Peer, RequestHandle, ResponseFuture};
+pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueSender, StreamId};
 pub use service::{Incoming, NotificationBuffer, Responder, Service, with_cancel_grace};
 pub use stats::Stats;

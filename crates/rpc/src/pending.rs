@@ -1,16 +1,16 @@
-//! Requests of ours that wait for their answer.
+//! Our requests that wait for their response.
 
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use duologue_schema::Error as WireError;
 use serde_json::value::RawValue;
 
 use crate::error::{Closed, Error};
+use crate::pending_table::PendingTable;
 use crate::queue::StreamId;
 use crate::sync::{Lock, Mutex};
 
-/// How a request ended, as the reader sees it.
+/// The end of a request, as the reader sees it.
 pub(crate) enum RawResponse<'a> {
     Result(&'a RawValue),
     Error(WireError),
@@ -18,98 +18,92 @@ pub(crate) enum RawResponse<'a> {
     Closed(Closed),
 }
 
-/// Called by the reader, in wire order: it must not block.
+/// Receives the response. The reader calls it in the order of the wire, so it must not block.
 pub(crate) type Deliver = Box<dyn FnOnce(RawResponse<'_>) + Send>;
 
 struct PendingRequest {
     deliver: Deliver,
+    /// The queue that the response ends, if it ends one.
     stream: Option<StreamId>,
-    /// Whether the peer was told to cancel it. It answers all the same.
+    /// True after `$/cancel_request` was sent. The peer responds all the same.
     withdrawn: bool,
-    /// Whether somebody needs the answer to go on.
+    /// True if a caller waits for the response.
     wanted: bool,
 }
 
+/// The table of our requests.
 #[derive(Default)]
 pub(crate) struct Pending(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By age, so that the end reaches them in the order they were made.
-    requests: BTreeMap<u64, PendingRequest>,
+    table: PendingTable<u64, PendingRequest, Closed>,
     last_id: u64,
-    closed: Option<Closed>,
 }
 
 impl Pending {
-    /// Registers a request before its bytes leave, so that no answer can come too early.
+    /// Adds a request and returns its id. Called before the request is sent.
     pub(crate) fn register(&self, stream: Option<StreamId>, deliver: Deliver) -> Result<u64, Error> {
         let mut state = self.0.lock_unpoisoned();
-        if let Some(reason) = &state.closed {
-            return Err(Error::Closed(reason.clone()));
-        }
-        state.last_id += 1;
-        let id = state.last_id;
-        state.requests.insert(id, PendingRequest { deliver, stream, withdrawn: false, wanted: true });
+        let id = state.last_id + 1;
+        let request = PendingRequest { deliver, stream, withdrawn: false, wanted: true };
+        state.table.insert(id, request).map_err(Error::Closed)?;
+        state.last_id = id;
         Ok(id)
     }
 
-    /// Takes a request out; `false` if it was answered already.
+    /// Removes a request. Returns false if it has its response already.
     pub(crate) fn forget(&self, id: u64) -> bool {
-        let request = self.0.lock_unpoisoned().requests.remove(&id);
+        let request = self.0.lock_unpoisoned().table.remove(&id);
         request.is_some()
     }
 
-    /// Marks a request as withdrawn, and as no longer wanted unless it still is; `false` if the peer
-    /// need not be told: it was answered, or withdrawn before.
+    /// Marks a request as withdrawn, and as unwanted unless `wanted` is true. Returns true if the peer has to be
+    /// notified: the request has no response yet and was not withdrawn before.
     pub(crate) fn withdraw(&self, id: u64, wanted: bool) -> bool {
         let mut state = self.0.lock_unpoisoned();
-        let Some(request) = state.requests.get_mut(&id) else { return false };
+        let Some(request) = state.table.get_mut(&id) else { return false };
         request.wanted &= wanted;
         !std::mem::replace(&mut request.withdrawn, true)
     }
 
-    /// Whether an id was ever one of ours, answered or not.
+    /// Returns true if the id was ever used for one of our requests.
     pub(crate) fn was_ours(&self, id: &RawValue) -> bool {
         id.get().parse::<u64>().is_ok_and(|id| (1..=self.0.lock_unpoisoned().last_id).contains(&id))
     }
 
-    /// Hands an answer to its request; `false` if there is none.
-    pub(crate) fn resolve(&self, id: &RawValue, reply: RawResponse<'_>) -> bool {
+    /// Passes a response to its request. Returns false if no such request waits.
+    pub(crate) fn resolve(&self, id: &RawValue, response: RawResponse<'_>) -> bool {
         // Ids are compared as tokens: `"1"`, `1.0` and `01` are not ours.
         let Some(number) = id.get().parse::<u64>().ok().filter(|number| number.to_string() == id.get())
         else {
             return false;
         };
-        let request = self.0.lock_unpoisoned().requests.remove(&number);
+        let request = self.0.lock_unpoisoned().table.remove(&number);
         let Some(request) = request else { return false };
-        (request.deliver)(reply);
+        (request.deliver)(response);
         true
     }
 
-    /// Whether somebody waits for an answer that does not come through `stream`. A request whose
-    /// stream is gone has nobody who waits.
+    /// Returns true if a caller waits for a response that does not end `stream`. A request whose stream has ended
+    /// does not count, because nobody waits for it.
     pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
         let state = self.0.lock_unpoisoned();
         let waits = |request: &PendingRequest| request.stream.is_none_or(|fed| fed != stream && alive(fed));
-        state.requests.values().any(|request| request.wanted && waits(request))
+        state.table.values().any(|request| request.wanted && waits(request))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock_unpoisoned().requests.len()
+        self.0.lock_unpoisoned().table.len()
     }
 
-    /// Fails everything that waits, and everything that comes after.
+    /// Fails all requests that wait, and all later ones.
     pub(crate) fn close(&self, reason: &Closed) {
-        let requests = {
-            let mut state = self.0.lock_unpoisoned();
-            state.closed.get_or_insert_with(|| reason.clone());
-            std::mem::take(&mut state.requests)
-        };
-        for request in requests.into_values() {
+        let requests = self.0.lock_unpoisoned().table.close(reason.clone());
+        for request in requests {
             let deliver = AssertUnwindSafe(|| (request.deliver)(RawResponse::Closed(reason.clone())));
             if std::panic::catch_unwind(deliver).is_err() {
-                tracing::error!("a handler panicked over the end of the connection");
+                tracing::error!("a callback for a response panicked at the end of the connection");
             }
         }
     }
