@@ -1,4 +1,4 @@
-//! Rule 6: what all queues of a connection may hold together, and who pays when it is too much.
+//! The memory budget that all queues of a connection share (rule 6).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,13 +13,12 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed}
 use crate::sync::{Lock, Mutex, Notify};
 use crate::wake_batch::WakeBatch;
 
-/// What can be read of a queue without touching it.
+/// The state of a queue that can be read without its lock.
 pub(crate) struct QueueGauge {
-    /// Its name.
     pub(crate) id: StreamId,
-    /// Wire bytes in it.
+    /// The wire bytes of its items.
     pub(crate) bytes: AtomicUsize,
-    /// Whether nothing goes through it any more.
+    /// True if the queue accepts no more items.
     pub(crate) ended: AtomicBool,
 }
 
@@ -29,11 +28,12 @@ impl QueueGauge {
     }
 }
 
-/// A queue as the budget ends it.
+/// A queue that the budget can end.
 pub(crate) trait BudgetedQueue: Send + Sync {
-    /// Ends it loudly and discards what it holds: `after` so long, or at the hard limit.
+    /// Discards all items and ends the queue with `Stalled`. `after` is the time in which nothing was taken, or `None`
+    /// at the hard limit.
     fn stall(&self, after: Option<Duration>);
-    /// Ends it after what it holds.
+    /// Ends the queue behind its items.
     fn close(&self, reason: &Closed);
 }
 
@@ -42,27 +42,28 @@ pub(crate) struct Budget {
     taken: AtomicU64,
     last_id: AtomicU64,
     queues: Mutex<Queues>,
-    /// Wakes a paused reader: something was taken, a request was made, or the connection closes.
+    /// Wakes a paused reader: an item was taken, a request was sent, or the connection closes.
     pub(crate) relief: Notify,
-    /// How the takers of all queues are woken.
+    /// Batches the wake-ups of all queues.
     pub(crate) wakes: WakeBatch,
     soft: usize,
     hard: usize,
     patience: Duration,
 }
 
-/// Since when the budget has been exceeded, and how much had been taken then.
+/// A period in which the budget is exceeded.
 #[derive(Clone, Copy)]
 pub(crate) struct Overrun {
     pub(crate) deadline: Instant,
+    /// The value of [`Budget::taken`] at its start. An item that is taken starts a new period.
     taken: u64,
 }
 
 #[derive(Default)]
 struct Queues {
-    /// By their names, the oldest first. None may be let go of under the lock, which its end takes.
+    /// All queues, the oldest first. No queue may be dropped under this lock, because the drop takes it.
     all: BTreeMap<u64, Entry>,
-    /// Why the connection has ended: a queue that is made later ends at once.
+    /// The reason of the end of the connection. A queue that is created later ends at once.
     closed: Option<Closed>,
 }
 
@@ -71,7 +72,7 @@ struct Entry {
     queue: Weak<dyn BudgetedQueue>,
 }
 
-/// What the reader does next.
+/// The decision of the budget about the next line.
 pub(crate) enum ReadDecision {
     Read,
     Pause,
@@ -92,7 +93,7 @@ impl Budget {
         }
     }
 
-    /// A name for another queue. Never used twice, since a request may outlive its stream.
+    /// Returns the id of a new queue. Ids are never reused, because a request may outlive its queue.
     pub(crate) fn new_id(&self) -> StreamId {
         StreamId(self.last_id.fetch_add(1, Relaxed))
     }
@@ -107,7 +108,7 @@ impl Budget {
         queues.all.insert(gauge.id.0, entry);
     }
 
-    /// A queue is gone: what it was is not freed while there is an entry for it.
+    /// Removes a queue that was dropped. Its memory is not freed while there is an entry for it.
     pub(crate) fn forget(&self, queue: StreamId) {
         self.queues.lock_unpoisoned().all.remove(&queue.0);
     }
@@ -134,14 +135,16 @@ impl Budget {
         }
     }
 
-    /// Whether the reader has to ask for a [`decide`](Self::decide) before its next line: it is or was exceeded.
+    /// Returns true if the reader has to call [`decide`](Self::decide) before the next line: the budget is or was
+    /// exceeded.
     pub(crate) fn decides(&self, overrun: Option<Overrun>) -> bool {
         overrun.is_some() || self.used.load(Relaxed) > self.soft
     }
 
-    /// Asked after each line while it [`decides`](Self::decides). `feeds_another` says whether a request awaits its answer that is not
-    /// the own prompt of the given (fullest) stream: then the reader must go on, or a consumer
-    /// that calls back would wait for ever.
+    /// Decides if the reader may read the next line, and ends the fullest queue if the budget is exceeded for too long.
+    ///
+    /// `feeds_another` returns true if a request waits for a response, other than the one that ends the fullest queue.
+    /// The reader must not pause then, because a consumer that awaits a request to the same peer would wait forever.
     pub(crate) fn decide(
         &self,
         overrun: &mut Option<Overrun>,
@@ -164,13 +167,13 @@ impl Budget {
                 if bytes > 0
                     && let Some(queue) = self.queue(fullest)
                 {
-                    tracing::warn!(bytes, "a stream of updates is not being taken and was ended");
+                    tracing::warn!(bytes, "ended a stream of updates because nothing takes from it");
                     queue.stall((used < self.hard).then_some(self.patience));
                     *overrun = None;
                     continue;
                 }
-                // Its bytes have been taken this moment, and the taker is about to say so: to wait for a
-                // time that is over would be to ask again and again until it does.
+                // The bytes were taken this moment and will be credited soon. A deadline in the past would make the
+                // reader spin until then.
                 *overrun = Some(Overrun { deadline: now + self.patience, taken });
             }
             let feeds = feeds_another(fullest, &|stream| self.is_alive(stream));
@@ -178,12 +181,12 @@ impl Budget {
         }
     }
 
-    /// The queue that holds most, and how much. Asked after each line while there is too much: it makes no list,
-    /// and counts no references.
+    /// Returns the queue with the most bytes, and its bytes. It is called after each line while the budget is exceeded,
+    /// so it neither allocates nor counts references.
     fn fullest(&self) -> Option<(StreamId, usize)> {
         let queues = self.queues.lock_unpoisoned();
-        let held = queues.all.values().map(|entry| (entry.gauge.id, entry.gauge.bytes.load(Relaxed)));
-        held.max_by_key(|(_, bytes)| *bytes)
+        let sizes = queues.all.values().map(|entry| (entry.gauge.id, entry.gauge.bytes.load(Relaxed)));
+        sizes.max_by_key(|(_, bytes)| *bytes)
     }
 
     fn queue(&self, stream: StreamId) -> Option<Arc<dyn BudgetedQueue>> {
@@ -210,9 +213,9 @@ mod tests {
         }))
     }
 
-    /// A taker that is between its two subtractions: its stream is empty, the budget does not know yet.
+    /// A consumer is between its two subtractions: its queue is empty, but the budget is not credited yet.
     #[test]
-    fn a_reader_never_waits_for_a_time_that_is_over() {
+    fn a_paused_reader_gets_a_deadline_in_the_future() {
         let budget = budget(Duration::from_secs(1));
         let (_sender, _queue) = queue::<u32>(&budget);
         budget.charge(2);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_alive_until_it_has_ended_or_is_gone() {
+    fn a_stream_is_alive_until_it_ends_or_is_dropped() {
         let budget = budget(Duration::from_secs(1));
         let (ended, (sender, taken)) = (queue::<u32>(&budget), queue::<u32>(&budget));
         let ids = [ended.0.id(), sender.id()];
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_stream_is_the_one_that_ends() {
+    fn the_fullest_stream_ends() {
         let budget = budget(Duration::ZERO);
         let (small, large) = (queue(&budget), queue(&budget));
         assert_eq!((small.0.push(1, 1), large.0.push(2, 2)), (Ok(()), Ok(())));

@@ -1,7 +1,8 @@
-//! The connection: one reader that owns the input, one writer that owns the output.
+//! The builder of a connection, its reader, and the state that its parts share.
 //!
-//! The reader decodes a line, hands it to the service, a waiting request or the answer path, and
-//! goes on. It awaits nothing but input, except to pause when the queues are over their budget.
+//! One reader owns the input, one writer owns the output. The reader decodes a line and passes it to
+//! the service or to the request that waits for it. It awaits nothing but input, except that it
+//! pauses while the queues exceed their budget.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -34,21 +35,21 @@ use crate::sync::{JoinHandle, Lock, Mutex, spawn};
 use crate::tap::{ConnectionTap, Direction, InsideTapPolicy, Tap, TapDepth};
 use crate::transport::Transport;
 
-/// What the reader, the writer, the handlers and the handles share.
+/// The state that the reader, the writer, the handlers and the handles share.
 pub(crate) struct ConnectionState {
     pub(crate) limits: Limits,
     pub(crate) pending: Pending,
     pub(crate) in_flight: Mutex<InFlight>,
     pub(crate) outbox: Outbox,
-    /// Held while an answer of a handler waits for room, so that only one of them is encoded at a time.
+    /// Locked while the response of a handler waits for space, so that only one waiting response is encoded.
     pub(crate) answer_turn: tokio::sync::Mutex<()>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) counters: StatCounters,
     pub(crate) noise: NoiseLog,
     pub(crate) tasks: TaskTracker,
-    /// Whether the reader waits for room in the queues.
+    /// True while the reader is paused by the budget.
     pub(crate) paused: AtomicBool,
-    /// Set when the end begins: the reader stops, handlers are cancelled.
+    /// Cancelled at the beginning of the end: the reader stops and handlers are cancelled.
     pub(crate) closing: CancellationToken,
     pub(crate) done: EndSignal,
     reason: Mutex<Option<Closed>>,
@@ -75,18 +76,18 @@ impl ConnectionState {
         }
     }
 
-    /// Appends a frame to the output, whatever waits there.
+    /// Appends a frame to the output, even if it is full.
     pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
         self.send_all(std::slice::from_mut(&mut frame), InsideTapPolicy::Refuse)
     }
 
-    /// Appends frames as one: no other frame comes between them, and the peer reacts to none of them
-    /// before all are in the output.
+    /// Appends frames in one step. No other frame comes between them, and the peer cannot react to one
+    /// of them before all are in the output.
     pub(crate) fn send_all(&self, frames: &mut [Frame], policy: InsideTapPolicy) -> Result<(), Error> {
         self.push(frames, false, policy).map(drop)
     }
 
-    /// Appends a frame if there is room. One that was taken is not to be sent again.
+    /// Appends a frame if there is space. Returns false if there is none and the frame is unchanged.
     pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
         self.push(std::slice::from_mut(frame), true, InsideTapPolicy::Refuse)
     }
@@ -113,25 +114,25 @@ impl ConnectionState {
         })
     }
 
-    /// Fails if a frame is larger than a line may be.
+    /// Fails if a frame exceeds the length limit of a line.
     pub(crate) fn fits(&self, frame: &Frame) -> Result<(), Error> {
         let (bytes, limit) = (frame.line().len(), self.limits.frame_bytes);
         if bytes > limit { Err(Error::FrameTooLarge { bytes, limit }) } else { Ok(()) }
     }
 
-    /// Ends the output behind what was sent.
+    /// Ends the output after everything that was sent.
     pub(crate) fn finish(&self) {
         if !self.tap.as_ref().is_some_and(ConnectionTap::defers_finish) {
             self.outbox.finish();
         }
     }
 
-    /// Refuses to wait for the output from within an outgoing frame of the tap.
+    /// Fails inside the tap's call for an outgoing frame, where waiting for the output would never end.
     pub(crate) fn check_outside_tap(&self) -> Result<(), Error> {
         self.tap.as_ref().map_or(Ok(()), ConnectionTap::check_outside)
     }
 
-    /// Requests in flight, and the bytes they count.
+    /// Returns the number of requests in flight and their bytes.
     #[cfg(test)]
     pub(crate) fn in_flight_len(&self) -> (usize, usize) {
         let in_flight = self.in_flight.lock_unpoisoned();
@@ -143,7 +144,7 @@ impl ConnectionState {
         self.closing.cancel();
     }
 
-    /// Waits while the tap asks for it.
+    /// Waits if the tap wants to delay reading and writing.
     async fn tap_has_room(&self) {
         if let Some(tap) = &self.tap {
             tap.room().await;
@@ -151,7 +152,7 @@ impl ConnectionState {
     }
 }
 
-/// Tells everybody who asks, once, that the connection is over.
+/// Stores the reason of the end of the connection and wakes everyone who waits for it.
 pub(crate) struct EndSignal(watch::Sender<Option<Closed>>);
 
 impl EndSignal {
@@ -164,7 +165,7 @@ impl EndSignal {
 
 type ExplainEnd = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
 
-/// A connection that has not begun: transport and settings.
+/// Builds a connection over a transport and starts it as a [`Peer`].
 ///
 /// ```
 /// use duologue_rpc::{PeerBuilder, Incoming, Responder, Service, Transport};
@@ -190,7 +191,7 @@ type ExplainEnd = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Cl
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a connection begins with start"]
+#[must_use = "call start to begin the connection"]
 pub struct PeerBuilder {
     transport: Transport,
     limits: Limits,
@@ -200,12 +201,12 @@ pub struct PeerBuilder {
 }
 
 impl PeerBuilder {
-    /// A connection over `transport` with the default limits.
+    /// Creates a builder with the default limits.
     pub fn new(transport: Transport) -> Self {
         PeerBuilder { transport, limits: Limits::default(), tap: None, answers_noise: false, explain: None }
     }
 
-    /// Other limits than the default ones.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -217,15 +218,15 @@ impl PeerBuilder {
         self
     }
 
-    /// Answers unreadable lines with `-32700` or `-32600`, as an agent does. A client that did so
-    /// would feed an agent's log lines back to it.
+    /// Answers unreadable lines with `-32700` or `-32600`, as an agent does. A client must not do this,
+    /// because it would send an agent's log lines back to it.
     pub fn answer_noise(mut self, yes: bool) -> Self {
         self.answers_noise = yes;
         self
     }
 
-    /// Lets the owner of the transport say why the input ended, before those who wait are told:
-    /// for a child process, how it exited.
+    /// Replaces the reason of the end by the result of `explain`, before waiting callers receive it.
+    /// The owner of a child process reports its exit this way.
     pub fn explain_end<F>(mut self, explain: impl FnOnce(Closed, Peer) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Closed> + Send + 'static,
@@ -234,8 +235,8 @@ impl PeerBuilder {
         self
     }
 
-    /// Begins to read and write in tasks of their own. They run until the peer ends its half or
-    /// [`Peer::close`] is called, also when no handle is left.
+    /// Starts to read and write in tasks of their own. They run until the peer ends its half or
+    /// [`Peer::close`] is called, even if all handles were dropped.
     ///
     /// # Panics
     ///
@@ -260,8 +261,8 @@ impl PeerBuilder {
             async move {
                 if let Err(reason) = shared.outbox.write_to(output, || shared.tap_has_room()).await {
                     shared.outbox.break_off();
-                    // What the peer said before it went may still be in the pipe: let the reader
-                    // find the end by itself, but not for ever.
+                    // The last messages of the peer may still be in the pipe. Give the reader some time to
+                    // find the end itself.
                     let found = shared.closing.cancelled();
                     let _ = tokio::time::timeout(shared.limits.cancel_grace / 2, found).await;
                     shared.close(reason);
@@ -281,20 +282,20 @@ async fn run<S: Service>(
     explain: Option<ExplainEnd>,
 ) {
     let grace = shared.limits.cancel_grace;
-    // Whatever happens here, also a panic in `explain`, those who wait are told.
+    // The guard notifies waiting callers even if `explain` panics.
     let mut end = EndGuard { shared: &shared, reason: Closed::Local };
     end.reason = reader.read(input).await;
     if let Some(explain) = explain {
-        // Bounded, because those who wait must not wait for long.
+        // Limited in time, because callers wait for it.
         let explained = explain(end.reason.clone(), Peer { shared: shared.clone() });
         end.reason = tokio::time::timeout(grace, explained).await.unwrap_or(end.reason.clone());
     }
     let reason = end.reason.clone();
     tracing::debug!(%reason, "the connection ends");
-    end.tell_those_who_wait();
+    end.fail_waiting_callers();
     reader.guarded(|reader| reader.service.closed(&reason));
     shared.tasks.close();
-    // Handlers drop themselves after the grace; the rest of the time is for the scheduler.
+    // Handlers end after the grace period. The rest of the time is for the scheduler.
     let _ = tokio::time::timeout(grace + grace / 4, shared.tasks.wait()).await;
     shared.outbox.finish();
     if tokio::time::timeout(grace / 4, &mut writer).await.is_err() {
@@ -302,14 +303,14 @@ async fn run<S: Service>(
     }
 }
 
-/// The end of a connection, which comes even when its task is dropped.
+/// Ends the connection when it is dropped, even if the task of the connection is dropped.
 struct EndGuard<'a> {
     shared: &'a ConnectionState,
     reason: Closed,
 }
 
 impl EndGuard<'_> {
-    fn tell_those_who_wait(&self) {
+    fn fail_waiting_callers(&self) {
         self.shared.close(self.reason.clone());
         self.shared.pending.close(&self.reason);
         self.shared.budget.close_all(&self.reason);
@@ -318,7 +319,7 @@ impl EndGuard<'_> {
 
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.tell_those_who_wait();
+        self.fail_waiting_callers();
         self.shared.outbox.close(self.reason.clone());
         self.shared.done.0.send_replace(Some(self.reason.clone()));
     }
@@ -328,10 +329,10 @@ struct Reader<S> {
     shared: Arc<ConnectionState>,
     service: S,
     answers_noise: bool,
-    /// Unreadable lines that were answered since the last readable one.
+    /// The number of unreadable lines that were answered since the last readable one.
     parse_errors: u32,
     overrun: Option<Overrun>,
-    /// How the lines begin that the service takes in one pass; none while somebody taps them.
+    /// The beginning of a line on the fast path. `None` without a fast path, and while a tap is set.
     fast_path_prefix: Option<String>,
 }
 
@@ -358,7 +359,7 @@ impl<S: Service> Reader<S> {
             };
             let count = match read {
                 Ok(0) => {
-                    // A last line without its end counts if it is whole.
+                    // The last line counts without its line end if it is a valid message.
                     let rest = lines.rest();
                     if matches!(message::decode(rest, &shared.limits), Some(Ok(_))) {
                         self.line(rest);
@@ -378,7 +379,7 @@ impl<S: Service> Reader<S> {
                     Err(_) => {
                         let limit = shared.limits.frame_bytes;
                         self.answer_noise(WireError::invalid_request(format!(
-                            "the line is longer than {limit} bytes"
+                            "line too long (the limit is {limit} bytes)"
                         )));
                         return Closed::FrameTooLarge { limit };
                     }
@@ -401,8 +402,8 @@ impl<S: Service> Reader<S> {
                 () = &mut closing => return local(),
                 () = shared.tap_has_room() => {}
             }
-            // What these lines woke waits for this worker, and input that never ends would keep it
-            // waiting: everybody else has a turn once for each full buffer, or for many small ones.
+            // Tasks that these lines woke wait for this worker thread. Yield after each full buffer and after many
+            // small ones, so that endless input does not starve them.
             if count == room {
                 tokio::task::yield_now().await;
             } else {
@@ -411,10 +412,10 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    /// Takes the lines that have come, and then wakes those they were for.
+    /// Processes the lines in the buffer, then wakes their consumers.
     fn lines(&mut self, lines: &mut LineBuffer) -> Result<Progress, LineTooLong> {
         let shared = self.shared.clone();
-        let _together = shared.budget.wakes.hold();
+        let _batch = shared.budget.wakes.begin();
         while let Some(line) = lines.next_line()? {
             self.line(line);
             if shared.budget.decides(self.overrun) || shared.outbox.has_answer_backlog() {
@@ -424,7 +425,7 @@ impl<S: Service> Reader<S> {
         Ok(Progress::NeedsMore)
     }
 
-    /// Waits while the queues are over their budget and waiting helps; breaks at the end.
+    /// Waits while the queues exceed their budget and waiting helps. Breaks at the end of the connection.
     async fn pause(&mut self) -> std::ops::ControlFlow<()> {
         let shared = &self.shared;
         loop {
@@ -470,7 +471,7 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    /// Whether the line was the notification that comes most, and the service has taken it.
+    /// Passes the line to the service on the fast path. Returns false if the general path has to process it.
     fn notification_fast_path(&mut self, line: &[u8]) -> bool {
         let Some(start) = &self.fast_path_prefix else { return false };
         let Some(params) = message::fast_path_params(line, start, &self.shared.limits) else { return false };
@@ -485,7 +486,7 @@ impl<S: Service> Reader<S> {
                 self.request(id, Incoming { method: &method, params, wire_bytes });
             }
             RpcMessage::Notification { method, params } if method == CANCEL_REQUEST => self.cancel(params),
-            // The rest of `$/` is free to be ignored.
+            // Other `$/` notifications may be ignored.
             RpcMessage::Notification { method, .. } if method.starts_with("$/") => {}
             RpcMessage::Notification { method, params } => {
                 let notification = Incoming { method: &method, params, wire_bytes };
@@ -501,8 +502,8 @@ impl<S: Service> Reader<S> {
             ResponseOutcome::Error(error) => (RawResponse::Error(error.clone()), Some(error)),
             ResponseOutcome::Unreadable(error) => (RawResponse::Unreadable(error), None),
             ResponseOutcome::Missing(error) => {
-                // Some peers leave a null result out, so what has an id of ours is an answer, late
-                // ones included. Another id was meant to be a request.
+                // Some peers omit a null result. A message with one of our ids is such a response, possibly a
+                // late one. A message with another id is a request without its method.
                 if self.shared.pending.resolve(id, RawResponse::Result(RawValue::NULL)) {
                     return;
                 }
@@ -517,9 +518,9 @@ impl<S: Service> Reader<S> {
         };
         if !self.shared.pending.resolve(id, reply) {
             self.shared.counters.stray_responses.add();
-            tracing::debug!(id = id.get(), "an answer to nothing that waits was dropped");
+            tracing::debug!(id = id.get(), "dropped a response to no pending request");
             if let (Some(error), "null") = (unclaimed, id.get()) {
-                // A complaint about something of ours that the peer could not read.
+                // The peer could not read one of our lines and reports it.
                 self.shared.noise.keep(error.to_string().as_bytes());
             }
         }
@@ -550,14 +551,14 @@ impl<S: Service> Reader<S> {
     fn malformed(&mut self, malformed: Malformed, line: &[u8]) {
         match malformed {
             Malformed::Request(id, error) => self.answer(&id, &error),
-            Malformed::Silent(what) => {
+            Malformed::Silent(kind) => {
                 self.shared.counters.dropped.add();
-                tracing::debug!("dropped {what}");
+                tracing::debug!("dropped {kind}");
             }
             Malformed::Noise(error) => {
                 self.shared.counters.noise.add();
                 self.shared.noise.keep(line);
-                tracing::debug!(%error, "skipped a line that is no message");
+                tracing::debug!(%error, "skipped a line that is not a message");
                 self.answer_noise(error);
             }
         }
@@ -576,18 +577,20 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    /// A panic in user code that runs on the reader costs that message, never the connection.
+    /// Catches panics of user code on the reader. A panic costs the message, not the connection.
     fn guarded(&mut self, call: impl FnOnce(&mut Self)) {
         if std::panic::catch_unwind(AssertUnwindSafe(|| call(self))).is_err() {
             self.shared.counters.dropped.add();
-            tracing::error!("a handler panicked while a message was being dispatched");
+            tracing::error!("a handler panicked on the reader; its message was dropped");
         }
     }
 }
 
-/// Why the reader stops taking lines.
+/// The reason why the reader stops processing lines.
 enum Progress {
+    /// The buffer contains no complete line.
     NeedsMore,
+    /// A budget is exceeded.
     OverBudget,
 }
 

@@ -1,4 +1,4 @@
-//! Messages as text: the one place that writes an envelope.
+//! Encodes messages. Only this module writes JSON-RPC envelopes.
 
 use std::cell::Cell;
 
@@ -7,21 +7,23 @@ use serde::Serialize;
 
 use crate::json_writer;
 
-/// One message, ready to be pushed: a line with its end.
+/// An encoded message.
 pub(crate) struct Frame {
+    /// The line with its line end.
     bytes: Vec<u8>,
     is_answer: bool,
 }
 
 thread_local! {
-    /// The room of the last message, for the next one: most are copied to the outbox before another one is written.
-    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// The buffer of the last message. Most messages are copied to the outbox before the next one is encoded, so the
+    /// buffer can be reused.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The room a message begins with, in bytes.
-const ROOM_BYTES: usize = 512;
-/// More room than this is given back.
-const KEPT_BYTES: usize = 16 * 1024;
+/// The initial capacity of a message, in bytes.
+const INITIAL_BYTES: usize = 512;
+/// The largest buffer that is reused.
+const SPARE_BYTES: usize = 16 * 1024;
 
 impl Frame {
     pub(crate) fn notification<P: Serialize + ?Sized>(method: &str, params: &P) -> serde_json::Result<Self> {
@@ -55,16 +57,16 @@ impl Frame {
         frame.end()
     }
 
-    /// Any line, end included, as it is.
+    /// Creates a frame from a line with its line end.
     #[cfg(test)]
     pub(crate) fn raw(line: &str) -> Self {
         Frame { bytes: line.into(), is_answer: false }
     }
 
     fn start() -> Self {
-        // A thread that ends may have none any more, and still drops turns and calls that say so to the peer.
-        let mut bytes = ROOM.try_with(Cell::take).unwrap_or_default();
-        bytes.reserve(ROOM_BYTES);
+        // At the end of a thread its locals may be gone while turns and calls are dropped, which send messages.
+        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
+        bytes.reserve(INITIAL_BYTES);
         bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
         Frame { bytes, is_answer: false }
     }
@@ -87,8 +89,8 @@ impl Frame {
     }
 
     fn end(mut self) -> serde_json::Result<Self> {
-        // Our own JSON has no line breaks, but a raw value from a user may: they can only be white
-        // space, since a JSON string must escape them.
+        // Only a raw value from a user can contain line breaks. They are white space there, because a JSON
+        // string must escape them.
         if memchr::memchr(b'\n', &self.bytes).is_some() {
             self.bytes.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
         }
@@ -101,22 +103,22 @@ impl Frame {
         self.is_answer
     }
 
-    /// The line with its end.
+    /// Returns the line with its line end.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes the line out, for another frame.
+    /// Moves the line to a new frame.
     pub(crate) fn take(&mut self) -> Self {
         Frame { bytes: std::mem::take(&mut self.bytes), is_answer: self.is_answer }
     }
 
-    /// Gives the line away, for a buffer without anything in it.
+    /// Swaps the encoded line with an empty buffer.
     pub(crate) fn swap(&mut self, bytes: &mut Vec<u8>) {
         std::mem::swap(&mut self.bytes, bytes);
     }
 
-    /// The line without its end.
+    /// Returns the line without its line end.
     pub(crate) fn line(&self) -> &[u8] {
         self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes)
     }
@@ -124,9 +126,9 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if (1..=KEPT_BYTES).contains(&self.bytes.capacity()) {
+        if (1..=SPARE_BYTES).contains(&self.bytes.capacity()) {
             self.bytes.clear();
-            let _ = ROOM.try_with(|room| room.set(std::mem::take(&mut self.bytes)));
+            let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.bytes)));
         }
     }
 }
@@ -137,7 +139,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     #[test]
-    fn a_thread_that_ends_still_writes() {
+    fn messages_are_encoded_at_the_end_of_a_thread() {
         struct Last;
         impl Drop for Last {
             fn drop(&mut self) {
@@ -148,7 +150,7 @@ mod tests {
             static LAST: Last = const { Last };
         }
         let thread = std::thread::spawn(|| {
-            // Made first, so that it goes after the room.
+            // Initialized first, so that it is dropped after the spare buffer.
             LAST.with(|_| {});
             drop(Frame::notification("first", &()).unwrap());
         });
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_echoed_as_they_came() {
+    fn ids_are_echoed_unchanged() {
         for token in ["0", "-7", "\"1\"", "\"\\u00e9\"", "null"] {
             let id = RequestId::from_token(token).unwrap();
             let line = String::from_utf8(Frame::result(&id, &()).unwrap().line().to_vec()).unwrap();

@@ -1,4 +1,4 @@
-//! Requests of the peer that wait for our answer.
+//! The peer's requests that wait for our response.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// Requests up to this size are bounded by their number alone.
+/// The size up to which requests are limited only by their number.
 const SMALL: usize = 64 * 1024;
 
-/// Requests of the peer that wait for our answer.
+/// The peer's requests that have no response yet.
 #[derive(Default)]
 pub(crate) struct InFlight {
     requests: HashMap<RequestId, (CancellationToken, usize)>,
@@ -18,7 +18,11 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Takes a request in, or says why not.
+    /// Adds a request.
+    ///
+    /// # Errors
+    ///
+    /// The error to respond with, if a limit is exceeded or the id is in use.
     pub(crate) fn admit(
         &mut self,
         id: &RequestId,
@@ -29,7 +33,7 @@ impl InFlight {
         if self.requests.len() >= limits.in_flight {
             let limit = limits.in_flight;
             return Err(WireError::internal(format!(
-                "too many requests in flight: {limit} wait for an answer (Limits::in_flight); retry later"
+                "request limit reached ({limit} in flight, Limits::in_flight); retry later"
             )));
         }
         if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
@@ -38,14 +42,18 @@ impl InFlight {
         if self.requests.contains_key(id) {
             return Err(WireError::invalid_request("a request with this id is still in flight"));
         }
-        // Small ones are bounded by their number; a cancellation must not be refused for a prompt.
+        // Small requests are limited by their number, so that a large prompt does not block them.
         let bytes = if bytes > SMALL { bytes } else { 0 };
         self.requests.insert(id.clone(), (cancellation.clone(), bytes));
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Counts more bytes for a request, or says why not.
+    /// Adds bytes to a request.
+    ///
+    /// # Errors
+    ///
+    /// The error to respond with, if the limit is exceeded.
     pub(crate) fn add(&mut self, id: &RequestId, bytes: usize, limits: &Limits) -> Result<(), WireError> {
         let Some((_, counted)) = self.requests.get_mut(id) else { return Ok(()) };
         if self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
@@ -72,10 +80,9 @@ impl InFlight {
     }
 }
 
-fn too_many_bytes(held: usize, limits: &Limits) -> WireError {
+fn too_many_bytes(bytes: usize, limits: &Limits) -> WireError {
     let limit = limits.in_flight_bytes;
     WireError::internal(format!(
-        "too many bytes in flight: {held} wait for an answer, at most {limit} may (Limits::in_flight_bytes); \
-         retry later"
+        "request size limit reached ({bytes} of {limit} bytes in flight, Limits::in_flight_bytes); retry later"
     ))
 }

@@ -1,7 +1,7 @@
-//! JSON as `serde_json` writes it, byte for byte, but texts in long strides: `serde_json` looks at each byte of a text on
-//! its own, and messages, files and images are little else.
+//! A JSON serializer with the same output as `serde_json`, but faster for strings.
 //!
-//! Only what is in every message is written here. Numbers, and whatever serde knows besides, are left to `serde_json`.
+//! `serde_json` examines each byte of a string on its own. Messages, files and images consist mostly of strings, so this
+//! serializer examines many bytes at once. Numbers and rare types are passed to `serde_json`.
 
 use std::fmt::Display;
 
@@ -16,7 +16,7 @@ pub(crate) fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Resu
     value.serialize(Writer { out })
 }
 
-/// Appends a text and its quotes.
+/// Appends a string with its quotes.
 fn text(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
@@ -29,12 +29,12 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// How many bytes of a long text are looked at together.
+/// The number of bytes of a long string that are examined together.
 const STRIDE: usize = 32;
 
-/// Whether all bytes may stand as they are.
+/// Returns true if no byte has to be escaped.
 fn is_plain(bytes: &[u8]) -> bool {
-    // The last bytes are looked at together too, even if they have been before.
+    // The last bytes are examined together too, even if some were examined before.
     if let Some(last) = bytes.last_chunk() {
         bytes.as_chunks().0.iter().all(has_none) && has_none(last)
     } else if let Some(last) = bytes.last_chunk() {
@@ -44,12 +44,12 @@ fn is_plain(bytes: &[u8]) -> bool {
     }
 }
 
-/// Without a branch for each, so that the compiler looks at many in one instruction.
+/// Returns true if no byte has to be escaped. There is no branch per byte, so that the compiler can vectorize it.
 fn has_none(bytes: &[u8; STRIDE]) -> bool {
     !bytes.iter().fold(false, |any, byte| any | must_be_escaped(*byte))
 }
 
-/// The same in one word: the highest bit of a byte becomes 1 where the byte is less than what is subtracted.
+/// [`has_none`] for eight bytes in one word. The highest bit of a byte becomes 1 if the byte is less than the subtrahend.
 fn has_none_of_eight(bytes: &[u8; 8]) -> bool {
     const EACH: u64 = u64::MAX / 0xff;
     let word = u64::from_ne_bytes(*bytes);
@@ -62,11 +62,11 @@ const fn must_be_escaped(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-/// Appends a text in which something has to be escaped.
+/// Appends a string in which some bytes have to be escaped.
 fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
-    // What stands before is written.
+    // The bytes before this index are written.
     let mut written = 0;
-    let mut look = |from: usize, stride: &[u8]| {
+    let mut write_stride = |from: usize, stride: &[u8]| {
         for (at, byte) in stride.iter().enumerate().filter(|(_, byte)| must_be_escaped(**byte)) {
             out.extend_from_slice(&bytes[written..from + at]);
             escape(out, *byte);
@@ -75,9 +75,9 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     };
     let (strides, last) = bytes.as_chunks::<STRIDE>();
     for (nth, stride) in strides.iter().enumerate().filter(|(_, stride)| !has_none(stride)) {
-        look(nth * STRIDE, stride);
+        write_stride(nth * STRIDE, stride);
     }
-    look(bytes.len() - last.len(), last);
+    write_stride(bytes.len() - last.len(), last);
     out.extend_from_slice(&bytes[written..]);
 }
 
@@ -106,21 +106,21 @@ struct Writer<'a> {
 /// The members of an array or an object.
 struct Members<'a> {
     out: &'a mut Vec<u8>,
-    /// What closes it.
+    /// The closing brackets.
     end: &'static [u8],
     first: bool,
 }
 
-/// The names of the structs by which `serde_json` tells itself that a value is to be written as it is begin so.
+/// The prefix of the struct names with which `serde_json` marks values that it writes verbatim, such as raw values.
 const OWN: &str = "$serde_json::";
 
-/// The members of a struct, or the value of one that `serde_json` has an arrangement with itself about.
+/// The serializer of a struct: of its members, or of a marked value that `serde_json` writes verbatim.
 enum Fields<'a> {
     Object(Members<'a>),
     Verbatim(&'a mut Vec<u8>, &'static str),
 }
 
-/// Such a struct with its one field.
+/// A marked struct with its only field.
 struct Verbatim<'a, T: ?Sized> {
     name: &'static str,
     key: &'static str,
@@ -187,7 +187,7 @@ impl Members<'_> {
     }
 }
 
-/// What is left to `serde_json`.
+/// Implements the methods that pass the value to `serde_json`.
 macro_rules! rest {
     ($($method:ident: $type:ty),*) => {
         $(fn $method(self, value: $type) -> Result<()> {
@@ -345,12 +345,13 @@ impl SerializeMap for Members<'_> {
     }
 }
 
-/// The serializer of a name that is a text; all else it refuses without having written anything.
+/// The serializer of a member name. It rejects values that are not strings, without writing anything.
 struct Name<'a> {
     out: &'a mut Vec<u8>,
 }
 
-/// Appends any name, by way of an object that has no other: which values may be names, `serde_json` knows.
+/// Appends a name that is not a string. `serde_json` decides which values can be names, so it writes an object with this
+/// name and the name is copied from it.
 fn name<T: Serialize + ?Sized>(out: &mut Vec<u8>, key: &T) -> Result<()> {
     struct One<'a, T: ?Sized>(&'a T);
     impl<T: Serialize + ?Sized> Serialize for One<'_, T> {
@@ -365,7 +366,7 @@ fn name<T: Serialize + ?Sized>(out: &mut Vec<u8>, key: &T) -> Result<()> {
 }
 
 fn no_text() -> Error {
-    Error::custom("the name is no text")
+    Error::custom("the name is not a string")
 }
 
 macro_rules! refuses {
@@ -430,7 +431,7 @@ impl Serializer for Name<'_> {
     }
 }
 
-/// The four kinds of arrays, which differ in their names.
+/// Implements the four kinds of arrays, which differ only in their names.
 macro_rules! array {
     ($($kind:ident $method:ident),*) => {
         $(impl $kind for Members<'_> {
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_serde_knows_is_written_as_by_serde_json() {
+    fn every_type_is_written_as_by_serde_json() {
         same(&All {
             unit: (),
             unit_struct: Unit,
@@ -560,11 +561,11 @@ mod tests {
     struct Unmarked {}
 
     #[test]
-    fn a_name_with_a_dollar_is_nothing_special() {
+    fn a_struct_name_with_a_dollar_sign_is_not_special() {
         same(&(Marked { a: 1, b: Some(2) }, Marked { a: 1, b: None }, [Unmarked {}, Unmarked {}]));
     }
 
-    /// An object of one member. Serialized by hand, since not every key has an order.
+    /// An object with one member. It is serialized by hand, because not every key type is ordered.
     struct One<T>(T);
     impl<T: Serialize> Serialize for One<T> {
         fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -573,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_name_is_what_serde_json_says() {
+    fn names_are_accepted_and_rejected_as_by_serde_json() {
         fn check<T: Serialize>(key: T) {
             let key = One(key);
             let ours = ours(&key).map_err(|error| error.to_string());
@@ -606,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_is_written_as_by_serde_json_wherever_it_stands() {
+    fn every_character_is_written_as_by_serde_json_at_every_position() {
         for character in (0..=0x2ff).filter_map(char::from_u32) {
             for before in 0..70 {
                 let text = "x".repeat(before) + &character.to_string();
@@ -618,7 +619,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_written_as_by_serde_json(text in "(?s).{0,200}", escapes in "[\"\\\\\n\ta-f]{0,100}") {
+        fn any_string_is_written_as_by_serde_json(text in "(?s).{0,200}", escapes in "[\"\\\\\n\ta-f]{0,100}") {
             same(&[text.as_str(), escapes.as_str()]);
         }
     }

@@ -1,8 +1,8 @@
-//! Every number that bounds a connection, in one place.
+//! The limits of a connection.
 
 use std::time::Duration;
 
-/// What one connection may cost. The defaults suit an editor and an agent on one machine.
+/// The limits of one connection. The defaults suit an editor and an agent on one machine.
 ///
 /// ```
 /// use duologue_rpc::Limits;
@@ -13,50 +13,51 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Longest line in either direction, in bytes without its line end. A longer incoming line ends
-    /// the connection; a longer outgoing one is refused to its sender.
+    /// The longest line in either direction, in bytes without its line end. A longer incoming line ends
+    /// the connection; a longer outgoing message is rejected with an error to its sender.
     pub frame_bytes: usize,
-    /// Deepest nesting of arrays and objects that is read.
+    /// The deepest nesting of arrays and objects.
     pub depth: usize,
-    /// Values in one line (objects, arrays, and what stands between two commas) that are read. It bounds what
-    /// a line can become: three bytes of text, an empty string in a list, take eight times as much in memory.
+    /// The most values in one line, counted by objects, arrays and commas. It bounds the memory of a decoded line:
+    /// an empty string in a list has three bytes of text and takes eight times as much in memory.
     pub values: usize,
-    /// Wire bytes that all queues of a connection may hold together before the reader pauses.
+    /// The wire bytes in all queues of a connection at which the reader pauses.
     pub queue_bytes: usize,
-    /// Wire bytes at which the fullest queue is ended even though the reader may not pause.
+    /// The wire bytes in all queues at which the fullest queue is ended, even if the reader may not pause.
     pub queue_bytes_hard: usize,
-    /// How long the queues may stay over `queue_bytes` with nothing taken before the fullest one ends.
+    /// The time after which the fullest queue ends if all queues exceed `queue_bytes` and nothing is taken.
     pub stall_timeout: Duration,
-    /// Incoming requests that may wait for their answer; the next one is refused at once.
+    /// The most incoming requests that wait for their response. The next one is rejected at once.
     pub in_flight: usize,
-    /// Wire bytes of those requests together; above it the next one is refused, unless it is alone.
+    /// The most wire bytes of those requests together. The next request is rejected, unless it is the only one.
     pub in_flight_bytes: usize,
-    /// Unwritten output at which senders of notifications wait. A cancellation queues behind it, so keep it small: a
-    /// pipe holds 64 KiB.
+    /// The unwritten output at which senders of notifications wait. A cancellation queues behind this output, so keep
+    /// it small: a pipe holds 64 KiB.
     pub output_bytes: usize,
-    /// Unwritten output at which the connection ends when nothing leaves for `stall_timeout`: the peer asks but does
-    /// not read. Answers of handlers wait at half of it, and while so much of it is answers the reader pauses, so a
-    /// peer that reads is served at its own speed. At
-    /// four times as much, which only requests and notifications of this side can reach before the end, the connection ends at
-    /// once.
+    /// The unwritten output at which the connection ends if nothing is written for `stall_timeout`, because the peer
+    /// sends requests but does not read.
+    ///
+    /// Responses of handlers wait at half of it. The reader pauses while this much of the output is responses, so a
+    /// slow peer is served at its own speed. At four times as much the connection ends at once. Only requests and
+    /// notifications of this side can reach that.
     pub output_bytes_hard: usize,
-    /// Answers to unreadable lines in a row before we fall silent.
+    /// The most consecutive unreadable lines that are answered with an error.
     pub parse_errors_in_a_row: u32,
-    /// How long a cancelled handler may take to answer before it is dropped and answered for.
+    /// The time that a cancelled handler has to respond before it is dropped and an error is sent for it.
     pub cancel_grace: Duration,
 }
 
 const MIB: usize = 1024 * 1024;
 
 impl Limits {
-    /// Longest id that is read, in bytes of its token, or a quarter of `frame_bytes`. It is kept while its request
-    /// is in flight. Requests in a session whose id is longer are refused.
+    /// The longest id of a request, in bytes of its token, or a quarter of `frame_bytes` if that is less. The id is
+    /// kept while its request is in flight. Requests in a session with a longer id are rejected.
     pub const ID_BYTES: usize = 64 * 1024;
-    /// How many bytes may be said in a session before the answer that makes it has been sent, which they wait for.
+    /// The most bytes of updates that wait for the response which creates their session.
     pub const EARLY_BYTES: usize = 8 * MIB;
-    /// How many of the last lines that were no messages are kept, for the error that they explain.
+    /// The number of recent lines that were not messages and are kept to explain errors.
     pub const NOISE_LINES: usize = 20;
-    /// How many bytes of each.
+    /// The bytes that are kept of each of these lines.
     pub const NOISE_LINE_BYTES: usize = 1024;
 }
 

@@ -1,4 +1,4 @@
-//! One line, read as one JSON-RPC message that borrows from it.
+//! Parses a line to a JSON-RPC message that borrows from it.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::json_scanner::{JsonScanner, JsonTokenKind};
 use crate::limits::Limits;
 use crate::surrogates::{has_surrogate_escape, repair_surrogates};
 
-/// A well-formed message, as every connection of this crate reads it.
+/// A well-formed JSON-RPC message.
 ///
 /// ```
 /// use duologue_rpc::{Limits, RpcMessage};
@@ -27,80 +27,83 @@ use crate::surrogates::{has_surrogate_escape, repair_surrogates};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RpcMessage<'a> {
-    /// Somebody waits for an answer.
+    /// A message that expects a response.
     Request {
-        /// Names the request in its answer.
+        /// The id of the request.
         id: RequestId,
-        /// What is asked.
+        /// The name of the method.
         method: Cow<'a, str>,
-        /// About what; `null` counts as left out.
+        /// The params; `null` counts as absent.
         params: Option<&'a RawValue>,
     },
-    /// Nobody waits for an answer.
+    /// A message that expects no response.
     Notification {
-        /// What is told.
+        /// The name of the method.
         method: Cow<'a, str>,
-        /// About what; `null` counts as left out.
+        /// The params; `null` counts as absent.
         params: Option<&'a RawValue>,
     },
-    /// The answer to a request.
+    /// The response to a request.
     Response {
-        /// The request it answers; not always one that could have been asked.
+        /// The id of the request. It can be a token that is not a legal id.
         id: &'a RawValue,
-        /// What it says.
+        /// The result or the error.
         outcome: ResponseOutcome<'a>,
     },
 }
 
 impl<'a> RpcMessage<'a> {
-    /// Reads one line. A blank line is `None`.
+    /// Parses one line. Returns `None` for a blank line.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] when the line is no message.
+    /// [`Malformed`] if the line is not a message.
     #[must_use]
     pub fn read(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
         decode(line, limits)
     }
 
-    /// The line as a connection reads it, if that is not how it stands: half of a surrogate pair, as
-    /// programs write it that cut text in the middle of a character, is read as `\ufffd`.
+    /// Replaces each escaped half of a surrogate pair by `\ufffd`. Returns `None` if there are none.
+    ///
+    /// Programs that cut text between the UTF-16 units of a character write such halves. A connection
+    /// repairs every line before it parses it.
     #[must_use]
     pub fn repair(line: &'a [u8]) -> Option<Vec<u8>> {
         if has_surrogate_escape(line) { repair_surrogates(line) } else { None }
     }
 }
 
-/// What a response says.
+/// The outcome of a request, as its response states it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ResponseOutcome<'a> {
-    /// It worked.
+    /// The request succeeded.
     Result(&'a RawValue),
-    /// It did not.
+    /// The request failed.
     Error(Error),
-    /// Neither a result nor an error that can be read.
+    /// The response contains neither a result nor a valid error.
     Unreadable(serde_json::Error),
-    /// An id and nothing else: a null result that was left out, or a request without its method.
+    /// The message contains an id and nothing else: a response without its null result, or a request without its
+    /// method.
     Missing(Error),
 }
 
-/// Why a line is no message, and what a connection does about it.
+/// A line that is not a message. The variants differ in their answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Not addressed to anybody: logs, banners, fragments. Answered by agents only.
+    /// A line that is not JSON-RPC, such as a log line. Only agents answer it.
     #[error("{0}")]
     Noise(Error),
-    /// A request by its shape: somebody waits, so it is answered on both sides.
+    /// An invalid request. The peer expects a response, so both sides answer it with the error.
     #[error("{1}")]
     Request(RequestId, Error),
-    /// A response or notification by its shape: never answered.
+    /// An invalid response or notification, which is never answered.
     #[error("{0}")]
     Silent(&'static str),
 }
 
-/// Reads one line. A blank line is `None`.
+/// Parses one line. Returns `None` for a blank line.
 pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<RpcMessage<'a>, Malformed>> {
     let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
     if line.is_empty() {
@@ -114,7 +117,7 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<RpcMe
             Ok(_) if text.starts_with('[') => {
                 Error::invalid_request("JSON arrays (batches) are not supported")
             }
-            Ok(_) => Error::invalid_request("a message is a JSON object"),
+            Ok(_) => Error::invalid_request("a message must be a JSON object"),
             Err(_) => Error::parse_error("the line is not JSON"),
         };
         return Some(Err(Malformed::Noise(error)));
@@ -122,27 +125,29 @@ pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<RpcMe
     let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
         return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
     };
-    // An answer has to hold the id, so it must leave room for the rest.
+    // The id is repeated in the response, which must not exceed the limit of a line.
     let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
     Some(envelope.classify(exceeded_limit(line, limits), longest_id))
 }
 
-/// How a notification begins in the order in which most peers write its members.
+/// Returns the beginning of a notification whose members are in the usual order, up to its params.
 pub(crate) fn fast_path_prefix(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#)
 }
 
-/// What stands where the params of a notification stand, if its line has the usual `start` and they begin an object:
-/// its params, provided that this is one JSON value. Anything else is more than that: a second member, a second message.
-pub(crate) fn fast_path_params<'a>(line: &'a [u8], start: &str, limits: &Limits) -> Option<&'a str> {
-    let params = line.strip_prefix(start.as_bytes())?.strip_suffix(b"}")?;
+/// Returns the params of a notification if its line begins with `prefix` and its params begin an object.
+///
+/// The params are not validated. If the returned text is one JSON value, then the line is a valid notification, because
+/// a second member or a second message would make it more than one value.
+pub(crate) fn fast_path_params<'a>(line: &'a [u8], prefix: &str, limits: &Limits) -> Option<&'a str> {
+    let params = line.strip_prefix(prefix.as_bytes())?.strip_suffix(b"}")?;
     let ordinary = params.first() == Some(&b'{')
         && !has_surrogate_escape(params)
         && exceeded_limit(line, limits).is_none();
     std::str::from_utf8(params).ok().filter(|_| ordinary)
 }
 
-/// The members of a JSON-RPC message, each still as text, so that `null` and absent stay apart.
+/// The members of a JSON-RPC message as text, so that `null` differs from an absent member.
 #[derive(Default)]
 struct Envelope<'a> {
     jsonrpc: Option<&'a RawValue>,
@@ -166,13 +171,15 @@ impl<'a> Envelope<'a> {
             return self.response(exceeded_limit, id.flatten());
         };
         let fault = if self.duplicate {
-            Some(Error::invalid_request("a member of the envelope stands twice"))
+            Some(Error::invalid_request("duplicate member in the envelope"))
         } else if let Some(exceeded_limit) = exceeded_limit {
             Some(Error::invalid_request(exceeded_limit))
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
             Some(Error::invalid_request("jsonrpc must be \"2.0\""))
         } else if id == Some(None) {
-            Some(Error::invalid_request("an id is a string, an integer or null, and not long"))
+            Some(Error::invalid_request(format!(
+                "an id must be a string, an integer or null of at most {longest_id} bytes"
+            )))
         } else {
             None
         };
@@ -180,7 +187,7 @@ impl<'a> Envelope<'a> {
         let (Some(method), None) = (method, &fault) else {
             let error = fault.unwrap_or_else(|| Error::invalid_request("method must be a string"));
             return Err(match id {
-                // Without a legal id the answer carries null, but it is still somebody's request.
+                // The peer waits for a response even if its id is invalid. The error has the id `null` then.
                 Some(id) => Malformed::Request(id.unwrap_or_else(RequestId::null), error),
                 None => Malformed::Noise(error),
             });
@@ -193,7 +200,7 @@ impl<'a> Envelope<'a> {
                 Err(Malformed::Request(id, Error::invalid_params("params must be an object or an array")))
             }
             None if structured => Ok(RpcMessage::Notification { method, params }),
-            None => Err(Malformed::Silent("a notification whose params are neither object nor array")),
+            None => Err(Malformed::Silent("a notification whose params are neither an object nor an array")),
         }
     }
 
@@ -219,10 +226,10 @@ impl<'a> Envelope<'a> {
             return Err(Malformed::Silent("a response without an id"));
         };
         if self.duplicate {
-            return Err(Malformed::Silent("a response with a doubled member"));
+            return Err(Malformed::Silent("a response with a duplicate member"));
         }
         if let Some(exceeded_limit) = exceeded_limit {
-            // Whoever asked is told, and does not wait for an answer that has come.
+            // The caller gets an error, because no other response will arrive.
             let outcome = ResponseOutcome::Unreadable(serde::de::Error::custom(exceeded_limit));
             return Ok(RpcMessage::Response { id, outcome });
         }
@@ -242,7 +249,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The content of a JSON string, borrowed when it holds no escapes.
+/// Returns the content of a JSON string, borrowed if it contains no escapes.
 fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
@@ -329,10 +336,11 @@ fn trim(mut line: &[u8]) -> &[u8] {
     line
 }
 
-/// What of a line is more than is read: levels, which a program that recurses would pay for with its stack, or values,
-/// of which three bytes can become a hundred.
+/// Returns the limit that the line exceeds, if any.
+///
+/// Deep nesting overflows the stack of a recursive decoder. A value of three bytes can take a hundred bytes in memory.
 fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
-    // There are no more levels than brackets, and no more values than bytes.
+    // A line cannot have more levels than opening brackets, or more values than bytes.
     let shallow = memchr::memchr2_iter(b'[', b'{', line).nth(limits.depth).is_none();
     if shallow && line.len() <= limits.values {
         return None;
@@ -345,10 +353,10 @@ fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
             JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart | JsonTokenKind::Comma
         ));
         if tokens.depth() > limits.depth {
-            return Some("the message is nested too deeply");
+            return Some("the message is nested too deeply (Limits::depth)");
         }
         if values > limits.values {
-            return Some("the message has too many values");
+            return Some("the message has too many values (Limits::values)");
         }
     }
     None
@@ -379,9 +387,9 @@ mod tests {
         }
     }
 
-    /// Both ways of reading say the same of what both take.
+    /// If both paths accept a line, they return the same params.
     #[test]
-    fn the_short_way_takes_nothing_that_the_long_one_reads_otherwise() {
+    fn the_fast_path_agrees_with_the_general_path() {
         let (limits, start) = (Limits { depth: 4, values: 200, ..Limits::default() }, fast_path_prefix("a"));
         let lines = [
             (r#"{"a":1}}"#, true),
@@ -413,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_of_line_has_its_place() {
+    fn every_shape_of_line_is_classified() {
         for (line, expect) in [
             ("", "blank"),
             (" \t\r", "blank"),
@@ -474,7 +482,7 @@ mod tests {
         assert!(read(&text).starts_with("request"));
     }
 
-    /// Byte by byte, which is what skipping texts must come to.
+    /// Counts byte by byte, as a reference for the scanner.
     fn counted(line: &str) -> (usize, usize) {
         let (mut depth, mut deepest, mut values, mut in_text, mut escaped) = (0usize, 0, 0, false, false);
         for byte in line.bytes() {
@@ -495,7 +503,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn texts_are_skipped_and_nothing_else(line in r#"(["\\\[\]{},a]|\\\\|\\"){0,40}"#) {
+        fn strings_are_skipped_and_nothing_else(line in r#"(["\\\[\]{},a]|\\\\|\\"){0,40}"#) {
             let (depth, values) = counted(&line);
             let is_exceeded = |depth, values| {
                 exceeded_limit(line.as_bytes(), &Limits { depth, values, ..Limits::default() }).is_some()
@@ -522,7 +530,7 @@ mod tests {
         assert!(matches!(
             read,
             Some(Ok(RpcMessage::Response { outcome: ResponseOutcome::Unreadable(error), .. }))
-                if error.to_string() == "the message has too many values"
+                if error.to_string() == "the message has too many values (Limits::values)"
         ));
     }
 }

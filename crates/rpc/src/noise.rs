@@ -1,15 +1,16 @@
-//! The last lines that were no messages, kept for the error that explains them.
+//! Keeps the last lines that were not messages, to explain errors.
 
 use std::collections::VecDeque;
 
 use crate::limits::Limits;
 use crate::sync::{Lock, Mutex};
 
+/// The most recent lines that were not messages.
 #[derive(Default)]
 pub(crate) struct NoiseLog(Mutex<VecDeque<Vec<u8>>>);
 
 impl NoiseLog {
-    /// Cheap, since a flood of noise has to be.
+    /// Keeps the beginning of a line. The buffer of the oldest line is reused, so that floods are cheap.
     pub(crate) fn keep(&self, line: &[u8]) {
         let start = line.get(..Limits::NOISE_LINE_BYTES).unwrap_or(line);
         let mut lines = self.0.lock_unpoisoned();

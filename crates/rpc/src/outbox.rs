@@ -1,4 +1,4 @@
-//! What waits to be written: one buffer, one writer, as few writes as the pipe allows.
+//! The output buffer of a connection. One writer writes everything that is in it at once.
 
 use std::time::Duration;
 
@@ -11,9 +11,13 @@ use crate::limits::Limits;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
 
+/// The output buffer of a connection.
+///
+/// It is not an [`EvictingQueue`](crate::EvictingQueue), because the writer needs the frames as contiguous bytes,
+/// nothing may be evicted, and a frame can be written in part.
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Bytes that were pushed and not yet written; read without the lock by waiting senders.
+    /// The bytes that were pushed and not yet written. Waiting senders read it without the lock.
     unwritten: AtomicUsize,
     to_write: Notify,
     written: Notify,
@@ -27,18 +31,18 @@ struct State {
     bytes: Vec<u8>,
     pushed: u64,
     written: u64,
-    /// Bytes of answers that were pushed since the outbox was last empty.
+    /// The bytes of responses that were pushed since the outbox was last empty.
     answers: usize,
-    /// Since when there is more than `hard` unwritten, and what had been written then.
+    /// The time since which more than `hard` is unwritten, and the value of `written` then.
     overrun: Option<(Instant, u64)>,
-    /// No more is taken; the writer leaves once the buffer is empty.
+    /// No more frames are accepted. The writer ends when the buffer is empty.
     finished: bool,
-    /// The pipe is broken; why the connection ends is not known yet.
+    /// The pipe is broken. The reason of the end is not known yet.
     broken: bool,
     closed: Option<Closed>,
 }
 
-/// Larger buffers are given back to the allocator after a burst.
+/// The capacity that is kept. Larger buffers are freed after a burst.
 const KEEP: usize = 512 * 1024;
 
 impl Outbox {
@@ -54,16 +58,15 @@ impl Outbox {
         }
     }
 
-    /// Appends one frame, line end included, calling `seen` while the order is held. `false` if it
-    /// is a frame that `waits` and there is no room.
+    /// [`push_all`](Self::push_all) for one frame.
     #[cfg(test)]
     pub(crate) fn push(&self, frame: &mut Frame, waits: bool, seen: impl Fn(&Frame)) -> Result<bool, Closed> {
         self.push_all(std::slice::from_mut(frame), waits, seen)
     }
 
-    /// Appends frames, line ends included, calling `seen` for each while the order is held. No other
-    /// frame comes between them, and the writer takes all of them or none. Returns `false` if they
-    /// `wait` for room and there is none.
+    /// Appends frames and calls `seen` for each of them under the lock. No other frame comes between
+    /// them, and the writer takes all of them or none. Returns false if `waits` is true and there is no
+    /// space.
     pub(crate) fn push_all(
         &self,
         frames: &mut [Frame],
@@ -92,7 +95,7 @@ impl Outbox {
                 state.answers += frame.bytes().len();
             }
             if state.bytes.is_empty() && frame.bytes().len() > state.bytes.capacity() {
-                // A large frame is not copied.
+                // A large frame becomes the buffer and is not copied.
                 frame.swap(&mut state.bytes);
             } else {
                 state.bytes.extend_from_slice(frame.bytes());
@@ -116,8 +119,9 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Whether the peer has to be given up: too much waits and nothing leaves, or far too much
-    /// waits. A peer that reads, however slowly, may ask for a few large answers at once.
+    /// Returns true if the peer is stuck: more than the hard limit is unwritten and nothing is written for
+    /// a while, or more than four times the limit is unwritten. A slow peer may request several large
+    /// responses at once.
     fn is_stalled(&self, state: &mut State, unwritten: usize) -> bool {
         if unwritten <= self.hard {
             state.overrun = None;
@@ -140,12 +144,12 @@ impl Outbox {
         self.unwritten.load(Relaxed) <= self.hard / 2
     }
 
-    /// Waits until there is room for another answer.
+    /// Waits for space for another response.
     pub(crate) async fn answer_room(&self) -> Result<(), Closed> {
         self.wait(|outbox, _| outbox.has_answer_room()).await
     }
 
-    /// Waits until there is room for another notification.
+    /// Waits for space for another notification.
     pub(crate) async fn room(&self) -> Result<(), Closed> {
         self.wait(|outbox, _| outbox.unwritten.load(Relaxed) < outbox.soft).await
     }
@@ -154,21 +158,21 @@ impl Outbox {
         self.unwritten.load(Relaxed) < self.soft
     }
 
-    /// Returns true while more than the hard limit is unwritten, and that much of it may be answers.
+    /// Returns true while more than the hard limit is unwritten and that much may be responses.
     pub(crate) fn has_answer_backlog(&self) -> bool {
         self.unwritten.load(Relaxed) > self.hard && self.state.lock_unpoisoned().answers > self.hard
     }
 
-    /// Waits until the output is back at its hard limit.
+    /// Waits until at most the hard limit is unwritten.
     ///
     /// # Errors
     ///
-    /// [`Closed::OutputStalled`] when nothing is written for `stall_timeout`, and the reason of an end meanwhile.
+    /// [`Closed::OutputStalled`] if nothing is written for `stall_timeout`, or the reason if the connection ends.
     pub(crate) async fn relieved(&self) -> Result<(), Closed> {
         let is_relieved = || self.unwritten.load(Relaxed) <= self.hard;
         while !is_relieved() {
             let written = self.state.lock_unpoisoned().written;
-            // The bytes may have been counted, and even announced, between the two looks.
+            // The bytes may have been written, and waiters notified, since the check above.
             let progress = self.wait(|_, state| is_relieved() || state.written != written);
             match tokio::time::timeout(self.patience, progress).await {
                 Ok(progress) => progress?,
@@ -178,7 +182,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until everything pushed before this call is written.
+    /// Waits until everything that was pushed before this call is written.
     pub(crate) async fn flush(&self) -> Result<(), Closed> {
         let mark = self.state.lock_unpoisoned().pushed;
         self.wait(|_, state| state.written >= mark).await
@@ -207,22 +211,21 @@ impl Outbox {
         self.unwritten.load(Relaxed)
     }
 
-    /// Whether nothing more is taken.
+    /// Returns true if no more frames are accepted.
     #[cfg(test)]
     pub(crate) fn is_over(&self) -> bool {
         let state = self.state.lock_unpoisoned();
         state.finished || state.closed.is_some()
     }
 
-    /// Lets the writer finish what is there and leave.
+    /// Accepts no more frames. The writer ends when the buffer is empty.
     pub(crate) fn finish(&self) {
         self.state.lock_unpoisoned().finished = true;
         self.to_write.notify_one();
     }
 
-    /// Nothing more can be written. What is sent from here on is lost, as what is in the pipe is;
-    /// who waits, for room or for an answer, learns the reason with everybody else, in
-    /// [`close`](Self::close).
+    /// Discards the buffer and later frames, because the pipe is broken. Senders that wait receive the
+    /// reason of the end later, through [`close`](Self::close).
     pub(crate) fn break_off(&self) {
         let mut state = self.state.lock_unpoisoned();
         state.broken = true;
@@ -230,7 +233,7 @@ impl Outbox {
         self.unwritten.fetch_max(self.soft, Relaxed);
     }
 
-    /// Gives up: nothing more is written, all waiters fail.
+    /// Ends the output at once. Nothing more is written, and all senders that wait fail.
     pub(crate) fn close(&self, reason: Closed) {
         let mut state = self.state.lock_unpoisoned();
         state.closed.get_or_insert(reason);
@@ -240,8 +243,8 @@ impl Outbox {
         self.written.notify_waiters();
     }
 
-    /// The writer. Ends when the outbox is finished and empty, closed, or the pipe breaks. What is
-    /// pushed is written once `may_write` is done.
+    /// Writes the frames until the outbox is finished and empty, is closed, or the pipe breaks. Waits for
+    /// `may_write` before each batch.
     pub(crate) async fn write_to<F: Future<Output = ()>>(
         &self,
         mut pipe: impl AsyncWrite + Unpin,
@@ -266,7 +269,7 @@ impl Outbox {
                 self.to_write.notified().await;
                 continue;
             }
-            // Piece by piece, so that whoever waits sees that the peer reads, however slowly.
+            // Each write is counted, so that waiting senders see that a slow peer makes progress.
             let mut rest = batch.as_slice();
             while !rest.is_empty() {
                 let count = match pipe.write(rest).await {
@@ -291,7 +294,7 @@ impl Outbox {
                 }
             }
             batch.clear();
-            // What a steady stream fills is kept, more goes back to the allocator.
+            // Keep the capacity that a steady stream needs, and free the rest.
             batch.shrink_to(KEEP.min(self.soft.saturating_mul(2)));
         }
     }
@@ -307,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// All that an outbox writes until it is finished.
+    /// Returns everything that an outbox writes until it is finished.
     async fn written(outbox: &Outbox) -> String {
         let mut pipe = Vec::new();
         outbox.write_to(&mut pipe, || ready(())).await.unwrap();
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_frame_is_given_away_and_the_small_ones_stay_behind_it() {
+    async fn a_large_frame_becomes_the_buffer_and_keeps_its_place() {
         let outbox = Outbox::new(&Limits::default());
         let large = format!("{}\n", "x".repeat(100_000));
         let mut frame = Frame::raw(&large);
@@ -332,7 +335,7 @@ mod tests {
         assert_eq!(outbox.unwritten(), 0);
     }
 
-    /// Whichever of them is larger than the buffer.
+    /// Any of them may be larger than the buffer.
     #[tokio::test]
     async fn frames_of_one_push_keep_their_order() {
         let large = format!("{}\n", "x".repeat(100_000));
@@ -350,9 +353,9 @@ mod tests {
         }
     }
 
-    /// All frames of a push are in the buffer before the writer may take any.
+    /// The writer cannot take any frame before all frames of a push are in the buffer.
     #[test]
-    fn frames_of_one_push_are_held_back_together() {
+    fn frames_of_one_push_are_appended_under_one_lock() {
         let outbox = Outbox::new(&Limits::default());
         let mut frames = ["a\n", "b\n"].map(Frame::raw);
         let locked = |_: &Frame| assert!(outbox.state.try_lock().is_err());
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_without_room_is_left_as_it_was_and_sent_later() {
+    async fn a_frame_without_space_is_unchanged_and_sent_later() {
         let outbox = Outbox::new(&Limits { output_bytes: 1, ..Limits::default() });
         assert!(outbox.push(&mut Frame::raw("a\n"), true, |_| {}).unwrap());
         let mut frame = Frame::raw("later\n");
@@ -375,9 +378,9 @@ mod tests {
         assert_eq!(tokio::join!(written(&outbox), retry).0, "a\nlater\n");
     }
 
-    /// The writer may be through between the look and the wait.
+    /// The writer may finish between the check and the wait.
     #[tokio::test(start_paused = true)]
-    async fn a_backlog_that_is_gone_is_not_waited_for() {
+    async fn an_empty_backlog_is_not_awaited() {
         let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
         let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
         assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backlog_of_which_nothing_leaves_ends_the_connection() {
+    async fn a_backlog_without_progress_ends_the_connection() {
         let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
         let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
         assert!(outbox.push(&mut frame, false, |_| {}).unwrap());

@@ -1,4 +1,4 @@
-//! The handle on the other side: requests, notifications, flush, close.
+//! The handle of the peer: requests, notifications, flush and close.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::stats::Stats;
 use crate::sync::spawn;
 use crate::tap::InsideTapPolicy;
 
-/// The name of the notification that withdraws a request, from JSON-RPC's `$/` namespace.
+/// The notification that withdraws a request, from JSON-RPC's `$/` namespace.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -32,9 +32,9 @@ pub(crate) struct CancelRequest {
     pub(crate) request_id: RequestId,
 }
 
-/// The peer on the other side of a connection. Cheap to clone.
+/// A handle of the peer on the other side of a connection. Cheap to clone.
 ///
-/// Everything sent through one handle, or through its clones from one task, leaves in that order.
+/// Messages that one task sends through a handle or its clones leave in the order of the calls.
 #[derive(Clone)]
 pub struct Peer {
     pub(crate) shared: Arc<ConnectionState>,
@@ -47,29 +47,29 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// Sends a request now; the returned future waits for the answer.
+    /// Sends a request at once. The returned future waits for the response.
     ///
-    /// Answers come after everything the peer sent before them: when the future is ready, those
-    /// notifications have been handed to the service.
+    /// When the future is ready, all notifications that the peer sent before the response have been
+    /// passed to the service.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future before the answer sends `$/cancel_request` once, see
-    /// [`ResponseFuture::detach`] to leave the request running.
+    /// Dropping the future before the response sends `$/cancel_request` once. Use
+    /// [`ResponseFuture::detach`] to let the request continue.
     pub fn request<R: Request>(&self, params: &R) -> ResponseFuture<R::Result> {
         self.call(R::METHOD, params)
     }
 
-    /// [`request`](Self::request) for a method that has no type: an extension, a proxy.
+    /// [`request`](Self::request) for a method without a type, for example in a proxy.
     pub fn request_raw(&self, method: &str, params: Option<&RawValue>) -> ResponseFuture<Box<RawValue>> {
         match params {
             Some(params) => self.call(method, params),
-            // Every peer takes `{}`, not every peer takes nothing.
+            // All peers accept `{}`, but some reject absent params.
             None => self.call(method, &serde_json::Map::new()),
         }
     }
 
-    /// Like [`request_raw`](Self::request_raw) with params and result of your own types.
+    /// [`request_raw`](Self::request_raw) with your own types of params and result.
     pub fn call<P: Serialize + ?Sized, T: DeserializeOwned + Send + 'static>(
         &self,
         method: &str,
@@ -93,15 +93,15 @@ impl Peer {
         }
     }
 
-    /// Sends a request whose answer is handed to `deliver` by the reader itself, after everything
-    /// that came before it. `stream` names the queue that the request feeds, see [`Limits::queue_bytes`].
+    /// Sends a request whose response the reader passes to `deliver`, after everything that arrived
+    /// before it. `stream` names the queue that the request feeds, see [`Limits::queue_bytes`].
     ///
-    /// This is how a turn puts its result behind its updates. Nothing is cancelled on its own, see
-    /// [`RequestHandle::cancel`].
+    /// A turn uses this to put its result behind its updates. Dropping the handle does not cancel the
+    /// request, see [`RequestHandle::cancel`].
     ///
     /// # Errors
     ///
-    /// When the params cannot be sent; `deliver` is not called then.
+    /// Fails if the params cannot be sent. `deliver` is not called then.
     pub fn request_into<R: Request>(
         &self,
         params: &R,
@@ -131,8 +131,8 @@ impl Peer {
         stream: Option<StreamId>,
         deliver: Deliver,
     ) -> Result<u64, Error> {
-        // The id has to be known before the frame is written, and the waiter registered before the
-        // frame leaves: a peer in the same process may answer inside the push.
+        // The request is registered before its frame is sent, because a peer in the same process may
+        // respond during the push.
         let id = self.shared.pending.register(stream, deliver)?;
         let sent = Frame::request(id, method, params)
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
@@ -142,13 +142,13 @@ impl Peer {
                 self.shared.budget.relief.notify_one();
                 Ok(id)
             }
-            // Unless the end of the connection has just answered it.
+            // If the entry is gone, the end of the connection has called `deliver` already.
             Err(error) if self.shared.pending.forget(id) => Err(error),
             Err(_) => Ok(id),
         }
     }
 
-    /// Sends a notification, waiting while more than [`Limits::output_bytes`] are unwritten.
+    /// Sends a notification. Waits while more than [`Limits::output_bytes`] are unwritten.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Peer {
         self.notify_raw(N::METHOD, params).await
     }
 
-    /// [`notify`](Self::notify) for a method that has no type.
+    /// [`notify`](Self::notify) for a method without a type.
     ///
     /// # Errors
     ///
@@ -177,20 +177,19 @@ impl Peer {
         }
     }
 
-    /// Waits until there is room for another notification: what [`notify`](Self::notify) does
-    /// before it sends.
+    /// Waits for space for another notification, as [`notify`](Self::notify) does before it sends.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] when the connection ends first.
+    /// [`Error::Closed`] if the connection ends first.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn ready(&self) -> Result<(), Error> {
         if self.shared.outbox.has_room() {
-            // A source that always has something to send would else starve the writer, and the
-            // cancellation that would stop it.
+            // Otherwise a task that always has something to send would starve the writer, and the
+            // cancellation that could stop the task.
             tokio::task::coop::consume_budget().await;
             return Ok(());
         }
@@ -198,8 +197,8 @@ impl Peer {
         self.shared.outbox.room().await.map_err(Error::Closed)
     }
 
-    /// Sends a notification if there is room; `false` if one has to wait for it with
-    /// [`ready`](Self::ready).
+    /// Sends a notification if there is space. Returns false if there is none; wait with
+    /// [`ready`](Self::ready) then.
     ///
     /// # Errors
     ///
@@ -208,8 +207,8 @@ impl Peer {
         self.shared.send_if_room(&mut self.encode(N::METHOD, params)?)
     }
 
-    /// Sends a notification at once, whatever waits before it. For the few that must not wait:
-    /// a cancellation, the first updates of a session.
+    /// Sends a notification without waiting for space. Use it only for messages that must not wait,
+    /// such as a cancellation.
     ///
     /// # Errors
     ///
@@ -223,92 +222,92 @@ impl Peer {
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
     }
 
-    /// Waits until everything sent before this call has been written to the pipe.
+    /// Waits until everything that was sent before this call has been written to the pipe.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] when the connection ends first.
+    /// [`Error::Closed`] if the connection ends first.
     pub async fn flush(&self) -> Result<(), Error> {
         self.shared.check_outside_tap()?;
         self.shared.outbox.flush().await.map_err(Error::Closed)
     }
 
-    /// Makes a stream that shares this connection's memory budget.
+    /// Creates a queue that counts against the memory budget of this connection.
     #[must_use]
     pub fn queue<T: Send + 'static>(&self) -> (QueueSender<T>, Queue<T>) {
         queue(&self.shared.budget)
     }
 
-    /// Runs a task that belongs to the connection: its end waits a moment for it.
+    /// Spawns a task that belongs to the connection. The end of the connection waits a short time for it.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         spawn(self.shared.tasks.track_future(task));
     }
 
-    /// Ends our half of the conversation: what was sent before is written, then the peer sees the
-    /// end of its input. Reading goes on until the peer ends its half.
+    /// Ends our half of the connection: everything sent before is written, then the peer sees the end
+    /// of its input. Reading continues until the peer ends its half.
     pub fn finish(&self) {
         self.shared.finish();
     }
 
-    /// Ends the connection from this side. Handlers have [`Limits::cancel_grace`] to answer, and what
-    /// was sent is written for a quarter of that.
+    /// Ends the connection. Handlers have [`Limits::cancel_grace`] to respond. Unwritten output is written
+    /// for a quarter of that time.
     pub fn close(&self) {
         self.close_because(Closed::Local);
     }
 
-    /// [`close`](Self::close) with a reason for those who wait.
+    /// [`close`](Self::close) with a reason for waiting callers.
     pub fn close_because(&self, reason: Closed) {
         self.shared.close(reason);
     }
 
-    /// Waits until the connection has ended and all its handlers are gone; tells why it ended.
+    /// Waits until the connection has ended and all its handlers have finished. Returns the reason.
     pub async fn closed(&self) -> Closed {
         self.shared.done.wait().await
     }
 
-    /// Whether the end of the connection has begun.
+    /// Returns true if the connection is ending or has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closing.is_cancelled()
     }
 
-    /// Whether the reader waits for somebody to take updates, see [`Limits::queue_bytes`].
+    /// Returns true while the reader waits for a consumer to take updates, see [`Limits::queue_bytes`].
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.shared.paused.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Counts of survivable oddities.
+    /// Returns the counters of the connection.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.counters.snapshot()
     }
 
-    /// The last lines of noise, oldest first, escaped and shortened: what to show when an agent
-    /// does not start.
+    /// Returns the last lines that were not messages, oldest first, escaped and shortened. Show them if
+    /// an agent does not start.
     #[must_use]
     pub fn recent_noise(&self) -> Vec<String> {
         self.shared.noise.recent()
     }
 
-    /// Requests of ours that wait for their answer.
+    /// Returns the number of our requests that wait for their response.
     #[must_use]
     pub fn pending_requests(&self) -> usize {
         self.shared.pending.len()
     }
 
-    /// The limits in force.
+    /// Returns the limits of the connection.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// Tells the peer once that an answer is not needed, unless it has come. `wanted`: we wait for it
-    /// all the same.
+    /// Sends `$/cancel_request` once, unless the response has arrived. `wanted` is true if the caller
+    /// still waits for the response.
     fn withdraw(&self, id: u64, wanted: bool) {
         if !self.shared.pending.withdraw(id, wanted) {
             return;
@@ -320,7 +319,7 @@ impl Peer {
     }
 }
 
-/// A request whose answer goes to a closure, see [`Peer::request_into`].
+/// A request whose response is passed to a closure, see [`Peer::request_into`].
 #[derive(Debug)]
 pub struct RequestHandle {
     peer: Peer,
@@ -328,13 +327,13 @@ pub struct RequestHandle {
 }
 
 impl RequestHandle {
-    /// Tells the peer that the answer is no longer wanted, unless it has come. The peer answers all
-    /// the same, with an error or a result.
+    /// Asks the peer to cancel the request, unless the response has arrived. The peer responds all the
+    /// same, with an error or a result.
     pub fn cancel(&self) {
         self.peer.withdraw(self.id, false);
     }
 
-    /// Waits no longer: an answer that comes after this is dropped and counted as stray.
+    /// Stops waiting. A response that arrives after this is dropped and counted as stray.
     pub fn forget(&self) {
         self.peer.shared.pending.forget(self.id);
     }
@@ -343,12 +342,13 @@ impl RequestHandle {
 #[derive(Clone)]
 struct Method(Arc<str>);
 
-fn typed<T: DeserializeOwned>(method: &Method, reply: RawResponse<'_>) -> Result<T, Error> {
+/// Decodes a response.
+fn typed<T: DeserializeOwned>(method: &Method, response: RawResponse<'_>) -> Result<T, Error> {
     let decode = |error| Error::Decode { method: method.0.clone(), error: Arc::new(error) };
-    match reply {
+    match response {
         RawResponse::Result(raw) => serde_json::from_str(raw.get())
             .or_else(|error| {
-                // Some peers answer `null` where the protocol says `{}`.
+                // Some peers respond with `null` instead of `{}`.
                 if raw.get() == "null" { serde_json::from_str("{}").map_err(|_| error) } else { Err(error) }
             })
             .map_err(decode),
@@ -358,34 +358,34 @@ fn typed<T: DeserializeOwned>(method: &Method, reply: RawResponse<'_>) -> Result
     }
 }
 
-/// The id of a request and where its answer will come out.
-type InFlight<T> = (u64, oneshot::Receiver<Result<T, Error>>);
+/// The id of a request and the receiver of its response.
+type PendingResponse<T> = (u64, oneshot::Receiver<Result<T, Error>>);
 
-/// A request on its way: await it for the answer.
-#[must_use = "dropping a call cancels it"]
+/// A future that waits for the response to a request.
+#[must_use = "dropping the future cancels the request"]
 pub struct ResponseFuture<T> {
     peer: Peer,
     name: Method,
-    state: Result<InFlight<T>, Option<Error>>,
+    state: Result<PendingResponse<T>, Option<Error>>,
     timeout: Option<(Duration, Pin<Box<Sleep>>)>,
     detached: bool,
 }
 
 impl<T> ResponseFuture<T> {
-    /// Fails with [`Error::Timeout`] if the answer takes longer, and cancels the request.
+    /// Sets a timeout. After it the future fails with [`Error::Timeout`] and the request is cancelled.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub fn timeout(mut self, after: Duration) -> Self {
-        // A time too far away to be expressed is no limit.
+        // A deadline that cannot be represented is no deadline.
         self.timeout = Instant::now()
             .checked_add(after)
             .map(|deadline| (after, Box::pin(tokio::time::sleep_until(deadline))));
         self
     }
 
-    /// Does not tell the peer when the future is dropped.
+    /// Lets the request continue if the future is dropped.
     pub fn detach(mut self) -> Self {
         self.detached = true;
         self
@@ -396,7 +396,8 @@ impl<T> ResponseFuture<T> {
         self.state.as_ref().ok().map(|(id, _)| *id)
     }
 
-    /// Asks the peer to cancel, once, and keeps waiting for its answer, which may be a result.
+    /// Asks the peer to cancel the request, once. The future still waits for the response, which may be
+    /// a result.
     pub fn cancel(&self) {
         if let Ok((id, _)) = &self.state {
             self.peer.withdraw(*id, true);
@@ -434,7 +435,7 @@ impl<T> Drop for ResponseFuture<T> {
         if !self.detached {
             self.peer.withdraw(*id, false);
         }
-        // This keeps the table small; a late answer is dropped and counted.
+        // A late response is dropped and counted as stray.
         self.peer.shared.pending.forget(*id);
     }
 }

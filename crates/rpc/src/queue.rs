@@ -1,7 +1,7 @@
-//! Streams of updates, and the one budget that all streams of a connection share.
+//! Queues of updates between the reader and its consumers.
 //!
-//! The reader pushes and never waits; whoever owns the other end takes. What is not taken counts
-//! against the budget by its size on the wire, and the reader pauses over it (see `budget.rs`).
+//! The reader pushes and never waits. Items that are not taken count against the budget of the
+//! connection by their size on the wire. The reader pauses if the budget is exceeded (see `budget.rs`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Lock, Mutex};
 use crate::wake_batch;
 
-/// Makes a stream whose items count against `budget`.
+/// Creates a queue whose items count against `budget`.
 pub(crate) fn queue<T: Send + 'static>(budget: &Arc<Budget>) -> (QueueSender<T>, Queue<T>) {
     let gauge = Arc::new(QueueGauge::new(budget.new_id()));
     let shared = Arc::new(Shared {
@@ -66,11 +66,11 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Gives bytes back to the budget, but never more than the stream still counts: what was in the
-    /// taker's hands when the stream was stalled has been given back then.
+    /// Returns bytes to the budget, but never more than the queue still counts. A stalled queue has
+    /// returned the bytes of the consumer's batch already.
     fn credit(&self, bytes: usize) {
-        let held = self.gauge.bytes.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
-        let credited = held.map_or(0, |held| held.min(bytes));
+        let counted = self.gauge.bytes.fetch_update(Relaxed, Relaxed, |old| Some(old.saturating_sub(bytes)));
+        let credited = counted.map_or(0, |old| old.min(bytes));
         if credited > 0 {
             self.budget.credit(credited);
         }
@@ -86,8 +86,8 @@ impl<T> Drop for Shared<T> {
 impl<T: Send + 'static> BudgetedQueue for Shared<T> {
     fn stall(&self, after: Option<Duration>) {
         self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed), after }, true);
-        // A taker that stopped halfway may never come back for the batch it holds, and the others
-        // must not wait for it. Nothing can be added any more, so this is all there is.
+        // A consumer that stopped may never take the rest of its batch, and other queues must not wait for
+        // it. No items can be added any more, so this is the whole rest.
         self.credit(self.gauge.bytes.load(Relaxed));
     }
 
@@ -96,7 +96,7 @@ impl<T: Send + 'static> BudgetedQueue for Shared<T> {
     }
 }
 
-/// The reader's end of a stream. Cloning it gives another name for the same stream.
+/// The sending half of a [`Queue`]. Clones send to the same queue.
 pub struct QueueSender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -110,11 +110,9 @@ impl<T> Clone for QueueSender<T> {
 impl<T: Send + 'static> QueueSender<T> {
     /// Appends an item that took `bytes` on the wire. Never waits.
     ///
-    /// Gives the item back when the stream has ended or nobody holds its other end.
-    ///
     /// # Errors
     ///
-    /// The item itself.
+    /// Returns the item if the queue has ended or its receiving half was dropped.
     pub fn push(&self, item: T, bytes: usize) -> Result<(), T> {
         let mut state = self.shared.state.lock_unpoisoned();
         if state.end.is_some() || !state.receiver {
@@ -131,32 +129,32 @@ impl<T: Send + 'static> QueueSender<T> {
         Ok(())
     }
 
-    /// Ends the stream after what it holds.
+    /// Ends the queue behind its items.
     pub fn finish(&self) {
         self.shared.finish(End::Finished, false);
     }
 
-    /// Names the stream to [`Peer::request_into`](crate::Peer::request_into).
+    /// Returns the id of the queue, for [`Peer::request_into`](crate::Peer::request_into).
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.shared.gauge.id
     }
 }
 
-/// Which stream a request feeds.
+/// The id of a queue that a request feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(pub(crate) u64);
 
-/// How many wire bytes a taker moves out of the lock at once, unless a single item has more. What it
-/// holds cannot be discarded when the stream stalls, so it must not be much.
+/// The wire bytes that a consumer takes under one lock, unless a single item is larger. A stall cannot
+/// discard them, so the batch must be small.
 const BATCH: usize = 32 * 1024;
 
-/// The taker's end of a stream: items in wire order, then its end.
+/// The receiving half of a queue. It returns the items in wire order, then the end.
 ///
-/// An error item (`Stalled`, `Closed`) is the last one. Dropping it discards what it holds.
+/// An error (`Stalled`, `Closed`) is the last item. Dropping the queue discards its items.
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
-    /// Items that were moved out of the lock together. They still count until they are taken.
+    /// The batch that was taken under the lock. Its items count until they are returned.
     local: ByteQueue<T>,
 }
 
@@ -183,7 +181,7 @@ impl<T: Send + 'static> Queue<T> {
                         return Poll::Pending;
                     }
                     Some(end) => {
-                        // The error is said once; after it the stream is simply over.
+                        // The error is returned once, then `None`.
                         let item = match end.clone() {
                             End::Finished => None,
                             End::Stalled { bytes, after } => Some(Err(Error::Stalled { bytes, after })),

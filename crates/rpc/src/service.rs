@@ -1,4 +1,4 @@
-//! What a side of the connection does with what arrives.
+//! The handlers of incoming messages.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,48 +20,50 @@ use crate::tap::InsideTapPolicy;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Incoming<'a> {
-    /// The method's name.
+    /// The name of the method.
     pub method: &'a str,
-    /// Its params; `null` counts as absent.
+    /// The params; `null` counts as absent.
     pub params: Option<&'a RawValue>,
-    /// The length of the line: what a queue that keeps the message should charge.
+    /// The length of the line. A queue that keeps the message should count it as its size.
     pub wire_bytes: usize,
 }
 
-/// Takes what the peer sends, in the order of the wire.
+/// Handles the messages of the peer in the order of the wire.
 ///
-/// All methods are called by the reader and must return at once: decode, queue, or hand a request
-/// to [`Responder::spawn`]. They must not wait for whoever takes what they queue, who is woken when the reader is
-/// through with what it has read. Whatever awaits belongs into the spawned future, where it may await
-/// anything, requests to the same peer included.
+/// The reader calls all methods, so they must return at once: decode, queue, or pass a request to
+/// [`Responder::spawn`]. They must not wait for the consumer of a queue, which is woken only when the
+/// reader has processed everything from one read. A spawned future may await anything, including a
+/// request to the same peer.
 pub trait Service: Send + Sync + 'static {
-    /// A request. Answer through `responder` now or later; dropping it answers `-32603`.
+    /// Handles a request. Respond through `responder` now or later. Dropping it responds with `-32603`.
     fn request(&self, request: Incoming<'_>, responder: Responder);
 
-    /// A notification. It has no answer, whatever is wrong with it.
+    /// Handles a notification. It has no response, even if it is invalid.
     fn notification(&self, notification: Incoming<'_>);
 
-    /// The method of the notification that comes most, which [`notification_fast_path`](Self::notification_fast_path) takes. Asked once.
+    /// Returns the most frequent notification, which [`notification_fast_path`](Self::notification_fast_path)
+    /// handles. Called once.
     fn fast_path_method(&self) -> Option<&'static str> {
         None
     }
 
-    /// Takes that notification in one pass, where its line is written as most peers write it. `params` begins an
-    /// object, and nobody has looked at the rest: `false`, with nothing done, when it is not one object that fits,
-    /// and the line is read as any other. Not asked while somebody [taps](crate::Tap) the line. A panic costs the
-    /// line.
+    /// Decodes and handles that notification in one pass, if the members of its line are in the usual order.
+    ///
+    /// `params` begins an object but is not validated. If it is not exactly one valid object, do nothing and return
+    /// false: the line takes the general path then. It is not called while a [`Tap`](crate::Tap) is set. A panic costs
+    /// the line.
     fn notification_fast_path(&self, params: &str, wire_bytes: usize) -> bool {
         let _ = (params, wire_bytes);
         false
     }
 
-    /// The connection has ended; nothing arrives after this.
+    /// Called at the end of the connection. No messages arrive after it.
     fn closed(&self, reason: &Closed) {
         let _ = reason;
     }
 }
 
-/// Owes the answer to one request. Exactly one answer is sent, whatever happens to it.
+/// Sends the response to one request. Exactly one response is sent, even if the responder is dropped.
 pub struct Responder {
     shared: Arc<ConnectionState>,
     id: RequestId,
@@ -80,30 +82,30 @@ impl Responder {
         Responder { shared, id, cancellation, answered: false }
     }
 
-    /// The peer that asked.
+    /// Returns the peer that sent the request.
     #[must_use]
     pub fn peer(&self) -> Peer {
         Peer { shared: self.shared.clone() }
     }
 
-    /// The request's id.
+    /// Returns the id of the request.
     #[must_use]
     pub fn id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Set when the peer withdraws the request or the connection ends.
+    /// Returns the token that is cancelled when the peer withdraws the request or the connection ends.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancellation
     }
 
-    /// Counts bytes that the service adds to the request, from what the peer sent before, until it is answered.
+    /// Counts bytes that the service adds to the request from earlier messages, until the response is sent.
     ///
     /// # Errors
     ///
-    /// The error to answer with when the requests in flight would exceed
-    /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes) by it, unless the request is alone.
+    /// The error to respond with, if the requests in flight would exceed
+    /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes) and this request is not the only one.
     pub fn count_more(&self, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
@@ -111,13 +113,13 @@ impl Responder {
         self.shared.in_flight.lock_unpoisoned().add(&self.id, bytes, &self.shared.limits)
     }
 
-    /// Answers.
+    /// Sends the response.
     pub fn respond<R: Serialize>(self, answer: Result<R, Error>) {
         self.respond_or(answer, Error::internal);
     }
 
-    /// Answers, and with what `instead` makes of the reason if the answer cannot be sent: it is larger
-    /// than [`Limits::frame_bytes`](crate::Limits::frame_bytes), say.
+    /// Sends the response. If it cannot be sent, for example because it exceeds
+    /// [`Limits::frame_bytes`](crate::Limits::frame_bytes), sends the error that `instead` makes of the reason.
     pub fn respond_or<R: Serialize>(
         mut self,
         answer: Result<R, Error>,
@@ -126,8 +128,8 @@ impl Responder {
         self.answer(answer, instead, Vec::new());
     }
 
-    /// Answers, and sends notifications behind the answer as one step. No other message comes between
-    /// them, and the peer reacts to the answer only when all of them are in the output.
+    /// Sends the response and notifications behind it in one step. No other message comes between them,
+    /// and the peer cannot react to the response before all of them are in the output.
     pub fn respond_followed_by<R: Serialize>(
         mut self,
         answer: Result<R, Error>,
@@ -136,14 +138,15 @@ impl Responder {
         self.answer(answer, Error::internal, notifications.frames);
     }
 
-    /// Answers as soon as at most half of [`Limits::output_bytes_hard`](crate::Limits::output_bytes_hard) is unwritten.
+    /// Sends the response when at most half of [`Limits::output_bytes_hard`](crate::Limits::output_bytes_hard) is
+    /// unwritten.
     ///
-    /// Answers that wait leave in the order of their calls. Only the first of them is encoded. A peer that reads
-    /// slowly thus delays answers and never loses its connection over them. When the connection ends they wait no longer.
+    /// Responses that wait are sent in the order of the calls. Only the first of them is encoded. Thus a slow peer
+    /// delays responses but does not lose its connection. At the end of the connection they are sent without waiting.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits answers `-32603`.
+    /// Dropping the future while it waits responds with `-32603`.
     pub async fn respond_when_ready<R: Serialize>(self, answer: Result<R, Error>) {
         let shared = self.shared.clone();
         let ready = async {
@@ -152,12 +155,12 @@ impl Responder {
                 Err(_) => shared.answer_turn.lock().await,
             };
             if !shared.outbox.has_answer_room() {
-                // At the end of the connection `respond` frees the request all the same.
+                // After the end of the connection, `respond` only frees the request.
                 let _ = shared.outbox.answer_room().await;
             }
             turn
         };
-        // Once the connection ends, what was answered leaves without waiting: there is little time.
+        // At the end of the connection there is little time, so the response is sent without waiting.
         let _turn = tokio::select! {
             biased;
             turn = ready => Some(turn),
@@ -166,36 +169,35 @@ impl Responder {
         self.respond(answer);
     }
 
-    /// Answers `-32601`: nobody here handles the method.
+    /// Responds with `-32601`: the method is unknown.
     pub fn method_not_found(self, method: &str) {
         self.respond::<()>(Err(Error::method_not_found(method)));
     }
 
-    /// Runs a handler in a task of its own and answers with its output: [`answer_with`](Self::answer_with) in
+    /// Runs a handler in a task of its own and responds with its output: [`answer_with`](Self::answer_with) in
     /// [`spawn_with`](Self::spawn_with).
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub fn spawn<R, F>(self, handler: F)
     where
         R: Serialize + Send + 'static,
         F: Future<Output = Result<R, Error>> + Send + 'static,
     {
-        // A future that is moved into a task is copied once for each layer around it.
+        // Boxed, because a future that is moved into a task is copied for each layer around it.
         let handler = Box::pin(handler);
         self.spawn_with(move |responder| responder.answer_with(handler));
     }
 
-    /// Runs a handler and [answers](Self::respond_when_ready) with its output.
+    /// Runs a handler and [responds](Self::respond_when_ready) with its output.
     ///
-    /// The handler of a cancelled request may still answer, for as long as
-    /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) allows; then it is dropped and
-    /// `-32800` is the answer. A handler that panics is answered for with `-32603`.
+    /// After a cancellation the handler has [`Limits::cancel_grace`](crate::Limits::cancel_grace) to finish.
+    /// Then it is dropped and the response is `-32800`. If the handler panics, the response is `-32603`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the handler and answers `-32603`.
+    /// Dropping the future drops the handler and responds with `-32603`.
     pub async fn answer_with<R, F>(self, handler: F)
     where
         R: Serialize,
@@ -206,12 +208,12 @@ impl Responder {
         self.respond_when_ready(out.unwrap_or_else(|| Err(Error::request_cancelled()))).await;
     }
 
-    /// Runs `work` in a task of the connection and leaves the answer, and what is to be done about
-    /// a cancellation, to it. The end of the connection waits a moment for such tasks.
+    /// Runs `work` in a task of the connection. `work` has to respond and to handle a cancellation. The
+    /// end of the connection waits a short time for such tasks.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn spawn_with<F>(self, work: impl FnOnce(Responder) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -235,7 +237,7 @@ impl Responder {
             let frame = self.frame::<()>(&Err(instead(why)));
             frame.or_else(|why| Frame::error(&self.id, &Error::internal(why)))
         });
-        // Free the id before the answer can be seen: the peer may use it again at once.
+        // Free the id before the peer can see the response, because it may reuse the id at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         let Ok(frame) = frame else { return };
         let _ = if following.is_empty() {
@@ -246,18 +248,18 @@ impl Responder {
         };
     }
 
-    /// The line of an answer, or why it cannot be sent.
+    /// Encodes a response. The error is the reason why it cannot be sent.
     fn frame<R: Serialize>(&self, answer: &Result<R, Error>) -> Result<Frame, String> {
         let frame = match answer {
             Ok(result) => Frame::result(&self.id, result),
             Err(error) => Frame::error(&self.id, error),
         };
-        let frame = frame.map_err(|error| format!("the answer cannot be written as JSON: {error}"))?;
+        let frame = frame.map_err(|error| format!("cannot encode the response as JSON: {error}"))?;
         let (bytes, limit) = (frame.line().len(), self.shared.limits.frame_bytes);
         if bytes <= limit {
             Ok(frame)
         } else {
-            Err(format!("the answer has {bytes} bytes, at most {limit} are sent (Limits::frame_bytes)"))
+            Err(format!("response too long ({bytes} bytes, Limits::frame_bytes is {limit})"))
         }
     }
 }
@@ -270,13 +272,13 @@ impl Drop for Responder {
         let message = if std::thread::panicking() {
             "the handler panicked"
         } else {
-            "the handler ended without an answer"
+            "the handler ended without a response"
         };
         self.answer::<()>(Err(Error::internal(message)), Error::internal, Vec::new());
     }
 }
 
-/// Notifications that are to be sent directly behind an answer; see [`Responder::respond_followed_by`].
+/// Notifications to be sent directly behind a response, see [`Responder::respond_followed_by`].
 pub struct NotificationBuffer {
     peer: Peer,
     frames: Vec<Frame>,
@@ -289,7 +291,7 @@ impl std::fmt::Debug for NotificationBuffer {
 }
 
 impl NotificationBuffer {
-    /// An empty buffer for notifications to `peer`.
+    /// Creates an empty buffer for notifications to `peer`.
     #[must_use]
     pub fn new(peer: &Peer) -> Self {
         NotificationBuffer { peer: peer.clone(), frames: Vec::new() }
@@ -300,7 +302,7 @@ impl NotificationBuffer {
     /// # Errors
     ///
     /// [`FrameTooLarge`](crate::Error::FrameTooLarge) and [`Encode`](crate::Error::Encode) for a message
-    /// that cannot be sent. The buffer stays as it was.
+    /// that cannot be sent. The buffer is unchanged then.
     pub fn push<N: Notification>(&mut self, params: &N) -> Result<(), crate::Error> {
         let frame = self.peer.encode(N::METHOD, params)?;
         self.peer.shared.fits(&frame)?;
@@ -309,11 +311,11 @@ impl NotificationBuffer {
     }
 }
 
-/// Runs `future` until it is done or `grace` has passed since the cancellation (then `None`).
+/// Runs `future` to its end, but drops it when `grace` has passed since the cancellation. Returns `None` then.
 ///
 /// # Cancel safety
 ///
-/// Dropping it drops `future`.
+/// Dropping the future drops `future`.
 pub async fn with_cancel_grace<F: Future>(
     cancellation: &CancellationToken,
     grace: std::time::Duration,
@@ -350,7 +352,7 @@ mod tests {
         const METHOD: &'static str = "_numbered";
     }
 
-    /// Answers with notifications behind the answer, one of which is larger than a line may be.
+    /// Responds with notifications behind the response. One of them exceeds the limit of a line.
     struct FollowedAnswer;
 
     impl Service for FollowedAnswer {
@@ -367,7 +369,7 @@ mod tests {
         fn notification(&self, _: Incoming<'_>) {}
     }
 
-    /// Notes the bytes that wait to be written when a frame is sent.
+    /// Records the unwritten bytes at each outgoing frame.
     #[derive(Default)]
     struct Unwritten {
         peer: OnceLock<Peer>,
@@ -382,9 +384,9 @@ mod tests {
         }
     }
 
-    /// Bytes of one push count only when all of its frames are in the output.
+    /// The bytes of a push count only after all of its frames are in the output.
     #[tokio::test]
-    async fn an_answer_and_what_follows_it_are_one_push() {
+    async fn a_response_and_its_notifications_are_one_push() {
         let (ours, theirs) = Transport::memory();
         let unwritten = Arc::new(Unwritten::default());
         let limits = Limits { frame_bytes: 1000, ..Limits::default() };

@@ -1,22 +1,22 @@
-//! What a connection saw that was not worth an error.
+//! Counters of a connection.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts of input, and of odd but survivable things, since the connection began.
+/// Counts of input and of irregular messages since the start of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes of input so far.
+    /// Bytes that were read.
     pub bytes_read: u64,
-    /// Lines that were no message.
+    /// Lines that were not messages.
     pub noise: u64,
-    /// Responses to requests that were answered, cancelled or never made.
+    /// Responses to requests that had been answered, had been cancelled, or were never sent.
     pub stray_responses: u64,
     /// Lines in which half a surrogate pair was replaced.
     pub repaired: u64,
-    /// Messages that were dropped because their stream had ended or their params did not fit.
+    /// Messages that were dropped because they were malformed or their handler panicked.
     pub dropped: u64,
-    /// Requests refused because too many were in flight.
+    /// Requests that were rejected because too many were in flight.
     pub refused: u64,
 }
 
@@ -41,7 +41,7 @@ impl StatCounter {
         self.count(1);
     }
 
-    pub(crate) fn count(&self, many: usize) {
-        self.0.fetch_add(many as u64, Relaxed);
+    pub(crate) fn count(&self, amount: usize) {
+        self.0.fetch_add(amount as u64, Relaxed);
     }
 }

@@ -1,34 +1,34 @@
-//! The process's own stdin and stdout as a transport (rule 9). Operating-system code lives here.
+//! The stdin and stdout of this process as a transport (rule 9), with the operating-system code for it.
 //!
-//! The descriptors are moved away before the first byte is read: fd 0 becomes `/dev/null` and fd 1
-//! becomes stderr, so that a `println!`, a C library or a child process can neither write into the
-//! conversation nor eat from it.
+//! The descriptors are moved before the first byte is read: fd 0 becomes `/dev/null` and fd 1 becomes
+//! stderr. Therefore a `println!`, a C library or a child process can neither write into the
+//! connection nor read from it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::transport::Transport;
 
-/// The process's stdin and stdout, taken for a conversation.
+/// The stdin and stdout of this process, reserved for a connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Stdio {
-    /// The two pipes.
+    /// The transport over both.
     pub transport: Transport,
-    /// Tells when the other side is gone, even while nobody reads.
+    /// Detects the end of the input, even while nothing reads it.
     pub end: InputEnd,
 }
 
 impl Stdio {
-    /// Takes stdin and stdout. Works once in a process.
+    /// Takes stdin and stdout. This works once per process.
     ///
-    /// Pipes are reopened through `/proc/self/fd` on Linux, so that switching them to non-blocking
-    /// does not reach the parent, which shares the original. Where that fails, and for files and
-    /// terminals, blocking threads do the work.
+    /// On Linux, pipes are reopened through `/proc/self/fd`, because `O_NONBLOCK` on the original would
+    /// affect the parent, which shares it. If that fails, and for files and terminals, blocking
+    /// threads read and write.
     ///
     /// # Errors
     ///
-    /// When they were taken before, or a descriptor cannot be duplicated.
+    /// Fails on the second call, and if a descriptor cannot be duplicated.
     ///
     /// # Panics
     ///
@@ -36,44 +36,48 @@ impl Stdio {
     pub fn take() -> io::Result<Stdio> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::SeqCst) {
-            return Err(io::Error::other("stdin and stdout have been taken for a conversation before"));
+            return Err(io::Error::other(
+                "stdin and stdout are in use by another connection of this process",
+            ));
         }
         system::take()
     }
 }
 
-/// Sees the end of the input from outside the reader.
+/// Detects the end of the input from outside the reader.
 #[derive(Debug)]
 pub struct InputEnd(system::EndWatch);
 
-/// What [`InputEnd::wait`] saw.
+/// The reason why [`InputEnd::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputEnded {
-    /// Every writer of the input is gone, or the file was read to its end.
+    /// All writers of the input have closed it, or the file was read to its end.
     Input,
-    /// The process that was the parent when stdin was taken is gone, and the input is open: somebody
-    /// else holds the other end. Whether that one speaks the protocol cannot be seen.
+    /// The process that was the parent when stdin was taken has exited, while another process keeps the
+    /// input open. It is unknown if that process speaks the protocol.
     Parent,
 }
 
 impl InputEnd {
-    /// Blocks this thread until every writer of the input is gone, until a file has been read to
-    /// its end, or, on Linux, until the process is gone that was the parent when [`Stdio::take`] was
-    /// called. Never returns where the system cannot tell (devices, systems other than Unix).
+    /// Blocks this thread until the input ends.
     ///
-    /// That parent need not be the one that started this process: when that one has left before, as some
-    /// launchers do at once, it is the first process, or the nearest one that takes orphans in
-    /// (`systemd --user`, say). The first process of the machine or the container is not waited for, nor
-    /// is a parent in another container.
+    /// The input ends when all its writers have closed it, or when a file was read to its end. On Linux
+    /// it also ends when the process exits that was the parent at the call of [`Stdio::take`]. On
+    /// devices, and on systems other than Unix, the end cannot be detected and this never returns.
     ///
-    /// Meant for a thread of its own that ends a process whose runtime is stuck.
+    /// The parent may differ from the process that started this one. If that process exited before, as
+    /// some launchers do, the parent is the first process or the nearest subreaper, such as
+    /// `systemd --user`. The first process of the machine or container is not watched, and neither is a
+    /// parent in another container.
+    ///
+    /// Call this on a thread of its own, to end a process whose runtime is stuck.
     pub fn wait(&self) -> InputEnded {
         self.0.wait()
     }
 }
 
-/// For a thread that has nothing to see.
+/// Blocks the thread forever.
 fn never() -> ! {
     loop {
         std::thread::park();
@@ -102,14 +106,14 @@ mod system {
     use super::{InputEnd, InputEnded, Stdio, never};
     use crate::transport::Transport;
 
-    /// How often the place in a file is looked at: there is nothing to wait on.
+    /// The interval at which the position in a file is polled. Files have no event to wait for.
     const FILE_POLL: Duration = Duration::from_millis(100);
 
     type Input = Box<dyn AsyncRead + Send + Unpin>;
     type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
     pub(super) fn take() -> io::Result<Stdio> {
-        // Private copies above the three standard numbers, closed in children.
+        // Private copies above the three standard descriptors, closed in child processes.
         let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         let end = EndWatch { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
@@ -132,7 +136,7 @@ mod system {
     }
 
     fn socket(fd: OwnedFd) -> io::Result<UnixStream> {
-        // Any stream socket reads and writes alike; Node gives its children socket pairs.
+        // Node gives its child processes socket pairs. Any stream socket works like one.
         let socket = StdUnixStream::from(fd);
         socket.set_nonblocking(true)?;
         UnixStream::from_std(socket)
@@ -150,7 +154,7 @@ mod system {
         })
     }
 
-    /// A terminal that was hung up says so by an error; it is the end of the input like any other.
+    /// A terminal. A hang-up, which the system reports as an error, is the end of the input.
     struct Terminal(tokio::fs::File);
 
     impl AsyncRead for Terminal {
@@ -180,21 +184,21 @@ mod system {
     #[derive(Debug)]
     pub(super) struct EndWatch {
         input: OwnedFd,
-        /// Becomes readable when the parent is gone; none where that cannot be seen.
+        /// Becomes readable when the parent exits; `None` if that cannot be detected.
         parent: Option<OwnedFd>,
     }
 
-    /// The parent as it is now. Its number alone could soon be somebody else's.
+    /// Opens the current parent process. Its id alone is not enough, because ids are reused.
     #[cfg(target_os = "linux")]
     fn parent() -> Option<OwnedFd> {
         use rustix::process::{PidfdFlags, getppid, pidfd_open};
         let parent = getppid()?;
-        // Whoever was started by the first process, or was left to it, has nobody to follow.
+        // The first process is not watched: it starts services, and it adopts orphans.
         if parent.is_init() {
             return None;
         }
         let watched = pidfd_open(parent, PidfdFlags::empty()).ok()?;
-        // Gone between the two calls, and the number given to another?
+        // The parent may have exited between the two calls and its id may have been reused.
         (getppid() == Some(parent)).then_some(watched)
     }
 
@@ -210,14 +214,14 @@ mod system {
             #[cfg(not(target_os = "linux"))]
             let half_closed = PollFlags::empty();
             while kind(&self.input).is_ok_and(|kind| kind == FileType::RegularFile) {
-                // The place in the file is shared with the reader.
+                // The position in the file is shared with the reader.
                 let (Ok(read), Ok(file)) = (tell(&self.input), fstat(&self.input)) else { break };
                 if read >= file.st_size.cast_unsigned() {
                     return InputEnded::Input;
                 }
                 std::thread::sleep(FILE_POLL);
             }
-            // No interest in data: only a hang-up wakes this, or the end of the parent.
+            // Data is not awaited: only a hang-up or the exit of the parent wakes this.
             let input = PollFd::new(&self.input, half_closed);
             let parent = self.parent.as_ref().map(|parent| PollFd::new(parent, PollFlags::IN));
             let mut watched = [input.clone(), parent.unwrap_or(input)];
@@ -226,7 +230,7 @@ mod system {
                     never();
                 }
             }
-            // A client that leaves closes its pipes, and then it ends: both may be seen at once.
+            // A client closes its pipes and exits, so both events may be present at once.
             if watched[0].revents().is_empty() { InputEnded::Parent } else { InputEnded::Input }
         }
     }

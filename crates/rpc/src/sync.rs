@@ -1,5 +1,4 @@
-//! Locks, atomics, notices and tasks by one name each, so that the models of `interleavings` can put
-//! loom's or shuttle's in their place.
+//! Locks, atomics, notifications and tasks. The models of `interleavings` replace them by those of loom or shuttle.
 
 use std::sync::PoisonError;
 
@@ -19,7 +18,7 @@ pub(crate) use self::loomed::*;
 #[cfg(all(test, duologue_loom))]
 mod loomed {
     pub(crate) use loom::sync::{Mutex, MutexGuard, atomic};
-    // Tasks are not started in a loom model.
+    // Loom models start no tasks.
     pub(crate) use tokio::spawn;
     pub(crate) use tokio::task::JoinHandle;
 
@@ -32,11 +31,11 @@ pub(crate) use self::shuttled::*;
 mod shuttled {
     pub(crate) use shuttle::future::{JoinHandle, spawn};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
-    // One step each: tokio's own models look inside.
+    // Each call is one step here. The models of tokio itself cover their insides.
     pub(crate) use tokio::sync::Notify;
 }
 
-/// A lock that survives panics: what it guards is always left whole.
+/// Locks a mutex even if it is poisoned. The guarded values are consistent at every point that can panic.
 pub(crate) trait Lock<T> {
     fn lock_unpoisoned(&self) -> MutexGuard<'_, T>;
 }

@@ -1,4 +1,4 @@
-//! Seeing every frame: what recorders and debuggers hook into.
+//! Taps, which receive a copy of every line of a connection. Recorders and debuggers use them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::frame::Frame;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex};
 
-/// Which way a frame went, seen from this side.
+/// The direction of a frame, seen from this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the peer.
@@ -23,34 +23,34 @@ pub enum Direction {
     Outgoing,
 }
 
-/// One line that crossed the connection.
+/// A line of a connection, as a [`Tap`] sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TappedFrame<'a> {
-    /// Which way it went.
+    /// The direction of the line.
     pub direction: Direction,
-    /// When it was read, or handed to the writer.
+    /// The time at which it was read or passed to the writer.
     pub at: Instant,
-    /// The line as it was, without its end; not always UTF-8.
+    /// The unchanged line without its line end. It may not be UTF-8.
     pub bytes: &'a [u8],
-    /// Whether it was a message, as opposed to noise.
+    /// True for a message, false for noise.
     pub is_message: bool,
 }
 
-/// Sees every line of a connection, in the order of the wire.
+/// Receives every line of a connection, in the order of the wire.
 ///
-/// It runs inside the reader and under the writer's lock: hand the bytes on and return. While it is shown an outgoing
-/// frame, nothing else can be sent on the connection, so that frames keep their order. From there
+/// The methods run on the reader and under the lock of the output, so copy the bytes and return. During the call for an
+/// outgoing frame nothing else can be sent on the connection, so that frames keep their order. Inside this call:
 ///
-/// - a request, [`Peer::notify`](crate::Peer::notify), [`Peer::try_notify`](crate::Peer::try_notify) and
-///   [`Peer::flush`](crate::Peer::flush) fail with [`Error::InsideTap`]: spawn a task for them.
-/// - the answer to a request, and the cancellation of one that is dropped or cancelled, leave behind the frame.
-/// - so does [`Peer::notify_now`](crate::Peer::notify_now). What the tap sends so for a frame that it has sent so itself
-///   fails with [`Error::InsideTap`]: there would be no end of it.
-/// - closing the connection is done at once, finishing it behind what was sent from there.
+/// - A request, [`Peer::notify`](crate::Peer::notify), [`Peer::try_notify`](crate::Peer::try_notify) and
+///   [`Peer::flush`](crate::Peer::flush) fail with [`Error::InsideTap`]. Spawn a task for them.
+/// - A response, and the cancellation of a request, are sent behind the frame.
+/// - [`Peer::notify_now`](crate::Peer::notify_now) is sent behind the frame too. In the call for a frame that was sent
+///   this way it fails with [`Error::InsideTap`], because the tap could send without end.
+/// - Closing the connection takes effect at once. Finishing it takes effect behind the deferred frames.
 ///
-/// Whoever sends the frame may hold a lock of its own meanwhile. So do not call what is built upon this crate, such as
-/// sessions and dialogues, and do not send on another connection whose tap sends on this one.
+/// The sender of the frame may hold a lock of its own during the call. Therefore do not use sessions, dialogues or other
+/// types that are built on this crate, and do not send on another connection whose tap sends on this one.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -67,63 +67,63 @@ pub struct TappedFrame<'a> {
 /// }
 /// ```
 pub trait Tap: Send + Sync + 'static {
-    /// Called once a line.
+    /// Called for each line.
     fn frame(&self, frame: TappedFrame<'_>);
 
-    /// Lets the wire wait: when this returns a future, nothing more is read or written before it is
-    /// done. For a recorder whose disk is slower than the conversation.
+    /// Returns a future to delay the connection: nothing is read or written before it is ready. A
+    /// recorder on a slow disk uses this.
     ///
-    /// Called once a buffer and not once a line, so what one read brings still comes. A conversation
-    /// that is held up for long ends as over any pipe that is not taken.
+    /// It is called once per buffer, so the lines of the current read still arrive. A connection that is
+    /// delayed too long ends like one whose peer does not read.
     fn wait(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
         None
     }
 }
 
-/// The fate of a frame that is sent from within an outgoing frame of the same connection.
+/// The treatment of a frame that the tap sends inside its call for an outgoing frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InsideTapPolicy {
-    /// It is refused: whoever sends it can send it later.
+    /// The frame is rejected, because its sender can send it later.
     Refuse,
-    /// It leaves behind the frame, unless that was deferred itself.
+    /// The frame is sent behind the outgoing frame, unless that was deferred itself.
     DeferOnce,
-    /// It leaves behind the frame, since nobody sends it again.
+    /// The frame is sent behind the outgoing frame, because nothing would send it again.
     Defer,
 }
 
-/// The outgoing frame that this thread shows to the tap.
+/// The kind of the outgoing frame in the current call of the tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TapDepth {
     First,
-    /// One that was sent from within another.
+    /// A frame that was deferred inside another call.
     Deferred,
 }
 
-/// The tap of a connection, and what it sends from within an outgoing frame.
+/// The tap of a connection with the frames that it defers.
 pub(crate) struct ConnectionTap {
     tap: Arc<dyn Tap>,
-    /// The thread that shows an outgoing frame, see [`this_thread`]; odd if the frame was deferred, 0 if none does.
-    /// Only one does at a time: it holds the lock of the outbox.
+    /// The thread inside the tap's call for an outgoing frame, see [`this_thread`]. It is odd if the frame was
+    /// deferred, and 0 outside such calls. There is only one such thread, because it holds the lock of the outbox.
     showing: AtomicUsize,
-    /// The things to do behind it, and the thread that does each.
+    /// The deferred actions, each with the thread that performs it.
     deferred: Mutex<VecDeque<(usize, Deferred)>>,
-    /// Their number. A thread always sees its own.
+    /// The number of deferred actions. A thread always sees its own.
     deferrals: AtomicUsize,
 }
 
-/// Something that the tap did from within an outgoing frame.
+/// An action that is deferred behind an outgoing frame.
 enum Deferred {
-    /// Frames that leave as one.
+    /// Frames that are sent in one step.
     Send(Vec<Frame>),
     Finish,
 }
 
-/// An even number that no other running thread has.
+/// Returns an even number that no other running thread has.
 fn this_thread() -> usize {
     thread_local! {
-        static PLACE: u64 = const { 0 };
+        static MARK: u64 = const { 0 };
     }
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
 impl ConnectionTap {
@@ -136,7 +136,7 @@ impl ConnectionTap {
         }
     }
 
-    /// The outgoing frame that is being shown, if this thread is inside the tap.
+    /// Returns the kind of the outgoing frame if this thread is inside the tap.
     fn shown(&self) -> Option<TapDepth> {
         match self.showing.load(Relaxed) {
             thread if thread == this_thread() => Some(TapDepth::First),
@@ -145,13 +145,13 @@ impl ConnectionTap {
         }
     }
 
-    /// Refuses to wait for the output from within an outgoing frame.
+    /// Fails if this thread is inside the tap, where waiting for the output would never end.
     pub(crate) fn check_outside(&self) -> Result<(), Error> {
         self.shown().map_or(Ok(()), |_| Err(Error::InsideTap))
     }
 
-    /// Sends frames as one: `append` takes them into the output and shows them while the order is held, `finish` ends the
-    /// output.
+    /// Sends frames in one step, then performs the actions that the tap deferred. `append` adds frames to the output and
+    /// shows them under its lock. `finish` ends the output.
     pub(crate) fn push(
         &self,
         frames: &mut [Frame],
@@ -170,7 +170,7 @@ impl ConnectionTap {
         let pushed = append(frames, TapDepth::First);
         while let Some(behind) = self.next_deferred() {
             match behind {
-                // Fails at the end of the connection, when nothing is sent any more.
+                // An error means that the connection has ended.
                 Deferred::Send(mut frames) => drop(append(&mut frames, TapDepth::Deferred)),
                 Deferred::Finish => finish(),
             }
@@ -178,7 +178,7 @@ impl ConnectionTap {
         pushed
     }
 
-    /// Defers the end of the output if this thread is inside the tap; `false` if it is not.
+    /// Defers the end of the output and returns true if this thread is inside the tap.
     pub(crate) fn defers_finish(&self) -> bool {
         let inside = self.shown().is_some();
         if inside {
@@ -192,7 +192,7 @@ impl ConnectionTap {
         self.deferred.lock_unpoisoned().push_back((this_thread(), behind));
     }
 
-    /// The next thing that this thread has deferred. What other threads have deferred is theirs to do, in their order.
+    /// Returns the next action that this thread deferred. Other threads perform their own actions, in their order.
     fn next_deferred(&self) -> Option<Deferred> {
         if self.deferrals.load(Relaxed) == 0 {
             return None;
@@ -204,7 +204,7 @@ impl ConnectionTap {
         Some(behind)
     }
 
-    /// Shows an outgoing frame. Called with the lock of the outbox held.
+    /// Shows an outgoing frame. Called under the lock of the outbox.
     pub(crate) fn outgoing(&self, frame: &Frame, shown: TapDepth) {
         let deferred = usize::from(shown == TapDepth::Deferred);
         self.showing.store(this_thread() | deferred, Relaxed);
@@ -212,15 +212,15 @@ impl ConnectionTap {
         self.showing.store(0, Relaxed);
     }
 
-    /// Shows a frame. A panic of the tap is its own.
+    /// Shows a frame. A panic of the tap is logged.
     pub(crate) fn show(&self, direction: Direction, bytes: &[u8], is_message: bool) {
         let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
         if catch_unwind(AssertUnwindSafe(|| self.tap.frame(frame))).is_err() {
-            tracing::error!("a tap panicked over a frame");
+            tracing::error!("a tap panicked at a frame");
         }
     }
 
-    /// Waits while the tap asks for it.
+    /// Waits if the tap wants to delay the connection.
     pub(crate) async fn room(&self) {
         let wait = async {
             if let Some(wait) = self.tap.wait() {
@@ -228,7 +228,7 @@ impl ConnectionTap {
             }
         };
         if AssertUnwindSafe(wait).catch_unwind().await.is_err() {
-            tracing::error!("a tap panicked while the wire waited for it");
+            tracing::error!("a tap panicked while it delayed the connection");
         }
     }
 }
@@ -263,7 +263,7 @@ mod tests {
         const METHOD: &'static str = "_note";
     }
 
-    /// The handles that the tap uses when it is shown `_use`.
+    /// The handles that the tap uses at the frame `_use`.
     #[derive(Default)]
     struct Handles {
         peer: Option<Peer>,
@@ -277,7 +277,7 @@ mod tests {
     struct Busy {
         handles: Mutex<Handles>,
         outgoing: Mutex<Vec<Value>>,
-        /// The outcome of each attempt to send from within an outgoing frame.
+        /// The outcome of each attempt to send inside the call for an outgoing frame.
         attempts: Mutex<Vec<(&'static str, Result<(), Error>)>>,
     }
 
@@ -294,7 +294,7 @@ mod tests {
                     let Handles { peer, cancelled, dropped, responder, finishes } =
                         std::mem::take(&mut *self.handles.lock_unpoisoned());
                     let peer = peer.unwrap();
-                    let at_once = |future| FutureExt::now_or_never(future).expect("it may wait for ever");
+                    let at_once = |future| FutureExt::now_or_never(future).expect("the future must not wait");
                     attempt(
                         "request",
                         at_once(peer.call::<_, Value>("_ask", &[0]).map(|end| end.map(drop)).boxed()),
@@ -313,11 +313,11 @@ mod tests {
                     }
                     self.handles.lock_unpoisoned().peer = Some(peer);
                 }
-                // It was sent from within another frame.
+                // A frame that was deferred inside another call.
                 Some("_note") => {
                     let peer = self.handles.lock_unpoisoned().peer.take().unwrap();
                     attempt("notify_now again", peer.notify_now(&Note));
-                    // The last handle of all.
+                    // This is the last handle.
                     drop(peer);
                 }
                 _ => {}
@@ -349,20 +349,18 @@ mod tests {
         fn notification(&self, _: Incoming<'_>) {}
     }
 
-    /// Runs a test in a thread of its own: what blocks for ever fails.
+    /// Runs a test in a thread of its own, so that a deadlock fails it.
     fn finishes(test: impl Future<Output = ()> + Send + 'static) {
         let (done, finished) = mpsc::channel();
         std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
             let _ = done.send(());
         });
-        finished
-            .recv_timeout(Duration::from_secs(30))
-            .expect("the test panicked, or the tap waits for itself");
+        finished.recv_timeout(Duration::from_secs(30)).expect("the test panicked or the tap deadlocked");
     }
 
     #[test]
-    fn a_tap_that_uses_its_connection_neither_blocks_nor_changes_the_order() {
+    fn a_tap_that_uses_its_connection_does_not_block_or_reorder() {
         finishes(async {
             let (ours, theirs) = Transport::memory();
             let busy = Arc::new(Busy::default());
@@ -406,21 +404,17 @@ mod tests {
                 ("_after", None),
             ];
             assert_eq!(shown, expected);
-            assert_eq!(
-                *busy.outgoing.lock_unpoisoned(),
-                written,
-                "the tap has seen what was written, in order"
-            );
+            assert_eq!(*busy.outgoing.lock_unpoisoned(), written, "the tap saw the written lines in order");
             busy.check_attempts(6);
         });
     }
 
     #[test]
-    fn a_tap_may_wait_for_no_room_and_may_finish() {
+    fn a_tap_cannot_wait_for_space_and_can_finish() {
         finishes(async {
             let (ours, theirs) = Transport::memory();
             let busy = Arc::new(Busy::default());
-            // Every notification has to wait for the one before it.
+            // Every notification waits for the one before it.
             let limits = crate::Limits { output_bytes: 1, ..crate::Limits::default() };
             let connection = PeerBuilder::new(ours).limits(limits).tap(busy.clone());
             let peer = connection.start(|_| Keeps(busy.clone()));

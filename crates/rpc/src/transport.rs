@@ -1,11 +1,11 @@
-//! A pair of byte streams with a peer behind them.
+//! The byte streams of a connection.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// What a connection runs over: bytes in, bytes out.
+/// The two byte streams of a connection: one to read, one to write.
 ///
 /// ```
 /// use duologue_rpc::Transport;
@@ -20,7 +20,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport from its two halves.
+    /// Creates a transport from its two halves.
     pub fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
@@ -28,19 +28,19 @@ impl Transport {
         Transport { reader: Box::new(reader), writer: Box::new(writer) }
     }
 
-    /// Its two halves, for whoever passes the bytes on.
+    /// Returns the two halves.
     #[must_use]
     pub fn into_split(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
 
-    /// Two connected transports in memory, with the capacity of a Linux pipe.
+    /// Creates two connected transports in memory, with the capacity of a Linux pipe.
     #[must_use]
     pub fn memory() -> (Self, Self) {
         Transport::memory_with_capacity(64 * 1024)
     }
 
-    /// [`memory`](Self::memory) with another capacity in bytes each way.
+    /// Creates two connected transports in memory with a capacity of `bytes` in each direction.
     #[must_use]
     pub fn memory_with_capacity(bytes: usize) -> (Self, Self) {
         let (left, right) = tokio::io::duplex(bytes);

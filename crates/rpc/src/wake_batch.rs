@@ -1,15 +1,14 @@
-//! Who is woken when the reader is through with what it has read.
+//! Batches wake-ups until the reader has processed everything from one read.
 //!
-//! A read brings hundreds of lines when the peer is fast. To wake the taker at the first of them would send it to sleep
-//! and wake it again for nearly each of the others, and on a runtime with several threads every one of these is a call
-//! of the system.
+//! A fast peer sends hundreds of lines in one read. A consumer that is woken at the first line takes it and sleeps
+//! again, and so on for nearly every line. On a runtime with several threads each of these changes is a system call.
 
 use std::panic::AssertUnwindSafe;
 use std::task::Waker;
 
 use crate::sync::{Lock, Mutex};
 
-/// Wakes at once, or together while the reader is at work.
+/// Wakes consumers at once, or together at the end of a batch.
 #[derive(Default)]
 pub(crate) struct WakeBatch {
     state: Mutex<State>,
@@ -17,21 +16,21 @@ pub(crate) struct WakeBatch {
 
 #[derive(Default)]
 struct State {
-    hold: bool,
+    is_batching: bool,
     wakers: Vec<Waker>,
 }
 
 impl WakeBatch {
-    /// Keeps those who are to be woken until what it returns is dropped. Only the reader calls this; it must not block
-    /// or await while it holds it.
-    pub(crate) fn hold(&self) -> WakeBatchGuard<'_> {
-        self.state.lock_unpoisoned().hold = true;
+    /// Delays wake-ups until the guard is dropped. Only the reader calls this. It must not block or await before it
+    /// drops the guard.
+    pub(crate) fn begin(&self) -> WakeBatchGuard<'_> {
+        self.state.lock_unpoisoned().is_batching = true;
         WakeBatchGuard(self)
     }
 
     pub(crate) fn wake(&self, waker: Waker) {
         let mut state = self.state.lock_unpoisoned();
-        if state.hold {
+        if state.is_batching {
             state.wakers.push(waker);
             return;
         }
@@ -40,23 +39,23 @@ impl WakeBatch {
     }
 }
 
-/// While it is there, nobody is woken.
+/// Delays wake-ups while it exists.
 pub(crate) struct WakeBatchGuard<'a>(&'a WakeBatch);
 
 impl Drop for WakeBatchGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock_unpoisoned();
-        state.hold = false;
+        state.is_batching = false;
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(wake);
     }
 }
 
-/// Wakes, whoever's waker it is: its panic is its own, and those behind it are woken too.
+/// Calls a waker and logs its panic, so that later wakers are called too.
 pub(crate) fn wake(waker: Waker) {
     if std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("the waker of a stream's taker panicked");
+        tracing::error!("the waker of a stream's consumer panicked");
     }
 }
 
@@ -86,33 +85,33 @@ mod tests {
     }
 
     #[test]
-    fn the_held_are_woken_at_the_end_of_the_hold_and_once() {
+    fn a_batch_wakes_each_waker_once_at_its_end() {
         let (wakes, bells) = (WakeBatch::default(), [Arc::<Bell>::default(), Arc::default()]);
-        let together = wakes.hold();
+        let batch = wakes.begin();
         bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
         assert_eq!(rung(&bells), [0, 0]);
-        drop(together);
+        drop(batch);
         assert_eq!(rung(&bells), [1, 1]);
-        drop(wakes.hold());
+        drop(wakes.begin());
         assert_eq!(rung(&bells), [1, 1]);
     }
 
     #[test]
-    fn outside_a_hold_one_is_woken_at_once() {
+    fn outside_a_batch_a_waker_is_called_at_once() {
         let (wakes, bell) = (WakeBatch::default(), Arc::<Bell>::default());
         wakes.wake(bell.clone().into());
-        drop(wakes.hold());
+        drop(wakes.begin());
         wakes.wake(bell.clone().into());
         assert_eq!(rung(&[bell]), [2]);
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_nobody_asleep() {
+    fn a_waker_that_panics_does_not_stop_the_others() {
         let broken = || Arc::new(Bell { breaks: true, ..Bell::default() });
         let (wakes, bells) = (WakeBatch::default(), [broken(), Arc::default(), broken(), Arc::default()]);
-        let together = wakes.hold();
+        let batch = wakes.begin();
         bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
-        drop(together);
+        drop(batch);
         assert_eq!(rung(&bells), [1; 4]);
         bells.iter().for_each(|bell| wakes.wake(bell.clone().into()));
         assert_eq!(rung(&bells), [2; 4]);

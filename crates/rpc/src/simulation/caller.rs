@@ -300,5 +300,5 @@ impl Caller {
 }
 
 fn is_refusal(error: &WireError) -> bool {
-    error.message.starts_with("too many requests")
+    error.message.starts_with("request limit reached")
 }

@@ -21,7 +21,7 @@ fn budget(queue_bytes: usize, queue_bytes_hard: usize) -> Arc<Budget> {
 fn read(budget: &Budget, pending: &Pending, sender: &QueueSender<u32>, items: impl IntoIterator<Item = u32>) {
     let (mut overrun, mut items) = (None, items.into_iter());
     let mut lines = |overrun| {
-        let _together = budget.wakes.hold();
+        let _batch = budget.wakes.begin();
         for item in items.by_ref() {
             assert_eq!(sender.push(item, 2), Ok(()));
             if budget.decides(overrun) {

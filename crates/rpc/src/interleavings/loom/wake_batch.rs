@@ -1,4 +1,4 @@
-//! Wakers that are held while the reader is at work, against those that are not.
+//! Batched wake-ups against wake-ups from outside the reader.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{block_on, every_order, patient};
 use crate::budget::Budget;
 use crate::queue::{Queue, queue};
 
-/// Takes so many items: none comes after them that could make up for a lost wake-up.
+/// Takes `count` items. No later item can hide a lost wake-up.
 fn take(mut queue: Queue<u32>, count: usize) -> Vec<u32> {
     let taken = (0..count).map(|_| block_on(queue.next()));
     taken.map(|item| item.expect("no end").expect("no error")).collect()
@@ -20,8 +20,8 @@ fn take_all(mut queue: Queue<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn a_push_from_outside_is_heard_beside_a_hold() {
-    every_order("two pushes under a hold, one from outside, a taker", || {
+fn a_push_from_outside_is_received_during_a_batch() {
+    every_order("two pushes in a batch, one from outside, a consumer", || {
         let budget = Arc::new(Budget::new(&patient()));
         let (sender, queue) = queue(&budget);
         let taker = thread::spawn(move || take(queue, 3));
@@ -29,9 +29,9 @@ fn a_push_from_outside_is_heard_beside_a_hold() {
             let sender = sender.clone();
             move || sender.push(3, 1)
         });
-        let together = budget.wakes.hold();
+        let batch = budget.wakes.begin();
         assert_eq!([1, 2].map(|item| sender.push(item, 1)), [Ok(()); 2]);
-        drop(together);
+        drop(batch);
         assert_eq!(outside.join().expect("no panic"), Ok(()));
         let taken = taker.join().expect("no panic");
         assert!([[1, 2, 3], [1, 3, 2], [3, 1, 2]].iter().any(|order| taken == order), "{taken:?}");
@@ -39,8 +39,8 @@ fn a_push_from_outside_is_heard_beside_a_hold() {
 }
 
 #[test]
-fn an_end_from_outside_is_heard_beside_a_hold() {
-    every_order("two pushes under a hold, finish from outside, a taker", || {
+fn an_end_from_outside_is_received_during_a_batch() {
+    every_order("two pushes in a batch, finish from outside, a consumer", || {
         let budget = Arc::new(Budget::new(&patient()));
         let (sender, queue) = queue(&budget);
         let taker = thread::spawn(move || take_all(queue));
@@ -48,9 +48,9 @@ fn an_end_from_outside_is_heard_beside_a_hold() {
             let sender = sender.clone();
             move || sender.finish()
         });
-        let together = budget.wakes.hold();
+        let batch = budget.wakes.begin();
         let pushed = [1, 2].map(|item| sender.push(item, 1));
-        drop(together);
+        drop(batch);
         outside.join().expect("no panic");
         let expected: Vec<u32> =
             (1..).zip(pushed).filter(|(_, pushed)| pushed.is_ok()).map(|(item, _)| item).collect();
@@ -58,10 +58,10 @@ fn an_end_from_outside_is_heard_beside_a_hold() {
     });
 }
 
-/// Two takers, woken by the same drop; the second hold begins before they have come back.
+/// Two consumers are woken by the end of the same batch. The second batch begins before they run.
 #[test]
-fn each_hold_wakes_those_it_held() {
-    every_order("two holds, two takers", || {
+fn each_batch_wakes_its_consumers() {
+    every_order("two batches, two consumers", || {
         let budget = Arc::new(Budget::new(&patient()));
         let streams = [queue(&budget), queue(&budget)];
         let (senders, takers): (Vec<_>, Vec<_>) = streams
@@ -69,7 +69,7 @@ fn each_hold_wakes_those_it_held() {
             .map(|(sender, queue)| (sender, thread::spawn(move || take(queue, 2))))
             .unzip();
         for item in 1..=2 {
-            let _together = budget.wakes.hold();
+            let _batch = budget.wakes.begin();
             for sender in &senders {
                 assert_eq!(sender.push(item, 1), Ok(()));
             }
