@@ -126,7 +126,7 @@ async fn a_huge_file_costs_its_answer_only() {
         assert_eq!(agent.script.hear().await["error"]["code"], -32800);
         // Escaped, this does not fit a message. The connection does not mind.
         desk.put("bells", "\u{7}".repeat(4 * MIB));
-        agent.read(desk.at("bells")).await.expect_err("refused").says(INTERNAL, "the answer has 25");
+        agent.read(desk.at("bells")).await.expect_err("refused").says(INTERNAL, "response too long (25");
         desk.put("large", "x".repeat(8 * MIB));
         assert_eq!(agent.read(desk.at("large")).await.map(|text| text.len()), Ok(8 * MIB));
     })
