@@ -36,6 +36,10 @@ pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
 pub use redact::{Redaction, Redactor, Secrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
+#[doc(hidden)]
+pub use render::describe;
+#[doc(hidden)]
+pub use render::{ConversationEvent, TranscriptFold};
 pub use render::{FoldedSession, RenderOptions, Script};
 pub use replay::{Difference, Replay, ReplayReport, Timing};
 pub use transcript::Transcript;

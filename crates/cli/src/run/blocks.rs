@@ -1,47 +1,49 @@
-//! How the parts of a conversation look: each as text in styles.
+//! Messages, tool calls, plans and notes as styled text for a terminal.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::Duration;
 
 use anstyle::Style;
 use duologue_schema::{
-    Compaction, CompactionStatus, ContentBlock, Conversation, ConversationEntry, ConversationMessage, Diff,
-    EmbeddedResourceResource, MessageKind, Notice, NoticeSeverity, Plan, PlanEntryPriority, PlanEntryStatus,
-    SessionConfigKind, SessionConfigOption, SessionUpdate, ToolCall, ToolCallContent, ToolCallStatus,
+    AvailableCommandsUpdate, Compaction, ConfigOptionUpdate, ContentBlock, Conversation, ConversationEntry,
+    ConversationMessage, Diff, MessageKind, Plan, SessionUpdate, ToolCall,
 };
+use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
 use similar::{ChangeTag, TextDiff};
 
 use super::rows::Span;
 use crate::ui::{BAD, BOLD, DIM, GOOD, MARK};
 
-/// How many lines of a tool's output are shown.
+/// Limit on the lines of a tool's output.
 const OUTPUT_LINES: usize = 12;
-/// How many lines of a diff are shown.
+/// Limit on the lines of a diff.
 const DIFF_LINES: usize = 80;
-/// How long the best diff is looked for.
+/// Limit on the time for the shortest diff.
 const DIFF_TIME: Duration = Duration::from_millis(100);
 
 pub(super) const NORMAL: Style = Style::new();
 
-/// Whether a block is shown for the first time, or again because what is above cannot be changed.
+/// The occasion on which a block is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
+    /// For the first time.
     First,
+    /// Again at the bottom, since the rows above cannot be changed.
     Again,
 }
 
-/// A message, a tool call or a compaction.
-pub(super) fn entry(entry: &ConversationEntry, again: Repeat) -> Vec<Span> {
+/// Returns a message, a tool call or a compaction as text.
+pub(super) fn entry(entry: &ConversationEntry, repeat: Repeat) -> Vec<Span> {
     match entry {
-        ConversationEntry::Message(message) => self::message(message, again),
-        ConversationEntry::ToolCall(call) => tool_call(call, again),
+        ConversationEntry::Message(message) => self::message(message, repeat),
+        ConversationEntry::ToolCall(call) => tool_call(call, repeat),
         ConversationEntry::Compaction(compaction) => self::compaction(compaction),
         _ => Vec::new(),
     }
 }
 
-/// The text that ends the last span of a message, if it is nothing but text.
+/// Returns the text of a message that is nothing but text. It ends the last span of the message.
 pub(super) fn only_text(entry: &ConversationEntry) -> Option<&str> {
     match entry {
         ConversationEntry::Message(ConversationMessage { content, .. }) => match content.as_slice() {
@@ -52,28 +54,28 @@ pub(super) fn only_text(entry: &ConversationEntry) -> Option<&str> {
     }
 }
 
-fn message(message: &ConversationMessage, again: Repeat) -> Vec<Span> {
+fn message(message: &ConversationMessage, repeat: Repeat) -> Vec<Span> {
     let (style, mark) = match message.kind {
         MessageKind::User => (MARK, "> "),
         MessageKind::Thought => (DIM, "thinking: "),
         _ => (NORMAL, ""),
     };
     let mut spans = Vec::new();
-    if again == Repeat::Again {
+    if repeat == Repeat::Again {
         spans.push(Span::new(DIM, "↑ what was said above is taken back\n"));
     }
     let last = message.content.len().saturating_sub(1);
     for (index, block) in message.content.iter().enumerate() {
         match block {
-            // The end of the last line is the block's own.
+            // The block itself ends the last line.
             ContentBlock::Text(text) if index == last => {
                 spans.push(Span::new(style, text.text.trim_end_matches(['\r', '\n'])));
             }
             ContentBlock::Text(text) => spans.push(Span::new(style, &text.text)),
             other => {
                 let open = spans.last().is_some_and(|span| !span.as_str().ends_with('\n'));
-                let end = if index == last { "" } else { "\n" };
-                spans.push(Span::new(DIM, &format!("{}{}{end}", if open { "\n" } else { "" }, name(other))));
+                let (start, end) = (if open { "\n" } else { "" }, if index == last { "" } else { "\n" });
+                spans.push(Span::new(DIM, &format!("{start}{}{end}", describe::content(other))));
             }
         }
     }
@@ -83,78 +85,69 @@ fn message(message: &ConversationMessage, again: Repeat) -> Vec<Span> {
     spans
 }
 
-/// Returns text as it is, and a short description of any other content.
-pub(super) fn name(block: &ContentBlock) -> String {
-    let bytes = |base64: &str| base64.len() / 4 * 3;
-    match block {
-        ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Image(image) => format!("[{}, {} bytes]", image.mime_type, bytes(&image.data)),
-        ContentBlock::Audio(audio) => format!("[{}, {} bytes]", audio.mime_type, bytes(&audio.data)),
-        ContentBlock::ResourceLink(link) => format!("[{}: {}]", link.name, link.uri),
-        ContentBlock::Resource(resource) => match &resource.resource {
-            EmbeddedResourceResource::TextResourceContents(text) => {
-                format!("[{}]\n{}", text.uri, text.text.trim_end())
-            }
-            EmbeddedResourceResource::BlobResourceContents(blob) => {
-                format!("[{}, {} bytes]", blob.uri, bytes(&blob.blob))
-            }
-            _ => "[a resource]".into(),
-        },
-        ContentBlock::Unknown(unknown) => format!("[content of the unknown kind {}]", unknown.tag()),
-        _ => "[content]".into(),
+/// Returns the style and the mark of a stage.
+fn mark(stage: Stage) -> (Style, &'static str) {
+    match stage {
+        Stage::Pending => (DIM, "○"),
+        Stage::Running => (MARK, "▸"),
+        Stage::Completed => (GOOD, "✓"),
+        Stage::Failed => (BAD, "✗"),
+        Stage::Cancelled => (DIM, "✗"),
+        Stage::Warning => (BOLD, "!"),
+        Stage::Info => (MARK, "·"),
+        _ => (DIM, "?"),
     }
 }
 
-/// The first line of a tool call, without what it is about.
+/// Returns the mark of the status that a description has.
+fn status_mark(description: &Description<'_>) -> Span {
+    let (style, mark) = mark(description.status.map_or(Stage::Other, |status| status.stage));
+    Span::new(style, mark)
+}
+
+/// Returns the first line of a tool call, without its details.
 pub(super) fn tool_call_head(call: &ToolCall) -> Vec<Span> {
-    let (style, glyph) = match &call.status {
-        ToolCallStatus::Pending => (DIM, "○"),
-        ToolCallStatus::InProgress => (MARK, "▸"),
-        ToolCallStatus::Completed => (GOOD, "✓"),
-        ToolCallStatus::Failed => (BAD, "✗"),
-        _ => (DIM, "?"),
-    };
+    head(&describe::tool_call(call))
+}
+
+fn head(call: &Description<'_>) -> Vec<Span> {
     vec![
-        Span::new(style, glyph),
+        status_mark(call),
         Span::plain(" "),
-        Span::line(BOLD, &call.title),
-        Span::line(DIM, &format!("  {}", call.kind.as_str())),
+        Span::line(BOLD, &call.text),
+        Span::line(DIM, &format!("  {}", call.label)),
     ]
 }
 
-fn changed_path(content: &ToolCallContent) -> Option<&Path> {
-    match content {
-        ToolCallContent::Diff(diff) => Some(&diff.path),
-        _ => None,
-    }
-}
-
-fn tool_call(call: &ToolCall, again: Repeat) -> Vec<Span> {
-    let mut spans = tool_call_head(call);
-    if again == Repeat::Again && call.status != ToolCallStatus::Failed {
+fn tool_call(call: &ToolCall, repeat: Repeat) -> Vec<Span> {
+    let call = describe::tool_call(call);
+    let mut spans = head(&call);
+    let failed = call.status.is_some_and(|status| status.stage == Stage::Failed);
+    if repeat == Repeat::Again && !failed {
         return spans;
     }
-    let changed: HashSet<_> = call.content.iter().filter_map(changed_path).collect();
-    for location in call.locations.iter().filter(|location| !changed.contains(location.path.as_path())) {
-        let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let place = format!("{}{line}", location.path.display());
-        spans.extend([Span::plain("\n  "), Span::line(DIM, &place)]);
-    }
-    for content in &call.content {
-        match content {
-            ToolCallContent::Diff(diff) => spans.extend(self::diff(diff)),
-            ToolCallContent::Content(content) => spans.extend(indented(&name(&content.content))),
-            other => spans.extend([Span::plain("\n  "), Span::line(DIM, &label(other))]),
+    let changed: HashSet<_> = describe::changed_paths(&call).collect();
+    for part in &call.parts {
+        match part {
+            DescribedPart::Location(location) if changed.contains(location.path.as_path()) => {}
+            DescribedPart::Location(location) => {
+                spans.extend([Span::plain("\n  "), Span::line(DIM, &describe::location(location))]);
+            }
+            DescribedPart::Diff(diff) => spans.extend(self::diff(diff)),
+            DescribedPart::Text(text) => spans.extend(indented(text)),
+            DescribedPart::Field { is_raw: false, .. } => {
+                spans.extend([Span::plain("\n  "), Span::line(DIM, &label(part))]);
+            }
+            _ => {}
         }
     }
     spans
 }
 
-/// Returns a short description of what a tool produced besides text and changes.
-pub(super) fn label(content: &ToolCallContent) -> String {
-    match content {
-        ToolCallContent::Terminal(terminal) => format!("[terminal {}]", terminal.terminal_id),
-        ToolCallContent::Unknown(unknown) => format!("[content of the unknown kind {}]", unknown.tag()),
+/// Returns a short description of a tool's product that is neither text nor a change.
+pub(super) fn label(part: &DescribedPart<'_>) -> String {
+    match part {
+        DescribedPart::Field { name, text, .. } => format!("[{name} {text}]"),
         _ => "[content]".into(),
     }
 }
@@ -174,7 +167,7 @@ fn more(lines: usize) -> Option<Span> {
     (lines > 0).then(|| Span::new(DIM, &format!("\n  … {lines} more lines")))
 }
 
-/// A change to a file: its first lines.
+/// Returns the first lines of a change to a file.
 fn diff(diff: &Diff) -> Vec<Span> {
     let new_file = if diff.old_text.is_none() { " (new)" } else { "" };
     let mut spans = vec![Span::plain("\n  "), Span::line(DIM, &format!("{}{new_file}", diff.path.display()))];
@@ -186,7 +179,7 @@ fn diff(diff: &Diff) -> Vec<Span> {
     spans
 }
 
-/// Returns all lines that differ, with three around them.
+/// Returns all lines that differ, with three unchanged lines around them.
 pub(super) fn diff_lines(diff: &Diff) -> Vec<(Style, String)> {
     diff_lines_within(diff, DIFF_TIME).lines
 }
@@ -200,7 +193,7 @@ pub(super) struct DiffLines {
     pub(super) new_bytes: usize,
 }
 
-/// Like [`diff_lines`], with so much time to look for the shortest difference.
+/// Works like [`diff_lines`] with a limit on the time for the shortest diff.
 pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> DiffLines {
     let old = diff.old_text.as_deref().unwrap_or_default();
     let text = TextDiff::configure().timeout(time).diff_lines(old, diff.new_text.as_str());
@@ -223,99 +216,107 @@ pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> DiffLines {
 }
 
 fn compaction(compaction: &Compaction) -> Vec<Span> {
-    let (style, glyph, what) = match &compaction.status {
-        CompactionStatus::InProgress => (MARK, "▸", "compacting the context"),
-        CompactionStatus::Completed => (GOOD, "✓", "the context is compacted"),
-        CompactionStatus::Failed => (BAD, "✗", "compacting the context failed"),
-        CompactionStatus::Cancelled => (DIM, "✗", "compacting the context was cancelled"),
-        _ => (DIM, "?", "compacting the context"),
+    let compaction = describe::compaction(compaction);
+    let words = match compaction.status.map(|status| status.stage) {
+        Some(Stage::Completed) => "the context is compacted",
+        Some(Stage::Failed) => "compacting the context failed",
+        Some(Stage::Cancelled) => "compacting the context was cancelled",
+        _ => "compacting the context",
     };
-    let mut spans = vec![Span::new(style, glyph), Span::new(DIM, &format!(" {what}"))];
-    if let Some(error) = &compaction.error {
-        spans.push(Span::line(DIM, &format!(": {error}")));
+    let mut spans = vec![status_mark(&compaction), Span::new(DIM, &format!(" {words}"))];
+    if !compaction.text.is_empty() {
+        spans.push(Span::line(DIM, &format!(": {}", compaction.text)));
     }
-    spans.extend(compaction.summary.iter().flat_map(|block| indented(&name(block))));
+    for part in &compaction.parts {
+        if let DescribedPart::Text(text) = part {
+            spans.extend(indented(text));
+        }
+    }
     spans
 }
 
 pub(super) fn plan(plan: &Plan) -> Vec<Span> {
     let mut spans = vec![Span::new(BOLD, "Plan")];
-    for entry in &plan.entries {
-        let (style, glyph) = match &entry.status {
-            PlanEntryStatus::Pending => (DIM, "○"),
-            PlanEntryStatus::InProgress => (MARK, "▸"),
-            PlanEntryStatus::Completed => (GOOD, "✓"),
-            _ => (DIM, "?"),
-        };
+    for part in &describe::plan(plan).parts {
+        let DescribedPart::Step { text, status, is_urgent } = part else { continue };
+        let (style, mark) = mark(status.stage);
         spans.extend([
             Span::plain("\n  "),
-            Span::new(style, glyph),
+            Span::new(style, mark),
             Span::plain(" "),
-            Span::line(NORMAL, &entry.content),
+            Span::line(NORMAL, text),
         ]);
-        if entry.priority == PlanEntryPriority::High {
+        if *is_urgent {
             spans.push(Span::new(DIM, "  high"));
         }
     }
     spans
 }
 
-/// What an update tells besides the conversation, given what was known before.
+/// Returns a note for each change of an update that no entry of the conversation shows.
 pub(super) fn notes(before: &Conversation, update: &SessionUpdate) -> Vec<Vec<Span>> {
-    let dim = |text: String| vec![Span::line(DIM, &text)];
+    let Some(update) = changes(before, update) else { return Vec::new() };
+    let Some(description) = describe::update(&update) else { return Vec::new() };
+    let note = |name: &str, value: &str| vec![Span::line(DIM, &format!("· {name}: {value}"))];
+    match &*update {
+        SessionUpdate::Notice(_) => vec![notice(&description)],
+        SessionUpdate::Unknown(_) => {
+            let text = format!("· an update of the unknown kind {}", description.label);
+            vec![vec![Span::line(DIM, &text)]]
+        }
+        SessionUpdate::ConfigOptionUpdate(_) => {
+            let fields = description.parts.iter().filter_map(|part| match part {
+                DescribedPart::Field { name, text, .. } => Some(note(name, text)),
+                _ => None,
+            });
+            fields.collect()
+        }
+        _ if description.text.is_empty() => Vec::new(),
+        _ => vec![note(&description.label, &description.text)],
+    }
+}
+
+/// Returns the part of an update that is new and that a note shows.
+fn changes<'a>(before: &Conversation, update: &'a SessionUpdate) -> Option<Cow<'a, SessionUpdate>> {
     match update {
-        SessionUpdate::Notice(notice) => vec![self::notice(notice)],
-        SessionUpdate::CurrentModeUpdate(update) => vec![dim(format!("· mode: {}", update.current_mode_id))],
         SessionUpdate::ConfigOptionUpdate(update) => {
-            let was = |id| before.config_options().iter().find(|option| option.id == id).map(value);
-            let changed =
-                update.config_options.iter().filter(|option| was(option.id.clone()) != Some(value(option)));
-            changed.map(|option| dim(format!("· {}: {}", option.name, value(option)))).collect()
+            let was = |id| before.config_options().iter().find(|option| option.id == id);
+            let mut options = update.config_options.clone();
+            options.retain(|option| {
+                was(option.id.clone()).map(describe::option_value) != Some(describe::option_value(option))
+            });
+            Some(Cow::Owned(ConfigOptionUpdate::new(options).into()))
         }
-        SessionUpdate::SessionInfoUpdate(info) => {
-            info.title.value().map(|title| dim(format!("· title: {title}"))).into_iter().collect()
+        SessionUpdate::AvailableCommandsUpdate(update) => {
+            let mut commands = update.available_commands.clone();
+            commands.retain(|command| !before.commands().contains(command));
+            Some(Cow::Owned(AvailableCommandsUpdate::new(commands).into()))
         }
-        SessionUpdate::AvailableCommandsUpdate(update) if update.available_commands != before.commands() => {
-            let new = update.available_commands.iter().filter(|command| !before.commands().contains(command));
-            let names: Vec<_> = new.map(|command| format!("/{}", command.name)).collect();
-            if names.is_empty() { Vec::new() } else { vec![dim(format!("· commands: {}", names.join(" ")))] }
-        }
+        // The screen shows the plan in place, and the usage at the end of the turn.
+        SessionUpdate::Plan(_) | SessionUpdate::UsageUpdate(_) => None,
+        // The conversation knows the messages of the next version of the protocol.
         SessionUpdate::Unknown(unknown)
-            if !unknown.tag().ends_with("_message") && unknown.tag() != "agent_thought" =>
+            if unknown.tag().ends_with("_message") || unknown.tag() == "agent_thought" =>
         {
-            vec![dim(format!("· an update of the unknown kind {}", unknown.tag()))]
+            None
         }
-        _ => Vec::new(),
+        update => Some(Cow::Borrowed(update)),
     }
 }
 
-fn value(option: &SessionConfigOption) -> String {
-    match &option.kind {
-        SessionConfigKind::Select(select) => select.current_value.to_string(),
-        SessionConfigKind::Boolean(boolean) => if boolean.current_value { "on" } else { "off" }.into(),
-        _ => "?".into(),
-    }
-}
-
-fn notice(notice: &Notice) -> Vec<Span> {
-    let (style, glyph) = match &notice.severity {
-        NoticeSeverity::Error => (BAD, "✗"),
-        NoticeSeverity::Warning => (BOLD, "!"),
-        _ => (MARK, "·"),
-    };
-    // A title may read like a line of our own.
-    let mut spans =
-        vec![Span::new(style, glyph), Span::new(DIM, " notice: "), Span::line(NORMAL, &notice.title)];
-    if let Some(description) = &notice.description {
-        spans.push(Span::line(DIM, &format!("  {description}")));
+fn notice(notice: &Description<'_>) -> Vec<Span> {
+    // A title may look like one of our own lines.
+    let mut spans = vec![status_mark(notice), Span::new(DIM, " notice: "), Span::line(NORMAL, &notice.text)];
+    for part in &notice.parts {
+        if let DescribedPart::Text(description) = part {
+            spans.push(Span::line(DIM, &format!("  {description}")));
+        }
     }
     spans
 }
 
-/// Tokens and money used so far, if the agent told.
+/// Returns the used tokens and the cost, if the agent sent them.
 pub(super) fn usage(conversation: &Conversation) -> Option<Vec<Span>> {
-    let usage = conversation.usage()?;
-    let cost =
-        usage.cost.as_ref().map(|cost| format!(", {} {}", cost.amount, cost.currency)).unwrap_or_default();
-    Some(vec![Span::line(DIM, &format!("· {} of {} tokens{cost}", usage.used, usage.size))])
+    let usage = describe::usage(conversation.usage()?);
+    Some(vec![Span::line(DIM, &format!("· {usage}"))])
 }

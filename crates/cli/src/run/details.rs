@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use duologue_schema::{Json, PermissionOption, ToolCall, ToolCallContent};
+use duologue_transcript::describe;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -67,8 +68,7 @@ impl Details {
             if location.line.is_none() && diffs.paths.contains(location.path.as_path()) {
                 continue;
             }
-            let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
-            let place = format!("{}{line}", location.path.display());
+            let place = describe::location(location);
             details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &place);
         }
         let mut next_diff = diffs.lines.iter();
@@ -83,9 +83,9 @@ impl Details {
                     }
                 }
                 ToolCallContent::Content(content) => {
-                    details.text("", DIM, &blocks::name(&content.content));
+                    details.text("", DIM, &describe::content(&content.content));
                 }
-                other => details.push(Vec::new(), DIM, &blocks::label(other)),
+                other => details.push(Vec::new(), DIM, &blocks::label(&describe::tool_content(other))),
             }
         }
         if details.lines.len() == described {

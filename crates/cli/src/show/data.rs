@@ -1,26 +1,26 @@
-//! What the page is made from: the shape of the data in it.
+//! The data of a page.
 //!
-//! Every text that comes from the transcript is [`PrintableText`], which makes it printable; the page puts it in as text
-//! and never as HTML.
+//! Every text that comes from the transcript is [`PrintableText`], which makes it printable. The page inserts it as
+//! text, never as HTML.
 
 use duologue_transcript::{Side, printable};
 use serde::Serialize;
 
-/// Everything the page shows.
+/// The data of a page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Page {
-    /// The agent's command, or what stands for it.
+    /// The agent's command, or a default.
     pub(super) title: PrintableText,
-    /// Whether it is known when things happened.
+    /// True if the records have times.
     pub(super) timed: bool,
-    /// What is known of the recording, as names and values.
+    /// Facts about the recording, as names and values.
     pub(super) about: Vec<(&'static str, PrintableText)>,
-    /// What is missing or damaged.
+    /// The missing or damaged parts of the file.
     pub(super) faults: Vec<PrintableText>,
     pub(super) sessions: Vec<PageSession>,
-    /// What happened, in the order in which it began.
+    /// The items, in the order in which they began.
     pub(super) items: Vec<PageItem>,
-    /// The lines as they were written.
+    /// The recorded lines.
     pub(super) frames: Vec<PageFrame>,
 }
 
@@ -30,57 +30,57 @@ pub(super) struct PageSession {
     pub(super) title: Option<PrintableText>,
 }
 
-/// A line of either side.
+/// A recorded line.
 #[derive(Debug, Serialize)]
 pub(super) struct PageFrame {
-    /// Microseconds since the start.
+    /// The time in microseconds since the start.
     pub(super) at: u64,
     pub(super) from: Side,
     pub(super) text: PrintableText,
 }
 
-/// One thing that happened: a message with all its chunks, a tool call with all its updates, a request.
+/// A message with all its chunks, a tool call with all its updates, a request, or a process event.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct PageItem {
     pub(super) kind: ItemKind,
-    /// Microseconds since the start: when it began, and when it last changed.
+    /// The times of its begin and its last change, in microseconds since the start.
     pub(super) at: u64,
     pub(super) until: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<Side>,
-    /// Its place among the sessions.
+    /// The index of its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<usize>,
-    /// The method, the name of the update, the tool.
+    /// The method, the kind of the update, or the kind of the tool.
     pub(super) name: PrintableText,
-    /// What it says in the end.
+    /// The final text.
     pub(super) text: PrintableText,
-    /// What a message said before each time it was cleared, and when that was.
+    /// The texts that were cleared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) drafts: Vec<ClearedText>,
-    /// A word on how it went: a status, a stop reason, the chosen option.
+    /// The outcome in a word: a status, a stop reason, the chosen option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<PrintableText>,
-    /// Whether it went wrong.
+    /// True if it failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) failed: bool,
-    /// What belongs to it: diffs, output, options, steps.
+    /// The details: diffs, output, options, steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<ItemPart>,
-    /// Its lines, as places in the page's frames.
+    /// The indexes of its lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) frames: Vec<usize>,
 }
 
-/// What an item is; also what can be filtered.
+/// The kind of an item. The page can filter by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ItemKind {
-    /// What the person said.
+    /// A message of the user.
     User,
-    /// What the agent said.
+    /// A message of the agent.
     Agent,
-    /// What it thought.
+    /// A thought of the agent.
     Thought,
     Tool,
     Permission,
@@ -88,15 +88,15 @@ pub(super) enum ItemKind {
     #[default]
     Request,
     Answer,
-    /// Modes, commands, usage, notifications.
+    /// An update of modes, commands or usage, or another notification.
     Update,
-    /// stderr, noise, the end of the process.
+    /// A line of stderr, a line that is not a message, or the end of the process.
     Process,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct ClearedText {
-    /// When it was cleared.
+    /// The time of the clear.
     pub(super) at: u64,
     pub(super) text: PrintableText,
 }
@@ -105,29 +105,29 @@ pub(super) struct ClearedText {
 #[serde(rename_all = "lowercase")]
 pub(super) enum ItemPart {
     Text(PrintableText),
-    /// A file and its lines, each with `+`, `-`, a space, or `@` where lines are left out.
+    /// A file and its lines, each with `+`, `-` or a space. `@` stands for left-out lines.
     Diff {
         path: PrintableText,
         lines: Vec<(char, PrintableText)>,
     },
-    /// Something to choose, and whether it was.
+    /// An option, and true if it was chosen.
     Option {
         name: PrintableText,
         chosen: bool,
     },
-    /// A step of a plan, and how far it is.
+    /// A step of a plan and its status.
     Step {
         text: PrintableText,
         status: PrintableText,
     },
-    /// A name and a value: where, what went in, what came out.
+    /// A name and a value.
     Field {
-        name: &'static str,
+        name: PrintableText,
         text: PrintableText,
     },
 }
 
-/// Text that is safe to show.
+/// Text without control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PrintableText(String);
 

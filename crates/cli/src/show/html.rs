@@ -1,4 +1,4 @@
-//! The page: one file that needs nothing else and asks nobody for anything.
+//! The page: one file without external resources.
 
 use std::io::{self, Write};
 
@@ -8,16 +8,16 @@ use duologue_transcript::{Redacted, Transcript};
 use sha2::{Digest as _, Sha256};
 
 use super::data::PrintableText;
-use super::fold::{duration, fold};
+use super::page::{build, duration};
 use crate::ui::{plural, printable_json};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Writes the page of a transcript. `faults` are what of the file could not be read.
+/// Writes the page of a transcript. `faults` lists the unreadable parts of the file.
 pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Write) -> io::Result<()> {
-    let mut page = fold(transcript);
+    let mut page = build(transcript);
     let header = transcript.header();
     page.title = match header.program.as_slice() {
         [] => "Transcript".into(),
@@ -49,7 +49,7 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
         digest(SCRIPT),
         digest(STYLE)
     );
-    // The template is taken apart before anything is put in, so that nothing put in is taken for a mark.
+    // The template is split before anything is inserted, so that inserted text is never taken for a mark.
     let parts = [("{policy}", policy), ("{title}", title), ("{style}", STYLE.into())];
     let parts = parts.into_iter().chain([("{data}", embed(&data)), ("{script}", SCRIPT.into())]);
     let mut rest = PAGE;
@@ -62,7 +62,7 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
     out.write_all(rest.as_bytes())
 }
 
-/// JSON as it may stand in a script element: nothing in it ends the element or begins a comment.
+/// Escapes JSON for a script element: nothing in it ends the element or begins a comment.
 fn embed(json: &str) -> String {
     printable_json(json).replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -71,7 +71,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// What lets this script or style run, and no other.
+/// Returns the hash by which the policy allows this script or style and no other.
 fn digest(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
 }

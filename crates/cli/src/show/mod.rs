@@ -1,7 +1,7 @@
-//! Showing a transcript as a page.
+//! A transcript as an HTML page.
 
 mod data;
-mod fold;
 mod html;
+mod page;
 
 pub(crate) use html::page;

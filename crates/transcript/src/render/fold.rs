@@ -1,98 +1,163 @@
-//! The folded view: what a transcript's sessions came to.
+//! The fold of a transcript: one conversation for each session.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientRequest, Conversation, ConversationEntry, MessageKind, SessionId,
-    SessionUpdate,
+    AgentNotification, AgentRequest, ClientRequest, Conversation, ConversationEntry, LoadSessionRequest,
+    MessageKind, PromptRequest, Request as _, RequestPermissionRequest, SessionId, SessionUpdate,
 };
 use serde::Serialize;
 
 use super::RenderOptions;
 use super::content;
+use super::describe::write_usage;
 use super::fields::Fields;
 use super::line::ScriptLine;
-use super::updates::usage;
 use crate::Transcript;
 use crate::classify::{ParsedLine, TranscriptEntry};
 use crate::format::Side;
 
-/// A session, folded into the conversation it came to.
+/// A session of a transcript, folded into a conversation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FoldedSession {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// What was said and done in it, and how things stood at the end.
+    /// Its entries and its state at the end of the transcript.
     pub conversation: Conversation,
 }
 
-impl TranscriptEntry<'_> {
-    /// Takes the line into the conversation of its session: prompts and their ends, updates, and the tool
-    /// calls that permission is asked for. Other lines, and those that do not fit, change nothing.
-    ///
-    /// A `session/load` tells a whole story again. Whoever folds line by line begins a new conversation
-    /// there, as [`Transcript::conversations`] does.
-    pub fn fold_into(&self, conversation: &mut Conversation) {
-        match (&self.parsed, self.from()) {
+/// A line that changes the conversation of its session.
+#[doc(hidden)]
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConversationEvent {
+    /// A `session/load`: the agent replays the session from its beginning.
+    Restart,
+    /// A prompt of the user.
+    Prompt(PromptRequest),
+    /// A permission request, which updates its tool call.
+    Permission(Box<RequestPermissionRequest>),
+    /// A session update.
+    Update(Box<SessionUpdate>),
+    /// The response to a prompt.
+    TurnEnd,
+}
+
+impl ConversationEvent {
+    /// Decodes the event in one of `entries`, if it has one. A `session/load` that the agent rejects is none: the
+    /// session continues as it was.
+    #[must_use]
+    pub fn of(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> Option<Self> {
+        match (&entry.parsed, entry.from()) {
+            (ParsedLine::Request { method, answer, .. }, Side::Client)
+                if method == LoadSessionRequest::METHOD =>
+            {
+                let answer = answer.and_then(|index| entries.get(index)).map(|answer| &answer.parsed);
+                let rejected =
+                    matches!(answer, Some(ParsedLine::Response { outcome: ResponseOutcome::Error(_), .. }));
+                (!rejected).then_some(ConversationEvent::Restart)
+            }
             (ParsedLine::Request { method, params, .. }, Side::Client) => {
-                if let Some(Ok(ClientRequest::Prompt(request))) = ClientRequest::decode(method, *params) {
-                    conversation.prompt(&request.prompt);
+                match ClientRequest::decode(method, *params) {
+                    Some(Ok(ClientRequest::Prompt(request))) => Some(ConversationEvent::Prompt(request)),
+                    _ => None,
                 }
             }
             (ParsedLine::Request { method, params, .. }, Side::Agent) => {
-                if let Some(Ok(AgentRequest::RequestPermission(request))) =
-                    AgentRequest::decode(method, *params)
-                {
-                    conversation.apply(&SessionUpdate::ToolCallUpdate(Box::new(request.tool_call)));
+                match AgentRequest::decode(method, *params) {
+                    Some(Ok(AgentRequest::RequestPermission(request))) => {
+                        Some(ConversationEvent::Permission(Box::new(request)))
+                    }
+                    _ => None,
                 }
             }
             (ParsedLine::Notification { method, params }, Side::Agent) => {
-                if let Some(Ok(AgentNotification::SessionUpdate(told))) =
-                    AgentNotification::decode(method, *params)
-                {
-                    conversation.apply(&told.update);
+                match AgentNotification::decode(method, *params) {
+                    Some(Ok(AgentNotification::SessionUpdate(notification))) => {
+                        Some(ConversationEvent::Update(Box::new(notification.update)))
+                    }
+                    _ => None,
                 }
             }
             (ParsedLine::Response { method: Some(method), .. }, Side::Agent)
-                if method == "session/prompt" =>
+                if method == PromptRequest::METHOD =>
             {
-                conversation.end_turn();
+                Some(ConversationEvent::TurnEnd)
             }
-            _ => {}
+            _ => None,
         }
+    }
+}
+
+/// The conversations of a transcript, folded line by line.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct TranscriptFold {
+    sessions: Vec<FoldedSession>,
+    indexes: HashMap<SessionId, usize>,
+}
+
+impl TranscriptFold {
+    /// Returns the index of a session, which is added if it is new.
+    pub fn session(&mut self, id: &SessionId) -> usize {
+        if let Some(index) = self.indexes.get(id) {
+            return *index;
+        }
+        let index = self.sessions.len();
+        self.indexes.insert(id.clone(), index);
+        self.sessions.push(FoldedSession { session: id.clone(), conversation: Conversation::default() });
+        index
+    }
+
+    /// Applies an event to a session. Returns the index of the conversation's entry that an update began or
+    /// changed, if any.
+    pub fn apply(&mut self, session: usize, event: &ConversationEvent) -> Option<usize> {
+        let conversation = &mut self.sessions.get_mut(session)?.conversation;
+        match event {
+            ConversationEvent::Restart => *conversation = Conversation::default(),
+            ConversationEvent::Prompt(request) => conversation.prompt(&request.prompt),
+            ConversationEvent::Permission(request) => {
+                return conversation.apply(&request.tool_call.clone().into());
+            }
+            ConversationEvent::Update(update) => return conversation.apply(update),
+            ConversationEvent::TurnEnd => conversation.end_turn(),
+        }
+        None
+    }
+
+    /// Returns the conversation of a session.
+    #[must_use]
+    pub fn conversation(&self, session: usize) -> Option<&Conversation> {
+        self.sessions.get(session).map(|folded| &folded.conversation)
     }
 }
 
 impl Transcript {
-    /// The sessions, each folded into its conversation, in the order of the requests that made them.
+    /// Folds each session into its conversation. The sessions are in the order in which they began.
     #[must_use]
     pub fn conversations(&self) -> Vec<FoldedSession> {
         let entries = self.entries();
-        let mut sessions: Vec<FoldedSession> = Vec::new();
+        let mut fold = TranscriptFold::default();
         for entry in &entries {
             let Some(id) = &entry.session else { continue };
-            let place = sessions.iter().position(|folded| folded.session == *id).unwrap_or_else(|| {
-                sessions.push(FoldedSession { session: id.clone(), conversation: Conversation::default() });
-                sessions.len() - 1
-            });
-            let Some(FoldedSession { conversation, .. }) = sessions.get_mut(place) else { continue };
-            if begins_again(entry, &entries) {
-                *conversation = Conversation::default();
+            let session = fold.session(id);
+            if let Some(event) = ConversationEvent::of(entry, &entries) {
+                fold.apply(session, &event);
             }
-            entry.fold_into(conversation);
         }
-        sessions
+        fold.sessions
     }
 
-    /// What the sessions came to, as text: each message as it stood at the end, each tool call once, the
-    /// plan, the mode and whatever else holds for a session.
+    /// Returns the folded sessions as text: each message and tool call once, as it was at the end, then the
+    /// plan, the mode and the rest of the state.
     #[must_use]
     pub fn fold(&self) -> String {
         let mut text = String::new();
-        for (place, folded) in self.conversations().iter().enumerate() {
-            if place > 0 {
+        for (index, folded) in self.conversations().iter().enumerate() {
+            if index > 0 {
                 text.push('\n');
             }
             let mut heading = ScriptLine::new(RenderOptions::default().text_bytes);
@@ -106,14 +171,6 @@ impl Transcript {
     }
 }
 
-/// Whether a session is loaded here, so that its story is told from the beginning.
-fn begins_again(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> bool {
-    let ParsedLine::Request { method, answer, .. } = &entry.parsed else { return false };
-    let answer = answer.and_then(|place| entries.get(place)).map(|answer| &answer.parsed);
-    method == "session/load"
-        && !matches!(answer, Some(ParsedLine::Response { outcome: ResponseOutcome::Error(_), .. }))
-}
-
 fn lines(conversation: &Conversation) -> Vec<ScriptLine> {
     let mut lines: Vec<ScriptLine> = conversation.entries().iter().map(entry).collect();
     if let Some(title) = conversation.title() {
@@ -123,7 +180,7 @@ fn lines(conversation: &Conversation) -> Vec<ScriptLine> {
         lines.push(new("mode").word(mode.as_str()).take());
     }
     if let Some(now) = conversation.usage() {
-        lines.push(whole(new("usage"), now, |line, fields, _| usage(line, fields)));
+        lines.push(whole(new("usage"), now, |line, fields, _| write_usage(line, fields)));
     }
     if let Some(plan) = conversation.plan() {
         lines.push(whole(new("plan"), plan, content::plan));

@@ -1,4 +1,4 @@
-//! Steps as lines: who speaks, the method, and what matters of what it says.
+//! Steps as lines: the direction, the method, and the known fields.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::RenderOptions;
 use super::agents;
 use super::content::{self, item};
+use super::describe;
 use super::fields::Fields;
 use super::line::ScriptLine;
 use super::script::{ResponseTo, ScriptStep, Section, StepKind, Subject};
-use super::updates;
 use crate::format::{ProcessExit, Side};
 
 /// Writes a section with its heading.
@@ -55,7 +55,7 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         }
         StepKind::Notification { method, params, more } => {
             match (method.as_str(), params.clone().map(Fields::try_from)) {
-                ("session/update", Some(Ok(params))) => updates::update(&mut line, params, options),
+                ("session/update", Some(Ok(params))) => describe::write_update(&mut line, params, options),
                 (_, params) => {
                     line.word(method);
                     let params =
@@ -86,7 +86,7 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         }
         StepKind::Noise { text, reason } => {
             line.add("noise");
-            // JSON is easier to read as it is.
+            // JSON is easier to read without quotes.
             match serde_json::from_str(text) {
                 Ok(json @ (Value::Object(_) | Value::Array(_))) => line.json(json),
                 _ => line.quoted(text),
@@ -128,7 +128,7 @@ fn name(line: &mut ScriptLine, method: &str, number: u32) {
     }
 }
 
-/// What the envelope holds besides.
+/// Writes the unknown members of a JSON-RPC message.
 fn extra(line: &mut ScriptLine, more: &Value) {
     if !more.is_null() {
         line.add("beside it").json(more.clone());
@@ -154,7 +154,7 @@ fn failure(line: &mut ScriptLine, error: Value) {
     }
 }
 
-/// The params of a request or notification.
+/// Writes the params of a request or notification.
 fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
     let mut params = match params.map(Fields::try_from) {
         None => return,
@@ -239,7 +239,7 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
     below.into_iter().for_each(|it| _ = line.below(it));
 }
 
-/// The result of a request.
+/// Writes the result of a request.
 fn response(line: &mut ScriptLine, method: &str, result: Value) {
     let mut result = match Fields::try_from(result) {
         Ok(result) => result,

@@ -1,8 +1,9 @@
-//! A transcript as a script that a person reads: one line an event.
+//! A transcript as text: a script with one line an event, or the folded sessions.
 
 mod agents;
 mod build;
 mod content;
+pub mod describe;
 mod fields;
 mod fold;
 mod line;
@@ -10,16 +11,15 @@ mod methods;
 mod script;
 #[cfg(feature = "insta")]
 mod snapshot;
-mod updates;
 
-pub use fold::FoldedSession;
+pub use fold::{ConversationEvent, FoldedSession, TranscriptFold};
 pub use script::{ResponseTo, Script, ScriptStep, Section, StepKind, Subject};
 #[cfg(feature = "insta")]
 pub use snapshot::Snapshot;
 
 use crate::Transcript;
 
-/// How a transcript is rendered.
+/// The options of a script.
 ///
 /// ```
 /// use duologue_transcript::{Header, RenderOptions, Transcript};
@@ -43,44 +43,43 @@ impl Default for RenderOptions {
 }
 
 impl RenderOptions {
-    /// As [`Transcript::render`] does it.
+    /// Creates the options of [`Transcript::render`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether each chunk of a message is an event of its own. Otherwise chunks that follow one
-    /// another in their session and differ in nothing but their text are one.
+    /// Makes each chunk of a message a step of its own. By default, adjacent chunks of a session that differ only in
+    /// their text are one step.
     #[must_use]
     pub fn single_chunks(mut self, yes: bool) -> Self {
         self.single_chunks = yes;
         self
     }
 
-    /// Whether each event shows when it was, in seconds since the recording started.
+    /// Adds the time of each step, in seconds since the start of the recording.
     #[must_use]
     pub fn times(mut self, yes: bool) -> Self {
         self.times = yes;
         self
     }
 
-    /// Whether what is not said on the wire is shown: stderr, and how the process ended. Real agents
-    /// log there what is never twice the same. Shown unless told otherwise.
+    /// Includes stderr and the end of the process, which is the default. Logs of real agents differ in every run.
     #[must_use]
     pub fn process(mut self, yes: bool) -> Self {
         self.process = yes;
         self
     }
 
-    /// How many bytes of one text, or of one piece of raw JSON, are shown; 4,096 unless told. Of what
-    /// is longer the beginning is shown, with its length and a digest, so that a change is still seen.
+    /// Limits the bytes of one text or one piece of raw JSON; the default is 4,096. A longer one is cut and followed by
+    /// its length and a digest, so that a change is still visible.
     #[must_use]
     pub fn text_bytes(mut self, bytes: usize) -> Self {
         self.text_bytes = bytes;
         self
     }
 
-    /// The script of a transcript.
+    /// Returns the script of a transcript.
     #[must_use]
     pub fn script(self, transcript: &Transcript) -> Script {
         build::build(transcript, self)
@@ -88,16 +87,15 @@ impl RenderOptions {
 }
 
 impl Transcript {
-    /// The transcript as a script: what was said, session by session, in a form that is the same for
-    /// recordings that differ only in times, in where messages were cut into chunks, and in how
-    /// independent sessions and stderr ran into each other.
+    /// Returns the transcript as a script, session by session. Recordings have the same script if they differ only in
+    /// times, in the boundaries of chunks, and in the interleaving of independent sessions and stderr.
     #[must_use]
     pub fn script(&self) -> Script {
         RenderOptions::new().script(self)
     }
 
-    /// The script as text, one line an event: what a snapshot holds. Ids stand in it as they were,
-    /// unless the transcript was redacted before.
+    /// Returns the script as text, one line an event, for a snapshot. Ids are not replaced unless the transcript was
+    /// redacted before.
     ///
     /// ```
     /// use std::time::Duration;

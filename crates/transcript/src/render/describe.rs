@@ -1,0 +1,356 @@
+//! Updates, tool calls and plans in words: the one list of what is shown of each kind.
+//!
+//! [`update`] and its neighbours describe decoded values, for a terminal or a page. A script has to show every field,
+//! those of later versions included, so it is written from JSON: [`write_update`] lists the fields of each kind.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use duologue_schema::{
+    AvailableCommand, Compaction, CompactionStatus, ContentBlock, Diff, EmbeddedResourceResource,
+    NoticeSeverity, Plan, PlanEntryPriority, PlanEntryStatus, SessionConfigKind, SessionConfigOption,
+    SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus, UsageUpdate,
+};
+
+use super::RenderOptions;
+use super::content::{self, item};
+use super::fields::Fields;
+use super::line::ScriptLine;
+
+/// An update, a tool call or a plan in words.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description<'a> {
+    /// The name of the kind: `mode`, `notice`, the kind of a tool.
+    pub label: Cow<'a, str>,
+    /// The title, or the new value.
+    pub text: Cow<'a, str>,
+    /// The status, if it has one.
+    pub status: Option<DescribedStatus<'a>>,
+    /// The details, in the order in which they are shown.
+    pub parts: Vec<DescribedPart<'a>>,
+}
+
+/// The status of a description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescribedStatus<'a> {
+    /// The status as the protocol spells it.
+    pub word: &'a str,
+    /// The stage that it stands for.
+    pub stage: Stage,
+}
+
+/// The stage of something that has a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Not begun.
+    Pending,
+    /// Begun.
+    Running,
+    /// Ended well.
+    Completed,
+    /// Failed, or the severity of an error.
+    Failed,
+    /// Ended early.
+    Cancelled,
+    /// The severity of a warning.
+    Warning,
+    /// The severity of an information.
+    Info,
+    /// An unknown status.
+    Other,
+}
+
+/// A detail of a description.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum DescribedPart<'a> {
+    /// Text of any length.
+    Text(Cow<'a, str>),
+    /// A file, with a line if one is named.
+    Location(&'a ToolCallLocation),
+    /// A change to a file.
+    Diff(&'a Diff),
+    /// A name and a value.
+    Field {
+        /// The name.
+        name: Cow<'a, str>,
+        /// The value.
+        text: Cow<'a, str>,
+        /// True for the raw JSON of a tool, which is too long for a terminal.
+        is_raw: bool,
+    },
+    /// A step of a plan.
+    Step {
+        /// The step.
+        text: &'a str,
+        /// Its status.
+        status: DescribedStatus<'a>,
+        /// True for a high priority.
+        is_urgent: bool,
+    },
+}
+
+impl<'a> DescribedPart<'a> {
+    fn field(name: impl Into<Cow<'a, str>>, text: impl Into<Cow<'a, str>>) -> Self {
+        DescribedPart::Field { name: name.into(), text: text.into(), is_raw: false }
+    }
+
+    fn raw(name: &'a str, text: &'a str) -> Self {
+        DescribedPart::Field { name: name.into(), text: text.into(), is_raw: true }
+    }
+}
+
+/// Describes an update of the session as a whole. `None` for the updates of messages, tool calls and compactions, of
+/// which the conversation is shown.
+#[must_use]
+pub fn update(update: &SessionUpdate) -> Option<Description<'_>> {
+    let described = match update {
+        SessionUpdate::Plan(plan) => self::plan(plan),
+        SessionUpdate::AvailableCommandsUpdate(update) => commands(&update.available_commands),
+        SessionUpdate::CurrentModeUpdate(update) => labelled("mode", update.current_mode_id.as_str()),
+        SessionUpdate::ConfigOptionUpdate(update) => Description {
+            label: "options".into(),
+            parts: update.config_options.iter().map(option).collect(),
+            ..Description::default()
+        },
+        SessionUpdate::SessionInfoUpdate(info) => {
+            labelled("title", info.title.value().map(String::as_str).unwrap_or_default())
+        }
+        SessionUpdate::UsageUpdate(usage) => labelled("usage", self::usage(usage)),
+        SessionUpdate::Notice(notice) => Description {
+            label: "notice".into(),
+            text: notice.title.as_str().into(),
+            status: Some(DescribedStatus {
+                word: notice.severity.as_str(),
+                stage: match notice.severity {
+                    NoticeSeverity::Error => Stage::Failed,
+                    NoticeSeverity::Warning => Stage::Warning,
+                    _ => Stage::Info,
+                },
+            }),
+            parts: notice.description.iter().map(|text| DescribedPart::Text(text.into())).collect(),
+        },
+        SessionUpdate::Unknown(unknown) => {
+            Description { label: unknown.tag().into(), ..Description::default() }
+        }
+        _ => return None,
+    };
+    Some(described)
+}
+
+fn labelled<'a>(label: &'a str, text: impl Into<Cow<'a, str>>) -> Description<'a> {
+    Description { label: label.into(), text: text.into(), ..Description::default() }
+}
+
+fn commands(commands: &[AvailableCommand]) -> Description<'_> {
+    let names: Vec<_> = commands.iter().map(|command| format!("/{}", command.name)).collect();
+    labelled("commands", names.join(" "))
+}
+
+fn option(option: &SessionConfigOption) -> DescribedPart<'_> {
+    DescribedPart::field(&option.name, option_value(option))
+}
+
+/// Returns the value of an option.
+#[must_use]
+pub fn option_value(option: &SessionConfigOption) -> &str {
+    match &option.kind {
+        SessionConfigKind::Select(select) => select.current_value.as_str(),
+        SessionConfigKind::Boolean(boolean) if boolean.current_value => "on",
+        SessionConfigKind::Boolean(_) => "off",
+        _ => "?",
+    }
+}
+
+/// Describes the used tokens and the cost.
+#[must_use]
+pub fn usage(usage: &UsageUpdate) -> String {
+    let cost =
+        usage.cost.as_ref().map(|cost| format!(", {} {}", cost.amount, cost.currency)).unwrap_or_default();
+    format!("{} of {} tokens{cost}", usage.used, usage.size)
+}
+
+/// Describes a plan.
+#[must_use]
+pub fn plan(plan: &Plan) -> Description<'_> {
+    let steps = plan.entries.iter().map(|entry| DescribedPart::Step {
+        text: &entry.content,
+        status: DescribedStatus {
+            word: entry.status.as_str(),
+            stage: match entry.status {
+                PlanEntryStatus::Pending => Stage::Pending,
+                PlanEntryStatus::InProgress => Stage::Running,
+                PlanEntryStatus::Completed => Stage::Completed,
+                _ => Stage::Other,
+            },
+        },
+        is_urgent: entry.priority == PlanEntryPriority::High,
+    });
+    Description { label: "plan".into(), parts: steps.collect(), ..Description::default() }
+}
+
+/// Describes a tool call. Its locations come first.
+#[must_use]
+pub fn tool_call(call: &ToolCall) -> Description<'_> {
+    let stage = match &call.status {
+        ToolCallStatus::Pending => Stage::Pending,
+        ToolCallStatus::InProgress => Stage::Running,
+        ToolCallStatus::Completed => Stage::Completed,
+        ToolCallStatus::Failed => Stage::Failed,
+        _ => Stage::Other,
+    };
+    let mut parts: Vec<_> = call.locations.iter().map(DescribedPart::Location).collect();
+    parts.extend(call.raw_input.as_ref().map(|json| DescribedPart::raw("input", json.get())));
+    parts.extend(call.content.iter().map(tool_content));
+    parts.extend(call.raw_output.as_ref().map(|json| DescribedPart::raw("output", json.get())));
+    Description {
+        label: call.kind.as_str().into(),
+        text: call.title.as_str().into(),
+        status: Some(DescribedStatus { word: call.status.as_str(), stage }),
+        parts,
+    }
+}
+
+/// Describes a product of a tool call.
+#[must_use]
+pub fn tool_content(content: &ToolCallContent) -> DescribedPart<'_> {
+    match content {
+        ToolCallContent::Content(content) => DescribedPart::Text(self::content(&content.content)),
+        ToolCallContent::Diff(diff) => DescribedPart::Diff(diff),
+        ToolCallContent::Terminal(terminal) => {
+            DescribedPart::field("terminal", terminal.terminal_id.as_str())
+        }
+        ToolCallContent::Unknown(unknown) => {
+            DescribedPart::field("content of the unknown kind", unknown.tag())
+        }
+        _ => DescribedPart::Text("[content]".into()),
+    }
+}
+
+/// Describes a compaction: its summary, and the reason for a failure.
+#[must_use]
+pub fn compaction(compaction: &Compaction) -> Description<'_> {
+    let stage = match &compaction.status {
+        CompactionStatus::InProgress => Stage::Running,
+        CompactionStatus::Completed => Stage::Completed,
+        CompactionStatus::Failed => Stage::Failed,
+        CompactionStatus::Cancelled => Stage::Cancelled,
+        _ => Stage::Other,
+    };
+    Description {
+        label: "compaction".into(),
+        text: compaction.error.as_deref().unwrap_or_default().into(),
+        status: Some(DescribedStatus { word: compaction.status.as_str(), stage }),
+        parts: compaction.summary.iter().map(|block| DescribedPart::Text(self::content(block))).collect(),
+    }
+}
+
+/// Returns the text of a content block, or a short description of any other content.
+#[must_use]
+pub fn content(block: &ContentBlock) -> Cow<'_, str> {
+    let bytes = |base64: &str| base64.len() / 4 * 3;
+    let text = match block {
+        ContentBlock::Text(text) => return text.text.as_str().into(),
+        ContentBlock::Image(image) => format!("[{}, {} bytes]", image.mime_type, bytes(&image.data)),
+        ContentBlock::Audio(audio) => format!("[{}, {} bytes]", audio.mime_type, bytes(&audio.data)),
+        ContentBlock::ResourceLink(link) => format!("[{}: {}]", link.name, link.uri),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            EmbeddedResourceResource::TextResourceContents(text) => {
+                format!("[{}]\n{}", text.uri, text.text.trim_end())
+            }
+            EmbeddedResourceResource::BlobResourceContents(blob) => {
+                format!("[{}, {} bytes]", blob.uri, bytes(&blob.blob))
+            }
+            _ => "[a resource]".into(),
+        },
+        ContentBlock::Unknown(unknown) => format!("[content of the unknown kind {}]", unknown.tag()),
+        _ => "[content]".into(),
+    };
+    text.into()
+}
+
+/// Returns a location as a path, with the line if one is named.
+#[must_use]
+pub fn location(location: &ToolCallLocation) -> String {
+    let line = location.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!("{}{line}", location.path.display())
+}
+
+/// Returns the files that a description changes.
+pub fn changed_paths<'a>(description: &Description<'a>) -> impl Iterator<Item = &'a Path> {
+    description.parts.iter().filter_map(|part| match part {
+        DescribedPart::Diff(diff) => Some(diff.path.as_path()),
+        _ => None,
+    })
+}
+
+/// Writes the params of a `session/update` as lines of a script.
+pub(super) fn write_update(line: &mut ScriptLine, mut params: Fields, options: RenderOptions) {
+    let Some(mut update) = params.object("update") else {
+        line.add("session/update").rest(params);
+        return;
+    };
+    let mut below = Vec::new();
+    let kind = update.string("sessionUpdate").unwrap_or_default();
+    match kind.as_str() {
+        "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk" => {
+            // Joined, they are a message.
+            let message = kind.trim_end_matches("_chunk");
+            line.add(if options.single_chunks { kind.as_str() } else { message });
+            write_chunk(line, &mut update, "messageId");
+        }
+        "compaction_summary_chunk" => {
+            write_chunk(line.add("compaction_summary"), &mut update, "compactionId")
+        }
+        "agent_message_clear" | "agent_thought_clear" => {
+            item(line.add(&kind), &mut update, &["messageId"], &[]);
+        }
+        "tool_call" | "tool_call_update" => {
+            content::tool_call(line.add(&kind), &mut update, &mut below);
+        }
+        "plan" => content::plan(line.add(&kind), &mut update, &mut below),
+        "available_commands_update" => content::commands(line.add(&kind), &mut update, &mut below),
+        "current_mode_update" => item(line.add(&kind), &mut update, &["currentModeId", "modeId"], &[]),
+        "config_option_update" => content::config_options(line.add(&kind), &mut update, &mut below),
+        "session_info_update" => item(line.add(&kind), &mut update, &["updatedAt"], &["title"]),
+        "usage_update" => write_usage(line.add(&kind), &mut update),
+        "notice" => item(line.add(&kind), &mut update, &["severity"], &["title", "description"]),
+        "compaction_update" => {
+            item(line.add(&kind), &mut update, &["compactionId", "status"], &["error"]);
+            content::blocks(line, &mut update, &mut below, "summary");
+        }
+        _ => {
+            line.add("session/update");
+            if !kind.is_empty() {
+                update.put("sessionUpdate", kind.into());
+            }
+        }
+    }
+    line.rest(update).rest(params);
+    below.into_iter().for_each(|it| _ = line.below(it));
+}
+
+fn write_chunk(line: &mut ScriptLine, update: &mut Fields, id: &str) {
+    item(line, update, &[id], &[]);
+    if let Some(inner) = update.object("content") {
+        content::block(line, inner);
+    }
+}
+
+/// Writes the used and the available tokens, and the cost.
+pub(super) fn write_usage(line: &mut ScriptLine, usage: &mut Fields) {
+    for (key, before) in [("used", None), ("size", Some("of"))] {
+        if let Some(number) = usage.number(key) {
+            before.map(|word| line.add(word));
+            line.add(number);
+        }
+    }
+    if let Some(mut cost) = usage.object("cost") {
+        if let Some(amount) = cost.number("amount") {
+            line.add(amount);
+        }
+        item(line, &mut cost, &["currency"], &[]);
+        line.rest(cost);
+    }
+}
