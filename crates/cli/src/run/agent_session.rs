@@ -1,5 +1,5 @@
-//! A conversation with an agent, whatever it is about: the agent is started, the user looked after
-//! meanwhile, and in the end the agent ended and the recording with it.
+//! The lifetime of an agent under a command: starts the agent, serves the user while it works, and ends the agent
+//! and the recording.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
@@ -22,16 +22,16 @@ use crate::recording;
 use crate::signals::{Signal, Signals};
 use crate::ui::{BAD, DIM, plural};
 
-/// What takes longer deserves a word.
+/// The delay after which a wait is announced.
 const SOON: Duration = Duration::from_secs(2);
-/// How long an agent may take to end after the user has left.
+/// Limit on the time in which the agent has to end after the user has left.
 const LEAVING: Duration = Duration::from_millis(500);
 
-/// Why a session is not gone on with.
+/// The reason for which a session ends early.
 pub(crate) enum SessionEnd {
-    /// The user has left, or the system wants us to.
+    /// The user left, or a signal demands the end.
     Left(Signal),
-    /// Something failed.
+    /// An error.
     Failed(Error),
 }
 
@@ -41,32 +41,32 @@ impl<E: Into<Error>> From<E> for SessionEnd {
     }
 }
 
-/// What came first.
+/// The first event of a wait.
 pub(crate) enum WaitResult<T> {
-    /// What was waited for.
+    /// The awaited value.
     Done(T),
-    /// A line, or the end of the input.
+    /// A line of the user, or the end of the input.
     Line(Option<InputLine>),
     /// Ctrl-C.
     Interrupt,
 }
 
-/// A conversation between a user and an agent.
+/// An agent and the user of this command, while both are connected.
 pub(crate) struct AgentSession {
     pub(super) output: SessionOutput,
     recorder: Option<Recorder>,
-    /// Ready when all of the agent's stderr was read.
+    /// Ready when the agent's stderr is read to its end.
     stderr_end: Option<oneshot::Receiver<()>>,
     pub(super) input: Option<UserInput>,
     events: UiEvents,
     signals: Signals,
-    /// The session, once there is one.
+    /// The session, once it is open.
     pub(super) session: Option<SessionId>,
-    /// Whether the end of the last turn has told what went wrong.
+    /// True if the end of the last turn has shown its error.
     pub(super) error_shown: bool,
-    /// The question the user reads.
+    /// The question that the user reads.
     pub(super) open_question: Option<Question>,
-    /// Questions behind it.
+    /// The questions behind it.
     pub(super) waiting: VecDeque<Question>,
     /// True if the agent was refused something.
     pub(super) refused: bool,
@@ -75,9 +75,8 @@ pub(crate) struct AgentSession {
 }
 
 impl AgentSession {
-    /// Holds a conversation. `client` has what the agent may ask for, and may put it to the user;
-    /// `use_agent` does what the conversation is about, once the agent has said hello. `reads` says whether
-    /// the user types anything.
+    /// Runs `use_agent` with an initialized agent. `client` serves the agent's requests and may send questions to the
+    /// user through the queue. `reads` is true if the user types prompts or answers.
     pub(super) async fn run<H: Host>(
         args: &AgentSessionArgs,
         output: SessionOutput,
@@ -144,7 +143,7 @@ impl AgentSession {
         }
         let mut ended = match outcome {
             Err(SessionEnd::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
-            // An agent that takes its time is waited for, unless the user has enough.
+            // A slow agent has as long as it needs, unless the user interrupts.
             _ => match self.wait_for(agent.close(), false).await {
                 Ok(WaitResult::Done(status)) => Some(status),
                 _ => None,
@@ -155,7 +154,7 @@ impl AgentSession {
             ended = tokio::time::timeout(LEAVING, agent.close()).await.ok();
         }
         if let Some(end) = self.stderr_end.take() {
-            // What it wrote last is on its way; a helper it left behind may hold on to the pipe.
+            // The last lines may still be in the pipe. A child process of the agent may keep it open.
             let _ = tokio::time::timeout(LEAVING, end).await;
         }
         if let Some(recorder) = &self.recorder {
@@ -175,13 +174,14 @@ impl AgentSession {
         }
     }
 
-    /// What is done if we are stuck, a signal comes, and nobody takes it.
+    /// Sets the emergency exit: if this program is stuck and a signal arrives, it kills the agent and restores the
+    /// terminal.
     fn last_resort(&self, agent: Option<Connection>) {
         let restore = self.input.as_ref().map(UserInput::restore);
         self.signals.last_resort(move || {
             if let Some(agent) = agent {
                 agent.kill();
-                // It is killed by a task.
+                // A task kills it.
                 std::thread::sleep(Duration::from_millis(50));
             }
             if let Some(restore) = restore {
@@ -190,7 +190,7 @@ impl AgentSession {
         });
     }
 
-    /// Shows what is left to be shown, unless nobody is there to see it.
+    /// Shows the queued events and a failure, unless the user has left.
     fn finish(&mut self, outcome: &Result<Exit, SessionEnd>) -> Result<()> {
         if let Err(SessionEnd::Left(_)) = outcome {
             return Ok(());
@@ -205,7 +205,7 @@ impl AgentSession {
         }
     }
 
-    /// Says what the agent wrote beside the protocol.
+    /// Shows the lines of the agent's stdout that are not messages.
     fn show_noise(&mut self, agent: &Connection) -> Result<()> {
         let stats = agent.peer().stats();
         let counts =
@@ -220,7 +220,7 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Starts the agent, or the mock, and logs in.
+    /// Starts the agent, or the mock agent, and logs in.
     async fn connect<H: Host>(
         &mut self,
         args: &AgentSessionArgs,
@@ -251,7 +251,7 @@ impl AgentSession {
         Ok(agent)
     }
 
-    /// A new session in the folder.
+    /// Opens a session in the folder.
     pub(super) async fn open(
         &mut self,
         args: &AgentSessionArgs,
@@ -263,7 +263,7 @@ impl AgentSession {
         Ok(session)
     }
 
-    /// Waits for something that is not to be interrupted but by leaving.
+    /// Waits for `work`. An interrupt ends the session.
     pub(super) async fn uninterrupted<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
         match self.wait_for(work, false).await? {
             WaitResult::Done(done) => Ok(done),
@@ -271,7 +271,7 @@ impl AgentSession {
         }
     }
 
-    /// Waits for the agent, and says so if it takes long and somebody sits there.
+    /// Waits for the agent. On a terminal, a long wait is announced.
     pub(super) async fn wait_for_agent<T>(
         &mut self,
         args: &AgentSessionArgs,
@@ -288,7 +288,7 @@ impl AgentSession {
         self.uninterrupted(work).await
     }
 
-    /// Waits for an answer that a session begins with, as long as the command line allows.
+    /// Waits for a response that opens a session, as long as the command line allows.
     pub(super) async fn with_timeout<T>(
         &mut self,
         args: &AgentSessionArgs,
@@ -309,10 +309,10 @@ impl AgentSession {
         Err(Error::Start(text).into())
     }
 
-    /// Waits for `work`, and meanwhile asks the agent's questions and draws what is due. With `reading`
-    /// it also waits for a line.
+    /// Waits for `work`. Meanwhile it shows the agent's questions and redraws the screen. With `reading` it also waits
+    /// for a line.
     ///
-    /// What the agent does comes before what it asks, as on the wire.
+    /// Updates are shown before questions, in the order of the wire.
     pub(super) async fn wait_for<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -348,7 +348,7 @@ impl AgentSession {
                         question.answer(line.text);
                         self.next_question()?;
                     }
-                    // Nobody is there any more to answer this or any other question.
+                    // The input has ended, so no question can be answered.
                     (None, Some(_)) => return Err(SessionEnd::Left(Signal::Interrupt)),
                     (line, None) => return Ok(WaitResult::Line(line)),
                 },
@@ -374,7 +374,7 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Puts the next question, if none is open.
+    /// Shows the next question, if none is open.
     fn next_question(&mut self) -> Result<()> {
         if self.open_question.is_some() {
             return Ok(());
@@ -395,7 +395,7 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Shows what is left to be said. Questions come too late.
+    /// Shows the queued events. Questions are dropped, since their turn has ended.
     pub(super) fn show_queued(&mut self) -> Result<()> {
         while let Ok(event) = self.events.events.try_recv() {
             if !matches!(event, UiEvent::Question(_)) {
@@ -432,7 +432,7 @@ async fn sleep_until(due: Option<tokio::time::Instant>) {
     }
 }
 
-/// Says what to do about a login.
+/// Adds the possible logins to an error that demands one.
 pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
     let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
     let mut text = format!("the agent wants a login: {message}");

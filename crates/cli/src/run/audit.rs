@@ -1,5 +1,5 @@
-//! A trail of what the agent does through this program, and of what is decided about it: one entry each, a
-//! line on the screen and an object for scripts.
+//! The audit trail: one entry for each action of the agent through this program, and for each decision about one. An
+//! entry is a line on the screen and an object for scripts.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use super::rows::Span;
 use super::ui_queue::UiEvent;
 use crate::ui::{BAD, GOOD, MARK, plural};
 
-/// Something that the agent asked for, and what became of it.
+/// A request of the agent and its outcome.
 #[derive(Debug)]
 pub(super) struct AuditEntry {
     pub(super) session: Option<SessionId>,
@@ -37,7 +37,7 @@ enum Action {
 
 #[derive(Debug)]
 enum ActionOutcome {
-    /// It was dropped before it ended: the agent withdrew it, its turn was cancelled, or the connection ended.
+    /// Dropped before its end: the agent cancelled it, its turn was cancelled, or the connection ended.
     Unfinished,
     Done,
     /// A rule forbids it, for this reason.

@@ -1,4 +1,4 @@
-//! A task in the hands of another agent, from here: news of it, its result, and asking for its end.
+//! The caller's side of a delegated task: its progress, its result, and its cancellation.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::envelope_command::{
 use crate::exit::Exit;
 use crate::signals::Signal;
 
-/// How long an agent may take to end what it was asked to cancel.
+/// Limit on the time in which a cancelled task has to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// News, or that some were lost.
+/// A notification, or the number of lost ones.
 type TaskNotification = Result<Arc<Received<Notify>>, Lagged>;
 
-/// What comes of waiting for the end of a task.
+/// The first event of a wait for the end of a task.
 enum TaskEvent {
     Notification(TaskNotification),
-    /// It has taken as long as it may.
+    /// The task exceeded its time.
     Late,
-    /// The answer to our cancellation.
+    /// The response to our cancellation.
     Ack(exchange::Result<Ack>),
-    /// It should have ended by now.
+    /// The cancelled task did not end in time.
     Ignored,
     End(exchange::Result<DelegationOutcome>),
 }
@@ -39,7 +39,7 @@ enum TaskEvent {
 type Cancelling<'a> = Pin<Box<dyn Future<Output = exchange::Result<Ack>> + Send + 'a>>;
 
 impl EnvelopeCommand<'_> {
-    /// Hands a task over.
+    /// Delegates a task.
     pub(crate) async fn delegated(&mut self, task: DelegateBuilder) -> Result<Delegation, SessionEnd> {
         let patience = self.patience();
         let task = self.answer(task.ack_timeout(patience).into_future()).await?;
@@ -52,8 +52,8 @@ impl EnvelopeCommand<'_> {
         Ok(task)
     }
 
-    /// Shows what the agent says about the task until it ends. It is cancelled after a time, or when the
-    /// user wants that.
+    /// Shows the notifications about the task until it ends. The task is cancelled after `cancel_after`, or when the
+    /// user interrupts.
     pub(crate) async fn result(
         &mut self,
         task: &Delegation,
@@ -76,7 +76,7 @@ impl EnvelopeCommand<'_> {
                         Ok(ack) => {
                             self.cancel_answered(&ack)?;
                             if !ack.accepted && !interrupted {
-                                // It will end when it ends.
+                                // The task goes on, without a limit.
                                 until = None;
                             }
                         }
@@ -113,7 +113,7 @@ impl EnvelopeCommand<'_> {
             }
         };
         match self.outcome(outcome) {
-            // How the agent takes it is news. What counts is that the user wanted it.
+            // The error is shown, and the interrupt decides the exit code.
             Err(SessionEnd::Failed(error)) if interrupted => {
                 self.print_progress(&fault(&error), || error.to_string())?;
                 Ok(Exit::Signal(Signal::Interrupt))
@@ -123,7 +123,7 @@ impl EnvelopeCommand<'_> {
         }
     }
 
-    /// The agent says whether it will cancel. In words that is worth a line only if it will not.
+    /// Shows the response to a cancellation. As text it is shown only if the agent rejects the cancellation.
     fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
         if ack.accepted {
             return self.print(ack, &[]);
@@ -162,7 +162,7 @@ impl EnvelopeCommand<'_> {
     }
 }
 
-/// Waits for whatever comes first. News come before the end that they led to.
+/// Waits for the first event. Notifications come before the result that follows them.
 async fn next(
     task: &Delegation,
     notifications: &mut Subscription,

@@ -1,11 +1,10 @@
-//! One errand with an agent that speaks envelopes: it is asked or given something, answers, and that is it.
+//! The commands that send one envelope to an agent and wait for its answer.
 //!
-//! An errand advertises envelopes itself, so that the agent can send news of its work and ask who is there.
-//! `duologue run` does not: its user wants turns, and an agent that takes it for a colleague would hand
-//! tasks to nobody.
+//! They advertise envelopes themselves, so that the agent can send progress and discover its peer. `duologue run`
+//! does not: an agent that took it for another agent would delegate tasks that no handler accepts.
 //!
-//! With `--json` each message of the agent is a line, `{"kind":…,"payload":…}` as in its envelope. What goes
-//! wrong on the way is a line too, of the kind `error`, with the code that an agent would use.
+//! With `--json` each message of the agent is a line, `{"kind":…,"payload":…}` as in its envelope. A failure is a
+//! line of the kind `error`, with the code that an agent would use.
 
 use std::io::{self, Write as _};
 use std::pin::pin;
@@ -27,19 +26,19 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::ui::{DIM, json_line, printable_json};
 
-/// An agent that speaks envelopes, and what is wanted of it.
+/// A connected agent that speaks envelopes.
 pub(crate) struct EnvelopeCommand<'a> {
     pub(super) agent_session: &'a mut AgentSession,
     args: &'a AgentSessionArgs,
     agent: &'a Connection,
-    /// What it was asked in, as long as the errand lasts.
+    /// The session of the request, kept open until the command ends.
     session: Option<Session>,
-    /// What it tells without being asked.
+    /// Notifications of the agent.
     pub(super) notifications: Subscription,
     json: bool,
 }
 
-/// Who we are to the agent. Nobody is there to answer its questions.
+/// The envelope handler of this command. It answers nothing but discovery.
 struct NoHandler;
 
 impl EnvelopeHandler for NoHandler {
@@ -48,7 +47,7 @@ impl EnvelopeHandler for NoHandler {
     }
 }
 
-/// Runs an errand to its end.
+/// Connects to the agent and runs `command`.
 pub(crate) async fn run(
     args: &EnvelopeArgs,
     command: impl AsyncFnOnce(&mut EnvelopeCommand<'_>) -> Result<Exit, SessionEnd>,
@@ -69,7 +68,7 @@ pub(crate) async fn run(
         })
         .await
     };
-    // It lends the agent nothing: no files, no programs, no permission.
+    // The agent gets nothing: no files, no programs, no permission.
     let client = |_| Ok(Client::new(()).exchange(Exchange::new().envelope_handler(NoHandler)));
     let done = AgentSession::run(&args.session, SessionOutput::words(), false, client, use_agent).await;
     if let Err(error) = &done
@@ -81,18 +80,18 @@ pub(crate) async fn run(
 }
 
 impl EnvelopeCommand<'_> {
-    /// The agent, for what needs no session.
+    /// Returns the agent, for envelopes that need no session.
     pub(crate) fn peer(&self) -> PeerAgent {
         self.agent.peer_agent().clone()
     }
 
-    /// The agent, in a new session.
+    /// Opens a session and returns the agent in it.
     pub(crate) async fn in_session(&mut self) -> Result<PeerAgent, SessionEnd> {
         let session = self.agent_session.open(self.args, self.agent).await?;
         Ok(self.session.insert(session).peer_agent())
     }
 
-    /// How long the agent may take for what has no deadline of its own.
+    /// Returns the limit for steps that have no deadline of their own.
     pub(super) fn patience(&self) -> Duration {
         self.args.patience()
     }
@@ -105,7 +104,7 @@ impl EnvelopeCommand<'_> {
         Ok(self.agent_session.wait_for_agent(self.args, work).await?.map_err(to_error)?)
     }
 
-    /// Waits for an answer as long as for any other step.
+    /// Waits for an answer within the limit of a step.
     pub(crate) async fn answer_in_time<T>(
         &mut self,
         kind: EnvelopeKind,
@@ -120,7 +119,7 @@ impl EnvelopeCommand<'_> {
         .await
     }
 
-    /// Prints a message of the agent: as JSON, or in the words given, a line each.
+    /// Prints a message of the agent: as JSON, or the given lines.
     pub(crate) fn print<P: Payload>(&self, payload: &P, words: &[String]) -> Result<()> {
         if self.json {
             return print(payload);
@@ -130,7 +129,7 @@ impl EnvelopeCommand<'_> {
         Ok(stdout.flush()?)
     }
 
-    /// Prints a message of the agent on the way to its last one: as JSON, or in words beside the answer.
+    /// Prints an intermediate message of the agent: as JSON, or as a note.
     pub(super) fn print_progress<P: Payload>(
         &mut self,
         payload: &P,
@@ -139,7 +138,7 @@ impl EnvelopeCommand<'_> {
         if self.json { print(payload) } else { self.note(&words()) }
     }
 
-    /// Says something of our own, beside what the agent says. Not with JSON, which has it all.
+    /// Shows a note of this program. With `--json` it prints nothing, since the messages say it all.
     pub(crate) fn note(&mut self, text: &str) -> Result<()> {
         match self.json {
             true => Ok(()),
@@ -148,7 +147,7 @@ impl EnvelopeCommand<'_> {
     }
 }
 
-/// The code and the words for what went wrong, wherever that was.
+/// Returns the code and the message for an error.
 pub(super) fn fault(error: &Error) -> EnvelopeError {
     let code = match error {
         Error::Exchange(error) => return error.fault(),
@@ -162,7 +161,7 @@ pub(super) fn fault(error: &Error) -> EnvelopeError {
     EnvelopeError::of(code, error.to_string())
 }
 
-/// What the other agent answers stays as it is; how the agent ended is what the SDK knows best.
+/// Keeps an error of the peer as it is. The end of the connection becomes an error of the agent.
 pub(super) fn to_error(error: exchange::Error) -> Error {
     match error {
         exchange::Error::Connection(error) => Error::Agent(error.into()),
@@ -179,29 +178,29 @@ fn print<P: Payload>(payload: &P) -> Result<()> {
     Ok(json_line(&mut io::stdout().lock(), &PrintedPayload { kind: P::KIND, payload })?)
 }
 
-/// Words of the agent's that may be of several lines.
+/// Returns printable text of the agent, with its line breaks.
 pub(crate) fn multi_line(text: &str) -> String {
     Span::plain(text.trim_end()).as_str().to_owned()
 }
 
-/// Words of the agent's that stay in one line.
+/// Returns printable text of the agent in one line.
 pub(crate) fn one_line(text: &str) -> String {
     Span::line(Style::new(), text).as_str().to_owned()
 }
 
-/// Data of the agent's, in one line.
+/// Returns data of the agent as printable JSON in one line.
 pub(crate) fn data(value: &Json) -> String {
     printable_json(&serde_json::to_string(value).unwrap_or_default()).into_owned()
 }
 
-/// A time on the command line, such as `30s`.
+/// Parses a time on the command line, such as `30s`.
 pub(crate) fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "a time is written as 500ms, 30s or 2m".into())
 }
 
-/// A time without what nobody wants to know of it.
+/// Formats a time in milliseconds or longer units.
 pub(crate) fn format_duration(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    // Nothing takes no time at all.
+    // Shows at least one millisecond.
     humantime::format_duration(Duration::from_millis(millis.max(1))).to_string()
 }

@@ -1,4 +1,4 @@
-//! What an agent asks of the user beyond permission: forms, a field at a time, and links.
+//! Elicitation: forms, shown field by field, and links.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use super::rows::Span;
 use super::ui_queue::UiQueue;
 use crate::ui::{BAD, BOLD, DIM, MARK};
 
-/// Asks the user. What cannot be asked is declined.
+/// Shows a request to the user. An unknown mode is declined.
 pub(super) async fn elicit(request: CreateElicitationRequest, ui: &UiQueue) -> CreateElicitationResponse {
     let mut head = vec![Span::new(MARK, "? "), Span::new(BOLD, "The agent asks you:"), Span::plain("\n")];
     for line in request.message.lines() {
-        // Behind a margin, so that it cannot pass for a question of this program.
+        // The margin shows that the text is not from this program.
         head.extend([Span::plain(MARGIN), Span::line(BOLD, line), Span::plain("\n")]);
     }
     match request.mode {
@@ -155,7 +155,7 @@ fn default(field: &Field) -> Option<ElicitationContentValue> {
     }
 }
 
-/// What a line means in a field, or what is wrong with it.
+/// Parses the line for a field. The error says what is wrong with it.
 fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
     let choices = choices(field);
     let choice = |text: &str| {

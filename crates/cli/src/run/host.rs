@@ -1,4 +1,4 @@
-//! What agents may ask of this command: the files and programs of the folder, and the user.
+//! The host of `duologue run`: serves the files and programs of the folder, and sends questions to the user.
 
 use duologue_client::{Host, HostResult, LocalHost};
 use duologue_schema::{
@@ -23,9 +23,9 @@ pub(super) struct RunHost {
     pub(super) local: LocalHost,
     pub(super) rules: Rules,
     pub(super) ui: UiQueue,
-    /// Whether files may be read at all.
+    /// True if files may be read.
     pub(super) tools: bool,
-    /// Whether there is somebody to ask.
+    /// True if a user can answer questions.
     pub(super) asks: bool,
 }
 

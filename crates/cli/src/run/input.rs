@@ -1,4 +1,4 @@
-//! What the user types, line by line.
+//! The lines that the user types.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-/// Lines that come this close together were pasted together.
+/// The longest pause between lines that were pasted together.
 const PASTE: Duration = Duration::from_millis(30);
-/// A line that is longer is no line.
+/// Limit on the bytes of a line.
 const LONGEST_LINE: u64 = 16 * 1024 * 1024;
 
-/// A line, and whether the terminal showed it while it was typed.
+/// A line, and true if the terminal showed it while it was typed.
 pub(super) struct InputLine {
     pub(super) text: String,
     pub(super) shown: bool,
@@ -20,13 +20,13 @@ pub(super) struct InputLine {
 /// The lines of stdin.
 pub(super) struct UserInput {
     lines: mpsc::Receiver<io::Result<String>>,
-    /// Typed while nobody asked for it.
+    /// The lines that were typed before a prompt was shown.
     ahead: VecDeque<io::Result<String>>,
     terminal: Option<system::Terminal>,
     listening: bool,
 }
 
-/// All of stdin.
+/// Reads all of stdin.
 pub(super) fn all() -> io::Result<String> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
@@ -42,13 +42,13 @@ fn not_text() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "standard input: not UTF-8, so no prompt")
 }
 
-/// Whether somebody sits at stdin.
+/// Returns true if stdin is a terminal in whose foreground this program runs.
 pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && system::is_foreground()
 }
 
 impl UserInput {
-    /// Starts reading, in a thread that ends with the process: a line that was begun cannot be withdrawn.
+    /// Starts a thread that reads stdin until the process ends: a blocking read cannot be cancelled.
     pub(super) fn start() -> Self {
         let (sender, lines) = mpsc::channel(16);
         std::thread::spawn(move || {
@@ -68,13 +68,13 @@ impl UserInput {
         UserInput { lines, ahead: VecDeque::new(), terminal, listening: false }
     }
 
-    /// What leaves the terminal as it was found, for when this cannot be dropped.
+    /// Returns a closure that restores the terminal, for an exit that drops nothing.
     pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
         let restore = self.terminal.as_ref().map(system::Terminal::restore);
         move || restore.into_iter().for_each(|restore| restore())
     }
 
-    /// Shows what is typed, or not: what is typed while the agent speaks would end up in its words.
+    /// Turns the echo on or off. It is off while the agent writes, or typed text would end up in the output.
     pub(super) fn listen(&mut self, listen: bool) {
         if let Some(terminal) = self.terminal.as_mut().filter(|_| listen != self.listening) {
             terminal.echo(listen);
@@ -82,13 +82,13 @@ impl UserInput {
         self.listening = listen;
     }
 
-    /// From here on a prompt is typed. Call it before the user can see that.
+    /// Begins the input of a prompt. Call it before the prompt is shown.
     pub(super) fn begin_prompt(&mut self) {
         self.listen(true);
         self.set_aside();
     }
 
-    /// From here on an answer is typed: what was typed before did not know of the question.
+    /// Begins the input of an answer. Earlier input is discarded, since it was typed before the question was shown.
     pub(super) fn begin_answer(&mut self) {
         self.listen(true);
         if let Some(terminal) = &self.terminal {
@@ -103,7 +103,7 @@ impl UserInput {
         }
     }
 
-    /// The next line, `None` at the end. An answer is not taken from what was typed before.
+    /// Returns the next line, or `None` at the end. An answer is never a line that was typed earlier.
     ///
     /// # Cancel safety
     ///
@@ -116,7 +116,7 @@ impl UserInput {
         Ok(Some(InputLine { text: text?, shown: self.terminal.is_some() }))
     }
 
-    /// The lines that were pasted with the one that was just taken.
+    /// Returns the lines that were pasted together with the last one.
     pub(super) async fn pasted(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while self.terminal.is_some()
@@ -136,12 +136,12 @@ mod system {
         LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp, tcsetattr,
     };
 
-    /// Whether this program may read from its terminal and change it.
+    /// Returns true if this program may read from its terminal and change it.
     pub(super) fn is_foreground() -> bool {
         tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
     }
 
-    /// The terminal as it was found, and is left.
+    /// The modes of the terminal at the start, which the drop restores.
     pub(super) struct Terminal(Option<Termios>);
 
     impl Terminal {
@@ -165,7 +165,7 @@ mod system {
             }
         }
 
-        /// What the drop does.
+        /// Returns a closure that does the work of the drop.
         pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
             let found = self.0.clone();
             move || drop(Terminal(found))
@@ -183,7 +183,7 @@ mod system {
     }
 }
 
-/// Elsewhere what is typed ahead is seen.
+/// On other systems the echo stays on.
 #[cfg(not(unix))]
 mod system {
     pub(super) fn is_foreground() -> bool {

@@ -1,4 +1,4 @@
-//! A session for scripts, one JSON object a line:
+//! The session as JSON for scripts, one object a line:
 //!
 //! - `{"sessionId":…,"update":{…}}`: a session update, as the protocol has it;
 //! - `{"sessionId":…,"outcome":{"stopReason":…}}`: the end of a turn, the answer to its prompt;
@@ -44,7 +44,7 @@ pub(super) fn update(out: &mut impl Write, session: &SessionId, update: &Session
     write(out, Some(session), LineBody::Update(update))
 }
 
-/// Writes what the agent did or asked for.
+/// Writes an entry of the audit trail.
 pub(super) fn audit(out: &mut impl Write, entry: &AuditEntry) -> io::Result<()> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -57,7 +57,7 @@ pub(super) fn audit(out: &mut impl Write, entry: &AuditEntry) -> io::Result<()> 
     json_line(out, &Audited { session_id: entry.session.as_ref(), member })
 }
 
-/// Writes how a turn ended.
+/// Writes the end of a turn.
 pub(super) fn outcome(
     out: &mut impl Write,
     session: &SessionId,
@@ -70,7 +70,7 @@ pub(super) fn outcome(
     write(out, Some(session), body)
 }
 
-/// Writes why there is nothing more to come.
+/// Writes the error that ended the command.
 pub(super) fn failure(
     out: &mut impl Write,
     session: Option<&SessionId>,

@@ -1,4 +1,4 @@
-//! Where a session is shown: on a terminal, in a pipe, or to a script.
+//! The output of a session: a terminal, a pipe, or JSON for a script.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -17,36 +17,36 @@ use super::rows::{Span, flat};
 use super::screen::{self, Screen, WindowSize};
 use crate::ui::{BAD, DIM, MARK, stderr};
 
-/// How often a terminal is drawn at most.
+/// The shortest time between two drawings of the terminal.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Where a session is shown.
+/// The output of a session.
 pub(super) enum SessionOutput {
-    /// On a terminal, as it happens.
+    /// A terminal, redrawn as updates arrive.
     Live(Box<LiveOutput>),
-    /// The agent's words, once they are final; on a terminal, questions too.
+    /// The agent's final text. On a terminal, questions too.
     Text(Box<Conversation>),
-    /// Every update, as JSON.
+    /// Every update as JSON.
     Json,
 }
 
 /// A terminal.
 pub(super) struct LiveOutput {
     screen: Screen,
-    /// When it was drawn.
+    /// The time of the last drawing.
     drawn: Instant,
-    /// Whether something has changed since.
+    /// True if something has changed since.
     stale: bool,
 }
 
 impl SessionOutput {
-    /// What stdout asks for.
+    /// Returns the output that fits stdout.
     pub(super) fn new(json: bool) -> Self {
         let stdout = io::stdout();
         if json {
             return SessionOutput::Json;
         }
-        // A terminal that calls itself dumb cannot draw over what it has drawn.
+        // A terminal of the type `dumb` cannot draw over its rows.
         if !stdout.is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
             return SessionOutput::words();
         }
@@ -55,7 +55,7 @@ impl SessionOutput {
         SessionOutput::Live(Box::new(LiveOutput { screen, drawn: Instant::now(), stale: false }))
     }
 
-    /// Words that are final, whatever stdout is.
+    /// Returns an output of final text, for any stdout.
     pub(super) fn words() -> Self {
         SessionOutput::Text(Box::default())
     }
@@ -64,7 +64,7 @@ impl SessionOutput {
         matches!(self, SessionOutput::Live(_))
     }
 
-    /// Whether questions are seen where this is shown.
+    /// Returns true if the user sees questions.
     pub(super) fn can_ask(&self) -> bool {
         match self {
             SessionOutput::Live(_) => true,
@@ -73,21 +73,21 @@ impl SessionOutput {
         }
     }
 
-    /// The user types prompts, and may use the agent's commands.
+    /// Shows the agent's slash commands, for a user who types prompts.
     pub(super) fn tell_commands(&mut self) {
         if let SessionOutput::Live(live) = self {
             live.screen.tells_commands = true;
         }
     }
 
-    /// The user said something; what follows is the agent's answer.
+    /// Begins a turn with the user's prompt.
     pub(super) fn begin_turn(&mut self, prompt: &str) {
         if let SessionOutput::Text(conversation) = self {
             conversation.prompt(&[prompt.into()]);
         }
     }
 
-    /// Something happened.
+    /// Shows an update.
     pub(super) fn update(&mut self, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => {
@@ -102,21 +102,21 @@ impl SessionOutput {
         }
     }
 
-    /// What a session begins with need not be shown when it is told again.
+    /// Applies an initial value of the session without showing it.
     pub(super) fn know(&mut self, update: &SessionUpdate) {
         if let SessionOutput::Live(live) = self {
             live.screen.know(update);
         }
     }
 
-    /// Takes in how a tool call is when the agent asks about it. The question draws it.
+    /// Applies the tool call of a permission request. The question shows it.
     pub(super) fn asked_about(&mut self, call: ToolCallUpdate) {
         if let SessionOutput::Live(live) = self {
             live.screen.update(&SessionUpdate::from(call));
         }
     }
 
-    /// Returns what is known of a tool call, with the changes that a question about it makes.
+    /// Returns the known tool call with the fields of a permission request.
     pub(super) fn described(&self, call: ToolCallUpdate) -> ToolCall {
         match self {
             SessionOutput::Live(live) => live.screen.described(call),
@@ -125,7 +125,7 @@ impl SessionOutput {
         }
     }
 
-    /// Shows what the agent did or asked for.
+    /// Shows an entry of the audit trail.
     pub(super) fn audit(&mut self, entry: &AuditEntry) -> io::Result<()> {
         match self {
             SessionOutput::Json => json::audit(&mut io::stdout().lock(), entry),
@@ -133,7 +133,7 @@ impl SessionOutput {
         }
     }
 
-    /// Says something of our own.
+    /// Shows a note of this program.
     pub(super) fn note(&mut self, note: Vec<Span>) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => {
@@ -149,7 +149,7 @@ impl SessionOutput {
         self.note(vec![Span::line(DIM, &format!("stderr: {line}"))])
     }
 
-    /// The turn is over.
+    /// Ends the turn.
     pub(super) fn end_turn(
         &mut self,
         session: &SessionId,
@@ -181,7 +181,7 @@ impl SessionOutput {
         }
     }
 
-    /// Nothing more will come.
+    /// Shows the error that ended the command.
     pub(super) fn fail(
         &mut self,
         session: Option<&SessionId>,
@@ -193,7 +193,7 @@ impl SessionOutput {
         }
     }
 
-    /// Asks for a line. The question describes `call`.
+    /// Shows a question, which describes `call`.
     pub(super) fn ask(&mut self, question: &QuestionText, call: Option<ToolCallId>) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => {
@@ -221,12 +221,12 @@ impl SessionOutput {
         }
     }
 
-    /// Asks for a prompt.
+    /// Shows the prompt sign.
     pub(super) fn ask_prompt(&mut self) -> io::Result<()> {
         self.ask(&vec![Span::new(MARK, "> ")].into(), None)
     }
 
-    /// Nobody asks any more.
+    /// Removes the question.
     pub(super) fn withdraw(&mut self) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => {
@@ -237,7 +237,7 @@ impl SessionOutput {
         }
     }
 
-    /// The answer was typed.
+    /// Applies the line that answered the question.
     pub(super) fn answered(&mut self, line: &str) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => {
@@ -248,7 +248,7 @@ impl SessionOutput {
         }
     }
 
-    /// A prompt was typed, and maybe shown by the terminal. It stays to be read.
+    /// Keeps the typed prompt on the screen. `shown` is true if the terminal echoed it.
     pub(super) fn prompted(&mut self, prompt: &str, shown: bool) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) if shown => {
@@ -263,7 +263,7 @@ impl SessionOutput {
         }
     }
 
-    /// Leaves what is drawn, the cursor below it.
+    /// Keeps the drawn rows and moves the cursor below them.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => live.leave(),
@@ -271,7 +271,7 @@ impl SessionOutput {
         }
     }
 
-    /// When there is something to draw, if there is.
+    /// Returns the time of the next drawing, if one is due.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
             SessionOutput::Live(live) if live.stale => Some(live.drawn + FRAME),
@@ -279,7 +279,7 @@ impl SessionOutput {
         }
     }
 
-    /// Draws what is due.
+    /// Draws the changes.
     pub(super) fn paint(&mut self) -> io::Result<()> {
         match self {
             SessionOutput::Live(live) => live.paint(),
@@ -289,7 +289,7 @@ impl SessionOutput {
 }
 
 impl LiveOutput {
-    /// Draws, unless it has just been done: then it will be done soon.
+    /// Draws now, or marks the screen as stale if the last drawing is too recent.
     fn changed(&mut self) -> io::Result<()> {
         self.stale = true;
         if self.drawn.elapsed() >= FRAME { self.paint() } else { Ok(()) }
@@ -314,7 +314,7 @@ fn write(bytes: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The size of the window.
+/// Returns the size of the window.
 fn size() -> WindowSize {
     #[cfg(unix)]
     if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())

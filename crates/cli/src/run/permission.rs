@@ -1,4 +1,4 @@
-//! Permission for tools: what the command line allows, else what the user says.
+//! Permission for tools: the rules of the command line, then the answer of the user.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use super::audit::{AuditEntry, Decider};
 use super::question::QuestionText;
 use super::ui_queue::UiQueue;
 
-/// Who decides what no rule covers.
+/// The decision on requests that no rule covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultAnswer {
     Allow,
@@ -96,7 +96,7 @@ impl Rules {
     }
 }
 
-/// Asks the user. `None` without an answer.
+/// Sends the question to the user. Returns `None` without an answer.
 async fn ask(request: RequestPermissionRequest, ui: &UiQueue) -> Option<RequestPermissionOutcome> {
     let mut complaint = None;
     loop {
@@ -110,7 +110,7 @@ async fn ask(request: RequestPermissionRequest, ui: &UiQueue) -> Option<RequestP
     }
 }
 
-/// The option a line means, by its number or by yes and no.
+/// Returns the option that a line selects, by its number or by yes and no.
 fn chosen(request: &RequestPermissionRequest, line: &str) -> Option<RequestPermissionOutcome> {
     match line.to_lowercase().as_str() {
         "y" | "yes" => Some(request.outcome(true)),

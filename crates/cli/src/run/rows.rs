@@ -1,14 +1,14 @@
-//! Text in styles, and how it breaks into the rows of a terminal.
+//! Styled text and its division into the rows of a terminal.
 
 use anstyle::Style;
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::ui::printable;
 
-/// How wide a tab is shown.
+/// The spaces that a tab is shown as.
 const TAB: &str = "    ";
 
-/// Text in one style. Whatever it is made from, nothing in it moves a cursor.
+/// Text in one style. Control characters are escaped, so that it cannot move the cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     style: Style,
@@ -16,22 +16,22 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Text of any number of lines.
+    /// Creates text of any number of lines.
     pub(super) fn new(style: Style, text: &str) -> Self {
         Span { style, text: printable(&text.replace("\r\n", "\n")).into_owned() }
     }
 
-    /// Text that has to stay in one line: nobody may fake a second one.
+    /// Creates text in one line. Line breaks are escaped, so that it cannot fake a second line.
     pub(super) fn line(style: Style, text: &str) -> Self {
         Span { style, text: Span::new(style, text).text.replace('\n', "\\n") }
     }
 
-    /// Text in no style.
+    /// Creates text without a style.
     pub(super) fn plain(text: &str) -> Self {
         Span::new(Style::new(), text)
     }
 
-    /// More text in the same style.
+    /// Appends text in the same style.
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(&Span::new(self.style, text).text);
     }
@@ -41,12 +41,12 @@ impl Span {
     }
 }
 
-/// All text of some spans.
+/// Returns the text of the spans.
 pub(super) fn flat(spans: &[Span]) -> String {
     spans.iter().map(Span::as_str).collect()
 }
 
-/// The text of some spans between two of its bytes.
+/// Returns the text of the spans between two byte offsets.
 pub(super) fn between(spans: &[Span], from: usize, to: usize) -> String {
     let (mut text, mut at) = (String::new(), 0);
     for span in spans {
@@ -57,7 +57,7 @@ pub(super) fn between(spans: &[Span], from: usize, to: usize) -> String {
     text
 }
 
-/// One row: what to write, and where in the text the next one begins.
+/// One row, and the offset in the text at which the next one begins.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct WrappedRow {
     pub(super) text: String,
@@ -69,7 +69,7 @@ struct Cell {
     char: char,
     style: Style,
     width: usize,
-    /// Where it ends in the text.
+    /// Its end in the text.
     end: usize,
 }
 
@@ -78,7 +78,7 @@ struct Cell {
 pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<WrappedRow> {
     let (mut rows, mut line) = (Vec::new(), Vec::new());
     let (mut at, mut before) = (0, '\n');
-    // What was shown before is not looked at again, but for its last character.
+    // Skips the text before `from`, except its last character.
     let mut rest = spans;
     while let [first, behind @ ..] = rest
         && at + first.text.len() <= from
@@ -130,7 +130,7 @@ fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut
         }
         let (shown, taken) = match rest.get(count) {
             None => (count, count),
-            // A space that does not fit is not missed.
+            // A space that does not fit is left out.
             Some(cell) if cell.char == ' ' => (count, count + 1),
             Some(_) => {
                 let count = after_space.unwrap_or(count);
@@ -167,8 +167,8 @@ fn paint(cells: &[Cell], colours: bool) -> String {
     text
 }
 
-/// How many columns a character takes at most: what terminals draw as one from several characters is
-/// counted singly, so that a row may end early and never late.
+/// Returns the largest number of columns of a character. Characters that a terminal draws as one are counted one by
+/// one, so that a row may end early but never late.
 fn width_of(char: char) -> usize {
     match char {
         '\t' => TAB.len(),
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(rows("\u{1b}[2J", 20), ["\\u{1b}[2J"]);
     }
 
-    /// What scrolled away is left out without a change to what follows, wherever that is.
+    /// Rows that scrolled away can be left out at any row without a change to the rest.
     #[test]
     fn goes_on_where_a_row_began() {
         for text in [

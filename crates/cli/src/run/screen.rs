@@ -1,11 +1,10 @@
-//! What a terminal shows of a session: takes updates, gives the bytes to write.
+//! A session on a terminal: applies updates, returns the bytes to write.
 //!
-//! What is drawn stays in place until it changes: the blocks (messages, tool calls, the plan) are broken
-//! into rows here, so where everything is on the screen is known, and from the first row that differs
-//! on they are drawn anew. The terminal breaks no row by itself.
+//! The blocks (messages, tool calls, the plan) are divided into rows here, so that the position of each row on the
+//! screen is known. A drawing starts at the first row that differs. The terminal itself never wraps a row.
 //!
-//! What has scrolled out of the window cannot be drawn over. A block that changes there is drawn again
-//! at the bottom, and says so.
+//! Rows that have scrolled out of the window cannot be drawn over. A block that changes there is drawn again at the
+//! bottom, with a remark.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -30,14 +29,14 @@ pub(super) struct Screen {
     conversation: Conversation,
     blocks: Vec<Block>,
     changed: HashSet<usize>,
-    /// Whether slash commands are of use here, and told.
+    /// True if new slash commands are shown.
     pub(super) tells_commands: bool,
-    /// Whether tokens were counted in this turn.
+    /// True if the turn has reported its usage.
     used: bool,
     next: usize,
-    /// The rows that can be reached, the cursor behind the last of them.
+    /// The rows that can be drawn over. The cursor is behind the last of them.
     drawn: Vec<DrawnRow>,
-    /// What is asked, below everything else, with the cursor behind it.
+    /// The question below everything else, with the cursor behind it.
     question: QuestionText,
     /// The tool call that the question describes.
     asked_call: Option<ToolCallId>,
@@ -46,21 +45,21 @@ pub(super) struct Screen {
 /// A row on the screen.
 struct DrawnRow {
     text: String,
-    /// The block it shows, and where in its text the next row begins.
+    /// Its block, and the offset in the block's text at which the next row begins.
     place: Option<(usize, usize)>,
 }
 
-/// One thing to show.
+/// A block of rows.
 struct Block {
     id: usize,
     source: BlockSource,
     again: Repeat,
-    /// Whether an empty row comes before it.
+    /// True if an empty row precedes it.
     apart: bool,
     spans: Vec<Span>,
-    /// What the last span was made of, if the block is nothing but a text that may grow.
+    /// The text of the last span, if the block is one text that may grow.
     said: String,
-    /// The text that is out of reach: scrolled away, or from before the window had this size.
+    /// The text that cannot be drawn over: it scrolled away, or the window had another size.
     gone: String,
 }
 
@@ -76,7 +75,7 @@ enum BlockSource {
     Entry(usize),
     /// The plan.
     Plan,
-    /// Something said once.
+    /// A note.
     Note(Vec<Span>),
 }
 
@@ -97,7 +96,7 @@ impl Screen {
         }
     }
 
-    /// Takes in an update. What it is about besides the conversation is noted.
+    /// Applies an update. A change that no block shows becomes a note.
     pub(super) fn update(&mut self, update: &SessionUpdate) {
         let told = self.tells_commands || !matches!(update, SessionUpdate::AvailableCommandsUpdate(_));
         let notes = if told { blocks::notes(&self.conversation, update) } else { Vec::new() };
@@ -114,29 +113,28 @@ impl Screen {
         }
     }
 
-    /// What is known from the start is not told.
+    /// Applies an initial value of the session without a note.
     pub(super) fn know(&mut self, update: &SessionUpdate) {
         self.conversation.apply(update);
     }
 
-    /// Shows something once.
+    /// Shows a note.
     pub(super) fn note(&mut self, note: Vec<Span>) {
         self.touch(BlockSource::Note(note));
     }
 
-    /// The turn is over. What it used is still to be told.
+    /// Ends the turn and returns its usage, if it has reported any.
     pub(super) fn end_turn(&mut self) -> Option<Vec<Span>> {
         self.conversation.end_turn();
         std::mem::take(&mut self.used).then(|| blocks::usage(&self.conversation)).flatten()
     }
 
-    /// Returns what is known of a tool call, with the changes that a question about it makes.
+    /// Returns the known tool call with the fields of a permission request.
     pub(super) fn described(&self, update: ToolCallUpdate) -> ToolCall {
         described(&self.conversation, update)
     }
 
-    /// Asks something below everything else. The question describes `call`, which is not described above it
-    /// meanwhile.
+    /// Shows a question below everything else. The question describes `call`, so its block shows only its first line.
     pub(super) fn ask(&mut self, question: QuestionText, call: Option<ToolCallId>) {
         self.forget_question();
         self.question = question;
@@ -144,7 +142,7 @@ impl Screen {
         self.asked_call = call;
     }
 
-    /// Removes the question, which was not answered.
+    /// Removes the question.
     pub(super) fn withdraw(&mut self) {
         self.forget_question();
     }
@@ -171,13 +169,13 @@ impl Screen {
         }
     }
 
-    /// The user typed an answer and the terminal showed it.
+    /// Applies an answer that the terminal echoed.
     pub(super) fn answered(&mut self, typed: &str) {
         self.echoed(self.last_column(), typed);
         self.forget_question();
     }
 
-    /// Turns a page of the question, if the user typed that and the terminal showed it.
+    /// Turns a page of the question, if the line demands that. The terminal has echoed the line.
     pub(super) fn turn_page(&mut self, typed: &str) -> bool {
         let column = self.last_column();
         let turned = self.question.turn_page(typed, self.size);
@@ -191,7 +189,7 @@ impl Screen {
         self.question.rows(self.size, false).last().map_or(0, |row| row.chars().count())
     }
 
-    /// The question can be drawn over if it is known how the terminal showed what was typed behind its last row.
+    /// Accounts for the echo of a typed line. Rows behind an echo of unknown width cannot be drawn over.
     fn echoed(&mut self, last: usize, typed: &str) {
         let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
         if known && last + typed.len() + 1 < self.size.width {
@@ -202,14 +200,14 @@ impl Screen {
         }
     }
 
-    /// The user typed a line that stays to be read.
+    /// Keeps a typed line on the screen.
     pub(super) fn typed(&mut self) {
         self.forget_question();
         self.let_go();
     }
 
-    /// The window has another size. How the terminal has moved its text is not known, so what is drawn
-    /// stays as it is and everything else goes below it.
+    /// Applies a new size of the window. The terminal has moved its text in an unknown way, so the drawn rows stay and
+    /// the next ones go below them.
     pub(super) fn resize(&mut self, size: WindowSize) -> String {
         if size == self.size {
             return String::new();
@@ -218,7 +216,7 @@ impl Screen {
         self.go_below()
     }
 
-    /// Lets what is drawn stay for good, and goes on below it. Nothing is asked any more.
+    /// Keeps the drawn rows for good and continues below them. Removes the question.
     pub(super) fn leave(&mut self) -> String {
         self.forget_question();
         self.go_below()
@@ -230,7 +228,7 @@ impl Screen {
         below.into()
     }
 
-    /// The bytes that turn what is drawn into what is to be seen.
+    /// Returns the bytes that update the screen.
     pub(super) fn paint(&mut self) -> String {
         self.refresh();
         let rows = self.rows();
@@ -246,14 +244,14 @@ impl Screen {
     }
 
     fn draw(&self, rows: &[DrawnRow], from: usize) -> String {
-        // A row the terminal thinks is wider than we do must not become two.
+        // Without wrapping: the terminal may take a row for wider than we do.
         let mut out = String::from("\u{1b}[?7l");
         match self.drawn.len().checked_sub(from + 1) {
             Some(0) => out.push('\r'),
             Some(up) => {
                 let _ = write!(out, "\r\u{1b}[{up}A");
             }
-            // The row is below what is drawn, if anything is.
+            // The first changed row is below the drawn ones.
             None if self.drawn.is_empty() => {}
             None => out.push_str("\r\n"),
         }
@@ -268,9 +266,9 @@ impl Screen {
         out
     }
 
-    /// Everything within reach, in rows.
+    /// Returns the rows of all blocks that can be drawn.
     fn rows(&self) -> Vec<DrawnRow> {
-        // The last column stays free: writing there leaves some terminals in doubt about the cursor.
+        // The last column stays free: after a write there, terminals disagree about the cursor.
         let width = self.size.width.saturating_sub(1).max(1);
         let wrap = |spans: &[Span], from| wrap(spans, from, width, self.colours);
         let mut rows = Vec::new();
@@ -283,7 +281,7 @@ impl Screen {
         rows
     }
 
-    /// Brings the blocks up to date. Those that have changed where nothing can be drawn move down.
+    /// Updates the changed blocks. One that changed where nothing can be drawn moves to the bottom.
     fn refresh(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         let (mut blocks, mut moved) = (Vec::new(), Vec::new());
@@ -304,7 +302,7 @@ impl Screen {
         self.blocks = blocks;
     }
 
-    /// Adds what a message has grown by, which spares looking at all of a long one again.
+    /// Appends the new text of a message, so that a long message is not processed again.
     fn grow(&self, block: &mut Block) -> bool {
         let BlockSource::Entry(index) = block.source else { return false };
         let text = self.conversation.entries().get(index).and_then(blocks::only_text).unwrap_or_default();
@@ -339,7 +337,7 @@ impl Screen {
         spans
     }
 
-    /// Marks the block of `what` as changed, and adds it if there is none.
+    /// Marks the block of `source` as changed. Adds it if there is none.
     fn touch(&mut self, source: BlockSource) {
         if !matches!(source, BlockSource::Note(_))
             && let Some(block) = self.blocks.iter().rfind(|block| block.source == source)
@@ -367,14 +365,14 @@ impl Screen {
         self.changed.insert(id);
     }
 
-    /// Rows at the top have left the window.
+    /// Removes the rows that have scrolled out of the window.
     fn scroll(&mut self) {
         let surplus = self.drawn.len().saturating_sub(self.size.height.max(1));
         let scrolled = self.drawn.drain(..surplus).collect();
         self.out_of_reach(scrolled);
     }
 
-    /// Nothing of what is drawn is drawn over any more.
+    /// Gives up all drawn rows: none of them is drawn over again.
     fn let_go(&mut self) {
         let drawn = std::mem::take(&mut self.drawn);
         self.out_of_reach(drawn);
@@ -387,13 +385,13 @@ impl Screen {
             let Some(&end) = ends.get(&block.id) else { return true };
             let gone = block.gone.len();
             block.gone.push_str(&between(&block.spans, gone, end));
-            // What comes next looks at the last one, and nothing at the others.
+            // The next block needs the last one, and nothing needs the others.
             !matches!(block.source, BlockSource::Note(_)) || !block.is_gone() || Some(block.id) == last
         });
     }
 }
 
-/// Returns what a conversation knows of a tool call, with the changes of an update.
+/// Returns a tool call of the conversation with the fields of an update.
 pub(super) fn described(conversation: &Conversation, update: ToolCallUpdate) -> ToolCall {
     let known = conversation.tool_call(update.tool_call_id.clone()).cloned();
     let mut call =

@@ -1,4 +1,4 @@
-//! What `duologue run` is about: turns, and what a session begins with.
+//! The `duologue run` command: opens a session and runs turns.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
     AgentSession::run(&args.session, output, reads, client, use_agent).await
 }
 
-/// What the agent may ask for.
+/// Returns the host that serves the agent's requests.
 fn host(args: &Args, ui: UiQueue, asks: bool) -> Result<RunHost> {
     let otherwise = match (args.yes, asks) {
         (true, _) => DefaultAnswer::Allow,
@@ -92,7 +92,7 @@ impl AgentSession {
         }
     }
 
-    /// Makes or restores the session, and sets what the command line says.
+    /// Opens or restores the session, and sets the mode and options of the command line.
     async fn begin(&mut self, args: &Args, agent: &Connection) -> Result<Session, SessionEnd> {
         let folder = args.session.folder()?;
         let session = if let Some(id) = &args.load {
@@ -139,7 +139,7 @@ impl AgentSession {
         Ok(session)
     }
 
-    /// Prompts until the user leaves.
+    /// Runs turns until the user leaves.
     async fn interact(
         &mut self,
         session: &Session,
@@ -179,7 +179,7 @@ impl AgentSession {
         }
     }
 
-    /// Waits for a prompt and shows what the agent does meanwhile. `None` when the user leaves.
+    /// Waits for a prompt and shows the updates that arrive meanwhile. Returns `None` if the user leaves.
     async fn read_prompt(
         &mut self,
         session: &Session,
@@ -209,7 +209,7 @@ impl AgentSession {
         }
     }
 
-    /// Shows what has happened outside of turns.
+    /// Shows the updates between turns.
     async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<()> {
         while let Ok(Some(Ok(update))) = tokio::time::timeout(Duration::ZERO, updates.next()).await {
             self.output.update(session.id(), &update)?;
@@ -217,7 +217,7 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Runs one turn. What the agent answers it with is in the inner result.
+    /// Runs one turn. The inner result is the agent's response.
     async fn turn(
         &mut self,
         session: &Session,
@@ -246,7 +246,7 @@ impl AgentSession {
                 }
             },
         };
-        // Questions end with their turn.
+        // The end of a turn cancels its questions.
         self.open_question = None;
         self.waiting.clear();
         self.output.withdraw()?;

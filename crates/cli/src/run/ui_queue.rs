@@ -1,5 +1,5 @@
-//! Where the agent's questions meet the user: handlers leave them here, the session puts them one
-//! after the other.
+//! The queue of questions, notes, audit entries and stderr lines for the user. Handlers add to it; the session shows
+//! one event after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,49 +13,49 @@ use super::question::QuestionText;
 use super::rows::Span;
 use crate::ui::{DIM, plural};
 
-/// What somebody beside the session wants the user to see.
+/// An event for the user from outside the session.
 pub(super) enum UiEvent {
-    /// A question to be answered with a line.
+    /// A question that the user answers with a line.
     Question(Box<Question>),
-    /// Something to say.
+    /// A note.
     Note(Vec<Span>),
-    /// Something that the agent did or asked for.
+    /// An action of the agent, or a request that was answered.
     Audit {
         entry: Box<AuditEntry>,
-        /// Answered when the entry is shown, if somebody waits for that.
+        /// Notified when the entry is shown, if a handler waits for that.
         shown: Option<oneshot::Sender<()>>,
     },
     /// A line of the agent's stderr.
     Stderr(String),
 }
 
-/// A question to be answered with a line.
+/// A question that the user answers with a line.
 pub(super) struct Question {
-    /// The tool call it is about, as it is now.
+    /// The tool call of a permission request.
     pub(super) about: Option<ToolCallUpdate>,
     /// True if it is asked for the first time.
     pub(super) is_new: bool,
-    /// The answer is typed behind it.
+    /// The text in front of the answer.
     pub(super) text: QuestionText,
     answer: oneshot::Sender<String>,
 }
 
 impl Question {
     pub(super) fn answer(self, line: String) {
-        // Whoever asked may be gone.
+        // The handler may have been dropped.
         let _ = self.answer.send(line);
     }
 
-    /// Waits until nobody wants to know any more.
+    /// Waits until the handler is dropped.
     pub(super) async fn withdrawn(&mut self) {
         self.answer.closed().await;
     }
 }
 
-/// So much may wait to be shown.
+/// Capacity of the queue, in events.
 const WAITING: usize = 4096;
 
-/// Takes questions. Cheap to clone.
+/// The sending half of the queue. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct UiQueue {
     events: mpsc::Sender<UiEvent>,
@@ -63,7 +63,7 @@ pub(super) struct UiQueue {
     left_out: Arc<AtomicUsize>,
 }
 
-/// The other end of a [`UiQueue`].
+/// The receiving half of a [`UiQueue`].
 pub(super) struct UiEvents {
     pub(super) events: mpsc::Receiver<UiEvent>,
     left_out: Arc<AtomicUsize>,
@@ -83,12 +83,12 @@ impl UiQueue {
         (UiQueue { events: sender, left_out: left_out.clone() }, UiEvents { events, left_out })
     }
 
-    /// Asks the user. `None` when no answer comes: the user has left.
+    /// Sends a question to the user. Returns `None` if the user leaves without an answer.
     pub(super) async fn ask(&self, text: impl Into<QuestionText>) -> Option<String> {
         self.put(None, true, text.into()).await
     }
 
-    /// Asks the user about a tool call, which is described with the question.
+    /// Sends a question about a tool call, which is described with it.
     pub(super) async fn ask_about(
         &self,
         call: ToolCallUpdate,
@@ -121,14 +121,14 @@ impl UiQueue {
 
 /// The agent's stderr, line by line.
 pub(super) struct StderrLines {
-    /// Where it is shown, if it is.
+    /// Shows the lines, if they are to be shown.
     ui: Option<UiQueue>,
-    /// Where it is recorded, if it is.
+    /// Records the lines, if they are to be recorded.
     recorder: Option<Recorder>,
     line: Vec<u8>,
-    /// How many lines in a row found no room.
+    /// The number of lines in a row that found no room.
     left_out: usize,
-    /// Dropped at the end, which somebody waits for.
+    /// Dropped at the end, for the receiver that `new` returns.
     _end: oneshot::Sender<()>,
 }
 
@@ -140,7 +140,7 @@ fn left_out(lines: usize) -> UiEvent {
 const LONGEST_LINE: usize = 8 * 1024;
 
 impl StderrLines {
-    /// The lines, and what is ready at their end.
+    /// Returns the writer, and a receiver that is ready when the writer is dropped.
     pub(super) fn new(ui: Option<UiQueue>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
         let (end, ended) = oneshot::channel();
         (StderrLines { ui, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
@@ -168,7 +168,7 @@ impl std::io::Write for StderrLines {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
             self.line.extend_from_slice(text);
-            // What the pipe gives at once is not much longer.
+            // One read of the pipe is not much longer.
             if ends || self.line.len() >= LONGEST_LINE {
                 self.end_line();
             }
@@ -187,7 +187,7 @@ impl Drop for StderrLines {
             self.end_line();
         }
         if let Some(ui) = self.ui.as_ref().filter(|_| self.left_out > 0) {
-            // This is a thread of its own, and there is room as soon as somebody looks.
+            // This thread may block: there is room as soon as the session takes an event.
             let _ = ui.events.blocking_send(left_out(self.left_out));
         }
     }

@@ -1,4 +1,4 @@
-//! What agents say to each other: envelopes, messages of a dialogue, work orders.
+//! Messages between agents as lines: envelopes, dialogue messages, work orders.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::content::{item, list, raw};
 use super::fields::Fields;
 use super::line::ScriptLine;
 
-/// What the names of these methods begin with.
+/// The prefix of these methods.
 const METHODS: &str = "_session/";
 
-/// The params of `_session/<kind>`. False for any other method.
+/// Writes the params of `_session/<kind>`. Returns false for any other method.
 pub(super) fn request(
     line: &mut ScriptLine,
     method: &str,
@@ -29,7 +29,7 @@ pub(super) fn request(
     true
 }
 
-/// The result of `_session/<kind>`. False for any other method.
+/// Writes the result of `_session/<kind>`. Returns false for any other method.
 pub(super) fn response(
     line: &mut ScriptLine,
     method: &str,
@@ -63,7 +63,7 @@ pub(super) fn response(
     true
 }
 
-/// The data of an error: the envelope that is one, if it holds one.
+/// Writes the envelope in the data of an error, if there is one.
 pub(super) fn error(line: &mut ScriptLine, error: &mut Fields, below: &mut Vec<ScriptLine>) {
     let Some(mut data) = error.object("data") else { return };
     if let Some(envelope) = data.object("envelope") {
@@ -75,15 +75,15 @@ pub(super) fn error(line: &mut ScriptLine, error: &mut Fields, below: &mut Vec<S
     }
 }
 
-/// What carries an envelope.
+/// The JSON-RPC member that carries an envelope.
 #[derive(PartialEq)]
 enum Carrier {
     Params,
     Result,
 }
 
-/// An envelope. Who says it to whom shows in the arrow, and which request it answers, as it does for the
-/// JSON-RPC messages around it; so ids stand only where something else refers to them later.
+/// Writes an envelope. The arrow shows its direction, and the JSON-RPC response its request. So an id is written only
+/// if a later message refers to it.
 fn envelope(
     line: &mut ScriptLine,
     mut envelope: Fields,
@@ -190,7 +190,7 @@ fn payload(line: &mut ScriptLine, kind: &str, content: &mut Fields, below: &mut 
     }
 }
 
-/// What went wrong: an object, or only words.
+/// Writes an error, which is an object or a text.
 fn fault_in(line: &mut ScriptLine, content: &mut Fields) {
     content.forget("error", &Value::Null);
     if let Some(mut error) = content.object("error") {
@@ -206,7 +206,7 @@ fn fault(line: &mut ScriptLine, fault: &mut Fields) {
     flag(line, fault, "retryable", "retryable");
 }
 
-/// A message of a dialogue: what it is, then who speaks, then what is said.
+/// Writes a dialogue message: its type, then its sender and recipient, then its content.
 fn message(line: &mut ScriptLine, mut message: Fields, below: &mut Vec<ScriptLine>) {
     if let Some(step) = message.number("interaction_step") {
         line.add(format_args!("step {step}"));
@@ -215,7 +215,7 @@ fn message(line: &mut ScriptLine, mut message: Fields, below: &mut Vec<ScriptLin
     if let Some(kind) = &kind {
         line.word(kind);
     }
-    // Most acts are called as their types are.
+    // Most acts have the name of their type.
     if let Some(act) = message.string("dialogue_act").filter(|act| kind.as_ref() != Some(act)) {
         line.word(&act);
     }
@@ -291,7 +291,7 @@ fn said(line: &mut ScriptLine, mut content: Fields, below: &mut Vec<ScriptLine>)
     below.push(more);
 }
 
-/// A work order: what is to be done, for what, the how-manyth time; then where things are.
+/// Writes a work order: the task, its feature and iteration, then the paths.
 fn input(line: &mut ScriptLine, mut input: Fields, below: &mut Vec<ScriptLine>) {
     if let Some(mut task) = input.object("task") {
         item(line, &mut task, &["action"], &[]);
@@ -320,7 +320,7 @@ fn input(line: &mut ScriptLine, mut input: Fields, below: &mut Vec<ScriptLine>) 
     line.rest(input);
 }
 
-/// What came of an order: whether it is done, how to go on, the files by path and size.
+/// Writes the result of a work order: success, recommendation, then the files by path and size.
 fn output(line: &mut ScriptLine, mut output: Fields, below: &mut Vec<ScriptLine>) {
     if output.take_if("success", |success| *success == Value::Bool(true)).is_some() {
         line.add("success");
@@ -341,7 +341,7 @@ fn output(line: &mut ScriptLine, mut output: Fields, below: &mut Vec<ScriptLine>
     line.rest(output);
 }
 
-/// Remarks, which are texts or any JSON, on a line each.
+/// Writes notes, which are texts or any JSON, one a line.
 fn notes(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str, mark: &str) {
     for note in fields.take_if(key, Value::is_array).into_iter().flat_map(items) {
         let mut remark = line.another();
@@ -361,7 +361,7 @@ fn items(list: Value) -> Vec<Value> {
     }
 }
 
-/// Words, each behind one of ours.
+/// Writes words, each behind one of ours.
 fn words<const N: usize>(line: &mut ScriptLine, fields: &mut Fields, words: [(&str, &str); N]) {
     for (before, key) in words {
         let Some(word) = fields.string(key) else { continue };
@@ -378,7 +378,7 @@ fn text(line: &mut ScriptLine, fields: &mut Fields, key: &str) {
     }
 }
 
-/// A number with what it counts; 0 is not worth a word.
+/// Writes a number with its unit, unless it is 0.
 fn number(line: &mut ScriptLine, fields: &mut Fields, key: &str, unit: &str) {
     if let Some(number) = fields.number(key).filter(|number| number.as_u64() != Some(0)) {
         line.add(format_args!("{number} {unit}"));
@@ -391,7 +391,7 @@ fn within(line: &mut ScriptLine, fields: &mut Fields) {
     }
 }
 
-/// Something that is so or, without a word, is not.
+/// Writes a word for `true`, and nothing for `false`.
 fn flag(line: &mut ScriptLine, fields: &mut Fields, key: &str, word: &str) {
     if fields.take_if(key, |value| *value == Value::Bool(true)).is_some() {
         line.add(word);

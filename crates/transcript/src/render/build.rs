@@ -1,5 +1,4 @@
-//! From records to steps: into which section each goes, which request an answer belongs to, which
-//! chunks are one message.
+//! Builds a script from records: assigns steps to sections and responses to requests, and joins chunks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -30,7 +29,7 @@ pub(super) fn build(transcript: &Transcript, options: RenderOptions) -> Script {
     build.finish()
 }
 
-/// Where a request was asked, and as what it is known there.
+/// An open request: its section, and its name there.
 struct OpenRequest {
     section: usize,
     from: Side,
@@ -38,10 +37,10 @@ struct OpenRequest {
     number: u32,
 }
 
-/// Hands out the lowest number that is not in use.
+/// Allocates the lowest number that is not in use.
 #[derive(Default)]
 struct RequestNumbers {
-    /// All up to here were in use once.
+    /// The highest number that was ever in use.
     highest: u32,
     free: BTreeSet<u32>,
 }
@@ -86,7 +85,7 @@ impl ScriptBuilder {
     }
 
     fn finish(mut self) -> Script {
-        // Sessions stand in the order in which they were met, and sorting keeps it.
+        // The sort is stable, so sessions stay in the order in which they began.
         let process = self.options.process;
         self.sections.retain(|section| {
             !section.steps.is_empty()
@@ -98,7 +97,7 @@ impl ScriptBuilder {
             Subject::Stderr => 2,
             Subject::End => 3,
         });
-        // Whether the process or its output ended first is chance.
+        // The process and its output end in any order.
         for section in self.sections.iter_mut().filter(|section| section.subject == Subject::End) {
             section.steps.sort_by_key(|step| match step.kind {
                 StepKind::Eof => 0,
@@ -109,7 +108,7 @@ impl ScriptBuilder {
         Script { sections: self.sections, options: self.options }
     }
 
-    /// What is no line.
+    /// Adds a record that is not a line.
     fn event(&mut self, record: &Record) {
         let (subject, from, kind) = match &record.event {
             RecordEvent::Line(_) => return,
@@ -165,7 +164,7 @@ impl ScriptBuilder {
     fn noise(&mut self, entry: &TranscriptEntry<'_>) {
         let (subject, reason) = match &entry.parsed {
             ParsedLine::Noise(malformed) => (Subject::Connection, malformed.to_string()),
-            // Such as a number that is too large for anybody.
+            // For example a number that is too large.
             _ => {
                 let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
                 (subject, "a message whose JSON cannot be shown".into())
@@ -183,7 +182,7 @@ impl ScriptBuilder {
         self.add(subject, entry.at, Some(entry.from()), StepKind::Noise { text, reason });
     }
 
-    /// What a message says, without what its section says for it, and with its requests by name.
+    /// Returns the members of a message without its session id. A cancelled request is replaced by its name.
     fn body(&self, value: Value, entry: &TranscriptEntry<'_>) -> Value {
         let mut fields = match Fields::try_from(value) {
             Ok(fields) => fields,
@@ -198,7 +197,7 @@ impl ScriptBuilder {
         sorted(Value::Object(fields.into_map()))
     }
 
-    /// A request is open from now on; its number.
+    /// Adds an open request and returns its number.
     fn ask(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
         let numbers = self.numbers.entry((section, from, method.to_owned())).or_default();
         let number = numbers.take();
@@ -207,7 +206,7 @@ impl ScriptBuilder {
         number
     }
 
-    /// The request of this entry is open no more; its number is free.
+    /// Removes the open request of this entry and frees its number.
     fn answered(&mut self, entry: usize) -> Option<u32> {
         let asked = self.open.remove(&entry)?;
         if let Some(numbers) = self.numbers.get_mut(&(asked.section, asked.from, asked.method)) {
@@ -216,7 +215,7 @@ impl ScriptBuilder {
         Some(asked.number)
     }
 
-    /// Joins a chunk to the step before it, if they differ in nothing but their text.
+    /// Joins a chunk to the step before it, if only their texts differ.
     fn join(&mut self, section: usize, from: Side, kind: &StepKind) -> bool {
         let Some(chunk) = TextChunk::of(kind) else { return false };
         let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
@@ -233,16 +232,16 @@ impl ScriptBuilder {
     }
 }
 
-/// As which a request is known in its section.
+/// Returns the name of a request in its section.
 fn numbered(method: &str, number: u32) -> String {
     if number == 1 { method.to_owned() } else { format!("{method} #{number}") }
 }
 
-/// The updates that bring a text piece by piece.
+/// The updates that stream a text.
 const CHUNKS: [&str; 4] =
     ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "compaction_summary_chunk"];
 
-/// A chunk of text, and everything else its message says.
+/// The text of a chunk, and its notification without the text.
 struct TextChunk {
     text: String,
     frame: StepKind,
@@ -259,7 +258,7 @@ impl TextChunk {
     }
 }
 
-/// The text of a chunk.
+/// Returns the text of a chunk.
 fn text_of(kind: &mut StepKind) -> Option<&mut String> {
     let StepKind::Notification { method, params: Some(params), .. } = kind else { return None };
     let update = params.get_mut("update").filter(|_| method == "session/update")?;
@@ -273,13 +272,13 @@ fn text_of(kind: &mut StepKind) -> Option<&mut String> {
     }
 }
 
-/// The members of a line that is a JSON object.
+/// Returns the members of a line that is a JSON object.
 fn object(line: &[u8]) -> Option<Fields> {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     serde_json::from_slice::<Value>(line).ok().and_then(|value| Fields::try_from(value).ok())
 }
 
-/// What is left of an envelope: what it must hold is known.
+/// Returns the members of a JSON-RPC message that the specification does not know.
 fn rest(mut line: Fields) -> Value {
     for known in ["id", "method"] {
         line.take(known);
@@ -287,7 +286,7 @@ fn rest(mut line: Fields) -> Value {
     match line.peek("jsonrpc") {
         Some("2.0") => line.forget("jsonrpc", &"2.0".into()),
         Some(_) => {}
-        // Answers are read without it.
+        // Responses without it are accepted.
         None => line.put("jsonrpc", Value::Null),
     }
     let map: Map<_, _> = line.into_map();

@@ -1,11 +1,11 @@
-//! The parts messages are made of: content, tool calls, modes, options, capabilities.
+//! Parts of messages as lines: content, tool calls, modes, options, capabilities.
 
 use serde_json::Value;
 
 use super::fields::Fields;
 use super::line::ScriptLine;
 
-/// Adds the fields of an object that are one word each, then those that are text for people.
+/// Writes the fields of an object that are words, then those that are text.
 pub(super) fn item(line: &mut ScriptLine, fields: &mut Fields, words: &[&str], texts: &[&str]) {
     for key in words {
         if let Some(word) = fields.string(key) {
@@ -19,7 +19,7 @@ pub(super) fn item(line: &mut ScriptLine, fields: &mut Fields, words: &[&str], t
     }
 }
 
-/// Puts each object of a list on a line below.
+/// Writes each object of a list on a line below.
 pub(super) fn list(
     line: &ScriptLine,
     fields: &mut Fields,
@@ -35,7 +35,7 @@ pub(super) fn list(
     }
 }
 
-/// Puts JSON of any kind on a line below.
+/// Writes any JSON on a line below.
 pub(super) fn raw(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
     let Some(value) = fields.take(key) else { return };
     let mut item = line.another();
@@ -47,7 +47,7 @@ pub(super) fn raw(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<Script
     below.push(item);
 }
 
-/// A list of content blocks: one block of text on the line itself, others below it.
+/// Writes a list of content blocks: a single one on the line itself, several below it.
 pub(super) fn blocks(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
     let Some(mut blocks) = fields.objects(key) else { return };
     if let [only] = blocks.as_mut_slice() {
@@ -60,7 +60,7 @@ pub(super) fn blocks(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec
     }
 }
 
-/// A content block.
+/// Writes a content block.
 pub(super) fn block(line: &mut ScriptLine, mut block: Fields) {
     let kind = block.string("type");
     match kind.as_deref() {
@@ -102,7 +102,7 @@ pub(super) fn block(line: &mut ScriptLine, mut block: Fields) {
     line.rest(block);
 }
 
-/// A tool call, or what an update says of one.
+/// Writes a tool call or its update.
 pub(super) fn tool_call(line: &mut ScriptLine, call: &mut Fields, below: &mut Vec<ScriptLine>) {
     item(line, call, &["toolCallId", "kind", "status"], &["title"]);
     list(line, call, below, "locations", |line, place| {
@@ -140,7 +140,7 @@ fn tool_content(line: &mut ScriptLine, content: &mut Fields) {
     }
 }
 
-/// The modes of a session, the current one marked.
+/// Writes the modes of a session, the current one first.
 pub(super) fn modes(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     let Some(mut modes) = fields.object("modes") else { return };
     let current = modes.string("currentModeId");
@@ -158,7 +158,7 @@ pub(super) fn modes(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<
     below.push(head);
 }
 
-/// The config options of a session with their values.
+/// Writes the configuration options of a session with their values.
 pub(super) fn config_options(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "configOptions", |line, option| {
         item(line.add("option"), option, &["id"], &[]);
@@ -181,7 +181,7 @@ pub(super) fn config_options(line: &mut ScriptLine, fields: &mut Fields, below: 
     });
 }
 
-/// The slash commands.
+/// Writes the slash commands.
 pub(super) fn commands(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "availableCommands", |line, command| {
         if let Some(name) = command.string("name") {
@@ -197,7 +197,7 @@ pub(super) fn commands(line: &mut ScriptLine, fields: &mut Fields, below: &mut V
     });
 }
 
-/// The steps of a plan.
+/// Writes the steps of a plan.
 pub(super) fn plan(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
     list(line, fields, below, "entries", |line, entry| {
         match entry.peek("status") {
@@ -216,8 +216,8 @@ pub(super) fn plan(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<S
     });
 }
 
-/// Capabilities, one line for each at the top, and what is within it by dotted names. What is not
-/// simply there is shown with its value.
+/// Writes capabilities, one line for each at the top level. Nested ones have dotted names. A value other than `true`
+/// or `{}` is written too.
 pub(super) fn capabilities(line: &ScriptLine, capabilities: Fields, below: &mut Vec<ScriptLine>) {
     for (key, value) in capabilities.into_map() {
         let mut can = line.another();

@@ -1,9 +1,8 @@
-//! A JSON object that is taken apart field by field, so that what nobody took is still there to be
-//! shown.
+//! A JSON object whose fields are taken one by one. The remaining fields are written as JSON, so that none is lost.
 
 use serde_json::{Map, Number, Value};
 
-/// What is left of an object.
+/// The fields of an object that have not been taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Map<String, Value>);
 
@@ -16,12 +15,12 @@ impl Fields {
         self.0.is_empty()
     }
 
-    /// Looks at a string that stays.
+    /// Returns a string without taking it.
     pub(super) fn peek(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.as_str()
     }
 
-    /// Puts a value back.
+    /// Adds or replaces a field.
     pub(super) fn put(&mut self, key: &str, value: Value) {
         self.0.insert(key.into(), value);
     }
@@ -30,7 +29,7 @@ impl Fields {
         self.0.remove(key)
     }
 
-    /// Takes a value that is as it should be. Any other stays.
+    /// Takes a value if it matches. Any other value stays.
     pub(super) fn take_if(&mut self, key: &str, fits: impl FnOnce(&Value) -> bool) -> Option<Value> {
         self.0.get(key).is_some_and(fits).then(|| self.0.remove(key))?
     }
@@ -58,7 +57,7 @@ impl Fields {
         Some(Fields(map))
     }
 
-    /// A list of objects that holds something. Any other list stays.
+    /// Takes a list of objects that is not empty. Any other list stays.
     pub(super) fn objects(&mut self, key: &str) -> Option<Vec<Fields>> {
         let items = self.0.get(key)?.as_array()?;
         if items.is_empty() || !items.iter().all(Value::is_object) {
@@ -68,7 +67,7 @@ impl Fields {
         Some(items.into_iter().map(|item| Fields::try_from(item).unwrap_or_default()).collect())
     }
 
-    /// A list of strings that holds something. Any other list stays.
+    /// Takes a list of strings that is not empty. Any other list stays.
     pub(super) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
         let items = self.0.get(key)?.as_array()?;
         let texts: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
@@ -77,7 +76,7 @@ impl Fields {
         Some(texts)
     }
 
-    /// Forgets a value that says the same as nothing.
+    /// Removes a value that equals the default.
     pub(super) fn forget(&mut self, key: &str, value: &Value) {
         if self.0.get(key) == Some(value) {
             self.0.remove(key);
@@ -96,8 +95,8 @@ impl TryFrom<Value> for Fields {
     }
 }
 
-/// The value with the keys of its objects in order, whatever this program's other crates make of
-/// `serde_json`'s maps.
+/// Returns the value with sorted keys. Another crate of the program may have enabled the `preserve_order` feature of
+/// `serde_json`.
 pub(super) fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

@@ -1,4 +1,4 @@
-//! One event as text: a line, and what stands below it.
+//! One step as text: a line, and the lines below it.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::fields::{Fields, sorted};
 use crate::printable;
 
-/// Words on a line, and further lines indented below it. Whatever is put in comes out as one line
-/// each, escaped for terminals, so that no text can look like another event.
+/// Words on a line, and further lines indented below it. All text is escaped and kept in its lines, so that no text can
+/// look like another step.
 #[derive(Debug, Default)]
 pub(super) struct ScriptLine {
     head: String,
@@ -21,12 +21,12 @@ impl ScriptLine {
         ScriptLine { text_bytes, ..ScriptLine::default() }
     }
 
-    /// A line of the same kind, to be put below this one.
+    /// Creates a line with the same limit, to be put below this one.
     pub(super) fn another(&self) -> Self {
         ScriptLine::new(self.text_bytes)
     }
 
-    /// The line, where it was built in one expression.
+    /// Takes the line out of a chain of calls.
     pub(super) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
@@ -37,14 +37,14 @@ impl ScriptLine {
         }
     }
 
-    /// Adds a word of ours.
+    /// Adds a fixed word.
     pub(super) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
         self.space();
         self.head.push_str(&text.to_string());
         self
     }
 
-    /// Adds a name or an id: bare if it is one word, else in quotes.
+    /// Adds a name or an id: bare if it is one word, otherwise in quotes.
     pub(super) fn word(&mut self, text: &str) -> &mut Self {
         let bare = |char: char| !char.is_whitespace() && !char.is_control() && char != '"';
         if text.is_empty() || !text.chars().all(bare) {
@@ -71,7 +71,7 @@ impl ScriptLine {
         self.add(printable(&quoted))
     }
 
-    /// Adds what somebody said or a file holds: in quotes if it is one line, else as lines below.
+    /// Adds a text: in quotes if it is one line, otherwise as lines below.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         if !text.trim_end_matches('\n').contains('\n') {
             return self.quoted(text);
@@ -81,14 +81,14 @@ impl ScriptLine {
         self
     }
 
-    /// Adds a line of somebody else's output, as it is.
+    /// Adds a line of a program's output without quotes.
     pub(super) fn output(&mut self, text: &str) -> &mut Self {
         let text = text.replace('\n', "\\n");
         let short = self.short(&text);
         self.add(gutter("|", &short))
     }
 
-    /// Adds base64, which nobody reads when it is long.
+    /// Adds base64, or its size if it is long.
     pub(super) fn data(&mut self, data: &str) -> &mut Self {
         if data.len() <= 64 {
             return self.word(data);
@@ -109,7 +109,7 @@ impl ScriptLine {
         self.add(printable(&short))
     }
 
-    /// Adds the fields that are left.
+    /// Adds the remaining fields as JSON.
     pub(super) fn rest(&mut self, fields: Fields) -> &mut Self {
         match fields.into_map() {
             map if map.is_empty() => self,
@@ -145,7 +145,7 @@ impl ScriptLine {
                 self.below.push(gutter(&change.tag().to_string(), text.strip_suffix('\n').unwrap_or(text)));
             }
         }
-        // What is far from any change is not shown, and yet a difference.
+        // Lines far from a change are not shown, so the digest has to differ for them.
         let shown =
             hunks.iter().flat_map(|hunk| hunk.iter_changes()).filter(|change| change.new_index().is_some());
         if shown.count() < diff.new_slices().len() {
@@ -173,11 +173,10 @@ impl fmt::Display for ScriptLine {
     }
 }
 
-/// Above this many bytes two texts are not compared, which can take the square of their length.
+/// Limit on the bytes of two texts that are compared: a diff may take the square of their length.
 const LONGEST_DIFF: usize = 128 * 1024;
 
-/// A line of somebody's text behind a mark. White space at its end, which editors take away and
-/// nobody sees, is escaped.
+/// Returns a line of text behind a mark. White space at its end is escaped, since editors remove it.
 fn gutter(mark: &str, text: &str) -> String {
     let shown = text.trim_end_matches([' ', '\t']);
     let (mut line, blank) = (printable(shown).into_owned(), text.len() - shown.len());
@@ -195,7 +194,7 @@ fn short(text: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     format!("{start}… [{}]", size(text)).into()
 }
 
-/// The value with the long strings in it shortened.
+/// Shortens the long strings in a value.
 fn shortened(value: &mut Value, bytes: usize) {
     match value {
         Value::String(text) if text.len() > bytes => *text = short(text, bytes).into_owned(),
@@ -205,13 +204,13 @@ fn shortened(value: &mut Value, bytes: usize) {
     }
 }
 
-/// The length and the digest of a text.
+/// Returns the length and the digest of a text.
 fn size(text: &str) -> String {
     format!("{} bytes, {:08x}", text.len(), digest(text.as_bytes()))
 }
 
-/// FNV-1a, folded to 32 bits: the same for ever, so that it can stand in a snapshot. It shows that
-/// something changed; it protects against nobody.
+/// Returns the FNV-1a hash, folded to 32 bits. It never changes, so it can be part of a snapshot. It detects changes and
+/// is no protection against forgery.
 fn digest(bytes: &[u8]) -> u32 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

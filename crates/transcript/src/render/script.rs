@@ -1,4 +1,4 @@
-//! The script: what a transcript says, in order, ready to be written.
+//! The script: the steps of a transcript in order, ready to be written.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,122 +10,119 @@ use serde_json::Value;
 use super::{RenderOptions, methods};
 use crate::format::{ProcessExit, Side};
 
-/// A transcript as it is read: sections, each with what happened in it.
+/// A transcript in sections of steps.
 ///
-/// It shows as text, and it can be serialized. Both forms are the same for recordings that differ only
-/// in times, in where messages were cut into chunks, and in how independent sessions and stderr ran
-/// into each other.
+/// It implements `Display` and `Serialize`. Both forms are the same for recordings that differ only in times, in the
+/// boundaries of chunks, and in the interleaving of independent sessions and stderr.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Script {
-    /// The connection, the sessions in the order of the requests that made them, stderr, the end. Those
-    /// in which nothing happened are left out.
+    /// The connection, the sessions in the order of the requests that opened them, stderr, the end. Empty sections are
+    /// left out.
     pub sections: Vec<Section>,
     #[serde(skip)]
     pub(super) options: RenderOptions,
 }
 
-/// Steps that belong together.
+/// The steps of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Section {
-    /// To what.
+    /// The subject.
     #[serde(flatten)]
     pub subject: Subject,
-    /// What happened, in order.
+    /// The steps in order.
     pub steps: Vec<ScriptStep>,
 }
 
-/// What a section is about.
+/// The subject of a section.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase", tag = "section", content = "id")]
 #[non_exhaustive]
 pub enum Subject {
-    /// The connection as a whole: everything that is said of no session, and what is no message.
+    /// The connection: messages without a session, and lines that are no messages.
     Connection,
     /// A session.
     Session(SessionId),
-    /// What the agent wrote to stderr.
+    /// The agent's stderr.
     Stderr,
-    /// How it ended.
+    /// The end of the streams and of the process.
     End,
 }
 
-/// One thing that happened.
+/// One step of a script.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ScriptStep {
-    /// When, if times were [asked for](RenderOptions::times); in microseconds. The first chunk counts.
+    /// The time of its first chunk in microseconds, with [`RenderOptions::times`].
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "micros")]
     pub at: Option<Duration>,
-    /// Who did it.
+    /// The side that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Side>,
-    /// What.
+    /// The kind and its fields.
     #[serde(flatten)]
     pub kind: StepKind,
 }
 
-/// What can happen.
+/// The kinds of steps.
 ///
-/// A session's own id is left out of what is said in it. Members of an envelope that JSON-RPC does not
-/// know are in `more`.
+/// Messages in the section of a session are without its id. Members that JSON-RPC does not know are in `more`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "what")]
 #[non_exhaustive]
 pub enum StepKind {
-    /// A question.
+    /// A request.
     #[non_exhaustive]
     Request {
-        /// What is asked.
+        /// The method.
         method: String,
-        /// Tells it from requests of the same side, method and section that are open at the same time;
-        /// 1 when there is none.
+        /// Distinguishes open requests of the same side, method and section. 1 for the first.
         #[serde(skip_serializing_if = "is_one")]
         number: u32,
-        /// About what.
+        /// The params.
         #[serde(skip_serializing_if = "Option::is_none")]
         params: Option<Value>,
-        /// Whether there is an answer to it.
+        /// True if there is a response.
         answered: bool,
-        /// What else the line holds.
+        /// Other members of the line.
         #[serde(skip_serializing_if = "Value::is_null")]
         more: Value,
     },
-    /// Something told. Chunks of one message that follow one another are one notification.
+    /// A notification. Adjacent chunks of one message are one notification.
     #[non_exhaustive]
     Notification {
-        /// What is told.
+        /// The method.
         method: String,
-        /// About what.
+        /// The params.
         #[serde(skip_serializing_if = "Option::is_none")]
         params: Option<Value>,
-        /// What else the line holds.
+        /// Other members of the line.
         #[serde(skip_serializing_if = "Value::is_null")]
         more: Value,
     },
-    /// An answer.
+    /// A response.
     #[non_exhaustive]
     Response {
-        /// The method of the request, or the id of a request that nobody made.
+        /// The method of the request, or an id that matches no request.
         #[serde(flatten)]
         to: ResponseTo,
-        /// What it says when it worked.
+        /// The result of a success.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<Value>,
-        /// What it says when it did not.
+        /// The error of a failure.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<Value>,
-        /// What else the line holds.
+        /// Other members of the line.
         #[serde(skip_serializing_if = "Value::is_null")]
         more: Value,
     },
-    /// A line that is no message.
+    /// A line that is not a message.
     #[non_exhaustive]
     Noise {
-        /// The line. What is not UTF-8 in it is escaped.
+        /// The line. Bytes that are not UTF-8 are escaped.
         text: String,
-        /// Why it is none.
+        /// The reason for which it is not a message.
         reason: String,
     },
     /// A line on stderr.
@@ -134,29 +131,29 @@ pub enum StepKind {
         /// The line.
         text: String,
     },
-    /// A side wrote nothing more.
+    /// The end of a side's output.
     Eof,
-    /// The agent's process ended.
+    /// The end of the agent's process.
     Exit(ProcessExit),
-    /// Lines the recorder left out, see [`RecordEvent::Dropped`](crate::RecordEvent::Dropped).
+    /// Lines that the recorder left out, see [`RecordEvent::Dropped`](crate::RecordEvent::Dropped).
     #[non_exhaustive]
     Dropped {
-        /// How many.
+        /// Their number.
         lines: u64,
-        /// How long they were together.
+        /// Their bytes.
         bytes: u64,
     },
     /// A record of a later version of the format.
     #[non_exhaustive]
     Unknown {
-        /// What it says, but for its time.
+        /// Its members except the time.
         record: Value,
     },
     /// The recording was cut short.
     Cut,
 }
 
-/// What a response answers.
+/// The request of a response.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[serde(untagged)]
@@ -167,14 +164,14 @@ pub enum ResponseTo {
     Request {
         /// Its method.
         method: String,
-        /// Its number among those that were open.
+        /// Its number among the open requests.
         #[serde(skip_serializing_if = "is_one")]
         number: u32,
     },
-    /// Nothing that is known.
+    /// No known request.
     #[non_exhaustive]
     Nothing {
-        /// The id it gives.
+        /// The id of the response.
         id: Value,
     },
 }

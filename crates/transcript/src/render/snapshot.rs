@@ -2,7 +2,7 @@
 
 use crate::{Result, Transcript};
 
-/// What [`assert_transcript!`](crate::assert_transcript) takes: a transcript, a reference to one, or the
+/// An argument of [`assert_transcript!`](crate::assert_transcript): a transcript, a reference to one, or the
 /// result of loading one.
 pub trait Snapshot {
     /// The text a snapshot holds: redacted, rendered.
