@@ -14,11 +14,14 @@ mod id_paths;
 mod ignored_paths;
 mod import;
 mod line_reader;
+mod path_index;
 mod reader;
 mod record;
 mod redact;
 mod render;
 mod replay;
+#[cfg(test)]
+mod steps;
 mod transcript;
 
 pub use classify::{ParsedLine, TranscriptEntry, entries};

@@ -1,7 +1,7 @@
 //! Paths: the folder a session works in, home and the folder for temporary files, wherever a path
 //! begins with them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -9,70 +9,25 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use super::placeholder_ids::SessionNumber;
+use super::placeholders::{CWD, HOME, TMP};
+use crate::path_index::{PathIndex, spellings, stands_alone};
 
-/// A folder, spelled in every way it may stand in a text, and its name.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KnownFolder {
-    spellings: Vec<String>,
-    name: String,
+/// Returns the spellings of a folder. `None` for a path that is not absolute, or a root.
+fn folder_spellings(path: &str) -> Option<[String; 4]> {
+    let path = path.trim_end_matches(['/', '\\']);
+    let windows =
+        matches!(path.as_bytes(), [drive, b':', b'/' | b'\\', _, ..] if drive.is_ascii_alphabetic());
+    let unix = path.len() > 1 && path.starts_with('/');
+    (windows || unix).then(|| spellings(path))
 }
 
-impl KnownFolder {
-    /// None for a folder that is no absolute path, or the root of everything.
-    pub(crate) fn new(path: &str, name: impl Into<String>) -> Option<Self> {
-        let path = path.trim_end_matches(['/', '\\']);
-        let bytes = path.as_bytes();
-        let windows = matches!(bytes, [drive, b':', b'/' | b'\\', _, ..] if drive.is_ascii_alphabetic());
-        let unix = path.len() > 1 && path.starts_with('/');
-        if !windows && !unix {
-            return None;
-        }
-        let mut spellings = spellings(path).to_vec();
-        spellings.sort();
-        spellings.dedup();
-        Some(KnownFolder { spellings, name: name.into() })
-    }
-}
-
-/// The ways in which a folder may stand in a text: as it is, as in a URI, and for Windows with slashes
-/// and as in JSON inside a string. Some may be equal.
-pub(crate) fn spellings(path: &str) -> [String; 4] {
-    let windows = matches!(path.as_bytes(), [drive, b':', ..] if drive.is_ascii_alphabetic());
-    let slashes = |slash| if windows { path.replace('\\', slash) } else { path.to_owned() };
-    [path.to_owned(), percent_encoded(path), slashes("/"), slashes("\\\\")]
-}
-
-fn percent_encoded(path: &str) -> String {
-    use std::fmt::Write as _;
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'/'
-            | b'-'
-            | b'_'
-            | b'.'
-            | b'~'
-            | b':'
-            | b'@'
-            | b'+' => {
-                encoded.push(char::from(byte));
-            }
-            byte => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
-}
-
-/// The folders that are known: those of each session, and those of the machine.
+/// The known folders and their placeholders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownFolders {
-    machine: Vec<KnownFolder>,
-    sessions: BTreeMap<SessionNumber, Vec<KnownFolder>>,
+    machine: PathIndex<String>,
+    sessions: HashMap<SessionNumber, PathIndex<String>>,
+    /// The folders of all sessions. Where several sessions share a folder, the first one names it.
+    all_sessions: PathIndex<(SessionNumber, String)>,
 }
 
 /// Homes and folders for temporary files on whatever machine the transcript was made.
@@ -95,46 +50,55 @@ static ELSEWHERE: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
 });
 
 impl KnownFolders {
-    /// The folders of this machine.
+    /// Returns the home and temporary folders of this machine.
     pub(crate) fn here() -> Self {
-        let home = std::env::home_dir().map(|path| (path, "[home]"));
-        let tmp = (std::env::temp_dir(), "[tmp]");
-        let machine =
-            home.into_iter().chain([tmp]).filter_map(|(path, name)| KnownFolder::new(path.to_str()?, name));
-        KnownFolders { machine: machine.collect(), sessions: BTreeMap::new() }
+        let mut folders = KnownFolders::default();
+        if let Some(home) = std::env::home_dir() {
+            folders.add(&home, HOME);
+        }
+        folders.add(&std::env::temp_dir(), TMP);
+        folders
     }
 
-    /// One more folder, wherever it stands.
+    /// Adds a folder that is known in all sessions.
     pub(crate) fn add(&mut self, path: &Path, name: &str) {
-        self.machine.extend(path.to_str().and_then(|path| KnownFolder::new(path, name)));
-    }
-
-    /// A session works in these folders; the first is the one it is in.
-    pub(crate) fn work(&mut self, scope: SessionNumber, folders: impl Iterator<Item = impl AsRef<str>>) {
-        let known = self.sessions.entry(scope).or_default();
-        for (at, path) in folders.enumerate() {
-            let name = if at == 0 { "[cwd]".into() } else { format!("[cwd-{}]", at + 1) };
-            known.extend(KnownFolder::new(path.as_ref(), name).filter(|folder| !known.contains(folder)));
+        for spelling in path.to_str().and_then(folder_spellings).into_iter().flatten() {
+            self.machine.get_or_insert_with(&spelling, || name.into());
         }
     }
 
-    /// Shows each known folder that a path in the text begins with. They may begin at the same place;
-    /// the longest counts. A text that belongs to no session may speak of all of them.
+    /// Adds the folders that a session works in; the first is its working directory.
+    pub(crate) fn add_session(
+        &mut self,
+        scope: SessionNumber,
+        folders: impl Iterator<Item = impl AsRef<str>>,
+    ) {
+        let known = self.sessions.entry(scope).or_default();
+        for (at, path) in folders.enumerate() {
+            let name = if at == 0 { CWD.into() } else { format!("[cwd-{}]", at + 1) };
+            for spelling in folder_spellings(path.as_ref()).into_iter().flatten() {
+                let name = known.get_or_insert_with(&spelling, || name.clone()).clone();
+                let first = self.all_sessions.get_or_insert_with(&spelling, || (scope, name.clone()));
+                if scope < first.0 {
+                    *first = (scope, name);
+                }
+            }
+        }
+    }
+
+    /// Calls `found` with each known folder that a path in the text begins with, and its placeholder.
+    /// Folders may begin at the same place; the longest counts. A text that belongs to no session may
+    /// name the folders of all sessions.
     pub(crate) fn find(&self, scope: SessionNumber, text: &[u8], mut found: impl FnMut(Range<usize>, &str)) {
         if memchr::memchr2(b'/', b'\\', text).is_none() {
             return;
         }
-        let sessions = self.sessions.iter().filter(|(known, _)| scope.is_none() || **known == scope);
-        for folder in sessions.flat_map(|(_, folders)| folders).chain(&self.machine) {
-            for spelling in &folder.spellings {
-                for start in memchr::memmem::find_iter(text, spelling) {
-                    let span = start..start + spelling.len();
-                    if stands_alone(text, &span) {
-                        found(span, &folder.name);
-                    }
-                }
-            }
+        match (scope, self.sessions.get(&scope)) {
+            (None, _) => self.all_sessions.find(text, |span, (_, name)| found(span, name)),
+            (_, Some(session)) => session.find(text, |span, name| found(span, name)),
+            _ => {}
         }
+        self.machine.find(text, |span, name| found(span, name));
         for (pattern, name) in ELSEWHERE.iter() {
             for path in pattern.find_iter(text) {
                 // The end of a sentence is no part of a name.
@@ -149,40 +113,6 @@ impl KnownFolders {
     }
 }
 
-/// Whether a folder that stands here is one, and not a part of another name.
-pub(crate) fn stands_alone(text: &[u8], span: &Range<usize>) -> bool {
-    begins(text, span.start) && ends(text, span.end)
-}
-
-/// Whether an absolute path can begin here: not in the middle of another, nor behind a placeholder.
-fn begins(text: &[u8], at: usize) -> bool {
-    let before = text.get(..at).unwrap_or_default();
-    match before {
-        [] => true,
-        [.., b':', b'/', b'/'] => true,
-        // JSON inside a string.
-        [.., b'\\', b'n' | b't' | b'r'] => true,
-        [.., last] => {
-            let joined = matches!(last, b'/' | b'\\' | b'_' | b'-' | b'.' | b'~' | b'*' | b']' | b'}' | b')');
-            !joined && !is_letter(*last)
-        }
-    }
-}
-
-/// Whether a component of a path ends here.
-fn ends(text: &[u8], at: usize) -> bool {
-    match text.get(at..).unwrap_or_default() {
-        [b'.', next, ..] => !is_letter(*next) && !matches!(next, b'_' | b'.' | b'-'),
-        [next, ..] => !is_letter(*next) && !matches!(next, b'_' | b'-' | b'@' | b'+' | b'~' | b'%'),
-        [] => true,
-    }
-}
-
-/// Letters of all scripts, and digits.
-fn is_letter(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte >= 0x80
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::json_scan::Edits;
@@ -191,8 +121,8 @@ mod tests {
     #[test]
     fn a_folder_is_named_where_a_path_begins_with_it() {
         let mut folders = KnownFolders::default();
-        folders.work(Some(1), ["/home/me/my work", "/srv/data/"].iter());
-        folders.work(Some(2), ["C:\\Users\\me\\proj"].iter());
+        folders.add_session(Some(1), ["/home/me/my work", "/srv/data/"].iter());
+        folders.add_session(Some(2), ["C:\\Users\\me\\proj"].iter());
         let check = |scope, text: &str, expect: &str| {
             let mut edits = Edits::default();
             folders.find(scope, text.as_bytes(), |span, name| edits.replace(span, name));

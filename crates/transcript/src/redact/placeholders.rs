@@ -11,16 +11,18 @@ use crate::format::Redacted;
 /// What stands for home and for the folder for temporary files.
 pub(crate) const HOME: &str = "[home]";
 pub(crate) const TMP: &str = "[tmp]";
+pub(crate) const CWD: &str = "[cwd]";
 /// What stands for a time of day, and for a signature.
 pub(crate) const TIME: &str = "[time]";
 pub(crate) const SIGNATURE: &str = "[signature]";
+pub(crate) const VERSION: &str = "[version]";
 
 static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&regex::escape(SECRET)).ok());
 
 static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let ids = IdKind::PLAIN.map(IdKind::name).join("|");
     let whole = IdKind::WHOLE.map(IdKind::name).join("|");
-    let words = [SECRET, HOME, TMP, TIME, SIGNATURE, "[cwd]", "[version]"].map(regex::escape).join("|");
+    let words = [SECRET, HOME, TMP, TIME, SIGNATURE, CWD, VERSION].map(regex::escape).join("|");
     Regex::new(&format!(
         r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?(?:request|{whole})-[0-9]+\]"
     ))

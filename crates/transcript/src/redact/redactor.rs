@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
 use super::placeholder_ids::{IdKind, IdPlaceholders, SessionNumber, is_uuid};
-use super::placeholders::{SIGNATURE, TIME};
+use super::placeholders::{SIGNATURE, TIME, VERSION};
 use super::redaction::{Redaction, find_times};
 use super::secret_patterns::SECRET;
 use crate::classify::{id_key, request_of, session_of};
@@ -252,7 +252,7 @@ impl Redactor {
         }
         if let Some(Ok(named)) = params.map(|params| serde_json::from_str::<Named>(params.get())) {
             let folders = std::iter::once(named.cwd).chain(named.additional_directories);
-            self.redaction.folders.work(scope, folders);
+            self.redaction.folders.add_session(scope, folders);
         }
     }
 
@@ -405,7 +405,7 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
                 return;
             }
             if self.redactor.redaction.versions && name == "version" && of_program(frames) {
-                self.edits.replace(whole, "[version]");
+                self.edits.replace(whole, VERSION);
                 return;
             }
         }

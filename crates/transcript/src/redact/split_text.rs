@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use duologue_schema::SessionId;
+use duologue_schema::{Notification as _, PromptRequest, Request as _, SessionId, SessionNotification};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -31,6 +31,15 @@ pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
     find.0.map(QuotedString::read)
 }
 
+/// The messages of a session that may get another chunk, by their number.
+#[derive(Default)]
+struct OpenMessages {
+    /// By id and kind.
+    by_id: HashMap<String, HashMap<String, usize>>,
+    /// The kind and number of the message without an id.
+    without_id: Option<(String, usize)>,
+}
+
 /// The chunks of each message, in order, by their place among the entries.
 pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
     #[derive(Deserialize)]
@@ -46,17 +55,17 @@ pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
         message_id: Option<Box<RawValue>>,
     }
     let mut messages: Vec<Vec<usize>> = Vec::new();
-    // By kind and id; without an id, the chunks of one kind that nothing else interrupts.
-    type Key = (String, Option<String>);
-    let mut open: HashMap<Option<SessionId>, HashMap<Key, usize>> = HashMap::new();
+    let mut open: HashMap<Option<SessionId>, OpenMessages> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
         let session = open.entry(entry.session.clone()).or_default();
         let update = match &entry.parsed {
-            ParsedLine::Notification { method, params: Some(params) } if method == "session/update" => {
+            ParsedLine::Notification { method, params: Some(params) }
+                if method == SessionNotification::METHOD =>
+            {
                 serde_json::from_str::<Params>(params.get()).ok().map(|params| params.update)
             }
-            ParsedLine::Request { method, .. } if method == "session/prompt" => {
-                session.retain(|(_, id), _| id.is_some());
+            ParsedLine::Request { method, .. } if method == PromptRequest::METHOD => {
+                session.without_id = None;
                 None
             }
             _ => None,
@@ -65,20 +74,25 @@ pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
         let id = message_id.map(|raw| raw.get().to_owned()).filter(|id| id != "null");
         if kind.ends_with("_clear") {
             match id {
-                Some(_) => session.retain(|(_, open), _| *open != id),
-                None => session.clear(),
+                Some(id) => _ = session.by_id.remove(&id),
+                None => *session = OpenMessages::default(),
             }
         } else if kind.ends_with("_chunk") {
-            session.retain(|(other, id), _| id.is_some() || *other == kind);
-            let message = *session.entry((kind, id)).or_insert_with(|| {
+            // Chunks of one kind without an id are one message until something interrupts them.
+            session.without_id.take_if(|(other, _)| *other != kind);
+            let next = messages.len();
+            let message = match id {
+                Some(id) => *session.by_id.entry(id).or_default().entry(kind).or_insert(next),
+                None => session.without_id.get_or_insert((kind, next)).1,
+            };
+            if message == next {
                 messages.push(Vec::new());
-                messages.len() - 1
-            });
+            }
             if let Some(message) = messages.get_mut(message) {
                 message.push(place);
             }
         } else if kind.starts_with("tool_call") {
-            session.retain(|(_, id), _| id.is_some());
+            session.without_id = None;
         }
     }
     messages

@@ -72,16 +72,13 @@ fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header
 fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     let entries = entries(records);
     let mut redactor = redaction.start();
-    let chunks: Vec<_> = {
-        let mut chunks: Vec<_> = entries.iter().map(|_| None).collect();
-        for place in split_text::messages(&entries).concat() {
-            let text = entries.get(place).and_then(|entry| split_text::chunk(entry.line.text()?));
-            if let Some(slot) = chunks.get_mut(place) {
-                *slot = text;
-            }
+    let messages = split_text::messages(&entries);
+    let mut chunks: Vec<_> = entries.iter().map(|_| None).collect();
+    for place in messages.iter().flatten() {
+        if let (Some(chunk), Some(entry)) = (chunks.get_mut(*place), entries.get(*place)) {
+            *chunk = entry.line.text().and_then(split_text::chunk);
         }
-        chunks
-    };
+    }
 
     // First all messages in order, which tells all ids and folders; then what came in pieces, and the
     // lines of stderr and of noise, which may speak of an id before the wire does.
@@ -100,7 +97,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             )
         })
         .collect();
-    for message in split_text::messages(&entries) {
+    for message in &messages {
         let places: Vec<_> =
             message.iter().filter_map(|place| Some((*place, chunks.get(*place)?.as_ref()?))).collect();
         let scope = message.first().and_then(|place| changes.get(*place)).and_then(|(scope, _)| *scope);

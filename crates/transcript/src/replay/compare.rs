@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::name_map::{MappedFolder, NameMap, NamePair, OPTION, SESSION, id_at};
+use super::folder_index::{FolderIndex, MappedFolder};
+use super::name_map::{NameMap, NamePair, OPTION, SESSION, id_at};
 use crate::id_paths::{AGENT, VariableField, field_at};
 use crate::ignored_paths::IgnoredPaths;
 
@@ -29,6 +30,9 @@ pub(super) enum Freedom {
     Agent,
 }
 
+/// The value of a member that is left out.
+static NULL: Value = Value::Null;
+
 /// A comparison of one recorded value with a live one.
 pub(super) struct Comparison<'a> {
     names: &'a NameMap,
@@ -37,7 +41,7 @@ pub(super) struct Comparison<'a> {
     /// Placeholders of a redacted recording stand for any text.
     holes: Option<&'static Regex>,
     /// The folders that the message itself brings.
-    folders: Vec<MappedFolder>,
+    folders: FolderIndex,
     /// The places that differ, and what was recorded there.
     places: Vec<(Vec<String>, Value)>,
     /// The names that would make the rest equal.
@@ -57,7 +61,7 @@ impl<'a> Comparison<'a> {
             lane,
             freedom,
             holes,
-            folders: Vec::new(),
+            folders: FolderIndex::default(),
             places: Vec::new(),
             pairs: Vec::new(),
             path: Vec::new(),
@@ -101,9 +105,11 @@ impl<'a> Comparison<'a> {
             let all = std::iter::once(value.get("cwd")).chain(more.map(Some));
             all.map(|folder| folder.and_then(Value::as_str).map(str::to_owned)).collect::<Vec<_>>()
         };
-        for (recorded, live) in folders(recorded).into_iter().zip(folders(live)) {
+        for (number, (recorded, live)) in (0..).zip(folders(recorded).into_iter().zip(folders(live))) {
             let (Some(recorded), Some(live)) = (recorded, live) else { continue };
-            self.folders.extend(MappedFolder::new(&recorded, &live));
+            if let Some(folder) = MappedFolder::new(&recorded, &live) {
+                self.folders.add(&folder, number);
+            }
             self.pairs.push(NamePair::Folder { recorded, live });
         }
     }
@@ -138,17 +144,15 @@ impl<'a> Comparison<'a> {
             (Value::Object(recorded), Value::Object(live)) => {
                 let names: BTreeSet<&String> = recorded.keys().chain(live.keys()).collect();
                 for name in names {
-                    let member = |map: &Map<String, Value>| map.get(name).cloned().unwrap_or_default();
                     self.path.push(name.clone());
-                    self.values(&member(recorded), &member(live));
+                    self.values(recorded.get(name).unwrap_or(&NULL), live.get(name).unwrap_or(&NULL));
                     self.path.pop();
                 }
             }
             (Value::Array(recorded), Value::Array(live)) => {
                 for index in 0..recorded.len().max(live.len()) {
-                    let element = |list: &[Value]| list.get(index).cloned().unwrap_or_default();
                     self.path.push(index.to_string());
-                    self.values(&element(recorded), &element(live));
+                    self.values(recorded.get(index).unwrap_or(&NULL), live.get(index).unwrap_or(&NULL));
                     self.path.pop();
                 }
             }

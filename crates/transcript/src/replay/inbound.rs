@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::name_map::SESSION;
 use super::plan::{CONNECTION, LineKind, LineState, body, outcome_value};
-use super::player::Player;
+use super::player::{COMPARED, Player};
 use super::report::Difference;
 use crate::classify::{id_key, request_of};
 use crate::format::Side;
@@ -37,30 +37,24 @@ impl Player {
     pub(super) fn end(&mut self, now: Duration) {
         self.ended = true;
         self.last_received = now;
+        self.active = (0..self.lanes.len()).collect();
     }
 
     fn request(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>, now: Duration) {
         let live = body(params);
-        let session =
-            live.get(SESSION).and_then(Value::as_str).map(|live| self.names.session(live).to_owned());
-        let candidates = self.expected.get(method).cloned().unwrap_or_default();
-        // The least different one; among equal ones the one that needs no other names, then the first.
-        let mut nearest: Option<(usize, (usize, usize))> = None;
-        for at in candidates.into_iter().filter(|at| self.cues.is_waiting(*at)) {
-            let lane = self.lane_of(at);
-            let elsewhere = self.session_of(lane) != session.as_deref();
-            if elsewhere && self.plays == Side::Client {
-                continue;
+        let session = live.get(SESSION).and_then(Value::as_str);
+        let lane = session.map(|live| self.cues.lane_numbers.get(self.names.session(live)).copied());
+        let nearest = match (self.plays, lane) {
+            (Side::Client, Some(None)) => None,
+            (Side::Client, lane) => self.nearest(method, Some(lane.flatten().unwrap_or(CONNECTION)), &live),
+            (Side::Agent, Some(lane)) if session.is_some_and(|live| self.names.knows_session(live)) => {
+                // A request of another session differs at least in its session.
+                let equal =
+                    self.nearest(method, lane, &live).filter(|(_, (differences, _))| *differences == 0);
+                equal.or_else(|| self.nearest(method, None, &live))
             }
-            let comparison = self.compare(at, lane, &live);
-            let distance = (comparison.differences(), comparison.renamed());
-            if nearest.is_none_or(|(_, least)| distance < least) {
-                nearest = Some((at, distance));
-            }
-            if distance == (0, 0) {
-                break;
-            }
-        }
+            (Side::Agent, _) => self.nearest(method, None, &live),
+        };
         // A client's question is another question when it says something else. What an agent asks is
         // answered as it was, and the difference shows when all is compared.
         let fits =
@@ -75,13 +69,35 @@ impl Player {
             self.names.learn_request(false, recorded, id.token());
         }
         self.accept_request(at, id.token());
-        if let Some(expected) = self.expected.get_mut(method) {
-            expected.retain(|other| *other != at);
-        }
         self.mark_received(at, now);
         if self.plays == Side::Agent {
             self.skip_to(at);
         }
+    }
+
+    /// Returns the waiting request that differs least, with the number of its differences and of the names
+    /// that would have to change. Of several, the first.
+    fn nearest(
+        &mut self,
+        method: &str,
+        lane: Option<usize>,
+        live: &Value,
+    ) -> Option<(usize, (usize, usize))> {
+        let mut nearest: Option<(usize, (usize, usize))> = None;
+        let mut from = 0;
+        for _ in 0..COMPARED {
+            let Some(at) = self.expected.get_mut(method)?.next(from, lane, &self.cues) else { break };
+            let comparison = self.compare(at, self.lane_of(at), live);
+            let distance = (comparison.differences(), comparison.renamed());
+            if nearest.is_none_or(|(_, least)| distance < least) {
+                nearest = Some((at, distance));
+            }
+            if distance == (0, 0) {
+                break;
+            }
+            from = at + 1;
+        }
+        nearest
     }
 
     /// Answers a request that was not recorded.
@@ -92,9 +108,7 @@ impl Player {
             diff = comparison.diff(live);
             place = comparison.first().unwrap_or_default();
         }
-        let was_recorded = self.cues.cues.iter().any(
-            |cue| matches!(&cue.kind, LineKind::Request { method: other, .. } if !cue.ours && other == method),
-        );
+        let was_recorded = self.expected.get(method).is_some_and(|expected| expected.any);
         let message = match (nearest, was_recorded) {
             (Some(at), _) => format!(
                 "not in the recording: {method}; the nearest, {}, differs at `{place}`",
@@ -138,8 +152,8 @@ impl Player {
             let what = self.describe(at);
             self.differences.push(Difference::Missing { what });
         }
-        for at in first..to {
-            let Some(cue) = self.cues.get(at).filter(|cue| cue.lane == lane) else { continue };
+        for at in self.cues.lines_between(lane, first, to).to_vec() {
+            let Some(cue) = self.cues.get(at) else { continue };
             let stays = match &cue.kind {
                 // Whoever asked is answered.
                 LineKind::Response { request: Some(request), .. } => {
@@ -150,7 +164,7 @@ impl Player {
                 _ => false,
             };
             if !stays && cue.state == LineState::Waiting {
-                self.cues.set(at, LineState::Skipped);
+                self.set_state(at, LineState::Skipped);
             }
         }
     }
@@ -172,37 +186,45 @@ impl Player {
         // A cancel that crosses the answer on its way is nothing to speak of, nor is a second one.
         let open = match &withdrawn {
             Some(id) => self.received_requests.get(id).copied(),
-            None => self.received_requests.values().copied().filter(|at| self.lane_of(*at) == lane).max(),
+            None => self.lanes.get(lane).and_then(|lane| lane.unanswered.last().copied()),
         };
         let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
         let Some(from) = open.or(Some(0).filter(|_| !cancels)) else { return };
-        let alike: Vec<usize> = self
-            .cues
-            .cues
-            .iter()
-            .enumerate()
-            .skip(from)
-            .filter(|(_, cue)| {
-                let same =
-                    matches!(&cue.kind, LineKind::Notification { method: other, .. } if other == method);
-                same && !cue.ours && cue.lane == lane
-            })
-            .map(|(at, _)| at)
-            .collect();
-        let waiting: Vec<usize> = alike.iter().copied().filter(|at| self.cues.is_waiting(*at)).collect();
-        let equal = |at: &&usize| cancels || self.compare(**at, lane, &live).is_equal();
-        if let Some(at) = waiting.iter().find(equal).copied() {
+        let key = (lane, method.to_owned());
+        let (mut first, mut equal, mut next) = (None, None, from);
+        for _ in 0..COMPARED {
+            let expected = self.expected_notifications.get_mut(&key);
+            let Some(at) = expected.and_then(|expected| expected.next(next, None, &self.cues)) else { break };
+            first.get_or_insert(at);
+            if cancels || self.compare(at, lane, &live).is_equal() {
+                equal = Some(at);
+                break;
+            }
+            next = at + 1;
+        }
+        if let Some(at) = equal {
             let pairs = self.compare(at, lane, &live).pairs;
             pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
             self.mark_received(at, now);
-        } else if let Some(at) = waiting.first().copied() {
+        } else if let Some(at) = first {
             let diff = self.compare(at, lane, &live).diff(&live);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
             self.mark_received(at, now);
-        } else if !(cancels && alike.iter().any(|at| self.cues.state(*at) == LineState::Done)) {
+        } else if !(cancels && self.received_since(lane, method, from)) {
             let what = format!("not in the recording: {method}");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });
         }
+    }
+
+    /// Returns true if a notification of this method has come that was recorded at `from` or later.
+    fn received_since(&self, lane: usize, method: &str, from: usize) -> bool {
+        self.cues.lines_between(lane, from, usize::MAX).iter().filter_map(|at| self.cues.get(*at)).any(
+            |cue| {
+                let same =
+                    matches!(&cue.kind, LineKind::Notification { method: other, .. } if other == method);
+                same && !cue.ours && cue.state == LineState::Done
+            },
+        )
     }
 
     fn response(&mut self, id: &str, outcome: &ResponseOutcome<'_>, now: Duration) {
@@ -214,6 +236,7 @@ impl Player {
         let lane = self.lane_of(request);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.last_received = now;
+            lane.open_requests = lane.open_requests.saturating_sub(1);
         }
         let Some(at) = self.answer_of(request) else {
             if self.plays == Side::Client {
@@ -235,7 +258,8 @@ impl Player {
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
         if self.plays == Side::Client {
             // What the agent has not asked before it answered it will not ask any more.
-            let never = (request..at).filter(|at| self.lane_of(*at) == lane && self.is_their_request(*at));
+            let between = self.cues.lines_between(lane, request, at).to_vec();
+            let never = between.into_iter().filter(|at| self.is_their_request(*at));
             never.collect::<Vec<_>>().into_iter().for_each(|at| self.give_up(at));
         }
         self.mark_received(at, now);
@@ -251,9 +275,8 @@ impl Player {
         let mut answered = false;
         match next {
             Some(at) => {
-                let answers = |kind: &LineKind| matches!(kind, LineKind::Response { request, .. } if *request == Some(at));
                 if let Malformed::Request(id, _) = malformed
-                    && let Some(answer) = self.cues.cues.iter().position(|cue| answers(&cue.kind))
+                    && let Some(answer) = self.cues.answer_to_noise.get(&at).copied()
                 {
                     answered = true;
                     self.accept_request(at, id.token());

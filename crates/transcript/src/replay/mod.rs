@@ -1,6 +1,7 @@
 //! Playing one side of a recording against a live other side.
 
 mod compare;
+mod folder_index;
 mod inbound;
 mod name_map;
 mod outbound;

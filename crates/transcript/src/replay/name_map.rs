@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::SystemTime;
 
+use super::folder_index::{FolderIndex, LaneFolders, MappedFolder};
 use super::plan::CONNECTION;
 use super::secret_env::SecretEnv;
 use crate::classify::id_key;
 use crate::format::Redacted;
 use crate::id_paths::{VariableField, WHOLE, field_at, field_of};
-use crate::redact::folders::{spellings, stands_alone};
 use crate::redact::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
 
@@ -40,59 +40,6 @@ pub(super) enum NamePair {
     Folder { recorded: String, live: String },
 }
 
-/// A recorded folder, and the live one that stands in its place.
-#[derive(Debug)]
-pub(super) struct MappedFolder {
-    recorded: String,
-    /// In each way they may be spelled.
-    spellings: Vec<(String, String)>,
-    /// The live one in a URI.
-    encoded: String,
-}
-
-impl MappedFolder {
-    /// None for what is no whole folder, or the root of all: nothing tells a path that begins with it
-    /// from any other.
-    pub(super) fn new(recorded: &str, live: &str) -> Option<Self> {
-        let trimmed = |path: &str| path.trim_end_matches(['/', '\\']).to_owned();
-        let (recorded, live) = (trimmed(recorded), trimmed(live));
-        let absolute = recorded.starts_with(['/', '[']) || recorded.as_bytes().get(1) == Some(&b':');
-        if !absolute {
-            return None;
-        }
-        let live = spellings(&live);
-        let [_, _, slashes, _] = &live;
-        let [_, encoded, _, _] = spellings(slashes);
-        let mut both: Vec<(String, String)> = Vec::new();
-        for (recorded, live) in spellings(&recorded).into_iter().zip(live) {
-            if both.iter().all(|(known, _)| *known != recorded) {
-                both.push((recorded, live));
-            }
-        }
-        if recorded.starts_with('[') {
-            // A placeholder is spelled in one way.
-            both.truncate(1);
-        }
-        Some(MappedFolder { recorded, spellings: both, encoded })
-    }
-
-    /// Shows where it stands in a text, and what stands there live.
-    fn find<'f>(&'f self, text: &str, mut found: impl FnMut(Range<usize>, &'f str)) {
-        for (recorded, live) in &self.spellings {
-            for start in memchr::memmem::find_iter(text.as_bytes(), recorded) {
-                let span = start..start + recorded.len();
-                if !stands_alone(text.as_bytes(), &span) {
-                    continue;
-                }
-                let uri = text.get(..start).is_some_and(|before| before.ends_with("://"));
-                let goes_on = text.get(span.end..).is_some_and(|after| after.starts_with(['/', '\\']));
-                let live = if uri { &self.encoded } else { live };
-                found(span, if live.is_empty() && !goes_on { "/" } else { live });
-            }
-        }
-    }
-}
-
 /// The names, recorded and live.
 #[derive(Debug, Default)]
 pub(super) struct NameMap {
@@ -101,10 +48,10 @@ pub(super) struct NameMap {
     /// Recorded sessions by live session.
     sessions: HashMap<String, String>,
     /// The folders of each lane.
-    folders: Vec<(usize, MappedFolder)>,
+    folders: LaneFolders,
     /// What redaction calls the folders of this machine. What we say needs real ones; what comes is
     /// compared with the placeholder, since another machine has others.
-    machine: Vec<MappedFolder>,
+    machine: FolderIndex,
     /// Whether variables may have lost their values to redaction.
     secrets: bool,
     /// Live ids of JSON-RPC requests, by who asked (us?) and the recorded id.
@@ -125,9 +72,10 @@ impl NameMap {
         let mut names = NameMap { secrets: redacted != Redacted::Nothing, ..NameMap::default() };
         if redacted == Redacted::Everything {
             let here = [(HOME, std::env::home_dir()), (TMP, Some(std::env::temp_dir()))];
-            let folder =
-                |(name, path): (&str, Option<std::path::PathBuf>)| MappedFolder::new(name, path?.to_str()?);
-            names.machine = here.into_iter().filter_map(folder).collect();
+            for (number, (name, path)) in (0..).zip(here) {
+                let folder = path.and_then(|path| MappedFolder::new(name, path.to_str()?));
+                folder.into_iter().for_each(|folder| names.machine.add(&folder, number));
+            }
             names.differ = true;
         }
         names
@@ -144,9 +92,9 @@ impl NameMap {
             }
             NamePair::Folder { recorded, live } => {
                 self.differ |= recorded != live;
-                let Some(folder) = MappedFolder::new(&recorded, &live) else { return };
-                self.folders.retain(|(known, old)| (*known, &old.recorded) != (lane, &folder.recorded));
-                self.folders.push((lane, folder));
+                if let Some(folder) = MappedFolder::new(&recorded, &live) {
+                    self.folders.learn(lane, folder);
+                }
             }
         }
     }
@@ -173,9 +121,9 @@ impl NameMap {
 
     /// Text with recorded folders replaced by live ones; `new` are those that the message itself
     /// brings.
-    pub(super) fn translate<'a>(&self, lane: usize, new: &[MappedFolder], text: &'a str) -> Cow<'a, str> {
+    pub(super) fn translate<'a>(&self, lane: usize, new: &FolderIndex, text: &'a str) -> Cow<'a, str> {
         let mut edits = Edits::default();
-        for (span, live) in self.places(lane, new, &[], text) {
+        for (span, live) in self.folders.find(lane, Some(new), None, text) {
             edits.replace(span, live);
         }
         if edits.is_empty() {
@@ -184,34 +132,9 @@ impl NameMap {
         String::from_utf8(edits.apply(text.as_bytes())).map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
-    /// Where recorded folders stand in a text, and what stands there live. New folders go first, then
-    /// those of the lane, then those of other sessions; deeper ones go before what holds them.
-    fn places<'n>(
-        &'n self,
-        lane: usize,
-        new: &'n [MappedFolder],
-        machine: &'n [MappedFolder],
-        text: &str,
-    ) -> Vec<(Range<usize>, &'n str)> {
-        if memchr::memchr3(b'/', b'\\', b'[', text.as_bytes()).is_none() {
-            return Vec::new();
-        }
-        let known = self.folders.iter().map(|(known, folder)| (1 + usize::from(*known != lane), folder));
-        let all = new.iter().map(|folder| (0, folder)).chain(known);
-        let mut folders: Vec<_> = all.chain(machine.iter().map(|folder| (3, folder))).collect();
-        folders.sort_by_key(|(rank, folder)| (*rank, std::cmp::Reverse(folder.recorded.len())));
-        let mut places: Vec<(Range<usize>, &str)> = Vec::new();
-        for (_, folder) in folders {
-            folder.find(text, |span, live| {
-                let taken = places.iter().any(|(other, _)| other.start < span.end && span.start < other.end);
-                if !taken {
-                    places.push((span, live));
-                }
-            });
-        }
-        // What stays where it is has its place, so that nothing else takes it.
-        places.retain(|(span, live)| text.get(span.clone()) != Some(*live));
-        places
+    /// Returns the places where recorded folders stand in a line of ours, and the live text for each.
+    fn live_folders(&self, lane: usize, text: &str) -> Vec<(Range<usize>, &str)> {
+        self.folders.find(lane, None, Some(&self.machine), text)
     }
 
     /// Takes note of the ids that agents give in one of our recorded lines: those that have no live name are ours
@@ -295,7 +218,7 @@ impl Rewriting<'_> {
 
 impl<'a> JsonVisitor<'a> for Rewriting<'_> {
     fn name(&mut self, _: &[PathStep<'a>], name: &DecodedString<'a>) {
-        for (span, live) in self.names.places(self.lane, &[], &self.names.machine, &name.text) {
+        for (span, live) in self.names.live_folders(self.lane, &name.text) {
             self.edits.replace(name.span(span), escaped(live));
         }
     }
@@ -326,7 +249,7 @@ impl<'a> JsonVisitor<'a> for Rewriting<'_> {
             }
             return;
         }
-        for (span, live) in self.names.places(self.lane, &[], &self.names.machine, &spelled.text) {
+        for (span, live) in self.names.live_folders(self.lane, &spelled.text) {
             self.edits.replace(spelled.span(span), escaped(live));
         }
     }
@@ -392,7 +315,7 @@ mod tests {
             ("/home/me/p.bak", "/home/me/p.bak"),
             ("/mnt/home/me/p", "/mnt/home/me/p"),
         ] {
-            assert_eq!(names.translate(1, &[], text), expected);
+            assert_eq!(names.translate(1, &FolderIndex::default(), text), expected);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What we say: what has to come before it, and when it is its turn.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use duologue_schema::{Error as WireError, ErrorCode};
@@ -13,38 +14,26 @@ use super::report::Difference;
 use crate::classify::id_key;
 use crate::format::{RecordEvent, Side};
 
+/// What the lanes allow now.
+#[derive(Default)]
+struct Outlook {
+    /// The line to send.
+    best: Option<usize>,
+    /// A line of the other side that took too long.
+    lost: Option<usize>,
+    /// When to look again.
+    wake: Option<Duration>,
+}
+
 impl Player {
-    /// What to do now.
+    /// Returns what to do now.
     pub(super) fn next(&mut self, now: Duration) -> PlayerAction {
         if let Some(line) = self.unrecorded_replies.pop_front() {
             return PlayerAction::Send(line);
         }
         loop {
             self.drop_finished();
-            let mut wake: Option<Duration> = None;
-            let (mut best, mut lost): (Option<usize>, Option<usize>) = (None, None);
-            for number in 0..self.lanes.len() {
-                let Some(head) = self.head(number) else { continue };
-                let until = match self.blocked_by(head) {
-                    None => {
-                        let due = self.due(head, now);
-                        if due <= now {
-                            best = Some(best.map_or(head, |other| other.min(head)));
-                        }
-                        due
-                    }
-                    // Only an agent has a limit: whoever waits for an editor is its test.
-                    Some(_) if self.plays == Side::Agent => continue,
-                    Some(gate) => {
-                        let limit = self.limit(gate);
-                        if limit <= now {
-                            lost = Some(gate);
-                        }
-                        limit
-                    }
-                };
-                wake = Some(wake.map_or(until, |other| other.min(until)));
-            }
+            let Outlook { best, lost, wake } = self.outlook(now);
             if self.plays == Side::Client && self.ended {
                 return self.finish_early();
             }
@@ -60,11 +49,78 @@ impl Player {
         }
     }
 
+    /// Looks at the next line of each lane.
+    fn outlook(&mut self, now: Duration) -> Outlook {
+        let mut outlook = Outlook::default();
+        for number in self.active.iter().copied().collect::<Vec<_>>() {
+            #[cfg(test)]
+            crate::steps::count();
+            let Some(head) = self.head(number) else {
+                self.active.remove(&number);
+                continue;
+            };
+            if self.is_new_to_client(number) {
+                self.active.remove(&number);
+                self.not_begun.insert((head, number));
+                continue;
+            }
+            // Nothing changes for an agent's lane that waits for itself until its gate has come.
+            if let Some(gate) = self.look_at(head, now, &mut outlook)
+                && self.plays == Side::Agent
+                && number != CONNECTION
+                && self.lane_of(gate) == number
+            {
+                self.active.remove(&number);
+            }
+        }
+        // What blocks one of these blocks all behind it.
+        let mut after = Bound::Unbounded;
+        while let Some((head, number)) = self.not_begun.range((after, Bound::Unbounded)).next().copied() {
+            after = Bound::Excluded((head, number));
+            if self.head(number) != Some(head) || !self.is_new_to_client(number) {
+                self.not_begun.remove(&(head, number));
+            } else if self.look_at(head, now, &mut outlook).is_some() {
+                break;
+            }
+        }
+        outlook
+    }
+
+    /// Takes the next line of a lane into account. Returns the line that has to come before it.
+    fn look_at(&mut self, head: usize, now: Duration, outlook: &mut Outlook) -> Option<usize> {
+        let gate = self.blocked_by(head);
+        let until = match gate {
+            None => {
+                let due = self.due(head, now);
+                if due <= now {
+                    outlook.best = Some(outlook.best.map_or(head, |other| other.min(head)));
+                }
+                due
+            }
+            // Only an agent has a limit: a live client is the editor's test, and may take its time.
+            Some(_) if self.plays == Side::Agent => return gate,
+            Some(gate) => {
+                let limit = self.limit(gate);
+                if limit <= now {
+                    outlook.lost = Some(gate);
+                }
+                limit
+            }
+        };
+        outlook.wake = Some(outlook.wake.map_or(until, |other| other.min(until)));
+        gate
+    }
+
+    /// Returns true for a session in which a played client has done nothing yet.
+    fn is_new_to_client(&self, number: usize) -> bool {
+        let begun = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
+        self.plays == Side::Client && number != CONNECTION && !begun
+    }
+
     /// What remains to be done when nothing can be said now.
     fn idle_action(&mut self, now: Duration, wake: Option<Duration>) -> Option<PlayerAction> {
         if self.plays == Side::Agent {
-            let all_said = self.lanes.iter().all(|lane| lane.ours.is_empty());
-            return Some(if self.ended || (self.closed && all_said) {
+            return Some(if self.ended || (self.closed && self.ours.is_empty()) {
                 PlayerAction::Done
             } else {
                 PlayerAction::Wait(wake)
@@ -117,8 +173,7 @@ impl Player {
                 self.give_up(gate);
             }
         }
-        let unsaid =
-            self.lanes.iter().flat_map(|lane| &lane.ours).filter(|at| self.cues.is_waiting(**at)).count();
+        let unsaid = self.ours.len();
         if unsaid > 0 {
             let what = format!("the agent ended before {unsaid} more recorded lines of the client");
             self.differences.push(Difference::Other { what, diff: String::new() });
@@ -127,6 +182,8 @@ impl Player {
             lane.ours.clear();
             lane.gates.clear();
         }
+        self.ours.clear();
+        self.gates.clear();
         if std::mem::replace(&mut self.closed, true) { PlayerAction::Done } else { PlayerAction::Close }
     }
 
@@ -141,7 +198,8 @@ impl Player {
         while self.awaited_replies.first().is_some_and(|at| !cues.is_waiting(*at)) {
             self.awaited_replies.pop_first();
         }
-        for lane in &mut self.lanes {
+        for lane in &self.active {
+            let Some(lane) = self.lanes.get_mut(*lane) else { continue };
             while lane.ours.front().is_some_and(|at| !cues.is_waiting(*at)) {
                 lane.ours.pop_front();
             }
@@ -163,21 +221,19 @@ impl Player {
     fn blocked_by(&self, at: usize) -> Option<usize> {
         let cue = self.cues.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
-        let anywhere = || (0..self.lanes.len()).filter_map(before).min();
+        let anywhere = || self.gates.first().copied().filter(|gate| *gate < at);
         let hears_of_close = self.plays == Side::Agent && !self.ended;
         if let Some(closed) = self.cues.client_closed.filter(|closed| hears_of_close && *closed <= at) {
             return Some(closed);
         }
         if matches!(cue.kind, LineKind::Eof | LineKind::Exit(_)) {
             // The end comes after everything else.
-            let ours = (0..self.lanes.len()).filter_map(|lane| self.head(lane)).min();
-            return anywhere().or(ours.filter(|other| *other < at));
+            return anywhere().or_else(|| self.ours.first().copied().filter(|other| *other < at));
         }
         if self.plays == Side::Client {
             // A client knows what it has heard, wherever it was: a session begins after what had been
             // answered, and whatever concerns the connection may concern every session.
-            let begins = self.lanes.get(cue.lane).is_some_and(|lane| lane.anchor.is_none());
-            if cue.lane == CONNECTION || begins {
+            if cue.lane == CONNECTION || self.is_new_to_client(cue.lane) {
                 return anywhere();
             }
             return before(cue.lane).or_else(|| before(CONNECTION));
@@ -220,7 +276,7 @@ impl Player {
         }
         // What streams in before this line may be cut otherwise, and another text may be shorter, so it
         // is waited for only so long; as long as it took, if the line interrupts something.
-        let interrupts = self.open_requests.values().any(|request| self.lane_of(*request) == number);
+        let interrupts = self.lanes.get(number).is_some_and(|lane| lane.open_requests > 0);
         let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
         let settle = self.settings.settle.saturating_add(took);
         if self.received_enough(number, at) {
@@ -262,13 +318,13 @@ impl Player {
                     let what =
                         format!("{} answers nothing in the recording, and is left out", self.describe(at));
                     self.differences.push(Difference::Gap { what });
-                    self.cues.set(at, LineState::Skipped);
+                    self.set_state(at, LineState::Skipped);
                     return None;
                 };
                 id = self.take_reply_id(request);
                 let Some(live) = &id else {
                     // Nobody has asked.
-                    self.cues.set(at, LineState::Skipped);
+                    self.set_state(at, LineState::Skipped);
                     return None;
                 };
                 if lost {
@@ -292,13 +348,14 @@ impl Player {
                 }
                 self.names.learn_request(true, recorded, &live);
                 self.open_requests.insert(id_key(&live), at);
+                self.lanes.get_mut(number).into_iter().for_each(|lane| lane.open_requests += 1);
                 id = Some(live);
             }
             LineKind::Eof | LineKind::Exit(_) => {
                 if let (LineKind::Exit(exit), true) = (&cue.kind, self.cues.agent_died) {
                     self.exit = Some(*exit);
                 }
-                self.cues.set(at, LineState::Done);
+                self.set_state(at, LineState::Done);
                 self.closed = true;
                 return Some(PlayerAction::Close);
             }
@@ -317,7 +374,7 @@ impl Player {
             }
             RecordEvent::Stderr(text) => PlayerAction::Stderr(text.clone()),
             _ => {
-                self.cues.set(at, LineState::Skipped);
+                self.set_state(at, LineState::Skipped);
                 return None;
             }
         };

@@ -1,6 +1,6 @@
 //! The recording laid out for a replay: what we say, and what we wait for before we say it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use duologue_rpc::{Malformed, RpcMessage};
@@ -61,6 +61,12 @@ pub(super) struct ReplayPlan {
     pub(super) cues: Vec<PlannedLine>,
     /// The recorded session of each lane; the connection has none.
     pub(super) lanes: Vec<Option<String>>,
+    /// The lane of each recorded session.
+    pub(super) lane_numbers: HashMap<String, usize>,
+    /// The lines of each lane, in order.
+    pub(super) lines_of: Vec<Vec<usize>>,
+    /// The answer to each line that is no message but has an id.
+    pub(super) answer_to_noise: HashMap<usize, usize>,
     /// The cue behind which the client had closed its side.
     pub(super) client_closed: Option<usize>,
     /// Whether the agent ended although its client had not closed.
@@ -147,11 +153,36 @@ impl ReplayPlan {
             agent_died = true;
         }
         link(&mut cues, &entries);
-        ReplayPlan { cues, lanes: lanes.names, client_closed, agent_died }
+        let mut lines_of = vec![Vec::new(); lanes.names.len()];
+        let mut answer_to_noise = HashMap::new();
+        for (at, cue) in cues.iter().enumerate() {
+            if let LineKind::Response { request: Some(request), .. } = cue.kind
+                && cues.get(request).is_some_and(|request| request.kind == LineKind::NotAMessage)
+            {
+                answer_to_noise.entry(request).or_insert(at);
+            }
+            lines_of.get_mut(cue.lane).into_iter().for_each(|lane| lane.push(at));
+        }
+        ReplayPlan {
+            cues,
+            lanes: lanes.names,
+            lane_numbers: lanes.numbers,
+            lines_of,
+            answer_to_noise,
+            client_closed,
+            agent_died,
+        }
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&PlannedLine> {
         self.cues.get(at)
+    }
+
+    /// Returns the lines of a lane from `from` up to `to`, which is not among them.
+    pub(super) fn lines_between(&self, lane: usize, from: usize, to: usize) -> &[usize] {
+        let lines = self.lines_of.get(lane).map(Vec::as_slice).unwrap_or_default();
+        let place = |limit: usize| lines.partition_point(|at| *at < limit);
+        lines.get(place(from)..place(to)).unwrap_or_default()
     }
 
     pub(super) fn state(&self, at: usize) -> LineState {
@@ -196,23 +227,31 @@ fn link(cues: &mut [PlannedLine], entries: &[TranscriptEntry<'_>]) {
 #[derive(Default)]
 struct Unanswered {
     open: Vec<(usize, usize, usize)>,
-    /// Those asked before a gap, in which the answer may have been.
-    lost: Vec<(usize, usize, usize)>,
+    /// Those asked before a gap, in which the answer may have been: the entry and record, by lane.
+    lost: BTreeMap<usize, Vec<(usize, usize)>>,
 }
 
 impl Unanswered {
     fn gap(&mut self) {
-        self.lost.append(&mut self.open);
+        for (place, lane, record) in self.open.drain(..) {
+            self.lost.entry(lane).or_default().push((place, record));
+        }
     }
 
-    /// The answers that were lost, in one lane or in all.
+    /// Takes the answers that were lost, in one lane or in all.
     fn lost(&mut self, only: Option<usize>, at: Duration) -> Vec<PlannedLine> {
-        let lost = self.lost.extract_if(.., |(_, lane, _)| only.is_none_or(|only| only == *lane));
-        lost.map(|(place, lane, record)| {
+        let lost = match only {
+            Some(lane) => self.lost.remove(&lane).map(|lost| (lane, lost)).into_iter().collect(),
+            None => std::mem::take(&mut self.lost),
+        };
+        let each = lost.into_iter().flat_map(|(lane, lost)| lost.into_iter().map(move |lost| (lane, lost)));
+        let mut lost: Vec<_> = each.collect();
+        lost.sort_by_key(|(_, (place, _))| *place);
+        let lines = lost.into_iter().map(|(lane, (place, record))| {
             let kind = LineKind::Response { request: Some(place), lost: true };
             PlannedLine { record, at, lane, ours: true, kind, state: LineState::Waiting }
-        })
-        .collect()
+        });
+        lines.collect()
     }
 }
 

@@ -46,6 +46,49 @@ pub(super) struct LaneProgress {
     /// When all that had to come before our next line had come.
     pub(super) open_since: Option<Duration>,
     pub(super) amounts: UpdateAmounts,
+    /// Requests of the other side that have come and have no answer yet.
+    pub(super) unanswered: BTreeSet<usize>,
+    /// The number of our requests that have no answer yet.
+    pub(super) open_requests: usize,
+}
+
+/// The number of waiting lines that a live line is compared with. More would make a replay quadratic in
+/// which every line differs.
+pub(super) const COMPARED: usize = 256;
+
+/// Recorded lines of the other side that have not come, in order.
+#[derive(Debug, Default)]
+pub(super) struct WaitingLines {
+    all: BTreeSet<usize>,
+    by_lane: HashMap<usize, BTreeSet<usize>>,
+    /// True if any line was ever expected.
+    pub(super) any: bool,
+}
+
+impl WaitingLines {
+    fn push(&mut self, at: usize, lane: usize) {
+        self.any = true;
+        self.all.insert(at);
+        self.by_lane.entry(lane).or_default().insert(at);
+    }
+
+    /// Returns the first line at `from` or later, of one lane or of all. Removes those that do not wait any
+    /// more.
+    pub(super) fn next(&mut self, from: usize, lane: Option<usize>, cues: &ReplayPlan) -> Option<usize> {
+        let lines = match lane {
+            Some(lane) => self.by_lane.get_mut(&lane)?,
+            None => &mut self.all,
+        };
+        loop {
+            #[cfg(test)]
+            crate::steps::count();
+            let at = lines.range(from..).next().copied()?;
+            if cues.is_waiting(at) {
+                return Some(at);
+            }
+            lines.remove(&at);
+        }
+    }
 }
 
 /// Plays one side of a recording.
@@ -57,7 +100,17 @@ pub(super) struct Player {
     pub(super) lanes: Vec<LaneProgress>,
     pub(super) names: NameMap,
     /// Requests of the other side that have not come, by method.
-    pub(super) expected: HashMap<String, Vec<usize>>,
+    pub(super) expected: HashMap<String, WaitingLines>,
+    /// Notifications of the other side that have not come, by lane and method.
+    pub(super) expected_notifications: HashMap<(usize, String), WaitingLines>,
+    /// Lines of ours that have not been sent, in all lanes.
+    pub(super) ours: BTreeSet<usize>,
+    /// Lines of the other side that have to come before one of ours, in all lanes.
+    pub(super) gates: BTreeSet<usize>,
+    /// The lanes in which something may have changed since [`next`](Self::next) found them blocked.
+    pub(super) active: BTreeSet<usize>,
+    /// The first line and the number of lanes in which a played client has done nothing yet.
+    pub(super) not_begun: BTreeSet<(usize, usize)>,
     /// Requests of the other side that have come, by live id; none was not recorded.
     pub(super) received_requests: HashMap<String, usize>,
     /// The live ids of those that came, as they are spelled, until they are answered.
@@ -82,16 +135,22 @@ impl Player {
     pub(super) fn new(transcript: Transcript, settings: ReplaySettings, plays: Side) -> Self {
         let cues = ReplayPlan::new(&transcript, plays);
         let mut lanes: Vec<LaneProgress> = cues.lanes.iter().map(|_| LaneProgress::default()).collect();
-        let mut expected: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut expected: HashMap<String, WaitingLines> = HashMap::new();
+        let mut expected_notifications: HashMap<(usize, String), WaitingLines> = HashMap::new();
+        let (mut ours, mut all_gates) = (BTreeSet::new(), BTreeSet::new());
         for (at, cue) in cues.cues.iter().enumerate() {
             let Some(lane) = lanes.get_mut(cue.lane) else { continue };
             if cue.ours {
                 lane.ours.push_back(at);
+                ours.insert(at);
                 continue;
+            }
+            if let LineKind::Notification { method, .. } = &cue.kind {
+                expected_notifications.entry((cue.lane, method.clone())).or_default().push(at, cue.lane);
             }
             let gates = match &cue.kind {
                 LineKind::Request { method, .. } => {
-                    expected.entry(method.clone()).or_default().push(at);
+                    expected.entry(method.clone()).or_default().push(at, cue.lane);
                     true
                 }
                 LineKind::Response { request, .. } => request.is_some(),
@@ -102,6 +161,7 @@ impl Player {
             };
             if gates {
                 lane.gates.push_back(at);
+                all_gates.insert(at);
             } else if let (Side::Client, LineKind::Notification { .. }) = (plays, &cue.kind) {
                 lane.amounts.expect(at);
             }
@@ -114,6 +174,7 @@ impl Player {
         {
             names.learn(CONNECTION, NamePair::Folder { recorded, live });
         }
+        let active = (0..lanes.len()).collect();
         Player {
             transcript,
             settings,
@@ -122,6 +183,11 @@ impl Player {
             lanes,
             names,
             expected,
+            expected_notifications,
+            ours,
+            gates: all_gates,
+            active,
+            not_begun: BTreeSet::new(),
             received_requests: HashMap::new(),
             reply_ids: HashMap::new(),
             awaited_replies: BTreeSet::new(),
@@ -135,6 +201,13 @@ impl Player {
             exit: None,
             fresh_ids: 0,
         }
+    }
+
+    pub(super) fn set_state(&mut self, at: usize, state: LineState) {
+        self.cues.set(at, state);
+        self.ours.remove(&at);
+        self.gates.remove(&at);
+        self.active.insert(self.lane_of(at));
     }
 
     pub(super) fn differences(&mut self) -> Vec<Difference> {
@@ -171,7 +244,9 @@ impl Player {
     pub(super) fn accept_request(&mut self, at: usize, id: &str) {
         self.received_requests.insert(id_key(id), at);
         self.reply_ids.insert(at, id.into());
-        if let (CONNECTION, Some(answer)) = (self.lane_of(at), self.answer_of(at)) {
+        let lane = self.lane_of(at);
+        self.lanes.get_mut(lane).into_iter().for_each(|lane| _ = lane.unanswered.insert(at));
+        if let (CONNECTION, Some(answer)) = (lane, self.answer_of(at)) {
             self.awaited_replies.insert(answer);
         }
     }
@@ -179,6 +254,8 @@ impl Player {
     /// The id that the answer to this recorded request is to have, if it has not been answered.
     pub(super) fn take_reply_id(&mut self, at: usize) -> Option<String> {
         let id = self.reply_ids.remove(&at)?;
+        let lane = self.lane_of(at);
+        self.lanes.get_mut(lane).into_iter().for_each(|lane| _ = lane.unanswered.remove(&at));
         // The id may have been used again.
         let key = id_key(&id);
         if self.received_requests.get(&key) == Some(&at) {
@@ -197,7 +274,7 @@ impl Player {
     }
 
     pub(super) fn mark_done(&mut self, at: usize, now: Duration) {
-        self.cues.set(at, LineState::Done);
+        self.set_state(at, LineState::Done);
         let Some(cue) = self.cues.get(at) else { return };
         let (recorded, number) = (cue.at, cue.lane);
         self.anchor = (recorded.max(self.anchor.0), now);
@@ -218,9 +295,9 @@ impl Player {
         }
         let what = self.describe(at);
         self.differences.push(Difference::Missing { what });
-        self.cues.set(at, LineState::Skipped);
+        self.set_state(at, LineState::Skipped);
         if let Some(answer) = self.answer_of(at) {
-            self.cues.set(answer, LineState::Skipped);
+            self.set_state(answer, LineState::Skipped);
         }
     }
 
@@ -252,8 +329,7 @@ impl Player {
     }
 
     pub(super) fn live_lane(&self, live: &str) -> usize {
-        let recorded = self.names.session(live);
-        self.cues.lanes.iter().position(|name| name.as_deref() == Some(recorded)).unwrap_or(CONNECTION)
+        self.cues.lane_numbers.get(self.names.session(live)).copied().unwrap_or(CONNECTION)
     }
 
     pub(super) fn answer_of(&self, at: usize) -> Option<usize> {
