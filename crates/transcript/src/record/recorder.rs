@@ -52,8 +52,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// let recorder = Recorder::create(&path)?;
 /// let (ours, theirs) = Transport::memory();
 /// // `Client::tap` and `Server::tap` take the same.
-/// let client = Connection::new(ours).tap(recorder.tap(Side::Client)).start(|_| Silent);
-/// # let _agent = Connection::new(theirs).start(|_| Silent);
+/// let client = PeerBuilder::new(ours).tap(recorder.tap(Side::Client)).start(|_| Silent);
+/// # let _agent = PeerBuilder::new(theirs).start(|_| Silent);
 /// client.notify_raw("session/cancel", &serde_json::json!({"sessionId": "s"})).await?;
 /// recorder.finish().await?;
 ///
