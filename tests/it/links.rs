@@ -1,4 +1,4 @@
-//! The links of Markdown pages to files of the repository.
+//! The links of Markdown pages to files of the repository, and the files that ARCHITECTURE.md names.
 
 use std::path::{Path, PathBuf};
 
@@ -56,4 +56,27 @@ fn pages_of_published_crates_have_no_relative_links() {
         let relative: Vec<&str> = links(&text).into_iter().filter(|link| !link.contains("://")).collect();
         assert!(relative.is_empty(), "{}: {relative:?}", page.display());
     }
+}
+
+/// Expands the first pair of braces: `src/{a,b}.rs` becomes `src/a.rs` and `src/b.rs`.
+fn expanded(path: &str) -> Vec<String> {
+    let braces = path.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?)));
+    let Some((start, (names, end))) = braces else { return vec![path.to_owned()] };
+    names.split(',').map(|name| format!("{start}{name}{end}")).collect()
+}
+
+#[test]
+fn files_that_the_architecture_names_exist() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let spans = page.split('`').skip(1).step_by(2).filter(|span| !span.contains(char::is_whitespace));
+    let names: Vec<String> = spans
+        .filter(|span| span.starts_with("crates/") || span.contains("/src/"))
+        .flat_map(expanded)
+        .collect();
+    assert!(names.len() > 40, "too few names: {names:?}");
+    let missing: Vec<&String> = names
+        .iter()
+        .filter(|name| !root().join(name).exists() && !root().join("crates").join(name).exists())
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that do not exist: {missing:?}");
 }
