@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Played, Wire, over_every_wire};
+use crate::support::{ScriptedPeer, Wire, over_every_wire};
 use duologue_agent::exchange::dialogue::{
     AllowList, AllowRule, Dialogue, DialogueHandler, Dialogues, Error, Key, Keys, VerifiedMessage, sign,
 };
@@ -22,7 +22,7 @@ over_every_wire!(an_agent_handles_only_verified_messages, a_client_handles_only_
 
 async fn an_agent_handles_only_verified_messages(wire: Wire) {
     let (seller, heard) = seller();
-    let (transport, mut buyer) = wire.played();
+    let (transport, mut buyer) = wire.scripted();
     tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller)).serve(transport));
     let answer = buyer.initialize(json!({})).await;
     assert_eq!(answer["result"]["agentCapabilities"]["_meta"]["duologue"]["dialogue"], json!({}));
@@ -33,14 +33,14 @@ async fn an_agent_handles_only_verified_messages(wire: Wire) {
 async fn a_client_handles_only_verified_messages(wire: Wire) {
     let (seller, heard) = seller();
     let client = Client::new(()).exchange(Exchange::new().dialogue(seller));
-    let (connection, mut buyer) = crate::support::played::client_of(wire, client, json!({})).await;
-    let (session, ()) = tokio::join!(connection.new_session("/tmp"), buyer.open("s"));
+    let (connection, mut buyer) = crate::support::client_of(wire, client, json!({})).await;
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), buyer.accept_session("s"));
     let _session = session.expect("a session");
     try_everything(&mut buyer, "s", heard).await;
 }
 
 /// Sends messages that must be rejected, and valid ones in between.
-async fn try_everything(buyer: &mut Played, session: &str, mut heard: mpsc::UnboundedReceiver<String>) {
+async fn try_everything(buyer: &mut ScriptedPeer, session: &str, mut heard: mpsc::UnboundedReceiver<String>) {
     let key = Key::new("buyer-1", BUYER, [1; 32]).unwrap();
     let signed = |message: &DialogueMessage| sign(message, &key).unwrap().get().to_owned();
     let good = message("good", "getCarDetails");
@@ -114,14 +114,14 @@ fn refusal(message: &Value) -> Value {
 }
 
 /// Sends a message as it stands.
-async fn dialogue(buyer: &mut Played, session: &str, message: &str) -> Value {
+async fn dialogue(buyer: &mut ScriptedPeer, session: &str, message: &str) -> Value {
     buyer
-        .say(format!(
+        .send(format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"_session/dialogue","params":{{"sessionId":{},"message":{message}}}}}"#,
             Value::from(session),
         ))
         .await;
-    buyer.hear().await
+    buyer.next_message().await
 }
 
 /// A request in a dialogue of its own.

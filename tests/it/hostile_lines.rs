@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use duologue_client::{Client, Turn};
 use serde_json::{Value, json};
 
-use crate::support::played::client_of;
-use crate::support::{Played, Wire, in_time};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire, in_time};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_echo-agent-under-test");
 
@@ -78,14 +78,14 @@ fn shown(answer: &Value) -> Value {
 }
 
 /// Writes a line and a question behind it; says what came back, and how soon the question did.
-async fn put(peer: &mut Played, line: &[u8], expected: usize) -> (Vec<Value>, Duration) {
+async fn put(peer: &mut ScriptedPeer, line: &[u8], expected: usize) -> (Vec<Value>, Duration) {
     let mut out = line.to_vec();
     out.extend_from_slice(b"\n{\"jsonrpc\":\"2.0\",\"id\":\"probe\",\"method\":\"_probe\"}\n");
     let started = Instant::now();
     peer.write(out).await;
     let (mut answers, mut soon) = (Vec::new(), None);
     while soon.is_none() || answers.len() < expected {
-        let message = peer.hear().await;
+        let message = peer.next_message().await;
         if message["id"] == "probe" {
             soon = Some(started.elapsed());
         } else if message.get("method").is_none() {
@@ -94,9 +94,9 @@ async fn put(peer: &mut Played, line: &[u8], expected: usize) -> (Vec<Value>, Du
         }
     }
     // Whatever else it wants to say comes before the answer to one question more.
-    let id = peer.ask("_probe", json!({})).await;
+    let id = peer.send_request("_probe", json!({})).await;
     loop {
-        let message = peer.hear().await;
+        let message = peer.next_message().await;
         if message["id"] == id {
             return (answers, soon.unwrap_or_default());
         }
@@ -107,7 +107,7 @@ async fn put(peer: &mut Played, line: &[u8], expected: usize) -> (Vec<Value>, Du
 }
 
 /// Runs one case; what is wrong comes back as text.
-async fn check(peer: &mut Played, case: &Case, session: &str) -> Result<(), String> {
+async fn check(peer: &mut ScriptedPeer, case: &Case, session: &str) -> Result<(), String> {
     let line = bytes(&case.line, session);
     let outcome = tokio::time::timeout(Duration::from_secs(20), put(peer, &line, case.answers.len())).await;
     let Ok((mut answers, mut soon)) = outcome else {
@@ -130,7 +130,7 @@ async fn check(peer: &mut Played, case: &Case, session: &str) -> Result<(), Stri
 
 struct Agent {
     child: tokio::process::Child,
-    wire: Played,
+    wire: ScriptedPeer,
 }
 
 fn agent() -> Agent {
@@ -143,7 +143,7 @@ fn agent() -> Agent {
         .spawn()
         .expect("an agent");
     let (stdout, stdin) = (child.stdout.take().expect("stdout"), child.stdin.take().expect("stdin"));
-    Agent { child, wire: Played::new(stdout, stdin) }
+    Agent { child, wire: ScriptedPeer::new(stdout, stdin) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +164,7 @@ async fn our_agent_answers_hostile_lines() {
             faults.extend(outcome.err());
         }
         assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
-        agent.wire.hang_up().await;
+        agent.wire.close().await;
         assert!(agent.child.wait().await.expect("a status").success());
     })
     .await;
@@ -188,7 +188,7 @@ async fn our_client_answers_hostile_lines() {
         let mut cases: Vec<Case> = cases(include_str!("../hostile/lines.jsonl"), "client");
         cases.extend(self::cases(include_str!("../hostile/client.jsonl"), "client"));
         let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
-        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
         let session = session.expect("a session");
         let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
         let mut turn = turn.expect("a turn");
@@ -197,7 +197,7 @@ async fn our_client_answers_hostile_lines() {
             faults.extend(check(&mut script, case, "s").await.err());
             // The turn goes on as if nothing had been.
             let mark = format!("after case {number}");
-            script.chunk("s", &mark).await;
+            script.send_chunk("s", &mark).await;
             match updates_before(&mut turn, &mark).await {
                 Ok(count) if count == case.updates => {}
                 Ok(count) => faults.push(format!("{}: {count} updates, not {}", case.name, case.updates)),
@@ -205,7 +205,7 @@ async fn our_client_answers_hostile_lines() {
             }
         }
         assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
-        script.end(&prompt, "end_turn").await;
+        script.end_turn(&prompt, "end_turn").await;
         assert!(turn.outcome().await.is_ok());
     })
     .await;

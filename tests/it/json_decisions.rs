@@ -62,7 +62,7 @@ fn bytes(input: &Value) -> Vec<u8> {
 #[tokio::test]
 async fn json_is_taken_and_nothing_else() {
     in_time(async {
-        let (transport, mut peer) = Wire::Memory.played();
+        let (transport, mut peer) = Wire::Memory.scripted();
         // Every invalid line gets a response, not only ten in a row.
         let mut limits = Limits::default();
         limits.parse_errors_in_a_row = u32::MAX;
@@ -81,10 +81,10 @@ async fn json_is_taken_and_nothing_else() {
                     .concat(),
             )
             .await;
-            peer.say(json!({"jsonrpc": "2.0", "id": "next", "method": "m"})).await;
+            peer.send(json!({"jsonrpc": "2.0", "id": "next", "method": "m"})).await;
             let (mut result, mut errors) = (false, 0);
             loop {
-                let answer = peer.hear().await;
+                let answer = peer.next_message().await;
                 match (answer["id"].as_str(), answer.get("result")) {
                     (Some("next"), _) => break,
                     (Some("case"), Some(_)) => result = true,

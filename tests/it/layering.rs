@@ -17,7 +17,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("duologue-agent", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-client", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
-    ("duologue-testkit", &["duologue-agent"]),
+    ("duologue-testkit", &["duologue-agent", "duologue-rpc"]),
     ("duologue-conformance", &["duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"]),
     (
         "duologue-cli",

@@ -16,8 +16,8 @@ use duologue_schema::Members;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::played::client_of;
-use crate::support::{Played, Wire, over_every_wire};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire, over_every_wire};
 
 over_every_wire!(
     the_agent_works_for_the_client,
@@ -165,14 +165,14 @@ async fn nothing_is_sent_to_a_side_that_does_no_work_orders(wire: Wire) {
     let refused = client.peer_agent().work(order("write")).await.expect_err("refused");
     assert!(matches!(refused, Error::NotSupported { scheme: "work", .. }), "{refused}");
     drop(client);
-    assert_eq!(agent.rest().await, Vec::<Value>::new());
+    assert_eq!(agent.read_to_end().await, Vec::<Value>::new());
 
     // And nothing is taken by a side that has nobody to do it.
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(Server::new(Boss).exchange(Exchange::new()).serve(transport));
     let hello = client.initialize(json!({})).await;
     assert_eq!(hello["result"]["agentCapabilities"]["_meta"]["duologue"]["work"], Value::Null);
-    let answer = client.asked("_session/work", json!({"input": order("write")})).await;
+    let answer = client.request("_session/work", json!({"input": order("write")})).await;
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
 }
 
@@ -235,7 +235,7 @@ async fn the_end_of_the_connection_ends_orders(wire: Wire) {
     let peer = client.peer_agent().clone();
     let waiting = tokio::spawn(async move { peer.work(order("write")).await });
     agent.expect("_session/work").await;
-    agent.hang_up().await;
+    agent.close().await;
     drop(agent);
     let ended = waiting.await.expect("no panic").expect_err("no answer");
     assert_eq!(ended.code(), EnvelopeErrorCode::Unreachable, "{ended}");
@@ -248,7 +248,7 @@ fn takes_orders() -> Value {
 }
 
 async fn an_agent_says_what_is_missing(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(Server::new(Boss).exchange(Exchange::new().work(Hands::new())).serve(transport));
     let hello = client.initialize(json!({})).await;
     assert_eq!(hello["result"]["agentCapabilities"]["_meta"]["duologue"]["work"], json!({}));
@@ -257,14 +257,14 @@ async fn an_agent_says_what_is_missing(wire: Wire) {
 
 async fn a_client_says_what_is_missing(wire: Wire) {
     let client = Client::new(()).exchange(Exchange::new().work(Hands::new()));
-    let (transport, mut agent) = wire.played();
-    let (connection, hello) = tokio::join!(client.connect(transport), agent.greet(json!({})));
+    let (transport, mut agent) = wire.scripted();
+    let (connection, hello) = tokio::join!(client.connect(transport), agent.accept_initialize(json!({})));
     let _connection = connection.expect("a connection");
     assert_eq!(hello["params"]["clientCapabilities"]["_meta"]["duologue"]["work"], json!({}));
     says_what_is_missing(&mut agent).await;
 }
 
-async fn says_what_is_missing(played: &mut Played) {
+async fn says_what_is_missing(played: &mut ScriptedPeer) {
     let whole = json!({"input": order("write")});
     for at in [
         "/input",
@@ -280,24 +280,24 @@ async fn says_what_is_missing(played: &mut Played) {
         let (object, key) = at.rsplit_once('/').expect("a key");
         let mut params = whole.clone();
         params.pointer_mut(object).and_then(Value::as_object_mut).expect(at).remove(key);
-        let error = played.asked("_session/work", params).await["error"].take();
+        let error = played.request("_session/work", params).await["error"].take();
         assert_eq!(error["code"], -32602, "{at}: {error}");
         assert_eq!(error["message"], format!("_session/work: missing field `{key}`"));
         assert_eq!(error["data"], json!({"code": "invalid_parameter", "retryable": false}));
     }
     for params in [json!({"input": 7}), json!([1]), json!({"input": {"context": "x"}})] {
-        let answer = played.asked("_session/work", params).await;
+        let answer = played.request("_session/work", params).await;
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
     }
     let mut unknown = whole.clone();
     unknown["sessionId"] = "none".into();
-    assert_eq!(played.asked("_session/work", unknown).await["error"]["code"], -32002);
+    assert_eq!(played.request("_session/work", unknown).await["error"]["code"], -32002);
     // Unknown members are no reason to reject.
     let mut more = whole;
     more["input"]["deadline"] = "soon".into();
     more["input"]["context"]["branch"] = "main".into();
     more["later"] = json!([]);
-    let answer = played.asked("_session/work", more).await;
+    let answer = played.request("_session/work", more).await;
     insta::allow_duplicates! {
         insta::assert_snapshot!(answer["result"], @r#"{"output":{"artifacts":[{"content":"1 0","operation":"create","path":"login.md"}],"notes":["It is short."],"recommendation":"proceed","success":true,"summary":"Wrote it."}}"#);
     }
@@ -315,7 +315,7 @@ async fn an_order_as_the_wire_has_it(wire: Wire) {
         let output = json!({
             "success": false, "summary": "", "artifacts": [], "notes": null, "recommendation": "ponder", "mood": 1,
         });
-        agent.answer(&request, json!({"output": output, "_meta": {"cost": 2}})).await;
+        agent.respond(&request, json!({"output": output, "_meta": {"cost": 2}})).await;
     });
     let output = output.expect("an output");
     assert!(output.recommendation.escalates() && output.notes.is_empty());
@@ -330,7 +330,7 @@ async fn an_answer_that_does_not_fit(wire: Wire) {
         output.as_object_mut().expect("an object").remove(key);
         let (answer, ()) = tokio::join!(client.peer_agent().work(order("write")), async {
             let request = agent.expect("_session/work").await;
-            agent.answer(&request, json!({"output": output})).await;
+            agent.respond(&request, json!({"output": output})).await;
         });
         let error = answer.expect_err("no output");
         assert!(matches!(error, Error::Connection(_)) && error.to_string().contains(key), "{error}");

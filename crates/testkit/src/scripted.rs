@@ -1,172 +1,197 @@
-//! A peer without an SDK: the test says its lines itself and sees what the other side writes.
+//! A peer whose messages a test writes itself.
 
-use duologue_client::{Client, Connection, Host};
+use duologue_rpc::Transport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
-use super::Wire;
-
-/// One end of a wire in the hands of the test.
-pub struct Played {
+/// A client or an agent that a test plays, message by message. It validates nothing, so it can also break the
+/// protocol.
+///
+/// All methods panic if the other side breaks the connection or sends something unexpected, as an assertion does.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use duologue_testkit::{ScriptedPeer, Wire};
+/// use serde_json::json;
+///
+/// let (mut agent, mut client) = Wire::Memory.scripted_pair();
+/// let session = async {
+///     client.initialize(json!({})).await;
+///     client.new_session().await
+/// };
+/// let script = async {
+///     agent.accept_initialize(json!({})).await;
+///     agent.accept_session("s-1").await;
+/// };
+/// assert_eq!(tokio::join!(session, script).0, "s-1");
+/// # }
+/// ```
+#[allow(missing_debug_implementations, reason = "holds pipes")]
+pub struct ScriptedPeer {
+    /// The messages of the other side.
     pub reader: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
+    /// The output, until it is closed.
     pub writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     next_id: u64,
 }
 
-impl Played {
+impl ScriptedPeer {
+    /// Creates a peer from the two halves of a connection.
     pub fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Played { reader: BufReader::new(Box::new(reader)), writer: Some(Box::new(writer)), next_id: 1000 }
+        let (reader, writer) = (BufReader::new(Box::new(reader) as _), Box::new(writer));
+        ScriptedPeer { reader, writer: Some(writer), next_id: 1000 }
     }
 
-    /// Writes bytes as they are.
+    /// Creates a peer from one end of a connection.
+    #[must_use]
+    pub fn over(transport: Transport) -> Self {
+        let (reader, writer) = transport.into_split();
+        ScriptedPeer::new(reader, writer)
+    }
+
+    /// Writes bytes unchanged.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let writer = self.writer.as_mut().expect("the writer was dropped");
         writer.write_all(bytes.as_ref()).await.expect("the other side reads");
         writer.flush().await.expect("the other side reads");
     }
 
-    /// Writes one line.
-    pub async fn say(&mut self, line: impl std::fmt::Display) {
+    /// Sends one line.
+    pub async fn send(&mut self, line: impl std::fmt::Display) {
         self.write(format!("{line}\n")).await;
     }
 
-    /// The next line of the other side, or `None` at its end.
-    pub async fn line(&mut self) -> Option<String> {
+    /// Returns the next line of the other side, or `None` at its end.
+    pub async fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
         let count = self.reader.read_line(&mut line).await.expect("UTF-8 from the other side");
         (count > 0).then(|| line.trim_end_matches('\n').to_owned())
     }
 
-    /// The next message of the other side.
-    pub async fn hear(&mut self) -> Value {
-        let line = self.line().await.expect("a message before the end");
+    /// Returns the next message of the other side.
+    pub async fn next_message(&mut self) -> Value {
+        let line = self.next_line().await.expect("a message before the end");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"))
     }
 
-    /// The next message, which has to be this request or notification.
+    /// Returns the next message, which has to be this request or notification.
     pub async fn expect(&mut self, method: &str) -> Value {
-        let message = self.hear().await;
+        let message = self.next_message().await;
         assert_eq!(message["method"], method, "{message}");
         message
     }
 
-    /// Closes our half; the other half can still be read.
-    pub async fn hang_up(&mut self) {
+    /// Closes the output. The other side can still be read.
+    pub async fn close(&mut self) {
         if let Some(mut writer) = self.writer.take() {
-            // A writer in memory does not end with its last owner.
+            // A writer in memory does not close when it is dropped.
             let _ = writer.shutdown().await;
         }
     }
 
-    /// Reads to the end.
-    pub async fn rest(&mut self) -> Vec<Value> {
+    /// Returns all messages until the end of the connection.
+    pub async fn read_to_end(&mut self) -> Vec<Value> {
         let mut rest = Vec::new();
-        while let Some(line) = self.line().await {
+        while let Some(line) = self.next_line().await {
             rest.push(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}")));
         }
         rest
     }
 
     /// Sends a request and returns its id.
-    pub async fn ask(&mut self, method: &str, params: Value) -> u64 {
+    pub async fn send_request(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        self.say(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         id
     }
 
-    /// Sends a request and returns its answer, which has to be the next message.
-    pub async fn asked(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params).await;
-        let answer = self.hear().await;
-        assert_eq!(answer["id"], id, "{answer}");
-        answer
+    /// Sends a request and returns its response, which has to be the next message.
+    pub async fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send_request(method, params).await;
+        let response = self.next_message().await;
+        assert_eq!(response["id"], id, "{response}");
+        response
     }
 
-    pub async fn tell(&mut self, method: &str, params: Value) {
-        self.say(json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
+    /// Sends a notification.
+    pub async fn notify(&mut self, method: &str, params: Value) {
+        self.send(json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
     }
 
-    pub async fn answer(&mut self, request: &Value, result: Value) {
-        self.say(json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
+    /// Answers a request.
+    pub async fn respond(&mut self, request: &Value, result: Value) {
+        self.send(json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
     }
 
-    /// Sends an unknown method and expects the error, which comes behind all earlier output.
+    /// Sends a request of an unknown method, whose error has to be the next message. After that the other side has
+    /// processed everything that was sent before.
     pub async fn probe(&mut self) {
-        let answer = self.asked("_probe", json!({})).await;
-        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        let response = self.request("_probe", json!({})).await;
+        assert_eq!(response["error"]["code"], -32601, "{response}");
     }
+}
 
-    // As a client.
-
+/// The steps of a client.
+impl ScriptedPeer {
+    /// Sends `initialize` and returns the response.
     pub async fn initialize(&mut self, capabilities: Value) -> Value {
         let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-        self.asked("initialize", params).await
+        self.request("initialize", params).await
     }
 
+    /// Sends `session/new` and returns the id of the session.
     pub async fn new_session(&mut self) -> String {
-        let answer = self.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-        answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let response = self.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        response["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned()
     }
 
-    /// Starts a turn and returns the request's id.
+    /// Starts a turn and returns the id of the request.
     pub async fn prompt(&mut self, session: &str, text: &str) -> u64 {
         let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
-        self.ask("session/prompt", params).await
+        self.send_request("session/prompt", params).await
     }
 
+    /// Cancels a turn.
     pub async fn cancel(&mut self, session: &str) {
-        self.tell("session/cancel", json!({"sessionId": session})).await;
+        self.notify("session/cancel", json!({"sessionId": session})).await;
     }
+}
 
-    // As an agent.
-
-    /// Answers `initialize`.
-    pub async fn greet(&mut self, capabilities: Value) -> Value {
-        let hello = self.expect("initialize").await;
-        self.answer(&hello, json!({"protocolVersion": 1, "agentCapabilities": capabilities})).await;
-        hello
+/// The steps of an agent.
+impl ScriptedPeer {
+    /// Answers `initialize` and returns the request.
+    pub async fn accept_initialize(&mut self, capabilities: Value) -> Value {
+        let request = self.expect("initialize").await;
+        self.respond(&request, json!({"protocolVersion": 1, "agentCapabilities": capabilities})).await;
+        request
     }
 
     /// Answers `session/new`.
-    pub async fn open(&mut self, session: &str) {
+    pub async fn accept_session(&mut self, session: &str) {
         let request = self.expect("session/new").await;
-        self.answer(&request, json!({"sessionId": session})).await;
+        self.respond(&request, json!({"sessionId": session})).await;
     }
 
     /// Sends a chunk of an agent message.
-    pub async fn chunk(&mut self, session: &str, text: &str) {
-        self.write(chunk(session, text)).await;
+    pub async fn send_chunk(&mut self, session: &str, text: &str) {
+        self.write(message_chunk(session, text)).await;
     }
 
     /// Ends a turn.
-    pub async fn end(&mut self, prompt: &Value, reason: &str) {
-        self.answer(prompt, json!({"stopReason": reason})).await;
+    pub async fn end_turn(&mut self, prompt: &Value, reason: &str) {
+        self.respond(prompt, json!({"stopReason": reason})).await;
     }
 }
 
-/// A client whose agent the test plays.
-pub async fn client_of<H: Host>(wire: Wire, client: Client<H>, capabilities: Value) -> (Connection, Played) {
-    let (transport, mut agent) = wire.played();
-    let (connection, _) = tokio::join!(client.connect(transport), agent.greet(capabilities));
-    (connection.expect("a connection"), agent)
-}
-
-/// A chunk of an agent message, with its line end.
-pub fn chunk(session: &str, text: &str) -> String {
+/// Returns the line of a chunk of an agent message, with its line end.
+#[must_use]
+pub fn message_chunk(session: &str, text: &str) -> String {
     let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
     let params = json!({"sessionId": session, "update": update});
     format!("{}\n", json!({"jsonrpc": "2.0", "method": "session/update", "params": params}))
-}
-
-/// Everything a turn says until its end.
-pub async fn texts(turn: &mut duologue_client::Turn) -> Vec<String> {
-    let mut texts = Vec::new();
-    while let Some(update) = turn.next().await {
-        texts.push(update.expect("an update").to_string());
-    }
-    texts
 }

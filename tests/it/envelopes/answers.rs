@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::pair::Heard;
-use crate::support::{Played, Wire, over_every_wire, played::client_of};
+use crate::support::{ScriptedPeer, Wire, client_of, over_every_wire};
 
 /// Hears of what nobody waits for.
 struct Listener(Heard);
@@ -31,7 +31,7 @@ impl EnvelopeHandler for Listener {
 
 /// A client with a session, whose agent the test plays.
 struct Desk {
-    agent: Played,
+    agent: ScriptedPeer,
     _connection: Connection,
     session: Session,
     peer: PeerAgent,
@@ -44,7 +44,7 @@ async fn desk(wire: Wire, offers: Value) -> Desk {
         Client::new(()).exchange(Exchange::new().agent_id("c1e4").envelope_handler(Listener(heard.clone())));
     let meta = json!({ "_meta": { "duologue": offers } });
     let (connection, mut agent) = client_of(wire, client, meta).await;
-    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.accept_session("s"));
     let session = session.unwrap();
     let peer = session.peer_agent().clone();
     Desk { agent, _connection: connection, session, peer, heard }
@@ -86,17 +86,17 @@ impl Desk {
     async fn delegated(&mut self, task: &str) -> (Delegation, Value) {
         let (task, asked) = self.asks("_session/delegate", self.peer.delegate(task)).await;
         let ack = reply(&asked, "ack", json!({"accepted": true}));
-        self.agent.answer(&asked, json!({ "envelope": ack })).await;
+        self.agent.respond(&asked, json!({ "envelope": ack })).await;
         (task.await.unwrap().unwrap(), asked)
     }
 
     async fn tell(&mut self, kind: &str, envelope: Value) {
         let params = json!({"sessionId": "s", "envelope": envelope});
-        self.agent.tell(&format!("_session/{kind}"), params).await;
+        self.agent.notify(&format!("_session/{kind}"), params).await;
     }
 
     async fn fails(&mut self, asked: &Value, error: Value) {
-        self.agent.say(json!({"jsonrpc": "2.0", "id": asked["id"], "error": error})).await;
+        self.agent.send(json!({"jsonrpc": "2.0", "id": asked["id"], "error": error})).await;
     }
 }
 
@@ -150,7 +150,7 @@ async fn answers_may_come_as_notifications(wire: Wire) {
     desk.tell("response", reply(&asked, "response", json!({"summary": "late"}))).await;
     // The response to the request itself comes too late as well.
     desk.agent
-        .answer(&asked, json!({"envelope": reply(&asked, "response", json!({"summary": "late"}))}))
+        .respond(&asked, json!({"envelope": reply(&asked, "response", json!({"summary": "late"}))}))
         .await;
     desk.agent.probe().await;
     assert_eq!((desk.peer.exchange_stats().late, desk.peer.rpc().stats().stray_responses), (3, 1));
@@ -171,7 +171,7 @@ async fn answers_may_come_as_notifications(wire: Wire) {
     };
     let (discover, asked) = desk.asks("_session/discover", discover).await;
     let capabilities = reply(&asked, "capabilities", json!({"agent_name": "played"}));
-    desk.agent.tell("_session/capabilities", json!({ "envelope": capabilities })).await;
+    desk.agent.notify("_session/capabilities", json!({ "envelope": capabilities })).await;
     assert_eq!(discover.await.unwrap().unwrap().agent_name, "played");
     assert_eq!(desk.peer.rpc().pending_requests(), 0);
 }
@@ -184,7 +184,7 @@ async fn an_error_afterwards_ends_what_waits(wire: Wire) {
     let error = query.await.unwrap().unwrap_err();
     assert!(error.is_retryable() && error.code().as_str() == "tired", "{error}");
     desk.agent
-        .answer(&asked, json!({"envelope": reply(&asked, "response", json!({"summary": "late"}))}))
+        .respond(&asked, json!({"envelope": reply(&asked, "response", json!({"summary": "late"}))}))
         .await;
     desk.tell("error", reply(&asked, "error", fault.clone())).await;
     desk.agent.probe().await;
@@ -209,7 +209,7 @@ async fn a_result_may_come_at_any_time() {
     // Before the ack.
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("early")).await;
     desk.tell("result", reply(&asked, "result", done("early"))).await;
-    desk.agent.answer(&asked, json!({"envelope": reply(&asked, "ack", json!({"accepted": true}))})).await;
+    desk.agent.respond(&asked, json!({"envelope": reply(&asked, "ack", json!({"accepted": true}))})).await;
     let outcome = task.await.unwrap().unwrap().result().await.unwrap();
     assert_eq!((&*outcome.outcome, outcome.error), ("early", None));
     // Instead of it.
@@ -221,7 +221,7 @@ async fn a_result_may_come_at_any_time() {
     // In spite of a refusal, or after nobody waits any more.
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("never")).await;
     let ack = reply(&asked, "ack", json!({"accepted": false, "reason": "no paint"}));
-    desk.agent.answer(&asked, json!({ "envelope": ack })).await;
+    desk.agent.respond(&asked, json!({ "envelope": ack })).await;
     desk.tell("result", reply(&asked, "result", done("in spite"))).await;
     let refused = task.await.unwrap().unwrap_err();
     assert!(matches!(&refused, Error::Refused(fault) if fault.message == "no paint"), "{refused}");
@@ -243,7 +243,7 @@ async fn a_result_may_come_at_any_time() {
     let (task, asked) = desk.delegated("after all").await;
     drop(desk.session);
     let params = json!({"sessionId": "s", "envelope": reply(&asked, "result", done("after all"))});
-    desk.agent.tell("_session/result", params).await;
+    desk.agent.notify("_session/result", params).await;
     assert_eq!(task.result().await.unwrap().outcome, "after all");
     let heard = desk.heard.wait(3).await;
     assert_eq!(heard, ["result: in spite", "result: dropped", "result: late"]);
@@ -341,7 +341,7 @@ async fn a_missed_deadline_withdraws_the_question() {
         let withdrawn = desk.agent.expect("$/cancel_request").await;
         assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
         let late = reply(&asked, "response", json!({"summary": "late"}));
-        desk.agent.answer(&asked, json!({ "envelope": late })).await;
+        desk.agent.respond(&asked, json!({ "envelope": late })).await;
         desk.tell("response", late).await;
     }
     desk.agent.probe().await;
@@ -382,7 +382,7 @@ async fn errors_of_those_who_know_no_envelopes() {
     // An envelope of the kind error, as the result.
     let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
     let error = reply(&asked, "error", json!({"code": "overloaded", "message": "later", "retryable": true}));
-    desk.agent.answer(&asked, json!({ "envelope": error })).await;
+    desk.agent.respond(&asked, json!({ "envelope": error })).await;
     let got = query.await.unwrap().unwrap_err();
     assert!(matches!(&got, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{got}");
 }
@@ -402,7 +402,7 @@ async fn what_is_no_answer_is_an_error_at_once() {
         let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
         let mut answer = reply(&asked, "response", good.clone());
         answer[change.0] = change.1.clone();
-        desk.agent.answer(&asked, json!({ "envelope": answer })).await;
+        desk.agent.respond(&asked, json!({ "envelope": answer })).await;
         let error = query.await.unwrap().unwrap_err();
         let fits = matches!(&error, Error::Answer { kind: EnvelopeKind::Query, .. })
             && error.code().as_str() == code;
@@ -410,7 +410,7 @@ async fn what_is_no_answer_is_an_error_at_once() {
     }
     for nothing in [json!({}), json!(null), json!({"envelope": 7})] {
         let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
-        desk.agent.answer(&asked, nothing.clone()).await;
+        desk.agent.respond(&asked, nothing.clone()).await;
         assert!(matches!(query.await.unwrap(), Err(Error::Answer { .. })), "{nothing}");
     }
     // Some leave out what the JSON-RPC id says already.
@@ -418,7 +418,7 @@ async fn what_is_no_answer_is_an_error_at_once() {
     let mut answer = reply(&asked, "response", good);
     answer["ref"] = json!(null);
     answer["to"] = json!("");
-    desk.agent.answer(&asked, json!({ "envelope": answer })).await;
+    desk.agent.respond(&asked, json!({ "envelope": answer })).await;
     assert_eq!(query.await.unwrap().unwrap().summary, "because");
 }
 
@@ -453,7 +453,7 @@ async fn what_was_discovered_is_kept_for_a_minute() {
     let named = |name: &str| json!({"agent_name": name, "domains": ["family"]});
     let (asking, asked) = desk.asks("_session/discover", discover(&desk)).await;
     let together = tokio::spawn(discover(&desk));
-    desk.agent.answer(&asked, json!({"envelope": reply(&asked, "capabilities", named("first"))})).await;
+    desk.agent.respond(&asked, json!({"envelope": reply(&asked, "capabilities", named("first"))})).await;
     for asking in [asking, together] {
         assert_eq!(asking.await.unwrap().unwrap().agent_name, "first");
     }
@@ -462,7 +462,7 @@ async fn what_was_discovered_is_kept_for_a_minute() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     for name in ["second", "third"] {
         let (asking, asked) = desk.asks("_session/discover", discover(&desk)).await;
-        desk.agent.answer(&asked, json!({"envelope": reply(&asked, "capabilities", named(name))})).await;
+        desk.agent.respond(&asked, json!({"envelope": reply(&asked, "capabilities", named(name))})).await;
         assert_eq!(asking.await.unwrap().unwrap().agent_name, name);
         assert_eq!(desk.peer.discover().await.unwrap().agent_name, name);
         if name == "second" {
@@ -473,7 +473,7 @@ async fn what_was_discovered_is_kept_for_a_minute() {
     let mut directory = Directory::new();
     directory.add(desk.peer.clone());
     assert_eq!(directory.who_handles("family.dinner").await.len(), 1);
-    desk.agent.hang_up().await;
+    desk.agent.close().await;
     desk.peer.rpc().closed().await;
     assert_eq!(directory.who_handles("family.dinner").await.len(), 0);
     assert_eq!(desk.peer.discover().await.unwrap_err().code(), EnvelopeErrorCode::Unreachable);
@@ -508,7 +508,7 @@ async fn those_who_ask_a_mute_agent_fail_together() {
     desk.agent.expect("$/cancel_request").await;
     let asked = desk.agent.expect("_session/discover").await;
     let capabilities = reply(&asked, "capabilities", json!({"agent_name": "at last"}));
-    desk.agent.answer(&asked, json!({ "envelope": capabilities })).await;
+    desk.agent.respond(&asked, json!({ "envelope": capabilities })).await;
     assert_eq!(asking.await.unwrap().unwrap().agent_name, "at last");
 }
 
@@ -521,7 +521,7 @@ async fn a_result_is_not_lost_with_the_connection() {
     desk.tell("result", reply(&asked, "result", done("before its ack"))).await;
     let (unseen, asked) = desk.delegated("unseen").await;
     desk.tell("result", reply(&asked, "result", done("of a dropped handle"))).await;
-    desk.agent.hang_up().await;
+    desk.agent.close().await;
     desk.peer.rpc().closed().await;
     let early = early.await.unwrap().unwrap();
     assert_eq!(early.result().await.unwrap().outcome, "before its ack");
@@ -538,7 +538,7 @@ async fn an_agent_that_hangs_up_is_unreachable() {
     let (query, _) = desk.asks("_session/query", desk.peer.query("why?")).await;
     let (late, _) = desk.asks("_session/delegate", desk.peer.delegate("more")).await;
     let begin = Instant::now();
-    desk.agent.hang_up().await;
+    desk.agent.close().await;
     for error in [
         task.result().await.unwrap_err(),
         query.await.unwrap().unwrap_err(),
@@ -562,7 +562,7 @@ async fn an_agent_that_hangs_up_is_unreachable() {
 async fn without_an_exchange_of_its_own() {
     let offers = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
     let (connection, mut agent) = client_of(Wire::Memory, Client::new(()), offers).await;
-    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.accept_session("s"));
     let session = session.unwrap();
     let peer = session.peer_agent().clone();
     let mut desk = Desk { agent, _connection: connection, session, peer, heard: Heard::default() };
@@ -572,7 +572,7 @@ async fn without_an_exchange_of_its_own() {
     // It responds to nothing, as it has not advertised envelopes.
     let mut ping = reply(&asked, "ping", json!({}));
     ping["ref"] = json!(null);
-    let answer = desk.agent.asked("_session/ping", json!({ "envelope": ping })).await;
+    let answer = desk.agent.request("_session/ping", json!({ "envelope": ping })).await;
     assert_eq!(
         (&answer["error"]["code"], &answer["error"]["data"]["envelope"]),
         (&json!(-32601), &json!(null))

@@ -9,7 +9,7 @@ use duologue_client::{Client, Connection, Transport};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::{Wire, played::client_of};
+use crate::support::{Wire, client_of};
 
 struct Knows(&'static [&'static str]);
 

@@ -5,7 +5,7 @@ use duologue_agent::{Agent, Exchange, Limits, Prompt, Server, Session, SessionSe
 use serde_json::{Value, json};
 
 use super::pair::{Heard, Quiet};
-use crate::support::{Played, Wire, over_every_wire};
+use crate::support::{ScriptedPeer, Wire, over_every_wire};
 
 struct Clerk(Heard);
 
@@ -63,14 +63,14 @@ impl Agent for Loads {
 
 /// A client without an SDK that has a session with the clerk.
 struct Desk {
-    client: Played,
+    client: ScriptedPeer,
     session: String,
     heard: Heard,
 }
 
 async fn desk() -> Desk {
     let heard = Heard::default();
-    let (transport, mut client) = Wire::Memory.played();
+    let (transport, mut client) = Wire::Memory.scripted();
     let exchange = Exchange::new().agent_id("c1e4").envelope_handler(Clerk(heard.clone()));
     tokio::spawn(Server::new(Loads).exchange(exchange).serve(transport));
     let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
@@ -102,17 +102,17 @@ impl Desk {
 
     async fn asked(&mut self, method: &str, envelope: Value) -> Value {
         let params = self.params(envelope);
-        self.client.asked(method, params).await
+        self.client.request(method, params).await
     }
 
     async fn tell(&mut self, method: &str, envelope: Value) {
         let params = self.params(envelope);
-        self.client.tell(method, params).await;
+        self.client.notify(method, params).await;
     }
 
     /// Returns the error of a method: the JSON-RPC code, the envelope's code, and the message it refers to.
     async fn fault(&mut self, method: &str, params: Value) -> (i64, String, Value) {
-        let answer = self.client.asked(method, params).await;
+        let answer = self.client.request(method, params).await;
         let error = &answer["error"];
         let envelope = &error["data"]["envelope"];
         assert_eq!(
@@ -133,7 +133,7 @@ async fn a_session_is_not_known_by_a_longer_id_than_is_read() {
     for (bytes, known) in [(Limits::ID_BYTES, true), (Limits::ID_BYTES + 1, false)] {
         desk.session = "s".repeat(bytes);
         let load = json!({"sessionId": desk.session, "cwd": "/", "mcpServers": []});
-        assert!(desk.client.asked("session/load", load).await["error"].is_null());
+        assert!(desk.client.request("session/load", load).await["error"].is_null());
         let answer = desk.asked("_session/query", envelope("q", "query", json!({"question": "why?"}))).await;
         assert_eq!(answer["error"].is_null(), known, "{bytes}");
         assert!(known || answer["error"]["message"] == "unknown session");
@@ -191,7 +191,7 @@ async fn what_may_be_left_out() {
         json!({"sessionId": null, "envelope": with(envelope("p", "ping", json!({})), "to", json!(""))}),
         json!({"sessionId": desk.session, "envelope": envelope("p", "ping", json!({}))}),
     ] {
-        let pong = desk.client.asked("_session/ping", params).await;
+        let pong = desk.client.request("_session/ping", params).await;
         let envelope = &pong["result"]["envelope"];
         let ends = (&envelope["kind"], &envelope["ref"], &envelope["to"], &envelope["from"]);
         assert_eq!(ends, (&json!("pong"), &json!("p"), &json!("ab"), &json!("c1e4")), "{pong}");
@@ -217,7 +217,7 @@ async fn an_unknown_kind_is_answered_or_complained_about() {
     let complaint = desk.client.expect("_session/error").await;
     assert_eq!(complaint["params"]["envelope"]["payload"]["code"], "unknown_kind");
     // Without an envelope it is a method like any other.
-    let answer = desk.client.asked("_session/poke", json!({})).await;
+    let answer = desk.client.request("_session/poke", json!({})).await;
     assert_eq!(
         (&answer["error"]["code"], &answer["error"]["data"]["envelope"]),
         (&json!(-32601), &json!(null))
@@ -332,9 +332,9 @@ async fn a_task_is_not_done_twice() {
 async fn a_withdrawn_question_is_answered_with_an_envelope() {
     let mut desk = desk().await;
     let params = desk.params(envelope("q", "query", json!({"question": "think"})));
-    let id = desk.client.ask("_session/query", params).await;
-    desk.client.tell("$/cancel_request", json!({ "requestId": id })).await;
-    let answer = desk.client.hear().await;
+    let id = desk.client.send_request("_session/query", params).await;
+    desk.client.notify("$/cancel_request", json!({ "requestId": id })).await;
+    let answer = desk.client.next_message().await;
     let envelope = &answer["error"]["data"]["envelope"];
     assert_eq!(
         (&answer["error"]["code"], &envelope["payload"]["code"]),
@@ -345,13 +345,13 @@ async fn a_withdrawn_question_is_answered_with_an_envelope() {
 
 #[tokio::test]
 async fn nothing_is_answered_before_the_introduction() {
-    let (transport, mut client) = Wire::Memory.played();
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(Quiet).exchange(Exchange::new()).serve(transport));
     let params = json!({"envelope": with(envelope("p", "ping", json!({})), "to", json!(""))});
-    let answer = client.asked("_session/ping", params.clone()).await;
+    let answer = client.request("_session/ping", params.clone()).await;
     assert_eq!(answer["error"]["message"], "initialize first", "{answer}");
     client.initialize(json!({})).await;
-    let pong = client.asked("_session/ping", params).await;
+    let pong = client.request("_session/ping", params).await;
     assert_eq!(pong["result"]["envelope"]["kind"], "pong", "{pong}");
 }
 
@@ -383,7 +383,7 @@ impl Agent for Curious {
 over_every_wire!(a_client_may_answer_with_notifications);
 
 async fn a_client_may_answer_with_notifications(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(Server::new(Curious).exchange(Exchange::new().agent_id("c1e4")).serve(transport));
     let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
     client.initialize(json!({ "_meta": meta })).await;
@@ -401,7 +401,7 @@ async fn a_client_may_answer_with_notifications(wire: Wire) {
         let mut envelope = envelope(&format!("to {kind}"), answer, payload);
         envelope["ref"] = asked["id"].clone();
         let params = json!({"sessionId": session, "envelope": envelope});
-        client.tell(&format!("_session/{answer}"), params).await;
+        client.notify(&format!("_session/{answer}"), params).await;
     }
     let said = client.expect("session/update").await;
     let text = &said["params"]["update"]["content"]["text"];

@@ -11,7 +11,7 @@ use duologue_rpc::Limits;
 use serde_json::{Value, json};
 
 use super::pair::{Heard, Quiet};
-use crate::support::{Played, Wire};
+use crate::support::{ScriptedPeer, Wire};
 
 /// Follows its instructions, and counts the capability requests.
 #[derive(Clone, Default)]
@@ -72,8 +72,8 @@ impl EnvelopeHandler for Clerk {
     }
 }
 
-async fn desk(correspondent: impl EnvelopeHandler, limits: Limits) -> (Played, String) {
-    let (transport, mut client) = Wire::Memory.played();
+async fn desk(correspondent: impl EnvelopeHandler, limits: Limits) -> (ScriptedPeer, String) {
+    let (transport, mut client) = Wire::Memory.scripted();
     let exchange = Exchange::new().agent_id("c1e4").envelope_handler(correspondent);
     tokio::spawn(Server::new(Quiet).exchange(exchange).limits(limits).serve(transport));
     client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
@@ -97,9 +97,9 @@ async fn a_ping_is_answered_from_what_is_known() {
     for (asked, name) in [(None, "clerk 0"), (Some("discover"), "clerk 1"), (Some("delegate"), "clerk 2")] {
         if let Some(kind) = asked {
             let asked = envelope(&session, kind, kind, json!({"task": "x", "report_back": false}));
-            client.asked(&format!("_session/{kind}"), asked).await;
+            client.request(&format!("_session/{kind}"), asked).await;
         }
-        let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+        let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
         assert_eq!(pong["result"]["envelope"]["payload"]["agent_name"], name, "{pong}");
     }
 }
@@ -113,11 +113,11 @@ async fn a_correspondent_that_panics_over_what_it_can_do_is_answered_for() {
         }
     }
     let (mut client, session) = desk(Lost, Limits::default()).await;
-    let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
     assert_eq!(pong["result"]["envelope"]["kind"], "pong", "{pong}");
     for kind in ["discover", "delegate"] {
         let asked = envelope(&session, kind, kind, json!({"task": "x"}));
-        let answer = client.asked(&format!("_session/{kind}"), asked).await;
+        let answer = client.request(&format!("_session/{kind}"), asked).await;
         assert_eq!(*code(&answer), "internal", "{answer}");
     }
 }
@@ -131,32 +131,33 @@ async fn questions_leave_room_for_pings_and_cancellations() {
     let mut waiting = Vec::new();
     for (many, status) in [(0, "idle"), (1, "busy"), (30, "overloaded")] {
         while waiting.len() < many {
-            waiting.push(client.ask("_session/query", query(waiting.len() as u32)).await);
+            waiting.push(client.send_request("_session/query", query(waiting.len() as u32)).await);
         }
-        let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+        let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
         assert_eq!(pong["result"]["envelope"]["payload"]["status"], status, "{pong}");
     }
-    let refused = client.asked("_session/query", query(30)).await;
+    let refused = client.request("_session/query", query(30)).await;
     assert_eq!(*code(&refused), "overloaded", "{refused}");
     let mut cancel = envelope(&session, "c", "cancel", json!({"reason": ""}));
     cancel["envelope"]["ref"] = json!("nothing");
-    let ack = client.asked("_session/cancel", cancel).await;
+    let ack = client.request("_session/cancel", cancel).await;
     assert_eq!(ack["result"]["envelope"]["payload"]["accepted"], false, "{ack}");
     for id in &waiting {
-        client.tell("$/cancel_request", json!({ "requestId": id })).await;
+        client.notify("$/cancel_request", json!({ "requestId": id })).await;
     }
     for _ in waiting {
-        assert_eq!(*code(&client.hear().await), "cancelled");
+        assert_eq!(*code(&client.next_message().await), "cancelled");
     }
-    let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
     assert_eq!(pong["result"]["envelope"]["payload"]["status"], "idle", "{pong}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_too_large_is_refused_in_an_envelope() {
     let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
-    let answer =
-        client.asked("_session/query", envelope(&session, "q", "query", json!({"question": "large"}))).await;
+    let answer = client
+        .request("_session/query", envelope(&session, "q", "query", json!({"question": "large"})))
+        .await;
     assert_eq!(
         (code(&answer), &answer["error"]["data"]["envelope"]["ref"]),
         (&json!("internal"), &json!("q"))
@@ -172,7 +173,9 @@ async fn a_task_has_its_slot_until_its_result_can_leave() {
     limits.output_bytes = 100_000;
     let (mut client, session) = desk(clerk.clone(), limits).await;
     for number in 0..300 {
-        client.ask("_session/delegate", envelope(&session, number, "delegate", json!({"task": "x"}))).await;
+        client
+            .send_request("_session/delegate", envelope(&session, number, "delegate", json!({"task": "x"})))
+            .await;
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -181,18 +184,22 @@ async fn a_task_has_its_slot_until_its_result_can_leave() {
     assert!((1..40).contains(&done), "{done} tasks were done for nobody");
     let mut ends = 0;
     while ends < done {
-        ends += usize::from(client.hear().await["method"] == "_session/result");
+        ends += usize::from(client.next_message().await["method"] == "_session/result");
     }
-    client.ask("_session/delegate", envelope(&session, "again", "delegate", json!({"task": "x"}))).await;
-    while client.hear().await["params"]["envelope"]["ref"] != "again" {}
+    client
+        .send_request("_session/delegate", envelope(&session, "again", "delegate", json!({"task": "x"})))
+        .await;
+    while client.next_message().await["params"]["envelope"]["ref"] != "again" {}
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_progress_comes_behind_the_end() {
     let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
-    client.ask("_session/delegate", envelope(&session, "d", "delegate", json!({"task": "late news"}))).await;
+    client
+        .send_request("_session/delegate", envelope(&session, "d", "delegate", json!({"task": "late news"})))
+        .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(client.hear().await["result"]["envelope"]["kind"], "ack");
+    assert_eq!(client.next_message().await["result"]["envelope"]["kind"], "ack");
     assert_eq!(client.expect("_session/notify").await["params"]["envelope"]["payload"]["topic"], "fill");
     client.expect("_session/result").await;
     client.probe().await;
@@ -202,12 +209,12 @@ async fn no_progress_comes_behind_the_end() {
 async fn a_withdrawn_duplicate_is_answered() {
     let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
     let task = envelope(&session, "d", "delegate", json!({"task": "think"}));
-    client.ask("_session/delegate", task.clone()).await;
-    let again = client.ask("_session/delegate", task).await;
-    client.tell("$/cancel_request", json!({ "requestId": again })).await;
-    let answer = client.hear().await;
+    client.send_request("_session/delegate", task.clone()).await;
+    let again = client.send_request("_session/delegate", task).await;
+    client.notify("$/cancel_request", json!({ "requestId": again })).await;
+    let answer = client.next_message().await;
     assert_eq!((&answer["id"], code(&answer)), (&json!(again), &json!("cancelled")));
-    let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
     assert_eq!(pong["result"]["envelope"]["payload"]["active_tasks"], 1, "the first one is not withdrawn");
 }
 
@@ -215,9 +222,9 @@ async fn a_withdrawn_duplicate_is_answered() {
 async fn a_task_ends_even_if_it_panics_when_it_is_given_up() {
     let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
     let task = envelope(&session, "d", "delegate", json!({"task": "bomb", "deadline_ms": 10}));
-    client.asked("_session/delegate", task).await;
+    client.request("_session/delegate", task).await;
     let end = client.expect("_session/error").await;
     assert_eq!(end["params"]["envelope"]["ref"], "d");
-    let pong = client.asked("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
     assert_eq!(pong["result"]["envelope"]["payload"]["status"], "idle", "{pong}");
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::Notify as Gate;
 
 use super::pair::{Heard, Quiet, pair};
-use crate::support::{Wire, in_time, played::client_of};
+use crate::support::{Wire, client_of, in_time};
 
 /// Handles notifications, one for each permit.
 struct Slow {
@@ -315,7 +315,7 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
         });
     let meta = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
     let (connection, mut agent) = client_of(Wire::Memory, Client::new(()).extensions(extensions), meta).await;
-    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.open("s"));
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), agent.accept_session("s"));
     let (session, peer) = session.map(|session| (session.clone(), session.peer_agent())).unwrap();
     let mut some = peer.subscribe("a.*");
     let query = tokio::spawn(peer.query("why?").into_future());
@@ -331,7 +331,7 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
         ("error", envelope("f", "error", error)),
         ("ping", envelope("p", "ping", json!({}))),
     ] {
-        agent.tell(&format!("_session/{kind}"), json!({"sessionId": "s", "envelope": envelope})).await;
+        agent.notify(&format!("_session/{kind}"), json!({"sessionId": "s", "envelope": envelope})).await;
     }
     assert_eq!(some.next().await.unwrap().unwrap().topic, "a.b");
     assert_eq!(query.await.unwrap().unwrap_err().code().as_str(), "tired");
@@ -363,7 +363,7 @@ impl Agent for Eager {
 /// A handler gets a notification only after the session's id is known.
 #[tokio::test(start_paused = true)]
 async fn news_come_behind_the_answer_that_names_their_session() {
-    let (transport, mut client) = Wire::Memory.played();
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(Eager).exchange(Exchange::new().agent_id("c1e4")).serve(transport));
     client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
     let session = client.new_session().await;
@@ -375,5 +375,5 @@ async fn news_come_behind_the_answer_that_names_their_session() {
             (&json!(session), Some(topic))
         );
     }
-    assert_eq!(client.hear().await["id"], prompt);
+    assert_eq!(client.next_message().await["id"], prompt);
 }

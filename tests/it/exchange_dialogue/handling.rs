@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::speakers::{BUYER, DETAILS, Idle, Listener, SELLER, began, connected, keys, members, signing};
-use crate::support::{Played, Wire, in_time};
+use crate::support::{ScriptedPeer, Wire, in_time};
 
 /// Fails in the wanted way.
 struct Fails;
@@ -361,18 +361,18 @@ async fn an_answer_that_nobody_waits_for_any_more_is_not_lost() {
 }
 
 /// A seller whose buyer the test plays.
-pub(super) async fn played(seller: Dialogues) -> (Played, String) {
+pub(super) async fn played(seller: Dialogues) -> (ScriptedPeer, String) {
     another(&Arc::new(seller)).await
 }
 
-async fn say(buyer: &mut Played, session: &str, step: u64, kind: &str, parent: Option<&str>) -> Value {
+async fn say(buyer: &mut ScriptedPeer, session: &str, step: u64, kind: &str, parent: Option<&str>) -> Value {
     let message = json!({
         "message_id": format!("m{step}"), "session_id": "d", "parent_message_id": parent,
         "sender_id": BUYER, "recipient_id": SELLER, "timestamp": began(),
         "interaction_step": step, "message_type": kind,
         "content": { "natural_language": step.to_string() },
     });
-    buyer.asked("_session/dialogue", json!({ "sessionId": session, "message": message })).await["result"]
+    buyer.request("_session/dialogue", json!({ "sessionId": session, "message": message })).await["result"]
         .clone()
 }
 
@@ -479,7 +479,7 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
         let (mut thief, session) = another(&shared).await;
         let replay: Value = serde_json::from_str(replay.get()).unwrap();
         let params = json!({ "sessionId": session, "message": replay });
-        let answer = thief.asked("_session/dialogue", params).await;
+        let answer = thief.request("_session/dialogue", params).await;
         assert_eq!(answer["result"]["error"]["content"]["error_code"], "CONFLICT", "{answer}");
         dialogue.terminate("Enough.").await.unwrap();
         while listener.heard().len() < 2 {
@@ -491,8 +491,8 @@ async fn what_was_said_over_one_connection_is_not_heard_over_another() {
 }
 
 /// Somebody who plays a buyer towards `seller`, who has several connections.
-async fn another(seller: &Arc<Dialogues>) -> (Played, String) {
-    let (transport, mut buyer) = Wire::Memory.played();
+async fn another(seller: &Arc<Dialogues>) -> (ScriptedPeer, String) {
+    let (transport, mut buyer) = Wire::Memory.scripted();
     tokio::spawn(Server::new(Idle).exchange(Exchange::new().dialogue(seller.clone())).serve(transport));
     buyer.initialize(json!({ "_meta": { "duologue": { "dialogue": {} } } })).await;
     let session = buyer.new_session().await;
@@ -512,9 +512,9 @@ async fn a_message_that_is_stolen_on_its_way_is_heard_where_its_dialogue_is() {
             serde_json::from_str(sign(&message.content(DialogueContent::from(id)), &key).unwrap().get())
                 .unwrap()
         };
-        let send = async |who: &mut Played, session: &str, message: &Value| {
+        let send = async |who: &mut ScriptedPeer, session: &str, message: &Value| {
             let params = json!({ "sessionId": session, "message": message });
-            who.asked("_session/dialogue", params).await["result"].clone()
+            who.request("_session/dialogue", params).await["result"].clone()
         };
         assert_eq!(send(&mut buyer, &hers, &signed("first", 1)).await["receipt"]["duplicate"], false);
         let stolen = signed("second", 2);
@@ -542,7 +542,7 @@ async fn a_retry_is_known_after_its_dialogue_was_forgotten() {
                 "timestamp": began(), "interaction_step": step, "message_type": kind, "content": {},
             });
             let params = json!({ "sessionId": session, "message": message });
-            buyer.asked("_session/dialogue", params).await["result"]["receipt"]["duplicate"].clone()
+            buyer.request("_session/dialogue", params).await["result"]["receipt"]["duplicate"].clone()
         };
         assert_eq!(send("m1", "old", 1, "inform").await, false);
         assert_eq!(send("m2", "old", 2, "termination").await, false);
@@ -594,7 +594,7 @@ async fn what_is_kept_of_a_message_is_bounded() {
                 "content": content, "metadata": metadata,
             });
             let params = json!({ "sessionId": session, "message": message });
-            let answer = buyer.asked("_session/dialogue", params).await;
+            let answer = buyer.request("_session/dialogue", params).await;
             let error = &answer["result"]["error"]["content"];
             assert_eq!(error["details"]["field"], field, "{answer}");
             assert_eq!(error["error_code"], "INVALID_PARAMETER");
@@ -609,12 +609,12 @@ async fn an_error_repeats_nothing_of_a_message_that_cannot_be_read() {
         let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap()).await;
         let message = json!({ "message_id": "m", "interaction_step": "hunter2" });
         let params = json!({ "sessionId": session, "message": message });
-        let answer = buyer.asked("_session/dialogue", params).await;
+        let answer = buyer.request("_session/dialogue", params).await;
         assert_eq!(
             answer["result"]["error"]["content"]["error_message"],
             "not a dialogue message: message: the params do not fit"
         );
-        let answer = buyer.asked("_session/dialogue", json!({ "sessionId": ["hunter2"] })).await;
+        let answer = buyer.request("_session/dialogue", json!({ "sessionId": ["hunter2"] })).await;
         assert!(answer["error"]["code"] == -32602 && !answer.to_string().contains("hunter2"), "{answer}");
     })
     .await;

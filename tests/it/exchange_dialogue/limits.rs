@@ -67,10 +67,10 @@ async fn what_nobody_reads_makes_room_when_its_dialogue_goes() {
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
         let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
         sent.unwrap();
-        let answer = seller.asked("_session/dialogue", said(&dialogue, 2, &long)).await;
+        let answer = seller.request("_session/dialogue", said(&dialogue, 2, &long)).await;
         assert!(answer["result"]["receipt"].is_object(), "{round}: {answer}");
         // While it waits there is no room for more of its length, but for the share of the dialogue.
-        let answer = seller.asked("_session/dialogue", said(&dialogue, 3, &long)).await;
+        let answer = seller.request("_session/dialogue", said(&dialogue, 3, &long)).await;
         assert_eq!(answer["result"]["error"]["content"]["error_code"], "OVERLOADED", "{round}: {answer}");
         let (sent, _) = tokio::join!(dialogue.terminate("Goodbye.").into_future(), take(&mut seller));
         sent.unwrap();
@@ -89,7 +89,8 @@ async fn what_nobody_could_be_handed_makes_room_when_it_is_forgotten() {
         sent.unwrap();
         // The last one takes what those before it have left.
         for step in 2..=(2 + round / 11) {
-            let answer = seller.asked("_session/dialogue", said(&dialogue, step, &"x".repeat(17_000))).await;
+            let answer =
+                seller.request("_session/dialogue", said(&dialogue, step, &"x".repeat(17_000))).await;
             assert!(answer["result"]["receipt"].is_object(), "{round}: {answer}");
         }
         let (sent, _) = tokio::join!(dialogue.terminate("Goodbye.").into_future(), take(&mut seller));
@@ -113,7 +114,7 @@ async fn a_dialogue_has_its_share_of_the_room() {
     }
     let mut say = async |dialogue, step, bytes| {
         let params = said(dialogue, step, &"x".repeat(bytes));
-        let answer = seller.asked("_session/dialogue", params).await;
+        let answer = seller.request("_session/dialogue", params).await;
         answer["result"]["receipt"].is_object()
     };
     assert!(say(&open[0], 2, 90_000).await);
@@ -145,10 +146,11 @@ async fn errors_that_nobody_acknowledges_do_not_pile_up() {
                 "message_id": format!("m{step}"), "session_id": "d", "sender_id": BUYER, "recipient_id": SELLER,
                 "timestamp": began(), "interaction_step": step, "message_type": kind,
             });
-            let id =
-                buyer.ask("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
+            let id = buyer
+                .send_request("_session/dialogue", json!({ "sessionId": session, "message": message }))
+                .await;
             let answer = loop {
-                let line = buyer.hear().await;
+                let line = buyer.next_message().await;
                 if line["id"] == id && line["method"].is_null() {
                     break line;
                 }
@@ -207,7 +209,7 @@ async fn what_is_being_handled_takes_up_room() {
             "message_type": "inform", "content": { "natural_language": "x".repeat(bytes) },
         });
         let params = json!({ "sessionId": session, "message": message });
-        let answer = buyer.asked("_session/dialogue", params).await;
+        let answer = buyer.request("_session/dialogue", params).await;
         // The handler has it by then.
         tokio::time::sleep(Duration::from_secs(1)).await;
         answer["result"]["receipt"].is_object()

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::speakers::{BUYER, SELLER, began};
-use crate::support::{Played, Wire, played::client_of};
+use crate::support::{ScriptedPeer, Wire, client_of};
 
 /// A buyer whose seller the test plays.
-pub(super) async fn buyer(dialogues: Dialogues) -> (Connection, Played, Session) {
+pub(super) async fn buyer(dialogues: Dialogues) -> (Connection, ScriptedPeer, Session) {
     let client = Client::new(()).exchange(Exchange::new().dialogue(dialogues));
     let can = json!({ "_meta": { "duologue": { "dialogue": {} } } });
     let (connection, mut seller) = client_of(Wire::Memory, client, can).await;
-    let (session, ()) = tokio::join!(connection.new_session("/tmp"), seller.open("s"));
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), seller.accept_session("s"));
     (connection, seller, session.expect("a session"))
 }
 
@@ -26,7 +26,7 @@ fn unsigned() -> Dialogues {
 }
 
 /// Refuses a message.
-async fn refuse(seller: &mut Played, code: &str) -> Value {
+async fn refuse(seller: &mut ScriptedPeer, code: &str) -> Value {
     let request = seller.expect("_session/dialogue").await;
     let failed = &request["params"]["message"];
     let error = json!({
@@ -34,16 +34,16 @@ async fn refuse(seller: &mut Played, code: &str) -> Value {
         "timestamp": began(), "interaction_step": 1, "message_type": "error",
         "content": { "error_code": code, "error_message": "no", "details": {} },
     });
-    seller.answer(&request, json!({ "error": error })).await;
+    seller.respond(&request, json!({ "error": error })).await;
     request["params"].clone()
 }
 
 /// Takes a message.
-pub(super) async fn take(seller: &mut Played) -> Value {
+pub(super) async fn take(seller: &mut ScriptedPeer) -> Value {
     let request = seller.expect("_session/dialogue").await;
     let message = &request["params"]["message"];
     let receipt = json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
-    seller.answer(&request, json!({ "receipt": receipt })).await;
+    seller.respond(&request, json!({ "receipt": receipt })).await;
     request["params"].clone()
 }
 
@@ -96,7 +96,7 @@ async fn a_receipt_names_the_message_and_stands_alone() {
     for answer in answers {
         let (sent, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
             let request = seller.expect("_session/dialogue").await;
-            seller.answer(&request, answer(&request["params"]["message"])).await;
+            seller.respond(&request, answer(&request["params"]["message"])).await;
         });
         let Err(Error::Refused(error)) = sent else { panic!("{sent:?}") };
         assert!(error.error_message.contains("neither a receipt"), "{error:?}");
@@ -115,7 +115,7 @@ async fn an_answer_does_for_a_receipt() {
             "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
             "interaction_step": 2, "message_type": "response", "content": {},
         });
-        seller.asked("_session/dialogue", json!({ "sessionId": "s", "message": answer })).await;
+        seller.request("_session/dialogue", json!({ "sessionId": "s", "message": answer })).await;
     });
     assert_eq!(answer.unwrap().message_id, "a");
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -214,7 +214,7 @@ async fn what_is_dropped_half_way_is_seen_through() {
         "recipient_id": BUYER, "timestamp": began(), "interaction_step": 2,
         "message_type": "inform", "content": {},
     });
-    seller.ask("_session/dialogue", json!({ "sessionId": "s", "message": told })).await;
+    seller.send_request("_session/dialogue", json!({ "sessionId": "s", "message": told })).await;
     let start = Instant::now();
     let told = dialogue.next().await.unwrap();
     assert_eq!((told.message_id.as_str(), told.gap), ("told", false));

@@ -5,8 +5,8 @@ use duologue_client::rpc::{Closed, Error as RpcError};
 use serde_json::{Value, json};
 
 use super::agent;
-use crate::support::played::client_of;
-use crate::support::{Wire, chunk, in_time, texts};
+use crate::support::client_of;
+use crate::support::{Wire, in_time, message_chunk, texts};
 
 const MIB: usize = 1024 * 1024;
 const LIMIT: usize = 16 * MIB;
@@ -23,12 +23,12 @@ async fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
         let mut agent = agent();
         agent.wire.initialize(json!({})).await;
         for bytes in [LIMIT - 1, LIMIT] {
-            agent.wire.say(request_of(bytes)).await;
-            assert_eq!(agent.wire.hear().await["error"]["code"], -32601, "{bytes}");
+            agent.wire.send(request_of(bytes)).await;
+            assert_eq!(agent.wire.next_message().await["error"]["code"], -32601, "{bytes}");
         }
         agent.wire.write(format!("{}\n{}\n", request_of(100), request_of(LIMIT + 1))).await;
-        assert_eq!(agent.wire.hear().await["error"]["code"], -32601, "the one in front of it");
-        let rest = agent.wire.rest().await;
+        assert_eq!(agent.wire.next_message().await["error"]["code"], -32601, "the one in front of it");
+        let rest = agent.wire.read_to_end().await;
         let [answer] = rest.as_slice() else { panic!("{rest:?}") };
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)));
         assert!(!agent.child.wait().await.expect("a status").success());
@@ -57,7 +57,7 @@ async fn a_line_without_end_costs_no_more_than_the_limit() {
         assert!(grown <= 2 * LIMIT, "{grown} bytes");
         // It leaves before the end comes, so the rest cannot be written.
         agent.wire.write("xxx").await;
-        assert_eq!(agent.wire.rest().await.len(), 1);
+        assert_eq!(agent.wire.read_to_end().await.len(), 1);
         assert!(!agent.child.wait().await.expect("a status").success());
     })
     .await;
@@ -81,9 +81,9 @@ async fn small_things_in_a_long_line_do_not_grow_large() {
                 // As many as are read (an object between commas counts twice), and more.
                 for many in [250_000, 8 * MIB / unit.len()] {
                     let line = format!("{start}{}1]}}}}", unit.repeat(many));
-                    agent.wire.say(&line).await;
+                    agent.wire.send(&line).await;
                     if many > 250_000 {
-                        assert_eq!(agent.wire.hear().await["error"]["code"], -32600);
+                        assert_eq!(agent.wire.next_message().await["error"]["code"], -32600);
                     }
                     agent.wire.probe().await;
                     longest = longest.max(line.len());
@@ -105,11 +105,11 @@ async fn floods_of_nothing_and_of_noise_are_survived() {
         agent.wire.probe().await;
         agent.wire.write("npm WARN\n".repeat(100_000)).await;
         for _ in 0..10 {
-            assert_eq!(agent.wire.hear().await["error"]["code"], -32700);
+            assert_eq!(agent.wire.next_message().await["error"]["code"], -32700);
         }
         agent.wire.probe().await;
-        agent.wire.say("[".repeat(MIB)).await;
-        assert_eq!(agent.wire.hear().await["error"]["code"], -32700);
+        agent.wire.send("[".repeat(MIB)).await;
+        assert_eq!(agent.wire.next_message().await["error"]["code"], -32700);
         agent.wire.probe().await;
     })
     .await;
@@ -123,7 +123,7 @@ fn a_small_stack_is_enough_for_any_depth() {
     let thread = small.spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(in_time(async {
-            let (transport, mut client) = Wire::Memory.played();
+            let (transport, mut client) = Wire::Memory.scripted();
             tokio::spawn(duologue_agent::serve(Quiet, transport));
             client.initialize(json!({})).await;
             let session = client.new_session().await;
@@ -131,18 +131,18 @@ fn a_small_stack_is_enough_for_any_depth() {
                 for (levels, code) in [(1_000_000, -32600), (20_000, -32600), (129, -32600), (124, -32601)] {
                     let (open, close) = (open.repeat(levels), close.repeat(levels));
                     let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"_nobody","params":{{"x":{open}0{close}}}}}"#);
-                    client.say(&deep).await;
-                    assert_eq!(client.hear().await["error"]["code"], code, "{levels} levels");
+                    client.send(&deep).await;
+                    assert_eq!(client.next_message().await["error"]["code"], code, "{levels} levels");
                     // Never closed.
-                    client.say(&open).await;
-                    assert_eq!(client.hear().await["error"]["code"], -32700);
+                    client.send(&open).await;
+                    assert_eq!(client.next_message().await["error"]["code"], -32700);
                 }
                 let (open, close) = (open.repeat(100), close.repeat(100));
                 let prompt = format!(
                     r#"{{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{{"sessionId":"{session}","prompt":[],"_meta":{{"deep":{open}0{close}}}}}}}"#
                 );
-                client.say(prompt).await;
-                assert_eq!(client.hear().await["result"]["stopReason"], "end_turn");
+                client.send(prompt).await;
+                assert_eq!(client.next_message().await["result"]["stopReason"], "end_turn");
             }
         }));
     });
@@ -172,14 +172,14 @@ async fn bytes_may_come_one_by_one_and_torn_anywhere() {
         for byte in line.bytes() {
             agent.wire.write([byte]).await;
         }
-        assert_eq!(agent.wire.hear().await["id"], "ä\u{1f600}");
+        assert_eq!(agent.wire.next_message().await["id"], "ä\u{1f600}");
         // A thousand lines in pieces that end nowhere in particular.
         let lines = line.repeat(1000);
         for piece in lines.as_bytes().chunks(997) {
             agent.wire.write(piece).await;
         }
         for _ in 0..1000 {
-            assert_eq!(agent.wire.hear().await["error"]["code"], -32601);
+            assert_eq!(agent.wire.next_message().await["error"]["code"], -32601);
         }
         agent.wire.probe().await;
     })
@@ -200,8 +200,8 @@ async fn a_fragment_at_the_end_is_dropped_and_a_whole_line_is_not() {
             let mut agent = agent();
             agent.wire.initialize(json!({})).await;
             agent.wire.write(end).await;
-            agent.wire.hang_up().await;
-            assert_eq!(agent.wire.rest().await.len(), answers, "{end}");
+            agent.wire.close().await;
+            assert_eq!(agent.wire.read_to_end().await.len(), answers, "{end}");
             assert!(agent.child.wait().await.expect("a status").success(), "{end}");
         }
     })
@@ -211,16 +211,16 @@ async fn a_fragment_at_the_end_is_dropped_and_a_whole_line_is_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_takes_what_came_before_the_end() {
     in_time(async {
-        let whole = chunk("s", "last");
+        let whole = message_chunk("s", "last");
         for (end, said) in [(whole.trim_end(), 2), (whole.get(..40).expect("ASCII"), 1)] {
             let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
-            let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+            let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
             let session = session.expect("a session");
             let (turn, _) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
             let mut turn = turn.expect("a turn");
-            script.chunk("s", "first").await;
+            script.send_chunk("s", "first").await;
             script.write(end).await;
-            script.hang_up().await;
+            script.close().await;
             assert_eq!(texts(&mut turn).await.len(), said);
             let error = turn.outcome().await.expect_err("there was no answer");
             let ended = duologue_client::Error::Connection(RpcError::Closed(Closed::EndOfInput));
@@ -234,18 +234,18 @@ async fn a_client_takes_what_came_before_the_end() {
 async fn a_client_takes_a_line_as_long_as_the_limit() {
     in_time(async {
         let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
-        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
         let session = session.expect("a session");
         let (turn, _) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
         let mut turn = turn.expect("a turn");
-        let room = LIMIT - (chunk("s", "").len() - 1);
-        script.chunk("s", &"w".repeat(room)).await;
+        let room = LIMIT - (message_chunk("s", "").len() - 1);
+        script.send_chunk("s", &"w".repeat(room)).await;
         assert_eq!(turn.next().await.expect("an update").expect("no error").to_string().len(), room);
-        script.chunk("s", "still there").await;
+        script.send_chunk("s", "still there").await;
         assert_eq!(turn.next().await.expect("an update").expect("no error").to_string(), "still there");
         let ((), next) = tokio::join!(
             async {
-                let line = chunk("s", &"w".repeat(room + 1));
+                let line = message_chunk("s", &"w".repeat(room + 1));
                 // The client may be gone before the last byte.
                 use tokio::io::AsyncWriteExt;
                 let _ = script.writer.as_mut().expect("a writer").write_all(line.as_bytes()).await;
@@ -263,7 +263,7 @@ async fn a_client_takes_a_line_as_long_as_the_limit() {
 async fn updates_for_nobody_are_counted_and_forgotten() {
     in_time(async {
         let (agent, mut script) = client_of(Wire::Pipes, Client::new(()), json!({})).await;
-        let flood = chunk("nobody", "x").repeat(20_000);
+        let flood = message_chunk("nobody", "x").repeat(20_000);
         script.write(flood).await;
         script.probe().await;
         assert_eq!(agent.dropped_updates(), 20_000);

@@ -8,14 +8,14 @@ use serde_json::json;
 use tokio::io::AsyncBufReadExt;
 
 use super::desk::{Agent, Desk};
-use crate::support::{chunk, in_time, measured, memory, sent_away};
+use crate::support::{in_time, measured, memory, message_chunk, sent_away};
 
 const MIB: usize = 1024 * 1024;
 
 /// Sends the same read so many times, without waiting for an answer.
 async fn ask_often(agent: &mut Agent, times: usize, params: serde_json::Value) {
     for _ in 0..times {
-        agent.script.ask("fs/read_text_file", params.clone()).await;
+        agent.script.send_request("fs/read_text_file", params.clone()).await;
     }
 }
 
@@ -88,15 +88,15 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
         let megabyte = "x".repeat(MIB - 1000);
         for number in 1..agent.sessions.len() {
             let id = format!("s{number}");
-            agent.script.say(chunk(&id, &megabyte)).await;
+            agent.script.send(message_chunk(&id, &megabyte)).await;
             let call =
                 json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": megabyte});
-            agent.script.tell("session/update", json!({"sessionId": id, "update": call})).await;
+            agent.script.notify("session/update", json!({"sessionId": id, "update": call})).await;
         }
         for number in 0..80 {
             let call = json!({"toolCallId": number.to_string(), "kind": "read", "rawInput": megabyte});
             let params = json!({"sessionId": "s0", "toolCall": call, "options": []});
-            agent.script.ask("session/request_permission", params).await;
+            agent.script.send_request("session/request_permission", params).await;
         }
         let read = json!({"sessionId": "s0", "path": desk.at("large.txt")});
         ask_often(&mut agent, 800, read).await;
@@ -104,7 +104,7 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
         let _turn = session.prompt("go").await.expect("a turn");
         let flood = async {
             loop {
-                agent.script.say(chunk("s0", &megabyte)).await;
+                agent.script.send(message_chunk("s0", &megabyte)).await;
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), flood).await;
@@ -131,15 +131,15 @@ async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
         let call = json!({
             "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": "x".repeat(MIB - 2000),
         });
-        agent.script.tell("session/update", json!({"sessionId": "s0", "update": call})).await;
+        agent.script.notify("session/update", json!({"sessionId": "s0", "update": call})).await;
         std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
         for _ in 0..1000 {
             let params = json!({"sessionId": "s0", "toolCall": {"toolCallId": "c"}, "options": []});
-            agent.script.ask("session/request_permission", params).await;
+            agent.script.send_request("session/request_permission", params).await;
         }
         // Those over the limit are refused at once.
         for _ in 0..900 {
-            let refused = agent.script.hear().await;
+            let refused = agent.script.next_message().await;
             let message = refused["error"]["message"].as_str().expect("a refusal");
             assert!(message.contains("Limits::in_flight_bytes"), "{message}");
         }
@@ -169,16 +169,16 @@ async fn questions_about_many_paths_keep_nobody_waiting() {
         let call = json!({"toolCallId": "c", "kind": "read", "locations": locations});
         let params = json!({"sessionId": "s0", "toolCall": call, "options": []});
         for _ in 0..40 {
-            hostile.script.ask("session/request_permission", params.clone()).await;
+            hostile.script.send_request("session/request_permission", params.clone()).await;
         }
         assert_eq!(other.read(other_desk.at("file.txt")).await.as_deref(), Ok("inside"));
         let read = hostile
             .script
-            .ask("fs/read_text_file", json!({"sessionId": "s0", "path": desk.at("file.txt")}))
+            .send_request("fs/read_text_file", json!({"sessionId": "s0", "path": desk.at("file.txt")}))
             .await;
         let mut answered = 0;
         // The read is not behind all questions.
-        while hostile.script.hear().await["id"] != read {
+        while hostile.script.next_message().await["id"] != read {
             answered += 1;
         }
         assert!(answered < 40, "the read came last");

@@ -8,8 +8,8 @@ use duologue_client::{Client, Connection, Host, LocalHost, Session};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::played::client_of;
-use crate::support::{Played, Wire};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire};
 
 /// A text that no agent may ever see.
 pub(crate) const SECRET: &str = "the secret";
@@ -87,7 +87,7 @@ impl Desk {
 
 /// An agent the test plays, with a session.
 pub(crate) struct Agent {
-    pub(crate) script: Played,
+    pub(crate) script: ScriptedPeer,
     pub(crate) connection: Connection,
     pub(crate) sessions: Vec<Session>,
 }
@@ -114,7 +114,7 @@ impl Agent {
             session = session.additional_directory(folder);
         }
         let id = format!("s{}", self.sessions.len());
-        let (session, ()) = tokio::join!(session.create(), self.script.open(&id));
+        let (session, ()) = tokio::join!(session.create(), self.script.accept_session(&id));
         self.sessions.push(session.expect("a session"));
     }
 
@@ -126,7 +126,7 @@ impl Agent {
         mut params: Value,
     ) -> Result<Value, Refused> {
         params["sessionId"] = session.into();
-        let mut answer = self.script.asked(method, params).await;
+        let mut answer = self.script.request(method, params).await;
         outcome(&mut answer)
     }
 

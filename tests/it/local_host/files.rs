@@ -120,10 +120,10 @@ async fn a_huge_file_costs_its_answer_only() {
         // A line that never comes is looked for as long as it is wanted. The end of this test waits for
         // all threads that go on.
         let params = json!({"sessionId": "s0", "path": path, "line": 4});
-        let id = agent.script.ask("fs/read_text_file", params).await;
+        let id = agent.script.send_request("fs/read_text_file", params).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        agent.script.tell("$/cancel_request", json!({"requestId": id})).await;
-        assert_eq!(agent.script.hear().await["error"]["code"], -32800);
+        agent.script.notify("$/cancel_request", json!({"requestId": id})).await;
+        assert_eq!(agent.script.next_message().await["error"]["code"], -32800);
         // Escaped, this does not fit a message. The connection does not mind.
         desk.put("bells", "\u{7}".repeat(4 * MIB));
         agent.read(desk.at("bells")).await.expect_err("refused").says(INTERNAL, "response too long (25");

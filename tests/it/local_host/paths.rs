@@ -377,8 +377,8 @@ async fn what_looks_like_a_way_out_is_a_name() {
         let line = json!({"jsonrpc": "2.0", "id": 1, "method": "fs/read_text_file",
             "params": {"sessionId": "s0", "path": "/tmp/HERE"}});
         for bad in [r"\ud800", r"\udfff", r"\ud800\ud800"] {
-            agent.script.say(line.to_string().replace("HERE", bad)).await;
-            assert!(agent.script.hear().await["error"]["code"].is_number());
+            agent.script.send(line.to_string().replace("HERE", bad)).await;
+            assert!(agent.script.next_message().await["error"]["code"].is_number());
         }
     })
     .await;

@@ -184,7 +184,7 @@ impl Agent {
     async fn update(&mut self, kind: &str, call: Value) {
         let mut update = call;
         update["sessionUpdate"] = kind.into();
-        self.script.tell("session/update", json!({"sessionId": "s0", "update": update})).await;
+        self.script.notify("session/update", json!({"sessionId": "s0", "update": update})).await;
     }
 }
 
@@ -242,7 +242,7 @@ async fn a_question_is_about_all_that_was_said_of_the_call() {
         let turn = agent.sessions[0].prompt("go on").await.expect("a turn");
         let prompt = agent.script.expect("session/prompt").await;
         assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_once");
-        agent.script.end(&prompt, "end_turn").await;
+        agent.script.end_turn(&prompt, "end_turn").await;
         assert_eq!(answer(&mut agent, "s0", &only, options(&ALL)).await, "allow_always");
         drop(turn);
     })
@@ -425,7 +425,7 @@ async fn asked_in_vain(wrong: Wrong) -> bool {
     agent.script.expect("session/prompt").await;
     let call = json!({"toolCallId": "call", "kind": "execute", "title": "Run"});
     let params = json!({"sessionId": "s0", "toolCall": call, "options": options(&ALL)});
-    let asked = agent.script.ask("session/request_permission", params).await;
+    let asked = agent.script.send_request("session/request_permission", params).await;
     let Agent { mut script, connection, sessions } = agent;
     match wrong {
         Wrong::Turn => turn.cancel(),
@@ -436,7 +436,7 @@ async fn asked_in_vain(wrong: Wrong) -> bool {
         _ => {}
     }
     // An end is no yes either.
-    while let Some(line) = script.line().await {
+    while let Some(line) = script.next_line().await {
         let line: Value = serde_json::from_str(&line).expect("JSON");
         if line["id"] == asked && line.get("method").is_none() {
             return line["result"]["outcome"]["outcome"] == "cancelled" || line["error"]["code"].is_i64();

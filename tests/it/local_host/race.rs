@@ -113,10 +113,13 @@ async fn no_exchange_of_folders_and_links_lets_anything_out() {
         let batch: Vec<_> = requests.iter().cycle().take(AT_ONCE.min(left as usize)).collect();
         left -= batch.len() as u64;
         for (method, path) in &batch {
-            agent.script.ask(method, json!({"sessionId": "s0", "path": path, "content": "inside"})).await;
+            agent
+                .script
+                .send_request(method, json!({"sessionId": "s0", "path": path, "content": "inside"}))
+                .await;
         }
         for _ in &batch {
-            match outcome(&mut agent.script.hear().await) {
+            match outcome(&mut agent.script.next_message().await) {
                 Ok(result) => {
                     let read = result["content"].as_str();
                     inside[usize::from(read.is_none())] += 1;

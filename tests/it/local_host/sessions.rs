@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, UNKNOWN, outcome};
 use crate::support::Wire;
+use crate::support::client_of;
 use crate::support::in_time;
-use crate::support::played::client_of;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_its_own_folders_of_the_roots() {
@@ -71,7 +71,7 @@ async fn a_resumed_session_has_the_folders_it_is_resumed_with() {
         let connection = agent.connection.clone();
         let (resumed, ()) = tokio::join!(connection.resume_session("s0", desk.root()), async {
             let request = agent.script.expect("session/resume").await;
-            agent.script.answer(&request, json!({})).await;
+            agent.script.respond(&request, json!({})).await;
         });
         resumed.expect("a session");
         assert_eq!(agent.read(desk.at("file.txt")).await.as_deref(), Ok("inside"));
@@ -90,9 +90,9 @@ async fn a_session_without_an_answer_may_use_nothing() {
         });
         let request = script.expect("session/new").await;
         let params = json!({"sessionId": "early", "path": desk.at("file.txt")});
-        let mut answer = script.asked("fs/read_text_file", params).await;
+        let mut answer = script.request("fs/read_text_file", params).await;
         outcome(&mut answer).expect_err("refused").says(INVALID, "this session has not started");
-        script.answer(&request, json!({"sessionId": "early"})).await;
+        script.respond(&request, json!({"sessionId": "early"})).await;
         session.await.expect("no panic").expect("a session");
     })
     .await;
@@ -269,15 +269,17 @@ async fn what_is_switched_off_is_neither_offered_nor_done() {
             (desk.host().without_terminals(), true, false),
             (desk.host().read_only(), false, false),
         ] {
-            let (transport, mut script) = Wire::Memory.played();
+            let (transport, mut script) = Wire::Memory.scripted();
             let client = Client::new(host);
-            let (connection, hello) = tokio::join!(client.connect(transport), script.greet(json!({})));
+            let (connection, hello) =
+                tokio::join!(client.connect(transport), script.accept_initialize(json!({})));
             let connection = connection.expect("a connection");
             let offered = &hello["params"]["clientCapabilities"];
             assert_eq!(offered["fs"]["readTextFile"], true);
             assert_eq!(offered["fs"]["writeTextFile"].as_bool().unwrap_or_default(), write);
             assert_eq!(offered["terminal"].as_bool().unwrap_or_default(), terminal);
-            let (session, ()) = tokio::join!(connection.new_session(desk.root()), script.open("s0"));
+            let (session, ()) =
+                tokio::join!(connection.new_session(desk.root()), script.accept_session("s0"));
             let mut agent = Agent { script, connection, sessions: vec![session.expect("a session")] };
             let written = agent.write(desk.at("new.txt"), "x").await;
             let started = agent.ask("terminal/create", json!({"command": "true"})).await;

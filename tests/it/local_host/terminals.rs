@@ -222,14 +222,14 @@ async fn a_terminal_goes_through_its_life_in_any_order() {
         let mut wait = terminal.clone();
         wait["sessionId"] = "s0".into();
         let waits = [
-            agent.script.ask("terminal/wait_for_exit", wait.clone()).await,
-            agent.script.ask("terminal/wait_for_exit", wait.clone()).await,
+            agent.script.send_request("terminal/wait_for_exit", wait.clone()).await,
+            agent.script.send_request("terminal/wait_for_exit", wait.clone()).await,
         ];
         // They wait, each in a task of its own.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let release = agent.script.ask("terminal/release", wait).await;
+        let release = agent.script.send_request("terminal/release", wait).await;
         for _ in 0..3 {
-            let answer = agent.script.hear().await;
+            let answer = agent.script.next_message().await;
             if answer["id"] != release {
                 assert!(waits.iter().any(|wait| answer["id"] == *wait));
                 assert_eq!(answer["result"], json!({"signal": "SIGKILL"}));
@@ -262,7 +262,7 @@ async fn programs_end_with_the_connection() {
             let (_, pids) = family(&mut agent).await;
             let Agent { mut script, connection, sessions } = agent;
             if hang_up {
-                script.hang_up().await;
+                script.close().await;
                 connection.closed().await;
                 gone(&pids).await;
                 drop((connection, sessions));
@@ -376,17 +376,17 @@ async fn a_flood_costs_what_is_kept() {
             let terminal = agent.sh(flood).await;
             let mut wait = terminal.clone();
             wait["sessionId"] = "s0".into();
-            let wait = agent.script.ask("terminal/wait_for_exit", wait).await;
+            let wait = agent.script.send_request("terminal/wait_for_exit", wait).await;
             // The agent is served meanwhile.
             let (mut reads, mut most) = (0, 0);
             loop {
                 let params = json!({"sessionId": "s0", "path": desk.at("file.txt")});
-                let read = agent.script.ask("fs/read_text_file", params).await;
-                let answer = agent.script.hear().await;
+                let read = agent.script.send_request("fs/read_text_file", params).await;
+                let answer = agent.script.next_message().await;
                 most = most.max(memory("RssAnon"));
                 if answer["id"] == wait {
                     assert_eq!(answer["result"], json!({"exitCode": 0}));
-                    agent.script.hear().await;
+                    agent.script.next_message().await;
                     break;
                 }
                 assert_eq!(answer["id"], read);

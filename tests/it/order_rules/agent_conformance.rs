@@ -12,7 +12,7 @@ use duologue_agent::schema::{
 use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
 
-use crate::support::{Played, Wire, in_time};
+use crate::support::{ScriptedPeer, Wire, in_time};
 
 /// Does what the prompt names.
 struct Conforming;
@@ -136,8 +136,8 @@ impl Agent for OneId {
     }
 }
 
-async fn client_of(capabilities: Value) -> (Played, Value) {
-    let (transport, mut client) = Wire::Memory.played();
+async fn client_of(capabilities: Value) -> (ScriptedPeer, Value) {
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(serve(Conforming, transport));
     let answer = client.initialize(capabilities).await;
     (client, answer)
@@ -147,23 +147,23 @@ fn load(session: &str, folder: &str) -> Value {
     json!({"sessionId": session, "cwd": format!("/{folder}"), "mcpServers": []})
 }
 
-async fn expect_text(client: &mut Played, text: &str) {
+async fn expect_text(client: &mut ScriptedPeer, text: &str) {
     let update = client.expect("session/update").await;
     assert_eq!(update["params"]["update"]["content"]["text"], text, "{update}");
 }
 
-async fn expect_answer(client: &mut Played, id: u64) -> Value {
-    let answer = client.hear().await;
+async fn expect_answer(client: &mut ScriptedPeer, id: u64) -> Value {
+    let answer = client.next_message().await;
     assert_eq!((answer["id"].as_u64(), &answer["method"]), (Some(id), &Value::Null), "{answer}");
     answer
 }
 
 /// The updates of a turn, by their kind.
-async fn kinds(client: &mut Played, session: &str, prompt: &str) -> Vec<String> {
+async fn kinds(client: &mut ScriptedPeer, session: &str, prompt: &str) -> Vec<String> {
     let prompt = client.prompt(session, prompt).await;
     let mut kinds = Vec::new();
     loop {
-        let message = client.hear().await;
+        let message = client.next_message().await;
         if message["id"] == prompt {
             return kinds;
         }
@@ -219,7 +219,7 @@ async fn a_cancelled_permission_request_is_no_error() {
             let prompt = client.prompt(&session, "permission").await;
             let question = client.expect("session/request_permission").await;
             let error = json!({"code": code, "message": "no"});
-            client.say(json!({"jsonrpc": "2.0", "id": question["id"], "error": error})).await;
+            client.send(json!({"jsonrpc": "2.0", "id": question["id"], "error": error})).await;
             let said = client.expect("session/update").await;
             let text = said["params"]["update"]["content"]["text"].as_str().expect("text");
             assert!(text.starts_with(expected), "{text}");
@@ -237,13 +237,13 @@ async fn a_terminal_is_released_once() {
         for text in ["terminal", "release"] {
             let prompt = client.prompt(&session, text).await;
             let created = client.expect("terminal/create").await;
-            client.answer(&created, json!({"terminalId": "t"})).await;
+            client.respond(&created, json!({"terminalId": "t"})).await;
             if text == "terminal" {
                 expect_text(&mut client, "running").await;
             }
             let released = client.expect("terminal/release").await;
             assert_eq!(released["params"], json!({"sessionId": session, "terminalId": "t"}));
-            client.answer(&released, json!({})).await;
+            client.respond(&released, json!({})).await;
             expect_answer(&mut client, prompt).await;
             client.probe().await;
         }
@@ -258,7 +258,7 @@ async fn a_load_waits_for_the_end_of_the_old_turn() {
         let session = client.new_session().await;
         let prompt = client.prompt(&session, "last words").await;
         client.probe().await;
-        let load = client.ask("session/load", load(&session, "tmp")).await;
+        let load = client.send_request("session/load", load(&session, "tmp")).await;
         expect_text(&mut client, "last words").await;
         assert_eq!(expect_answer(&mut client, prompt).await["result"]["stopReason"], "cancelled");
         expect_text(&mut client, "replayed").await;
@@ -274,7 +274,7 @@ async fn a_deleted_session_has_no_turn() {
         let session = client.new_session().await;
         let prompt = client.prompt(&session, "until it is cancelled").await;
         client.probe().await;
-        let delete = client.ask("session/delete", json!({"sessionId": session})).await;
+        let delete = client.send_request("session/delete", json!({"sessionId": session})).await;
         expect_answer(&mut client, delete).await;
         assert_eq!(expect_answer(&mut client, prompt).await["result"]["stopReason"], "cancelled");
         let prompt = client.prompt(&session, "again").await;
@@ -287,9 +287,9 @@ async fn a_deleted_session_has_no_turn() {
 async fn a_load_that_fails_late_leaves_the_session_restored_meanwhile() {
     in_time(async {
         let (mut client, _) = client_of(json!({})).await;
-        let failing = client.ask("session/load", load("s", "fails")).await;
+        let failing = client.send_request("session/load", load("s", "fails")).await;
         client.probe().await;
-        let restored = client.ask("session/load", load("s", "tmp")).await;
+        let restored = client.send_request("session/load", load("s", "tmp")).await;
         expect_text(&mut client, "replayed").await;
         assert!(expect_answer(&mut client, restored).await["result"].is_object());
         assert_eq!(expect_answer(&mut client, failing).await["error"]["code"], -32603);
@@ -304,7 +304,7 @@ async fn a_load_that_fails_gives_the_session_back() {
     in_time(async {
         let (mut client, _) = client_of(json!({})).await;
         let session = client.new_session().await;
-        let failing = client.ask("session/load", load(&session, "fails")).await;
+        let failing = client.send_request("session/load", load(&session, "fails")).await;
         assert_eq!(expect_answer(&mut client, failing).await["error"]["code"], -32603);
         assert_eq!(kinds(&mut client, &session, "show").await, ["agent_message_chunk"]);
     })
@@ -317,7 +317,7 @@ async fn options_that_are_on_or_off_are_shown_to_clients_that_take_them() {
         for (options, shown) in [(json!({}), &["model"][..]), (json!({"boolean": {}}), &["model", "verbose"])]
         {
             let (mut client, _) = client_of(json!({"session": {"configOptions": options}})).await;
-            let answer = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+            let answer = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
             let options = answer["result"]["configOptions"].as_array().expect("options");
             assert!(options.iter().map(|option| &option["id"]).eq(shown), "{answer}");
         }
@@ -335,7 +335,7 @@ async fn relative_paths_are_refused() {
             ("session/load", json!({"sessionId": "s", "cwd": "a", "mcpServers": []})),
             ("session/list", json!({"cwd": "a"})),
         ] {
-            let answer = client.asked(method, params).await;
+            let answer = client.request(method, params).await;
             assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
         }
         let session = client.new_session().await;
@@ -356,7 +356,7 @@ async fn content_and_transports_that_the_agent_did_not_offer_are_refused() {
         let (mut client, _) = client_of(json!({})).await;
         for kind in ["http", "sse"] {
             let server = json!({"type": kind, "name": "n", "url": "https://example.com", "headers": []});
-            let answer = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": [server]})).await;
+            let answer = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": [server]})).await;
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
         }
         let session = client.new_session().await;
@@ -366,7 +366,7 @@ async fn content_and_transports_that_the_agent_did_not_offer_are_refused() {
             json!({"type": "resource", "resource": {"uri": "file:///a", "text": ""}}),
         ] {
             let params = json!({"sessionId": session, "prompt": [block]});
-            let answer = client.asked("session/prompt", params).await;
+            let answer = client.request("session/prompt", params).await;
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
         }
     })
@@ -376,9 +376,9 @@ async fn content_and_transports_that_the_agent_did_not_offer_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_client_is_introduced_first_and_once() {
     in_time(async {
-        let (transport, mut client) = Wire::Memory.played();
+        let (transport, mut client) = Wire::Memory.scripted();
         tokio::spawn(serve(Conforming, transport));
-        let early = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let early = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         assert_eq!(early["error"]["code"], -32600, "{early}");
         let first = client.initialize(json!({})).await;
         assert!(first["result"].is_object(), "{first}");
@@ -400,7 +400,7 @@ async fn the_answer_to_a_prompt_has_the_meta_of_its_turn() {
             if text == "permission" {
                 client.cancel(&session).await;
                 let question = client.expect("session/request_permission").await;
-                client.answer(&question, json!({"outcome": {"outcome": "cancelled"}})).await;
+                client.respond(&question, json!({"outcome": {"outcome": "cancelled"}})).await;
             }
             assert_eq!(expect_answer(&mut client, prompt).await["result"]["_meta"], meta);
         }
@@ -411,11 +411,11 @@ async fn the_answer_to_a_prompt_has_the_meta_of_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn an_id_in_use_is_no_id_for_a_new_session() {
     in_time(async {
-        let (transport, mut client) = Wire::Memory.played();
+        let (transport, mut client) = Wire::Memory.scripted();
         tokio::spawn(serve(OneId, transport));
         client.initialize(json!({})).await;
         let first = client.new_session().await;
-        let second = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let second = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         assert_eq!(second["error"]["code"], -32603, "{second}");
         assert_eq!(kinds(&mut client, &first, "anything").await, [""; 0]);
     })
@@ -428,10 +428,11 @@ async fn a_request_behind_a_close_fails_with_its_session() {
     in_time(async {
         let (mut client, _) = client_of(json!({})).await;
         let session = client.new_session().await;
-        let close = client.ask("session/close", json!({"sessionId": session})).await;
-        let mode = client.ask("session/set_mode", json!({"sessionId": session, "modeId": "m"})).await;
+        let close = client.send_request("session/close", json!({"sessionId": session})).await;
+        let mode =
+            client.send_request("session/set_mode", json!({"sessionId": session, "modeId": "m"})).await;
         client.probe().await;
-        let load = client.ask("session/load", load(&session, "tmp")).await;
+        let load = client.send_request("session/load", load(&session, "tmp")).await;
         expect_text(&mut client, "replayed").await;
         expect_answer(&mut client, load).await;
         assert!(expect_answer(&mut client, close).await["result"].is_object());
@@ -449,7 +450,7 @@ async fn a_prompt_that_is_cancelled_in_the_line_is_not_begun() {
         // Nothing is ahead of the first prompt, so it is begun although it is cancelled at once.
         for ahead in [false, true] {
             let mode = json!({"sessionId": session, "modeId": "m"});
-            let mode = client.ask("session/set_mode", mode).await;
+            let mode = client.send_request("session/set_mode", mode).await;
             if !ahead {
                 client.expect("session/update").await;
                 expect_answer(&mut client, mode).await;

@@ -10,7 +10,7 @@ use duologue_schema::{AgentCapabilities, METHODS, MethodSide};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::support::{Played, Wire, over_every_wire, texts};
+use crate::support::{ScriptedPeer, Wire, over_every_wire, texts};
 
 over_every_wire!(
     rule_7_what_nobody_handles_is_refused_at_once,
@@ -67,14 +67,14 @@ impl Service for Trouble {
     }
 }
 
-fn trouble(wire: Wire, limits: Limits) -> Played {
-    let (transport, script) = wire.played();
+fn trouble(wire: Wire, limits: Limits) -> ScriptedPeer {
+    let (transport, script) = wire.scripted();
     let _lives_by_itself = PeerBuilder::new(transport).limits(limits).start(|_| Trouble);
     script
 }
 
-async fn code_of(script: &mut Played, method: &str) -> i64 {
-    let answer = script.asked(method, json!([])).await;
+async fn code_of(script: &mut ScriptedPeer, method: &str) -> i64 {
+    let answer = script.request(method, json!([])).await;
     answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{answer}"))
 }
 
@@ -88,7 +88,7 @@ impl Agent for Bare {
 }
 
 async fn rule_7_what_nobody_handles_is_refused_at_once(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Bare, transport));
     client.initialize(json!({})).await;
     let session = client.new_session().await;
@@ -106,7 +106,7 @@ async fn rule_7_what_nobody_handles_is_refused_at_once(wire: Wire) {
         if row.method == "session/cancel" {
             continue;
         }
-        let answer = client.asked(row.method, params).await;
+        let answer = client.request(row.method, params).await;
         optional += usize::from(answer["error"]["code"] == -32601);
     }
     assert!(optional >= 8, "only {optional} methods were refused");
@@ -115,13 +115,13 @@ async fn rule_7_what_nobody_handles_is_refused_at_once(wire: Wire) {
 async fn rule_7_a_panic_or_a_dropped_responder_is_one_answer(wire: Wire) {
     let mut script = trouble(wire, Limits::default());
     for _ in 0..100 {
-        script.tell("_panics", json!({})).await;
+        script.notify("_panics", json!({})).await;
         for method in
             ["_panic_on_the_reader", "_panic", "_panic_later", "_drop", "_drop_later", "_unwritable"]
         {
             assert_eq!(code_of(&mut script, method).await, -32603, "{method}");
         }
-        assert_eq!(script.asked("_good", json!([7])).await["result"], json!([7]));
+        assert_eq!(script.request("_good", json!([7])).await["result"], json!([7]));
     }
 }
 
@@ -133,18 +133,18 @@ async fn rule_7_every_request_gets_exactly_one_answer(wire: Wire) {
     let mut expected = BTreeMap::new();
     for round in 0..700 {
         let method = methods[round % methods.len()];
-        let id = script.ask(method, json!([])).await;
+        let id = script.send_request(method, json!([])).await;
         // Every second time also withdrawn, the ones that wait always, some twice and some too late.
         if matches!(method, "_hang" | "_polite") || round % 2 == 0 {
             for _ in 0..round % 3 + 1 {
-                script.tell("$/cancel_request", json!({"requestId": id})).await;
+                script.notify("$/cancel_request", json!({"requestId": id})).await;
             }
         }
         expected.insert(id, 0);
     }
     let mut missing = expected.len();
     while missing > 0 {
-        let answer = script.hear().await;
+        let answer = script.next_message().await;
         let count = expected.get_mut(&answer["id"].as_u64().expect("an id")).expect("an id of ours");
         *count += 1;
         assert_eq!(*count, 1, "two answers: {answer}");
@@ -158,19 +158,19 @@ async fn rule_7_an_id_in_flight_is_not_taken_twice(wire: Wire) {
     for round in 0..100 {
         let id = [json!("seven"), json!(7), Value::Null][round % 3].clone();
         let say = |method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method});
-        script.say(say("_polite")).await;
+        script.send(say("_polite")).await;
         // The second one is refused by its own answer, and the first one is as good as ever.
         for method in ["_good", "_polite", "_nobody"] {
-            script.say(say(method)).await;
-            let refusal = script.hear().await;
+            script.send(say(method)).await;
+            let refusal = script.next_message().await;
             assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&id, &json!(-32600)));
         }
-        script.tell("$/cancel_request", json!({"requestId": id})).await;
-        let answer = script.hear().await;
+        script.notify("$/cancel_request", json!({"requestId": id})).await;
+        let answer = script.next_message().await;
         assert_eq!((&answer["id"], &answer["result"]), (&id, &json!("half of it")));
         // Now it is free again.
-        script.say(say("_nobody")).await;
-        assert_eq!(script.hear().await["error"]["code"], -32601);
+        script.send(say("_nobody")).await;
+        assert_eq!(script.next_message().await["error"]["code"], -32601);
     }
 }
 
@@ -190,23 +190,23 @@ async fn rule_7_an_id_that_does_not_fit_is_still_answered(wire: Wire) {
     for method in ["_drop", "_none"] {
         let line = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}"}}"#);
         assert!(line.len() <= 16 * 1024 * 1024);
-        script.say(line).await;
-        let answer = script.hear().await;
+        script.send(line).await;
+        let answer = script.next_message().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)));
     }
 }
 
 async fn rule_7_the_end_of_input_fails_waiters_at_once(wire: Wire) {
-    let (transport, mut script) = wire.played();
+    let (transport, mut script) = wire.scripted();
     let mut limits = Limits::default();
     // Long enough to tell those who wait from handlers that take their time.
     limits.cancel_grace = Duration::from_secs(600);
     let peer = PeerBuilder::new(transport).limits(limits).start(|_| Trouble);
-    script.ask("_hang", json!([])).await;
+    script.send_request("_hang", json!([])).await;
     script.probe().await;
     let waiting: Vec<_> = (0..300).map(|_| peer.call::<_, Value>("_question", &[0])).collect();
     let (_sender, mut queue) = peer.queue::<()>();
-    script.hang_up().await;
+    script.close().await;
     for call in waiting {
         let error = call.await.expect_err("no answer came");
         assert!(matches!(error, Error::Closed(Closed::EndOfInput)), "{error}");
@@ -257,8 +257,8 @@ impl Agent for Leaving {
     }
 }
 
-fn leaving(wire: Wire) -> (Played, mpsc::UnboundedReceiver<&'static str>, tokio::task::JoinHandle<()>) {
-    let (transport, client) = wire.played();
+fn leaving(wire: Wire) -> (ScriptedPeer, mpsc::UnboundedReceiver<&'static str>, tokio::task::JoinHandle<()>) {
+    let (transport, client) = wire.scripted();
     let (said, heard) = mpsc::unbounded_channel();
     let agent = tokio::spawn(async move {
         duologue_agent::serve(Leaving(said), transport).await.expect("a client that leaves is no error");
@@ -278,8 +278,8 @@ async fn rule_7_handlers_may_say_goodbye(wire: Wire) {
         prompts.push(client.prompt(session, "polite").await);
     }
     client.probe().await;
-    client.hang_up().await;
-    let rest = client.rest().await;
+    client.close().await;
+    let rest = client.read_to_end().await;
     for (session, prompt) in sessions.iter().zip(prompts) {
         let update = rest.iter().position(|message| message["params"]["sessionId"] == **session);
         let answer = rest.iter().position(|message| message["id"] == prompt);
@@ -296,12 +296,12 @@ async fn rule_7_a_handler_that_ignores_the_end_is_dropped(wire: Wire) {
     client.initialize(json!({})).await;
     let session = client.new_session().await;
     let prompt = client.prompt(&session, "stubborn").await;
-    let opening = client.ask("session/new", json!({"cwd": "/hang", "mcpServers": []})).await;
+    let opening = client.send_request("session/new", json!({"cwd": "/hang", "mcpServers": []})).await;
     assert_eq!(heard.recv().await, Some("begun"));
     client.probe().await;
     let started = std::time::Instant::now();
-    client.hang_up().await;
-    let rest = client.rest().await;
+    client.close().await;
+    let rest = client.read_to_end().await;
     assert!(started.elapsed() >= Duration::from_millis(900), "they have a second");
     let answer = |id: u64| rest.iter().find(|message| message["id"] == id).expect("an answer");
     assert_eq!(answer(prompt)["result"]["stopReason"], "cancelled");
@@ -317,17 +317,17 @@ async fn rule_7_a_cancelled_request_is_still_answered(wire: Wire) {
     let mut script = trouble(wire, limits);
     for _ in 0..50 {
         for (method, result) in [("_polite", json!("half of it")), ("_hang", Value::Null)] {
-            let id = script.ask(method, json!([])).await;
-            script.tell("$/cancel_request", json!({"requestId": id})).await;
-            let answer = script.hear().await;
+            let id = script.send_request(method, json!([])).await;
+            script.notify("$/cancel_request", json!({"requestId": id})).await;
+            let answer = script.next_message().await;
             assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &result));
             assert_eq!(answer["error"]["code"] == -32800, method == "_hang", "{answer}");
         }
         // Of an id that is none, was one, or is odd, nothing comes.
         for id in [json!(4), json!("x"), json!(null), json!({"a": [1]}), json!(1.5)] {
-            script.tell("$/cancel_request", json!({"requestId": id})).await;
+            script.notify("$/cancel_request", json!({"requestId": id})).await;
         }
-        script.tell("$/cancel_request", json!([])).await;
+        script.notify("$/cancel_request", json!([])).await;
         script.probe().await;
     }
     // A turn has an answer of its own for it.
@@ -335,9 +335,9 @@ async fn rule_7_a_cancelled_request_is_still_answered(wire: Wire) {
     client.initialize(json!({})).await;
     let session = client.new_session().await;
     let prompt = client.prompt(&session, "polite").await;
-    client.tell("$/cancel_request", json!({"requestId": prompt})).await;
+    client.notify("$/cancel_request", json!({"requestId": prompt})).await;
     client.expect("session/update").await;
-    let answer = client.hear().await;
+    let answer = client.next_message().await;
     assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&json!(prompt), &json!("cancelled")));
 }
 
@@ -345,13 +345,13 @@ async fn rule_7_a_cancelled_load_leaves_no_session(wire: Wire) {
     let (mut client, mut heard, _agent) = leaving(wire);
     client.initialize(json!({})).await;
     let load = json!({"sessionId": "old", "cwd": "/tmp", "mcpServers": []});
-    let load = client.ask("session/load", load).await;
+    let load = client.send_request("session/load", load).await;
     assert_eq!(heard.recv().await, Some("begun"));
-    client.tell("$/cancel_request", json!({"requestId": load})).await;
-    let answer = client.hear().await;
+    client.notify("$/cancel_request", json!({"requestId": load})).await;
+    let answer = client.next_message().await;
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(load), &json!(-32800)));
     let prompt = client.prompt("old", "polite").await;
-    let answer = client.hear().await;
+    let answer = client.next_message().await;
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(prompt), &json!(-32002)));
 }
 
@@ -376,7 +376,7 @@ impl Agent for Closing {
 }
 
 async fn rule_7_a_prompt_behind_a_close_is_answered(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     let mut limits = Limits::default();
     // A deadlock would last until this time limit.
     limits.cancel_grace = Duration::from_secs(600);
@@ -388,11 +388,11 @@ async fn rule_7_a_prompt_behind_a_close_is_answered(wire: Wire) {
         if round % 2 == 0 {
             waiting.insert(client.prompt(&session, "one").await);
         }
-        waiting.insert(client.ask("session/close", json!({"sessionId": session})).await);
+        waiting.insert(client.send_request("session/close", json!({"sessionId": session})).await);
         waiting.insert(client.prompt(&session, "two").await);
         let mut prompts = 0;
         while !waiting.is_empty() {
-            let answer = client.hear().await;
+            let answer = client.next_message().await;
             assert!(waiting.remove(&answer["id"].as_u64().expect("an id")), "{answer}");
             // One more each time something ends, to hit the moment between two turns.
             if prompts < 3 {

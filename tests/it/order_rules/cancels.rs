@@ -15,7 +15,7 @@ use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::support::{Played, Wire, measured, over_every_wire, runs, texts};
+use crate::support::{ScriptedPeer, Wire, measured, over_every_wire, runs, texts};
 
 over_every_wire!(an_agent_answers_every_cancel_once, a_client_gets_over_every_cancel);
 
@@ -113,7 +113,7 @@ impl Tap for Answers {
 
 /// One prompt, cancelled; says how it was answered.
 async fn cancelled_at(
-    (client, worker, answers): (&mut Played, &Worker, &Answers),
+    (client, worker, answers): (&mut ScriptedPeer, &Worker, &Answers),
     session: &str,
     point: Point,
     way: &[&str],
@@ -127,7 +127,7 @@ async fn cancelled_at(
     };
     let mode = (point == Queued).then_some(json!({"sessionId": session, "modeId": "m"}));
     let mode = match mode {
-        Some(mode) => Some(client.ask("session/set_mode", mode).await),
+        Some(mode) => Some(client.send_request("session/set_mode", mode).await),
         None => None,
     };
     let prompt = client.prompt(session, text).await;
@@ -137,26 +137,26 @@ async fn cancelled_at(
         Running => worker.running.notified().await,
         PermissionOpen => {
             while permission.is_none() {
-                let message = client.hear().await;
+                let message = client.next_message().await;
                 permission = (message["method"] == "session/request_permission").then_some(message);
             }
         }
         AnswerQueued | AnswerWritten => answers.made(prompt).await,
         Done => {
             while heard.last().is_none_or(|message: &Value| message["id"] != prompt) {
-                heard.push(client.hear().await);
+                heard.push(client.next_message().await);
             }
         }
     }
     for method in way {
         match *method {
             "session/cancel" => client.cancel(session).await,
-            method => client.tell(method, json!({"requestId": prompt})).await,
+            method => client.notify(method, json!({"requestId": prompt})).await,
         }
     }
     if let Some(permission) = permission {
         // The protocol's duty of a client.
-        client.answer(&permission, json!({"outcome": {"outcome": "cancelled"}})).await;
+        client.respond(&permission, json!({"outcome": {"outcome": "cancelled"}})).await;
     }
     if mode.is_some() {
         // It has been taken back when its place comes.
@@ -165,9 +165,9 @@ async fn cancelled_at(
     }
     // All that comes of it is here when two questions have been answered, one behind the other, and the
     // answer has come.
-    let probe = client.ask("_probe", json!({})).await;
+    let probe = client.send_request("_probe", json!({})).await;
     while heard.iter().filter(|message| message["id"] == prompt || message["id"] == probe).count() < 2 {
-        heard.push(client.hear().await);
+        heard.push(client.next_message().await);
     }
     client.probe().await;
     let answer = heard.iter().position(|message| message["id"] == prompt).expect("an answer");
@@ -181,7 +181,7 @@ async fn cancelled_at(
 }
 
 async fn an_agent_answers_every_cancel_once(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     let (worker, answers) = (Worker::default(), Arc::new(Answers::default()));
     tokio::spawn(Server::new(worker.clone()).tap(answers.clone()).serve(transport));
     client.initialize(json!({})).await;
@@ -198,7 +198,7 @@ async fn an_agent_answers_every_cancel_once(wire: Wire) {
                 let prompt = client.prompt(&session, "next").await;
                 let update = client.expect("session/update").await;
                 assert_eq!(update["params"]["update"]["content"]["text"], "next");
-                let next = client.hear().await;
+                let next = client.next_message().await;
                 assert_eq!(
                     (&next["id"], &next["result"]["stopReason"]),
                     (&json!(prompt), &json!("end_turn"))

@@ -34,14 +34,14 @@ impl Agent for Drafter {
 
 /// Returns the lines of one turn, with the ids numbered as they appear.
 async fn wire_of(policy: ClearPolicy, capabilities: Value) -> String {
-    let (transport, mut client) = Wire::Pipes.played();
+    let (transport, mut client) = Wire::Pipes.scripted();
     tokio::spawn(Server::new(Drafter).clear_policy(policy).serve(transport));
     client.initialize(capabilities).await;
     let session = client.new_session().await;
     let prompt = client.prompt(&session, "go").await;
     let (mut ids, mut wire) = (Vec::new(), String::new());
     loop {
-        let line = client.line().await.expect("a line").replace(&session, "s");
+        let line = client.next_line().await.expect("a line").replace(&session, "s");
         let message: Value = serde_json::from_str(&line).expect("JSON");
         if message["id"] == prompt {
             return wire + &line;
@@ -132,7 +132,7 @@ impl Agent for TwoDrafts {
 
 #[tokio::test(start_paused = true)]
 async fn a_clear_leaves_the_other_held_messages() {
-    let (transport, mut client) = Wire::Memory.played();
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(TwoDrafts).clear_policy(ClearPolicy::Hold).serve(transport));
     client.initialize(json!({})).await;
     let session = client.new_session().await;
@@ -159,7 +159,7 @@ impl Agent for Mixed {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_with_a_picture_is_set_anew() {
-    let (transport, mut client) = Wire::Memory.played();
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(Mixed).serve(transport));
     client.initialize(can_clear()).await;
     let session = client.new_session().await;

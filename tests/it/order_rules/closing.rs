@@ -61,7 +61,7 @@ impl Tap for ClosingTap {
 
 async fn closing_from_within_is_closing_once(wire: Wire) {
     for round in 0..ROUNDS {
-        let (transport, mut script) = wire.played();
+        let (transport, mut script) = wire.scripted();
         let (told, tap) = (Arc::new(AtomicUsize::new(0)), Arc::new(ClosingTap(OnceLock::new())));
         let mut connection = PeerBuilder::new(transport);
         if round % 5 == 2 {
@@ -79,9 +79,9 @@ async fn closing_from_within_is_closing_once(wire: Wire) {
         let call = peer.call::<_, Value>("_question", &[0]);
         script.expect("_question").await;
         match round % 5 {
-            0 => drop(script.ask("_close", json!({})).await),
-            1 | 2 => script.tell("_close", json!({})).await,
-            3 => script.hang_up().await,
+            0 => drop(script.send_request("_close", json!({})).await),
+            1 | 2 => script.notify("_close", json!({})).await,
+            3 => script.close().await,
             _ => {
                 // From a future that waits for the same end.
                 let waiting = peer.clone();
@@ -103,7 +103,7 @@ async fn closing_from_within_is_closing_once(wire: Wire) {
 
 async fn many_close_at_once(wire: Wire) {
     for _ in 0..ROUNDS / 10 {
-        let (transport, _script) = wire.played();
+        let (transport, _script) = wire.scripted();
         let told = Arc::new(AtomicUsize::new(0));
         let peer = PeerBuilder::new(transport).start(|peer| Closer {
             peer: peer.clone(),

@@ -14,8 +14,8 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::played::client_of;
-use crate::support::{Played, Wire, chunk, over_every_wire, texts};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire, message_chunk, over_every_wire, texts};
 
 over_every_wire!(
     rule_6_a_slow_consumer_loses_nothing_and_holds_the_agent_back,
@@ -44,25 +44,28 @@ async fn client_with(
     wire: Wire,
     limits: Limits,
     sessions: &[&str],
-) -> (Connection, Played, Vec<duologue_client::Session>) {
+) -> (Connection, ScriptedPeer, Vec<duologue_client::Session>) {
     let (agent, mut script) = client_of(wire, Client::new(()).limits(limits), json!({})).await;
     let mut opened = Vec::new();
     for name in sessions {
-        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open(name));
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session(name));
         opened.push(session.expect("a session"));
     }
     (agent, script, opened)
 }
 
 /// Starts a turn and returns it with the agent's view of its prompt.
-async fn prompted(session: &duologue_client::Session, script: &mut Played) -> (duologue_client::Turn, Value) {
+async fn prompted(
+    session: &duologue_client::Session,
+    script: &mut ScriptedPeer,
+) -> (duologue_client::Turn, Value) {
     let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
     (turn.expect("a turn"), prompt)
 }
 
 /// A chunk of about a KiB that begins with its number.
 fn kib(session: &str, number: usize) -> String {
-    chunk(session, &format!("{number} {}", "x".repeat(900)))
+    message_chunk(session, &format!("{number} {}", "x".repeat(900)))
 }
 
 fn number(text: &str) -> usize {
@@ -82,7 +85,7 @@ async fn rule_6_a_slow_consumer_loses_nothing_and_holds_the_agent_back(wire: Wir
                 written.fetch_add(line.len(), SeqCst);
                 script.write(line).await;
             }
-            script.end(&prompt, "end_turn").await;
+            script.end_turn(&prompt, "end_turn").await;
         }
     });
     let mut taken = 0;
@@ -106,10 +109,10 @@ async fn rule_6_an_empty_queue_takes_one_line_of_any_size(wire: Wire) {
     let (mut turn, prompt) = prompted(&sessions[0], &mut script).await;
     for size in [2 * KIB, 100 * KIB, 1, 150 * KIB] {
         let text = "w".repeat(size);
-        let (update, ()) = tokio::join!(turn.next(), script.chunk("s", &text));
+        let (update, ()) = tokio::join!(turn.next(), script.send_chunk("s", &text));
         assert_eq!(update.expect("an update").expect("no error").to_string().len(), size);
     }
-    script.end(&prompt, "end_turn").await;
+    script.end_turn(&prompt, "end_turn").await;
     assert!(turn.outcome().await.is_ok());
 }
 
@@ -123,9 +126,9 @@ async fn rule_6_a_consumer_may_call_back_while_over_the_budget(wire: Wire) {
             let updates: String = (0..200).map(|index| kib("s", round * 200 + index)).collect();
             script.write(updates).await;
             let question = script.expect("_question").await;
-            script.answer(&question, json!(round)).await;
+            script.respond(&question, json!(round)).await;
         }
-        script.end(&prompt, "end_turn").await;
+        script.end_turn(&prompt, "end_turn").await;
     });
     for round in 0..100 {
         for index in 0..200 {
@@ -150,7 +153,7 @@ async fn rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on(w
     for number in 0..1000 {
         script.write(kib("full", number)).await;
         if number % 10 == 0 {
-            script.chunk("live", &number.to_string()).await;
+            script.send_chunk("live", &number.to_string()).await;
             let text = live.next().await.expect("an update").expect("no error").to_string();
             assert_eq!(text, number.to_string());
         }
@@ -162,13 +165,13 @@ async fn rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on(w
         "{error}"
     );
     assert!(full.next().await.is_none() && full.outcome().await.is_err());
-    script.end(&full_prompt, "end_turn").await;
-    script.end(&live_prompt, "end_turn").await;
+    script.end_turn(&full_prompt, "end_turn").await;
+    script.end_turn(&live_prompt, "end_turn").await;
     assert!(live.next().await.is_none() && live.outcome().await.is_ok());
     // The session of the stream that ended is as good as new.
     let (mut again, prompt) = prompted(&sessions[0], &mut script).await;
-    script.chunk("full", "once more").await;
-    script.end(&prompt, "end_turn").await;
+    script.send_chunk("full", "once more").await;
+    script.end_turn(&prompt, "end_turn").await;
     assert_eq!(texts(&mut again).await, ["once more"]);
 }
 
@@ -180,10 +183,10 @@ async fn rule_6_a_stream_that_nobody_takes_ends_in_time(wire: Wire) {
     // More than queue and wire hold: it can only be written if somebody gives up.
     let flood: String = (0..500).map(|number| kib("stuck", number)).collect();
     script.write(flood).await;
-    script.end(&prompt, "end_turn").await;
+    script.end_turn(&prompt, "end_turn").await;
     let (mut next, prompt) = prompted(&sessions[1], &mut script).await;
-    script.chunk("next", "fine").await;
-    script.end(&prompt, "end_turn").await;
+    script.send_chunk("next", "fine").await;
+    script.end_turn(&prompt, "end_turn").await;
     assert_eq!(texts(&mut next).await, ["fine"]);
     let error = stuck.next().await.expect("an end").expect_err("a stream that was not taken");
     assert!(matches!(error, ClientError::Connection(Error::Stalled { after: Some(_), .. })), "{error}");
@@ -199,7 +202,7 @@ async fn rule_6_ten_seconds_without_a_taker_are_enough() {
     let started = tokio::time::Instant::now();
     let flood: String = (0..250).map(|number| kib("s", number)).collect();
     script.write(flood).await;
-    script.end(&prompt, "end_turn").await;
+    script.end_turn(&prompt, "end_turn").await;
     script.probe().await;
     let waited = started.elapsed();
     assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
@@ -224,7 +227,7 @@ impl Service for Sorter {
 }
 
 async fn rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others(wire: Wire) {
-    let (transport, mut script) = wire.played();
+    let (transport, mut script) = wire.scripted();
     let mut limits = small_queues(KIB, 1 << 20);
     limits.stall_timeout = Duration::from_millis(100);
     let (sent, received) = std::sync::mpsc::channel();
@@ -236,15 +239,15 @@ async fn rule_6_a_consumer_that_stops_halfway_does_not_stop_the_others(wire: Wir
     });
     let (mut left, mut right): (Queue<Value>, Queue<Value>) = received.recv().expect("two streams");
     // Two lines that together are far over the budget; one is taken, the other never is.
-    script.tell("_left", json!([1])).await;
-    script.tell("_left", json!(["x".repeat(10 * KIB)])).await;
+    script.notify("_left", json!([1])).await;
+    script.notify("_left", json!(["x".repeat(10 * KIB)])).await;
     for _ in 0..2 {
         seen.recv().await;
     }
     assert_eq!(left.next().await.expect("one").expect("no error"), json!([1]));
     // The wire holds less than this, so it only gets through if the reader goes on.
     for number in 0..500 {
-        script.tell("_right", json!([number])).await;
+        script.notify("_right", json!([number])).await;
         let item = right.next().await.expect("an item").expect("the other stream is fine");
         assert_eq!(item, json!([number]));
     }
@@ -257,7 +260,7 @@ async fn rule_6_updates_without_a_subscriber_are_not_kept(wire: Wire) {
     let lines: String = (0..3000).map(|number| kib(["s", "unknown"][number % 2], number)).collect();
     script.write(lines).await;
     let plan = json!({"sessionUpdate": "plan", "entries": [{"content": "p", "priority": "low", "status": "pending"}]});
-    script.tell("session/update", json!({"sessionId": "s", "update": plan})).await;
+    script.notify("session/update", json!({"sessionId": "s", "update": plan})).await;
     script.probe().await;
     assert!(agent.dropped_updates() >= 3000 - 256, "{}", agent.dropped_updates());
     assert_eq!(_sessions[0].state().plan.expect("the latest plan").entries.len(), 1);
@@ -268,7 +271,7 @@ async fn rule_6_what_is_too_long_for_the_state_is_delivered_all_the_same(wire: W
     let mut updates = sessions[0].updates();
     for length in [9, STATE_BYTES] {
         let update = json!({"sessionUpdate": "session_info_update", "title": "t".repeat(length)});
-        script.tell("session/update", json!({"sessionId": "s", "update": update})).await;
+        script.notify("session/update", json!({"sessionId": "s", "update": update})).await;
         let Some(Ok(SessionUpdate::SessionInfoUpdate(info))) = updates.next().await else {
             panic!("a title of {length} bytes was not delivered")
         };
@@ -345,8 +348,8 @@ impl Agent for Talker {
 }
 
 /// An agent with little room for output.
-fn talker(wire: Wire) -> (Played, mpsc::UnboundedReceiver<String>) {
-    let (transport, client) = wire.played();
+fn talker(wire: Wire) -> (ScriptedPeer, mpsc::UnboundedReceiver<String>) {
+    let (transport, client) = wire.scripted();
     let (said, heard) = mpsc::unbounded_channel();
     let mut limits = Limits::default();
     limits.output_bytes = 32 * KIB;
@@ -371,7 +374,7 @@ async fn rule_6_a_cancel_wakes_an_agent_that_waits_for_room(wire: Wire) {
     client.cancel(&session).await;
     heard(&mut words, "the turn was cancelled").await;
     loop {
-        let message = client.hear().await;
+        let message = client.next_message().await;
         if message["id"] == prompt {
             assert_eq!(message["result"]["stopReason"], "cancelled");
             break;
@@ -387,12 +390,12 @@ async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
     let prompt = client.prompt(&first, "talk").await;
     heard(&mut words, "full").await;
     // There is no room at all, and nothing is read until the agent has set the session up.
-    let request = client.ask("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    let request = client.send_request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
     heard(&mut words, "set up").await;
     client.cancel(&first).await;
     let (mut second, mut next, mut ended) = (None, 0, false);
     while next < 200 || !ended {
-        let message = client.hear().await;
+        let message = client.next_message().await;
         if message["id"] == prompt {
             ended = true;
         } else if message["id"] == request {
@@ -405,7 +408,7 @@ async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
     }
     client.probe().await;
     // The buffer is bounded too. Exceeding it ends this session, not the connection.
-    let answer = client.asked("session/new", json!({"cwd": "/much", "mcpServers": []})).await;
+    let answer = client.request("session/new", json!({"cwd": "/much", "mcpServers": []})).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
     client.probe().await;
 }

@@ -13,7 +13,7 @@ use duologue_schema::{
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
-use crate::support::played::client_of;
+use crate::support::client_of;
 use crate::support::{Wire, in_time, over_every_wire};
 
 over_every_wire!(
@@ -144,17 +144,17 @@ async fn a_cancel_of_any_id_finds_its_request(wire: Wire) {
         }
         fn notification(&self, _: Incoming<'_>) {}
     }
-    let (transport, mut script) = wire.played();
+    let (transport, mut script) = wire.scripted();
     let _peer = PeerBuilder::new(transport).start(|_| Waiting);
     for id in [json!(0), json!(""), json!(-1), json!("0"), json!(null), json!(i64::MAX), json!("\u{0}")] {
-        script.say(json!({"jsonrpc": "2.0", "id": id, "method": "_wait"})).await;
+        script.send(json!({"jsonrpc": "2.0", "id": id, "method": "_wait"})).await;
         // Another one with an id that only looks alike must not be hit.
-        script.say(json!({"jsonrpc": "2.0", "id": "other", "method": "_wait"})).await;
-        script.tell("$/cancel_request", json!({"requestId": id})).await;
-        let answer = script.hear().await;
+        script.send(json!({"jsonrpc": "2.0", "id": "other", "method": "_wait"})).await;
+        script.notify("$/cancel_request", json!({"requestId": id})).await;
+        let answer = script.next_message().await;
         assert_eq!((&answer["id"], &answer["result"]), (&id, &json!("withdrawn")));
-        script.tell("$/cancel_request", json!({"requestId": "other"})).await;
-        assert_eq!(script.hear().await["id"], "other");
+        script.notify("$/cancel_request", json!({"requestId": "other"})).await;
+        assert_eq!(script.next_message().await["id"], "other");
     }
 }
 
@@ -181,9 +181,9 @@ async fn no_error_repeats_what_was_sent(wire: Wire) {
         "mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}},
     });
     let (agent, mut to_client) = client_of(wire, Client::new(()), json!({})).await;
-    let (session, ()) = tokio::join!(agent.new_session("/tmp"), to_client.open("s"));
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), to_client.accept_session("s"));
     let _session = session.expect("a session");
-    let (transport, mut to_agent) = wire.played();
+    let (transport, mut to_agent) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Leaky, transport));
     to_agent.initialize(json!({})).await;
     for (script, side) in [(&mut to_agent, MethodSide::Agent), (&mut to_client, MethodSide::Client)] {
@@ -193,13 +193,13 @@ async fn no_error_repeats_what_was_sent(wire: Wire) {
             for spoilt in members {
                 let mut params = whole.clone();
                 spoiled(&mut params[&spoilt]);
-                let answer = script.asked(row.method, params).await;
+                let answer = script.request(row.method, params).await;
                 let shown = answer["error"].to_string();
                 assert!(!shown.contains("SENTINEL"), "{} with a bad {spoilt}: {answer}", row.method);
                 assert!(answer["error"]["data"].is_null(), "{answer}");
             }
             for params in [json!("SENTINEL"), json!(["SENTINEL"]), json!({"SENTINEL": "SENTINEL"})] {
-                let answer = script.asked(row.method, params).await;
+                let answer = script.request(row.method, params).await;
                 assert!(!answer["error"].to_string().contains("SENTINEL"), "{answer}");
             }
         }
@@ -214,18 +214,18 @@ async fn no_error_repeats_what_was_sent(wire: Wire) {
         r#"["SENTINEL"]"#,
         r#""SENTINEL""#,
     ] {
-        to_agent.say(line).await;
-        let answer = to_agent.hear().await;
+        to_agent.send(line).await;
+        let answer = to_agent.next_message().await;
         assert!(answer["error"]["data"].is_null() && !answer.to_string().contains("SENTINEL"), "{answer}");
     }
 }
 
 async fn a_panic_message_is_not_sent(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Leaky, transport));
     client.initialize(json!({})).await;
     for _ in 0..20 {
-        let answer = client.asked("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let answer = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         assert_eq!(answer["error"], json!({"code": -32603, "message": "the handler panicked"}));
     }
 }
@@ -276,8 +276,8 @@ async fn a_panicking_host_costs_one_request(wire: Wire) {
         let name = format!("s{round}");
         let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
             let request = script.expect("session/new").await;
-            script.chunk(&name, "early").await;
-            script.answer(&request, json!({"sessionId": name})).await;
+            script.send_chunk(&name, "early").await;
+            script.respond(&request, json!({"sessionId": name})).await;
         });
         let session = session.expect("a session, whatever the host makes of it");
         let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
@@ -286,15 +286,15 @@ async fn a_panicking_host_costs_one_request(wire: Wire) {
                 "sessionId": name, "toolCall": {"toolCallId": "t"}, "options": [option], "path": "/f",
                 "content": "c",
             });
-            let answer = script.asked(method, params).await;
+            let answer = script.request(method, params).await;
             assert_eq!(answer["error"]["code"], -32603, "{method}: {answer}");
             assert!(!answer.to_string().contains("SENTINEL"), "{answer}");
         }
-        script.tell("elicitation/complete", json!({"elicitationId": "e"})).await;
+        script.notify("elicitation/complete", json!({"elicitationId": "e"})).await;
         script.probe().await;
         assert_eq!(session.updates().next().await.expect("one").expect("no error").to_string(), "early");
         // No session is being made any more, so this one is for nobody.
-        script.chunk("nobody", "lost").await;
+        script.send_chunk("nobody", "lost").await;
         script.probe().await;
         assert_eq!(agent.dropped_updates(), round + 1, "it is still waited for");
         drop(session);
@@ -302,7 +302,7 @@ async fn a_panicking_host_costs_one_request(wire: Wire) {
     }
     let call = agent.peer().call::<_, Value>("_ask", &[0]);
     script.expect("_ask").await;
-    script.hang_up().await;
+    script.close().await;
     assert!(call.await.is_err());
     agent.closed().await;
 }

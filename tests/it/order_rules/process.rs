@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_client::{Client, Command, Connection, Error, StopReason};
 use serde_json::json;
 
-use crate::support::{Played, in_time, texts};
+use crate::support::{ScriptedPeer, in_time, texts};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_rules-agent");
 
@@ -108,15 +108,15 @@ async fn rule_7_a_process_answers_what_is_open_and_ends_with_its_input() {
             .spawn()
             .expect("an agent");
         let mut client =
-            Played::new(child.stdout.take().expect("stdout"), child.stdin.take().expect("stdin"));
-        assert_eq!(client.line().await.as_deref(), Some("a banner before the conversation"));
+            ScriptedPeer::new(child.stdout.take().expect("stdout"), child.stdin.take().expect("stdin"));
+        assert_eq!(client.next_line().await.as_deref(), Some("a banner before the conversation"));
         client.initialize(json!({})).await;
         let session = client.new_session().await;
         let hanging = client.prompt(&session, "hang").await;
         // A last line without its end is a line.
         client.write(r#"{"jsonrpc":"2.0","id":"last","method":"_nobody"}"#).await;
-        client.hang_up().await;
-        let rest = client.rest().await;
+        client.close().await;
+        let rest = client.read_to_end().await;
         assert_eq!(rest.len(), 2, "{rest:?}");
         assert!(rest.iter().any(|answer| answer["id"] == "last" && answer["error"]["code"] == -32601));
         assert!(

@@ -10,8 +10,8 @@ use duologue_schema::ContentBlock;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::support::played::client_of;
-use crate::support::{Wire, chunk, over_every_wire, texts};
+use crate::support::client_of;
+use crate::support::{Wire, message_chunk, over_every_wire, texts};
 
 over_every_wire!(
     rule_1_the_reader_never_awaits_a_handler,
@@ -211,29 +211,29 @@ async fn rule_3_a_response_comes_after_all_that_was_before_it(wire: Wire) {
 }
 
 async fn rule_4_a_bad_line_costs_that_line(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Counter, transport));
     client.initialize(json!({})).await;
     let session = client.new_session().await;
     for round in 0..200 {
         let line = ["}{", "\u{1}", "{\"jsonrpc\": \"2.0\"", "<html>", "tru"][round % 5];
-        client.say(line).await;
-        let answer = client.hear().await;
+        client.send(line).await;
+        let answer = client.next_message().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{line}");
         client.probe().await;
     }
     let prompt = client.prompt(&session, "0").await;
-    assert_eq!(client.hear().await["id"], prompt);
+    assert_eq!(client.next_message().await["id"], prompt);
 }
 
 async fn rule_4_ten_answers_to_noise_in_a_row_are_enough(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Counter, transport));
     client.initialize(json!({})).await;
     for _ in 0..3 {
         client.write("noise\n".repeat(500)).await;
         for _ in 0..10 {
-            assert_eq!(client.hear().await["error"]["code"], -32700);
+            assert_eq!(client.next_message().await["error"]["code"], -32700);
         }
         // The next thing it says is this answer; with it the count begins anew.
         client.probe().await;
@@ -255,7 +255,7 @@ fn short_lines(limit: usize) -> Limits {
 }
 
 async fn rule_4_a_line_over_the_limit_ends_an_agent(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     let agent = tokio::spawn(duologue_agent::Server::new(Counter).limits(short_lines(1000)).serve(transport));
     client.initialize(json!({})).await;
     let session = client.new_session().await;
@@ -265,13 +265,13 @@ async fn rule_4_a_line_over_the_limit_ends_an_agent(wire: Wire) {
         let line = format!("{start}{}\"}}}}", "x".repeat(1000 - start.len() - 3));
         assert_eq!(line.len(), 1000);
         client.write(line + end).await;
-        assert_eq!(client.hear().await["error"]["code"], -32601);
+        assert_eq!(client.next_message().await["error"]["code"], -32601);
     }
     // Earlier lines of the same write are still handled.
     let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "3"}]});
     let prompt = json!({"jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": prompt});
     client.write(format!("{prompt}\n{}", "x".repeat(1001))).await;
-    let rest = client.rest().await;
+    let rest = client.read_to_end().await;
     assert_eq!(rest.iter().filter(|message| message["id"] == 2).count(), 1, "{rest:?}");
     assert_eq!(rest.iter().filter(|message| message["error"]["code"] == -32600).count(), 1, "{rest:?}");
     let error = agent.await.expect("no panic").expect_err("an agent that was cut off");
@@ -287,16 +287,16 @@ async fn rule_4_a_line_over_the_limit_ends_an_agent(wire: Wire) {
 
 async fn rule_4_a_line_over_the_limit_ends_a_client(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()).limits(short_lines(2000)), json!({})).await;
-    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
     let session = session.expect("a session");
     let (turn, _) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
     let mut turn = turn.expect("a turn");
-    let updates: String = (0..100).map(|number| chunk("s", &number.to_string())).collect();
+    let updates: String = (0..100).map(|number| message_chunk("s", &number.to_string())).collect();
     script.write(format!("{updates}{}", "y".repeat(2001))).await;
     assert_eq!(texts(&mut turn).await.len(), 100, "what came before is delivered");
     let error = turn.outcome().await.expect_err("no answer came");
     assert!(error.to_string().contains("Limits::frame_bytes = 2000"), "{error}");
-    assert!(script.rest().await.is_empty(), "a client says nothing about it");
+    assert!(script.read_to_end().await.is_empty(), "a client says nothing about it");
     let error = session.prompt("again").await.expect_err("the connection is over");
     assert!(error.to_string().contains("Limits::frame_bytes"), "{error}");
 }
@@ -322,19 +322,19 @@ async fn rule_4_a_message_over_the_limit_is_not_sent(wire: Wire) {
 }
 
 async fn rule_4_an_array_is_one_error(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Counter, transport));
     let entry = r#"{"jsonrpc":"2.0","id":1,"method":"_a"}"#;
     for array in ["[]", "[1,2]", &format!("[{entry},{entry}]"), &format!("[{}{entry}]", "[],".repeat(5000))] {
-        client.say(array).await;
-        let answer = client.hear().await;
+        client.send(array).await;
+        let answer = client.next_message().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)));
         client.probe().await;
     }
 }
 
 async fn rule_4_nothing_response_shaped_is_answered(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Counter, transport));
     for _ in 0..100 {
         for answer in [
@@ -345,14 +345,14 @@ async fn rule_4_nothing_response_shaped_is_answered(wire: Wire) {
             r#"{"id":5,"result":1,"error":{"code":1,"message":"both"}}"#,
             r#"{"jsonrpc":"2.0","id":5,"id":6,"error":7}"#,
         ] {
-            client.say(answer).await;
+            client.send(answer).await;
         }
         client.probe().await;
     }
 }
 
 async fn rule_4_late_and_unknown_replies_are_counted(wire: Wire) {
-    let (transport, mut script) = wire.played();
+    let (transport, mut script) = wire.scripted();
     let peer = PeerBuilder::new(transport).start(|_| Nobody);
     for _ in 0..100 {
         let call = peer.call::<_, Value>("_slow", &[1]);
@@ -360,10 +360,10 @@ async fn rule_4_late_and_unknown_replies_are_counted(wire: Wire) {
         drop(call);
         let cancel = script.expect("$/cancel_request").await;
         assert_eq!(cancel["params"]["requestId"], request["id"]);
-        script.answer(&request, json!("late")).await;
-        script.say(r#"{"jsonrpc":"2.0","id":"unknown","result":1}"#).await;
+        script.respond(&request, json!("late")).await;
+        script.send(r#"{"jsonrpc":"2.0","id":"unknown","result":1}"#).await;
         // As a string it is another id, and as a fraction none of ours.
-        script.say(format!(r#"{{"jsonrpc":"2.0","id":"{}","result":1}}"#, request["id"])).await;
+        script.send(format!(r#"{{"jsonrpc":"2.0","id":"{}","result":1}}"#, request["id"])).await;
         script.probe().await;
     }
     assert_eq!((peer.stats().stray_responses, peer.pending_requests()), (300, 0));
@@ -371,20 +371,20 @@ async fn rule_4_late_and_unknown_replies_are_counted(wire: Wire) {
 
 async fn rule_5_unknown_fields_and_variants_are_kept_apart_from_broken_ones(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()), json!({"fromTheFuture": [1]})).await;
-    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
     let (turn, prompt) =
         tokio::join!(session.as_ref().expect("a session").prompt("go"), script.expect("session/prompt"));
     let mut turn = turn.expect("a turn");
     for number in 0..200 {
         let unknown = json!({"sessionUpdate": "from_the_future", "number": number, "z": 1, "a": 2});
-        script.tell("session/update", json!({"sessionId": "s", "update": unknown, "more": true})).await;
+        script.notify("session/update", json!({"sessionId": "s", "update": unknown, "more": true})).await;
         let broken = json!({"sessionUpdate": "agent_message_chunk", "content": 7});
-        script.tell("session/update", json!({"sessionId": "s", "update": broken})).await;
+        script.notify("session/update", json!({"sessionId": "s", "update": broken})).await;
         let text = json!({"type": "text", "text": "t", "colour": "red"});
         let known = json!({"sessionUpdate": "agent_message_chunk", "content": text, "extra": null});
-        script.tell("session/update", json!({"sessionId": "s", "update": known})).await;
+        script.notify("session/update", json!({"sessionId": "s", "update": known})).await;
     }
-    script.end(&prompt, "end_turn").await;
+    script.end_turn(&prompt, "end_turn").await;
     for number in 0..200 {
         let unknown = turn.next().await.expect("an update").expect("no error");
         let back = serde_json::to_value(&unknown).expect("JSON");
@@ -401,7 +401,7 @@ async fn rule_5_unknown_fields_and_variants_are_kept_apart_from_broken_ones(wire
 }
 
 async fn rule_5_ids_come_back_byte_for_byte(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     tokio::spawn(duologue_agent::serve(Counter, transport));
     let long = format!("\"{}\"", "i".repeat(10_000));
     for id in [
@@ -419,8 +419,8 @@ async fn rule_5_ids_come_back_byte_for_byte(wire: Wire) {
         &long,
     ] {
         for method in ["_nobody", "session/prompt", "initialize"] {
-            client.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":[]}}"#)).await;
-            let line = client.line().await.expect("an answer");
+            client.send(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":[]}}"#)).await;
+            let line = client.next_line().await.expect("an answer");
             assert!(line.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error""#)), "{line}");
         }
     }

@@ -10,8 +10,8 @@ use duologue_client::Client;
 use duologue_schema::{METHODS, MethodSide};
 use serde_json::{Value, json};
 
-use crate::support::played::client_of;
-use crate::support::{Wire, chunk, measured, memory, over_every_wire, runs, sent_away};
+use crate::support::client_of;
+use crate::support::{Wire, measured, memory, message_chunk, over_every_wire, runs, sent_away};
 
 over_every_wire!(
     what_changes_a_session_is_done_in_order,
@@ -55,7 +55,7 @@ impl Agent for Slow {
 
 /// In one write, so that all of them have arrived before the first one is done.
 async fn what_changes_a_session_is_done_in_order(wire: Wire) {
-    let (transport, mut client) = wire.played();
+    let (transport, mut client) = wire.scripted();
     let slow = Slow::default();
     tokio::spawn(duologue_agent::serve(slow.clone(), transport));
     client.initialize(json!({})).await;
@@ -73,7 +73,7 @@ async fn what_changes_a_session_is_done_in_order(wire: Wire) {
         let write = mode("a", "slow") + &mode("b", "quick") + &format!("{prompt}\n");
         client.write(write).await;
         for id in ["a", "b", "prompt"] {
-            let answer = client.hear().await;
+            let answer = client.next_message().await;
             assert!(answer["id"] == id && answer["error"].is_null(), "{answer}");
         }
         let did = std::mem::take(&mut *slow.0.lock().expect("no panic"));
@@ -84,7 +84,7 @@ async fn what_changes_a_session_is_done_in_order(wire: Wire) {
 /// With a session and without one, known and unknown: an answer at once, and never none.
 async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
-    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open("s"));
+    let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session("s"));
     let _session = session.expect("a session");
     let mut refused = 0;
     for row in METHODS.iter().copied().flatten().filter(|row| row.side == MethodSide::Client) {
@@ -100,7 +100,7 @@ async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
             if named.is_null() {
                 params.as_object_mut().expect("an object").remove("sessionId");
             }
-            let answer = script.asked(row.method, params).await;
+            let answer = script.request(row.method, params).await;
             // A permission request that cannot be shown gets the outcome `cancelled`.
             if row.method == "session/request_permission" && named == "s" {
                 assert_eq!(answer["result"]["outcome"]["outcome"], "cancelled", "{answer}");
@@ -120,9 +120,9 @@ async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wir
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
         let request = script.expect("session/new").await;
         for number in 0..300 {
-            script.chunk("s", &number.to_string()).await;
+            script.send_chunk("s", &number.to_string()).await;
         }
-        script.answer(&request, json!({"sessionId": "s"})).await;
+        script.respond(&request, json!({"sessionId": "s"})).await;
     });
     let mut updates = session.expect("a session").updates();
     for number in 300 - 256..300 {
@@ -135,13 +135,13 @@ async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wir
 async fn what_comes_before_a_session_is_known_is_bounded_by_its_bytes(wire: Wire) {
     const EACH: usize = 100 * 1024;
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
-    let fit = 1024 * 1024 / (EACH + chunk("s", "00").len());
+    let fit = 1024 * 1024 / (EACH + message_chunk("s", "00").len());
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
         let request = script.expect("session/new").await;
         for number in 0..30 {
-            script.chunk("s", &format!("{number:02}{}", "x".repeat(EACH))).await;
+            script.send_chunk("s", &format!("{number:02}{}", "x".repeat(EACH))).await;
         }
-        script.answer(&request, json!({"sessionId": "s"})).await;
+        script.respond(&request, json!({"sessionId": "s"})).await;
     });
     let mut updates = session.expect("a session").updates();
     for number in 30 - fit..30 {
@@ -158,11 +158,11 @@ async fn what_is_held_for_one_session_is_not_given_to_another(wire: Wire) {
         let (left, right, ()) = tokio::join!(agent.new_session("/tmp"), agent.new_session("/tmp"), async {
             let requests = [script.expect("session/new").await, script.expect("session/new").await];
             for number in 0..20 {
-                script.chunk(["left", "right"][number % 2], &number.to_string()).await;
+                script.send_chunk(["left", "right"][number % 2], &number.to_string()).await;
             }
             // In the other order.
-            script.answer(&requests[1], json!({"sessionId": "right"})).await;
-            script.answer(&requests[0], json!({"sessionId": "left"})).await;
+            script.respond(&requests[1], json!({"sessionId": "right"})).await;
+            script.respond(&requests[0], json!({"sessionId": "left"})).await;
         });
         for (session, first) in [(left, 0), (right, 1)] {
             let mut updates = session.expect("a session").updates();
@@ -185,7 +185,7 @@ async fn updates_for_nobody_leave_nothing_behind() {
     let mut opening = Box::pin(agent.new_session("/tmp"));
     let floods = runs(50).max(50);
     let flood: String =
-        (0..1000).map(|number| chunk(&format!("nobody {number}"), &"x".repeat(900))).collect();
+        (0..1000).map(|number| message_chunk(&format!("nobody {number}"), &"x".repeat(900))).collect();
     script.write(&flood).await;
     script.probe().await;
     let before = memory("VmRSS");

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::trees::{Alive, CLIENT, DIRECT, GUARDED, PATIENCE, Tree};
-use crate::support::{Played, measured, runs};
+use crate::support::{ScriptedPeer, measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;
@@ -148,10 +148,10 @@ async fn a_launcher_that_leaves_at_once_is_not_missed() {
     let (stdout, stdin) = (launcher.stdout.take().expect("stdout"), launcher.stdin.take().expect("stdin"));
     let alive = tree.alive().await;
     assert!(launcher.wait().await.expect("a status").success());
-    let mut agent = Played::new(stdout, stdin);
+    let mut agent = ScriptedPeer::new(stdout, stdin);
     agent.initialize(serde_json::json!({})).await;
     tokio::time::sleep(LIMIT + Duration::from_millis(500)).await;
     agent.probe().await;
-    agent.hang_up().await;
+    agent.close().await;
     alive.gone(IN_TIME).await;
 }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use super::trees::GUARDED;
-use crate::support::{Played, sent_away};
+use crate::support::{ScriptedPeer, sent_away};
 
 /// Runs an agent whose launcher exits during a turn. Returns the client, the prompt's id, and the agent's status if it ended in
 /// time.
-async fn launcher_leaves(flavor: &str, within: Duration) -> (Played, u64, Option<i32>) {
+async fn launcher_leaves(flavor: &str, within: Duration) -> (ScriptedPeer, u64, Option<i32>) {
     let mut launcher = tokio::process::Command::new("bash");
     let launcher = launcher.args(["-c", r#""$@" <&0 & wait"#, "launcher", GUARDED, flavor]);
     let mut launcher =
         launcher.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the launcher starts");
     let (stdout, stdin) = (launcher.stdout.take().expect("stdout"), launcher.stdin.take().expect("stdin"));
-    let mut client = Played::new(stdout, stdin);
+    let mut client = ScriptedPeer::new(stdout, stdin);
     client.initialize(serde_json::json!({})).await;
     let session = client.new_session().await;
     let prompt = client.prompt(&session, "say:3 cancelled").await;
@@ -49,14 +49,14 @@ async fn takes_its_agent_along() {
     for flavor in ["one", "many"] {
         let (mut client, prompt, left) = launcher_leaves(flavor, Duration::from_secs(6)).await;
         assert_eq!(left, Some(0), "{flavor}");
-        let rest = client.rest().await;
+        let rest = client.read_to_end().await;
         assert_eq!(rest.len(), 1, "{flavor}: {rest:?}");
         assert_eq!((&rest[0]["id"], &rest[0]["result"]["stopReason"]), (&prompt.into(), &"cancelled".into()));
     }
     let (mut client, _, left) = launcher_leaves("free", Duration::from_millis(2500)).await;
     assert_eq!(left, None);
     client.probe().await;
-    client.hang_up().await;
+    client.close().await;
     let left = tokio::task::spawn_blocking(|| wait(WaitOptions::empty()).expect("a child")).await;
     assert_eq!(left.expect("no panic").and_then(|(_, status)| status.exit_status()), Some(0));
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::in_time;
-use crate::support::{self, Played, Wire};
+use crate::support::{self, ScriptedPeer, Wire};
 
 in_time!(
     what_comes_behind_the_answer_is_refused,
@@ -133,18 +133,18 @@ impl Doer {
     }
 }
 
-async fn client_of(agent: Doer, limits: Limits) -> Played {
-    let (transport, mut client) = Wire::Memory.played();
+async fn client_of(agent: Doer, limits: Limits) -> ScriptedPeer {
+    let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(agent).limits(limits).serve(transport));
     client.initialize(json!({})).await;
     client
 }
 
 /// Returns the messages up to the response to a request, and the response.
-async fn until_answered(client: &mut Played, id: u64) -> (Vec<Value>, Value) {
+async fn until_answered(client: &mut ScriptedPeer, id: u64) -> (Vec<Value>, Value) {
     let mut before = Vec::new();
     loop {
-        let message = client.hear().await;
+        let message = client.next_message().await;
         if message.get("method").is_none() && message["id"] == id {
             return (before, message);
         }
@@ -193,7 +193,7 @@ async fn no_update_slips_behind_the_answer() {
 async fn updates_of_a_new_session_come_before_its_first_answer() {
     let mut client = client_of(Doer::default(), Limits::default()).await;
     for round in 0..300 {
-        let request = client.ask("session/new", json!({"cwd": "/held", "mcpServers": []})).await;
+        let request = client.send_request("session/new", json!({"cwd": "/held", "mcpServers": []})).await;
         let (before, answer) = until_answered(&mut client, request).await;
         assert!(before.is_empty(), "{before:?}");
         let session = answer["result"]["sessionId"].as_str().expect("an id").to_owned();
@@ -280,31 +280,32 @@ fn nothing_of_a_new_session_overtakes_its_kept_updates() {
             .build()
             .expect("a runtime");
         runtime.block_on(support::in_time(async move {
-            let (transport, mut client) = Wire::Memory.played();
+            let (transport, mut client) = Wire::Memory.scripted();
             let mut limits = Limits::default();
             limits.frame_bytes = LINE_BYTES;
             let server = Server::new(Doer::default()).limits(limits).tap(Arc::new(AnswerTap(paused)));
             tokio::spawn(server.exchange(Exchange::new().agent_id("a1")).serve(transport));
             let envelopes = json!({"duologue": {"agentId": "c1", "envelope": {"v": [1]}}});
             client.initialize(json!({"fs": {"readTextFile": true}, "_meta": envelopes})).await;
-            let answer = client.asked("session/new", json!({"cwd": "/warned/held", "mcpServers": []})).await;
+            let answer =
+                client.request("session/new", json!({"cwd": "/warned/held", "mcpServers": []})).await;
             let session = &answer["result"]["sessionId"];
             let params = json!({
                 "sessionId": session, "prompt": content, "modeId": "m", "cwd": "/tmp", "mcpServers": [],
             });
-            let request = client.ask(method, params).await;
-            let first = client.hear().await;
+            let request = client.send_request(method, params).await;
+            let first = client.next_message().await;
             drop(done);
             let mut kept = vec![first];
             for _ in 0..20 {
-                kept.push(client.hear().await);
+                kept.push(client.next_message().await);
             }
             let (news, updates) = kept.split_last().expect("some");
             let expected: Vec<_> = (0..20).map(|number| json!(number.to_string())).collect();
             let texts = updates.iter().map(|update| &update["params"]["update"]["content"]["text"]);
             assert!(texts.eq(&expected), "{method}: {updates:?}");
             assert_eq!(news["params"]["envelope"]["payload"]["topic"], "kept", "{method}: {news}");
-            let reaction = client.hear().await;
+            let reaction = client.next_message().await;
             let asked = matches!(
                 reaction["method"].as_str(),
                 Some("session/request_permission" | "fs/read_text_file")
@@ -331,16 +332,16 @@ async fn the_next_prompt_keeps_its_own_cancellation() {
 
 async fn a_failing_close_leaves_the_session_to_be_cancelled() {
     let mut client = client_of(Doer::default(), Limits::default()).await;
-    let answer = client.asked("session/new", json!({"cwd": "/kept", "mcpServers": []})).await;
+    let answer = client.request("session/new", json!({"cwd": "/kept", "mcpServers": []})).await;
     let session = answer["result"]["sessionId"].as_str().expect("an id").to_owned();
     for round in 0..100 {
         if round % 2 == 0 {
             let running = client.prompt(&session, "wait").await;
-            let close = client.ask("session/close", json!({"sessionId": session})).await;
+            let close = client.send_request("session/close", json!({"sessionId": session})).await;
             assert_eq!(until_answered(&mut client, running).await.1["result"]["stopReason"], "cancelled");
             assert_eq!(until_answered(&mut client, close).await.1["error"]["code"], -32603);
         } else {
-            let close = client.asked("session/close", json!({"sessionId": session})).await;
+            let close = client.request("session/close", json!({"sessionId": session})).await;
             assert_eq!(close["error"]["code"], -32603, "{close}");
         }
         let next = client.prompt(&session, "wait").await;
@@ -356,18 +357,18 @@ async fn a_session_that_is_loaded_beside_a_close_survives() {
         let session = client.new_session().await;
         let load = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         let close = json!({"sessionId": session});
-        let close = client.ask("session/close", close).await;
+        let close = client.send_request("session/close", close).await;
         let mut closed = Vec::new();
         if round % 2 == 1 {
             // The close has begun, or is over, when the load comes.
-            let probe = client.ask("_probe", json!({})).await;
+            let probe = client.send_request("_probe", json!({})).await;
             (closed, _) = until_answered(&mut client, probe).await;
             assert!(closed.iter().all(|answer| answer["id"] == close), "{closed:?}");
         }
-        let load = client.ask("session/load", load).await;
+        let load = client.send_request("session/load", load).await;
         let mut loaded = false;
         for _ in closed.len()..2 {
-            let answer = client.hear().await;
+            let answer = client.next_message().await;
             assert!(answer["id"] == close || answer["id"] == load, "{answer}");
             loaded |= answer["id"] == load && answer.get("result").is_some();
         }
@@ -390,7 +391,7 @@ async fn a_permission_question_tells_what_it_is_about() {
     assert_eq!((&about["toolCallId"], &about["title"]), (&call, &json!("Delete everything")), "{about}");
     assert_eq!(about["kind"], "delete", "{about}");
     assert_eq!(about["content"][0]["content"]["text"], "all of it", "{about}");
-    client.answer(&question, json!({"outcome": {"outcome": "selected", "optionId": "no"}})).await;
+    client.respond(&question, json!({"outcome": {"outcome": "selected", "optionId": "no"}})).await;
     assert_eq!(until_answered(&mut client, prompt).await.1["result"]["stopReason"], "end_turn");
 }
 

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::in_time;
-use crate::support::played::client_of;
-use crate::support::{Played, Wire, chunk, texts};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire, message_chunk, texts};
 
 in_time!(
     a_cancel_drops_the_questions_that_are_open,
@@ -30,19 +30,19 @@ in_time!(
 
 const KIB: usize = 1024;
 
-async fn with_session<H: Host>(client: Client<H>) -> (Connection, Played, Session) {
+async fn with_session<H: Host>(client: Client<H>) -> (Connection, ScriptedPeer, Session) {
     let sessions = json!({"close": {}, "resume": {}});
     let capabilities = json!({"loadSession": true, "sessionCapabilities": sessions});
     let (agent, mut script) = client_of(Wire::Memory, client, capabilities).await;
     let modes = json!({"currentModeId": "a", "availableModes": [{"id": "a", "name": "A"}]});
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
         let request = script.expect("session/new").await;
-        script.answer(&request, json!({"sessionId": "s", "modes": modes})).await;
+        script.respond(&request, json!({"sessionId": "s", "modes": modes})).await;
     });
     (agent, script, session.expect("a session"))
 }
 
-async fn turn(session: &Session, script: &mut Played) -> (duologue_client::Turn, Value) {
+async fn turn(session: &Session, script: &mut ScriptedPeer) -> (duologue_client::Turn, Value) {
     let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
     (turn.expect("a turn"), prompt)
 }
@@ -91,12 +91,12 @@ async fn a_cancel_drops_the_questions_that_are_open() {
         let (running, prompt) = turn(&session, &mut script).await;
         let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
         let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "t"}, "options": [option]});
-        let permission = script.ask("session/request_permission", params).await;
+        let permission = script.send_request("session/request_permission", params).await;
         let params = json!({
             "sessionId": "s", "mode": "form", "message": "?",
             "requestedSchema": {"type": "object", "properties": {}},
         });
-        let form = script.ask("elicitation/create", params).await;
+        let form = script.send_request("elicitation/create", params).await;
         for _ in 0..2 {
             assert_eq!(screen.recv().await, Some("shown"));
         }
@@ -106,7 +106,7 @@ async fn a_cancel_drops_the_questions_that_are_open() {
         }
         script.expect("session/cancel").await;
         for _ in 0..2 {
-            let answer = script.hear().await;
+            let answer = script.next_message().await;
             if answer["id"] == permission {
                 assert_eq!(answer["result"]["outcome"]["outcome"], "cancelled", "{answer}");
             } else {
@@ -114,7 +114,7 @@ async fn a_cancel_drops_the_questions_that_are_open() {
                 assert_eq!(answer["result"]["action"], "cancel", "{answer}");
             }
         }
-        script.end(&prompt, "cancelled").await;
+        script.end_turn(&prompt, "cancelled").await;
     }
 }
 
@@ -129,9 +129,9 @@ async fn a_request_without_an_answer_does_not_switch_backpressure_off() {
     script.expect("$/cancel_request").await;
     let writer = tokio::spawn(async move {
         for number in 0..1000 {
-            script.write(chunk("s", &format!("{number} {}", "x".repeat(900)))).await;
+            script.write(message_chunk("s", &format!("{number} {}", "x".repeat(900)))).await;
         }
-        script.end(&prompt, "end_turn").await;
+        script.end_turn(&prompt, "end_turn").await;
         script
     });
     while !agent.peer().is_paused() {
@@ -180,8 +180,8 @@ async fn a_cancel_from_elsewhere_ends_the_turn_it_meets() {
 }
 
 /// The session still gets what the agent says.
-async fn hears(session: &Session, script: &mut Played) {
-    script.chunk("s", "still here").await;
+async fn hears(session: &Session, script: &mut ScriptedPeer) {
+    script.send_chunk("s", "still here").await;
     let mut updates = session.updates();
     script.probe().await;
     let update = updates.next().await.expect("an update").expect("no error");
@@ -198,7 +198,7 @@ async fn a_session_loaded_beside_a_close_is_kept() {
         let load = script.expect("session/load").await;
         let answers = if close_first { [&close, &load] } else { [&load, &close] };
         for request in answers {
-            script.answer(request, json!({})).await;
+            script.respond(request, json!({})).await;
         }
         let loaded = replay.outcome().await.expect("a session");
         closing.await.expect("no panic").expect("closed");
@@ -212,8 +212,8 @@ async fn a_session_resumed_beside_a_close_is_kept() {
     let close = script.expect("session/close").await;
     let (resumed, ()) = tokio::join!(agent.resume_session("s", "/tmp"), async {
         let resume = script.expect("session/resume").await;
-        script.answer(&close, json!({})).await;
-        script.answer(&resume, json!({})).await;
+        script.respond(&close, json!({})).await;
+        script.respond(&resume, json!({})).await;
     });
     closing.await.expect("no panic").expect("closed");
     hears(&resumed.expect("a session"), &mut script).await;
@@ -226,9 +226,9 @@ async fn a_close_that_fails_leaves_the_session() {
         let (closed, ()) = tokio::join!(session.close(), async {
             script.expect("session/cancel").await;
             let close = script.expect("session/close").await;
-            script.end(&prompt, "cancelled").await;
+            script.end_turn(&prompt, "cancelled").await;
             let error = json!({"code": -32603, "message": "no"});
-            script.say(json!({"jsonrpc": "2.0", "id": close["id"], "error": error})).await;
+            script.send(json!({"jsonrpc": "2.0", "id": close["id"], "error": error})).await;
         });
         assert!(matches!(closed, Err(Error::Agent(_))), "{closed:?}");
         assert_eq!(running.outcome().await.expect("an answer").stop_reason, StopReason::Cancelled);
@@ -237,7 +237,7 @@ async fn a_close_that_fails_leaves_the_session() {
         let (running, prompt) = turn(&session, &mut script).await;
         running.cancel();
         script.expect("session/cancel").await;
-        script.end(&prompt, "cancelled").await;
+        script.end_turn(&prompt, "cancelled").await;
     }
 }
 
@@ -249,15 +249,15 @@ async fn sessions_nobody_listens_to_keep_little_together() {
     let mut sessions = Vec::new();
     for number in 0..40 {
         let id = format!("s{number}");
-        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.open(&id));
+        let (session, ()) = tokio::join!(agent.new_session("/tmp"), script.accept_session(&id));
         sessions.push(session.expect("a session"));
-        script.chunk(&id, &"x".repeat(TEXT)).await;
+        script.send_chunk(&id, &"x".repeat(TEXT)).await;
     }
     script.probe().await;
     assert_eq!(agent.dropped_updates(), 24, "16 of 40 fit into 16 MiB");
     sessions.drain(..8);
     for number in 30..40 {
-        script.chunk(&format!("s{number}"), &"x".repeat(TEXT)).await;
+        script.send_chunk(&format!("s{number}"), &"x".repeat(TEXT)).await;
     }
     script.probe().await;
     assert_eq!(agent.dropped_updates(), 24 + 2);

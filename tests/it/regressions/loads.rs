@@ -4,8 +4,8 @@ use duologue_client::{Client, Connection, Error, Session, StopReason};
 use serde_json::{Value, json};
 
 use super::in_time;
-use crate::support::played::client_of;
-use crate::support::{Played, Wire, chunk};
+use crate::support::client_of;
+use crate::support::{ScriptedPeer, Wire, message_chunk};
 
 in_time!(
     the_agents_word_behind_an_answer_is_the_last_one,
@@ -20,7 +20,7 @@ in_time!(
 );
 
 /// A client that keeps conversations, its agent, and one session with modes.
-async fn client() -> (Connection, Played, Session) {
+async fn client() -> (Connection, ScriptedPeer, Session) {
     let sessions = json!({"list": {}, "resume": {}, "close": {}});
     let capabilities = json!({"loadSession": true, "sessionCapabilities": sessions});
     let (agent, mut script) =
@@ -29,14 +29,14 @@ async fn client() -> (Connection, Played, Session) {
         json!({"currentModeId": "a", "availableModes": [{"id": "a", "name": "A"}, {"id": "b", "name": "B"}]});
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
         let request = script.expect("session/new").await;
-        script.answer(&request, json!({"sessionId": "s", "modes": modes})).await;
+        script.respond(&request, json!({"sessionId": "s", "modes": modes})).await;
     });
     (agent, script, session.expect("a session"))
 }
 
-async fn refuse(script: &mut Played, request: &Value, code: i64) {
+async fn refuse(script: &mut ScriptedPeer, request: &Value, code: i64) {
     let error = json!({"code": code, "message": "no"});
-    script.say(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
+    script.send(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
 }
 
 fn mode(session: &Session) -> String {
@@ -69,8 +69,8 @@ async fn a_second_load_of_one_id_is_busy() {
         let second = agent.load_session(id, "/tmp");
         assert!(matches!(second, Err(Error::Busy)), "{second:?}");
         let request = script.expect("session/load").await;
-        script.chunk(id, "replayed").await;
-        script.answer(&request, json!({})).await;
+        script.send_chunk(id, "replayed").await;
+        script.respond(&request, json!({})).await;
         assert_eq!(first.next().await.expect("an update").expect("no error").to_string(), "replayed");
         assert_eq!(&*first.outcome().await.expect("a session").id().to_string(), id);
         // No request was sent for the second one.
@@ -83,19 +83,19 @@ async fn a_load_that_is_busy_opens_nothing_again() {
     let (agent, mut script, session) = client().await;
     let mut replay = agent.load_session("s", "/tmp").expect("a replay");
     let load = script.expect("session/load").await;
-    script.chunk("s", "before").await;
+    script.send_chunk("s", "before").await;
     assert_eq!(replay.next().await.expect("an update").expect("no error").to_string(), "before");
     let (closed, ()) = tokio::join!(session.close(), async {
         let request = script.expect("session/close").await;
-        script.answer(&request, json!({})).await;
+        script.respond(&request, json!({})).await;
     });
     closed.expect("closed");
-    script.chunk("s", "lost").await;
+    script.send_chunk("s", "lost").await;
     script.probe().await;
     let again = agent.load_session("s", "/tmp");
     assert!(matches!(again, Err(Error::Busy)), "{again:?}");
-    script.chunk("s", "behind a gap").await;
-    script.answer(&load, json!({})).await;
+    script.send_chunk("s", "behind a gap").await;
+    script.respond(&load, json!({})).await;
     assert!(replay.next().await.is_none());
     assert_eq!(agent.dropped_updates(), 2);
     replay.outcome().await.expect("a session");
@@ -107,11 +107,11 @@ async fn a_prompt_during_a_replay_is_busy() {
         let replay = agent.load_session("s", "/tmp").expect("a replay");
         assert!(matches!(session.prompt("now").await, Err(Error::Busy)));
         let request = script.expect("session/load").await;
-        script.answer(&request, json!({})).await;
+        script.respond(&request, json!({})).await;
         replay.outcome().await.expect("a session");
         let (turn, ()) = tokio::join!(session.prompt("now"), async {
             let prompt = script.expect("session/prompt").await;
-            script.end(&prompt, "end_turn").await;
+            script.end_turn(&prompt, "end_turn").await;
         });
         let answer = turn.expect("a turn").finish().await.expect("an answer");
         assert_eq!(answer.stop_reason(), &StopReason::EndTurn);
@@ -123,9 +123,9 @@ async fn a_failed_load_leaves_everything_as_it_was() {
     let (turn, ()) = tokio::join!(session.prompt("hello"), async {
         let prompt = script.expect("session/prompt").await;
         let plan = json!({"entries": [{"content": "p", "priority": "low", "status": "pending"}], "sessionUpdate": "plan"});
-        script.tell("session/update", json!({"sessionId": "s", "update": plan})).await;
-        script.chunk("s", "hello yourself").await;
-        script.end(&prompt, "end_turn").await;
+        script.notify("session/update", json!({"sessionId": "s", "update": plan})).await;
+        script.send_chunk("s", "hello yourself").await;
+        script.end_turn(&prompt, "end_turn").await;
     });
     turn.expect("a turn").finish().await.expect("an answer");
     let before = (session.state(), session.conversation());
@@ -134,8 +134,8 @@ async fn a_failed_load_leaves_everything_as_it_was() {
         let mut replay = agent.load_session("s", "/tmp").expect("a replay");
         let request = script.expect("session/load").await;
         let update = json!({"sessionUpdate": "current_mode_update", "currentModeId": "b"});
-        script.tell("session/update", json!({"sessionId": "s", "update": update})).await;
-        script.chunk("s", "half of it").await;
+        script.notify("session/update", json!({"sessionId": "s", "update": update})).await;
+        script.send_chunk("s", "half of it").await;
         refuse(&mut script, &request, -32603).await;
         while let Some(update) = replay.next().await {
             update.expect("no error");
@@ -152,14 +152,14 @@ async fn a_load_during_a_turn_is_busy() {
     let load = agent.load_session("s", "/tmp");
     assert!(matches!(load, Err(Error::Busy)), "{load:?}");
     // The turn has lost nothing by it.
-    script.write(chunk("s", "here") + &chunk("s", " I am")).await;
-    script.end(&prompt, "end_turn").await;
+    script.write(message_chunk("s", "here") + &message_chunk("s", " I am")).await;
+    script.end_turn(&prompt, "end_turn").await;
     assert_eq!(turn.expect("a turn").finish().await.expect("an answer").text, "here I am");
 }
 
 async fn every_call_may_want_a_login() {
     let (agent, mut script, session) = client().await;
-    let wants = async |script: &mut Played, method: &str| {
+    let wants = async |script: &mut ScriptedPeer, method: &str| {
         let request = script.expect(method).await;
         refuse(script, &request, -32000).await;
     };
@@ -183,8 +183,8 @@ async fn every_call_may_want_a_login() {
 async fn updates_end_with_the_connection() {
     let (agent, mut script, session) = client().await;
     let mut before = session.updates();
-    script.chunk("s", "last words").await;
-    script.hang_up().await;
+    script.send_chunk("s", "last words").await;
+    script.close().await;
     assert_eq!(before.next().await.expect("an update").expect("no error").to_string(), "last words");
     assert!(before.next().await.is_none_or(|end| end.is_err()));
     agent.closed().await;
@@ -198,21 +198,21 @@ async fn updates_end_with_the_connection() {
 async fn a_dropped_session_is_let_go() {
     let (agent, mut script, session) = client().await;
     for number in 0..10 {
-        script.chunk("s", &number.to_string()).await;
+        script.send_chunk("s", &number.to_string()).await;
     }
     script.probe().await;
     assert_eq!(agent.dropped_updates(), 0);
     // A listener keeps the session alive, and so does a running turn.
     let mut updates = session.updates();
     drop(session);
-    script.chunk("s", "10").await;
+    script.send_chunk("s", "10").await;
     for number in 0..=10 {
         let text = updates.next().await.expect("an update").expect("no error").to_string();
         assert_eq!(text, number.to_string());
     }
     drop(updates);
     for round in 1..=10 {
-        script.chunk("s", "to nobody").await;
+        script.send_chunk("s", "to nobody").await;
         script.probe().await;
         assert_eq!(agent.dropped_updates(), round);
     }

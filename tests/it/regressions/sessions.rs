@@ -5,7 +5,7 @@ use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn, ser
 use serde_json::{Value, json};
 
 use super::in_time;
-use crate::support::{Played, Wire};
+use crate::support::{ScriptedPeer, Wire};
 
 in_time!(what_sessions_hold_together_has_a_bound);
 
@@ -31,14 +31,14 @@ impl Agent for Keeper {
 }
 
 /// A sixth of what sessions may hold.
-async fn large(client: &mut Played, method: &str, id: &str) -> Value {
+async fn large(client: &mut ScriptedPeer, method: &str, id: &str) -> Value {
     let filler = "x".repeat(Session::BYTES_TOGETHER / 6);
     let params = json!({"sessionId": id, "cwd": "/", "mcpServers": [], "_meta": {"filler": filler}});
-    client.asked(method, params).await
+    client.request(method, params).await
 }
 
 async fn what_sessions_hold_together_has_a_bound() {
-    let (transport, mut client) = Wire::Pipes.played();
+    let (transport, mut client) = Wire::Pipes.scripted();
     let serving = tokio::spawn(serve(Keeper, transport));
     client.initialize(json!({})).await;
     let mut session = Value::Null;
@@ -56,15 +56,15 @@ async fn what_sessions_hold_together_has_a_bound() {
     // Small sessions still fit, and open ones work.
     client.new_session().await;
     let turn = client.prompt(session.as_str().expect("an id"), "go").await;
-    assert_eq!(client.hear().await["id"], turn);
+    assert_eq!(client.next_message().await["id"], turn);
 
     for method in ["session/load", "session/new"] {
-        let closed = client.asked("session/close", json!({"sessionId": session})).await;
+        let closed = client.request("session/close", json!({"sessionId": session})).await;
         assert_eq!(closed["result"], json!({}), "{method}");
         let made = large(&mut client, method, "another").await;
         assert!(made["error"].is_null(), "{method}");
         session = json!("another");
     }
-    client.hang_up().await;
+    client.close().await;
     serving.await.expect("no panic").expect("served");
 }

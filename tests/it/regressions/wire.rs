@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
 use super::in_time;
-use crate::support::{Played, Wire, in_time};
+use crate::support::{ScriptedPeer, Wire, in_time};
 
 in_time!(
     six_large_answers_reach_a_peer_that_reads,
@@ -71,25 +71,25 @@ impl Service for Nothing {
 }
 
 async fn six_large_answers_reach_a_peer_that_reads() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let size = 14 * KIB * KIB;
     let peer = PeerBuilder::new(transport).start(|_| Copies::of(size));
     assert!(6 * size > peer.limits().output_bytes_hard);
     for _ in 0..6 {
-        script.ask("_copy", json!({})).await;
+        script.send_request("_copy", json!({})).await;
     }
     for _ in 0..6 {
-        assert!(script.line().await.expect("an answer").len() > size);
+        assert!(script.next_line().await.expect("an answer").len() > size);
     }
     assert!(!peer.is_closed());
 }
 
 /// A peer whose answers hardly fit, with the other end of its wire, which holds next to nothing.
-fn hardly_fits() -> (Peer, Played) {
+fn hardly_fits() -> (Peer, ScriptedPeer) {
     hardly_fits_for(Copies::of(9 * KIB))
 }
 
-fn hardly_fits_for(service: impl Service) -> (Peer, Played) {
+fn hardly_fits_for(service: impl Service) -> (Peer, ScriptedPeer) {
     let (ours, theirs) = tokio::io::duplex(KIB);
     let ((reader, writer), (script_reader, script_writer)) =
         (tokio::io::split(ours), tokio::io::split(theirs));
@@ -97,20 +97,20 @@ fn hardly_fits_for(service: impl Service) -> (Peer, Played) {
     (limits.output_bytes, limits.output_bytes_hard) = (4 * KIB, 16 * KIB);
     limits.stall_timeout = Duration::from_secs(10);
     let peer = PeerBuilder::new(Transport::new(reader, writer)).limits(limits).start(|_| service);
-    (peer, Played::new(script_reader, script_writer))
+    (peer, ScriptedPeer::new(script_reader, script_writer))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_slowly_is_kept() {
     let (peer, mut script) = hardly_fits();
     for _ in 0..4 {
-        script.ask("_copy", json!({})).await;
+        script.send_request("_copy", json!({})).await;
     }
     // Always more unread than the limit, for far longer than the patience, but it moves.
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_secs(8)).await;
-        assert!(script.hear().await["result"].is_string());
-        script.ask("_copy", json!({})).await;
+        assert!(script.next_message().await["result"].is_string());
+        script.send_request("_copy", json!({})).await;
     }
     assert!(!peer.is_closed());
 }
@@ -119,12 +119,12 @@ async fn a_peer_that_reads_slowly_is_kept() {
 async fn a_peer_that_reads_nothing_is_given_up() {
     let (peer, mut script) = hardly_fits();
     for _ in 0..4 {
-        script.ask("_copy", json!({})).await;
+        script.send_request("_copy", json!({})).await;
         // Bytes in the pipe may leave first.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    script.ask("_copy", json!({})).await;
+    script.send_request("_copy", json!({})).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(!peer.is_closed());
     let reason = in_time(peer.closed()).await;
@@ -147,7 +147,7 @@ async fn every_answer_arrives(service: impl Service) {
         let mut seen = Vec::new();
         for _ in 0..REQUESTS {
             tokio::time::sleep(Duration::from_secs(8)).await;
-            let answer = script.hear().await;
+            let answer = script.next_message().await;
             assert!(answer["result"].is_string());
             seen.push(answer["id"].as_u64().expect("a number"));
         }
@@ -195,28 +195,28 @@ impl Tap for Gate {
 
 #[tokio::test(start_paused = true)]
 async fn a_tap_without_room_holds_up_both_directions() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let gate = Arc::new(Gate(tokio::sync::Semaphore::new(0)));
     let peer = PeerBuilder::new(transport).tap(gate.clone()).start(|_| Copies::of(3));
-    script.ask("_copy", json!({})).await;
+    script.send_request("_copy", json!({})).await;
     peer.notify_raw("_told", &json!({})).await.expect("open");
-    let silence = tokio::time::timeout(Duration::from_secs(5), script.line()).await;
+    let silence = tokio::time::timeout(Duration::from_secs(5), script.next_line()).await;
     assert!(silence.is_err(), "nothing is written while the tap has no room: {silence:?}");
     gate.0.add_permits(1);
-    let (first, second) = (script.hear().await, script.hear().await);
+    let (first, second) = (script.next_message().await, script.next_message().await);
     assert!([&first, &second].iter().any(|said| said["method"] == "_told"), "{first} {second}");
     assert!([&first, &second].iter().any(|said| said["result"] == "ccc"), "{first} {second}");
     assert!(!peer.is_closed());
 }
 
 async fn a_panicking_tap_costs_nothing() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).tap(Arc::new(Clumsy)).start(|_| Copies::of(3));
     for number in 0..20 {
-        assert_eq!(script.asked("_copy", json!({})).await["result"], "ccc");
+        assert_eq!(script.request("_copy", json!({})).await["result"], "ccc");
         let (answer, ()) = tokio::join!(peer.call::<_, u64>("_number", &number), async {
             let request = script.expect("_number").await;
-            script.answer(&request, request["params"].clone()).await;
+            script.respond(&request, request["params"].clone()).await;
         });
         assert_eq!(answer.expect("an answer"), number);
     }
@@ -234,7 +234,7 @@ fn no_idea_at_once(_: Closed, _: Peer) -> std::future::Ready<Closed> {
 
 async fn a_panic_in_explain_end_still_ends_waiting_calls() {
     for at_once in [false, true] {
-        let (transport, mut script) = Wire::Memory.played();
+        let (transport, mut script) = Wire::Memory.scripted();
         let connection = PeerBuilder::new(transport);
         let connection = match at_once {
             true => connection.explain_end(no_idea_at_once),
@@ -244,7 +244,7 @@ async fn a_panic_in_explain_end_still_ends_waiting_calls() {
         let (_sender, mut queue) = peer.queue::<u8>();
         let call = peer.call::<_, Value>("_wait", &[0]);
         script.expect("_wait").await;
-        script.hang_up().await;
+        script.close().await;
         let error = call.await.expect_err("nobody answers");
         assert!(matches!(error, Error::Closed(Closed::EndOfInput)), "{error}");
         assert!(matches!(queue.next().await, Some(Err(Error::Closed(Closed::EndOfInput)))));
@@ -261,36 +261,36 @@ fn bare(id: impl Into<Value>) -> Value {
 }
 
 async fn an_answer_without_a_result_is_null() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).start(|_| Nothing);
     for _ in 0..20 {
         let call = peer.call::<_, Value>("_ask", &[0]);
         let request = script.expect("_ask").await;
-        script.say(bare(request["id"].clone())).await;
+        script.send(bare(request["id"].clone())).await;
         assert_eq!(call.await.expect("an answer"), Value::Null);
         // A result with nothing in it that has to be there.
         let call = peer.call::<_, serde_json::Map<String, Value>>("_ask", &[0]);
         let request = script.expect("_ask").await;
-        script.say(bare(request["id"].clone())).await;
+        script.send(bare(request["id"].clone())).await;
         assert!(call.await.expect("an answer").is_empty());
     }
     assert_eq!(peer.stats().stray_responses, 0);
 }
 
 async fn an_answer_without_a_result_may_come_late() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).answer_noise(true).start(|_| Nothing);
     for round in 1..=20 {
         let call = peer.call::<_, Value>("_ask", &[0]);
         let request = script.expect("_ask").await;
-        script.answer(&request, json!(1)).await;
+        script.respond(&request, json!(1)).await;
         assert_eq!(call.await.expect("an answer"), json!(1));
-        script.say(bare(request["id"].clone())).await;
+        script.send(bare(request["id"].clone())).await;
         // And one that was withdrawn.
         drop(peer.call::<_, Value>("_ask", &[0]));
         let request = script.expect("_ask").await;
         script.expect("$/cancel_request").await;
-        script.say(bare(request["id"].clone())).await;
+        script.send(bare(request["id"].clone())).await;
         // Neither gets a response.
         script.probe().await;
         assert_eq!(peer.stats().stray_responses, 2 * round);
@@ -298,16 +298,16 @@ async fn an_answer_without_a_result_may_come_late() {
 }
 
 async fn an_id_that_was_never_ours_is_refused() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).start(|_| Nothing);
     let call = peer.call::<_, Value>("_ask", &[0]);
     let request = script.expect("_ask").await;
     for id in [json!(77), json!(0), json!("1"), json!("mine"), json!(-1)] {
-        script.say(bare(id.clone())).await;
-        let answer = script.hear().await;
+        script.send(bare(id.clone())).await;
+        let answer = script.next_message().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
     }
-    script.answer(&request, json!(1)).await;
+    script.respond(&request, json!(1)).await;
     assert_eq!(call.await.expect("an answer"), json!(1));
     assert_eq!(peer.stats().stray_responses, 0);
 }
@@ -327,7 +327,7 @@ impl Service for Keeper {
 }
 
 async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let mut limits = Limits::default();
     limits.in_flight_bytes = 512 * KIB;
     let (sender, mut kept) = mpsc::unbounded_channel();
@@ -335,17 +335,17 @@ async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
     for round in 1..=10 {
         // One that is alone may be larger than all of them together.
         let large = json!(["l".repeat(if round % 2 == 0 { 600 * KIB } else { 400 * KIB })]);
-        let first = script.ask("_keep", large.clone()).await;
-        let refused = script.asked("_keep", large.clone()).await;
+        let first = script.send_request("_keep", large.clone()).await;
+        let refused = script.request("_keep", large.clone()).await;
         assert_eq!(refused["error"]["code"], -32603, "{refused}");
         let message = refused["error"]["message"].as_str().expect("a message");
         assert!(message.contains("in flight"), "{message}");
         assert_eq!(peer.stats().refused, round);
         for _ in 0..20 {
-            assert_eq!(script.asked("_small", json!([0])).await["result"], true);
+            assert_eq!(script.request("_small", json!([0])).await["result"], true);
         }
         kept.recv().await.expect("the first one").respond(Ok(round));
-        let answer = script.hear().await;
+        let answer = script.next_message().await;
         assert_eq!((&answer["id"], &answer["result"]), (&json!(first), &json!(round)));
     }
     assert!(kept.try_recv().is_err());
@@ -353,7 +353,7 @@ async fn large_requests_are_bounded_by_their_bytes_and_small_ones_pass() {
 
 /// Cancelled twice and dropped: the peer hears of it once.
 async fn a_call_is_withdrawn_once() {
-    let (transport, mut script) = Wire::Memory.played();
+    let (transport, mut script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).start(|_| Nothing);
     let call = peer.request_raw("_slow", None);
     call.cancel();
@@ -369,7 +369,7 @@ async fn a_call_is_withdrawn_once() {
 /// A peer that is gone on both pipes: the writer that found it out does not keep the end waiting.
 #[tokio::test(start_paused = true)]
 async fn a_broken_pipe_does_not_hold_up_the_end() {
-    let (transport, script) = Wire::Memory.played();
+    let (transport, script) = Wire::Memory.scripted();
     let peer = PeerBuilder::new(transport).start(|_| Nothing);
     drop(script);
     let call = peer.request_raw("_lost", None);

@@ -1,18 +1,17 @@
 //! Code shared by the tests: two kinds of wires, raw peers, and time limits.
 #![allow(dead_code, unreachable_pub, unused_imports, unused_macros, reason = "each test takes what it needs")]
 
-pub mod played;
 pub mod workspace;
 
 use std::future::Future;
 use std::time::Duration;
 
-use duologue_rpc::Transport;
-use tokio::net::unix::pipe;
+use duologue_client::{Client, Connection, Host};
+use serde_json::Value;
 
-pub use played::{Played, chunk, texts};
+pub use duologue_testkit::{ScriptedPeer, Wire, message_chunk};
 
-/// Whatever takes longer than this hangs, even on a machine that is busy with other things.
+/// The time after which a test counts as hanging, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the repetitions of a test for a requirement of `RELIABILITY.md`: `default` in `cargo test`,
@@ -64,45 +63,24 @@ pub fn measured(text: impl std::fmt::Display) {
     println!("measured: {text}");
 }
 
-/// The connection of two peers in one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    Memory,
-    Pipes,
+/// Connects a client to an agent that the test plays.
+pub async fn client_of<H: Host>(
+    wire: Wire,
+    client: Client<H>,
+    capabilities: Value,
+) -> (Connection, ScriptedPeer) {
+    let (transport, mut agent) = wire.scripted();
+    let (connection, _) = tokio::join!(client.connect(transport), agent.accept_initialize(capabilities));
+    (connection.expect("a connection"), agent)
 }
 
-type Half = (Box<dyn tokio::io::AsyncRead + Send + Unpin>, Box<dyn tokio::io::AsyncWrite + Send + Unpin>);
-
-impl Wire {
-    /// The capacity of a pipe, on both kinds of wire.
-    pub const CAPACITY: usize = 64 * 1024;
-
-    fn halves(self) -> (Half, Half) {
-        match self {
-            Wire::Memory => {
-                let (left, right) = tokio::io::duplex(Wire::CAPACITY);
-                let ((a, b), (c, d)) = (tokio::io::split(left), tokio::io::split(right));
-                ((Box::new(a), Box::new(b)), (Box::new(c), Box::new(d)))
-            }
-            Wire::Pipes => {
-                let (there, from_here) = pipe::pipe().map(|(tx, rx)| (rx, tx)).expect("a pipe");
-                let (here, from_there) = pipe::pipe().map(|(tx, rx)| (rx, tx)).expect("a pipe");
-                ((Box::new(here), Box::new(from_here)), (Box::new(there), Box::new(from_there)))
-            }
-        }
+/// Returns the text of all updates of a turn.
+pub async fn texts(turn: &mut duologue_client::Turn) -> Vec<String> {
+    let mut texts = Vec::new();
+    while let Some(update) = turn.next().await {
+        texts.push(update.expect("an update").to_string());
     }
-
-    /// Two transports, for a peer at each end.
-    pub fn pair(self) -> (Transport, Transport) {
-        let ((a, b), (c, d)) = self.halves();
-        (Transport::new(a, b), Transport::new(c, d))
-    }
-
-    /// A transport whose other end the test plays.
-    pub fn played(self) -> (Transport, Played) {
-        let ((a, b), (reader, writer)) = self.halves();
-        (Transport::new(a, b), Played::new(reader, writer))
-    }
+    texts
 }
 
 /// Waits for a future, but not for ever. Campaigns take longer.
