@@ -17,7 +17,7 @@ impl Agent for Shouter {
         let old = match turn.read_text_file(&path).await {
             Ok(text) => text,
             // Without files there is nothing to do; the user gets a message instead of an error.
-            Err(error @ (Error::NotSupported { .. } | Error::Protocol(_))) => {
+            Err(error @ (Error::NotSupported { .. } | Error::Response(_))) => {
                 read.fail(error.to_string()).await?;
                 return Ok(StopReason::EndTurn);
             }

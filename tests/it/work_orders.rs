@@ -179,7 +179,7 @@ async fn nothing_is_sent_to_a_side_that_does_no_work_orders(wire: Wire) {
 async fn what_could_not_be_tried_is_an_error(wire: Wire) {
     let agent = agent(wire, Hands::new()).await;
     let refused = async |action: &str| match agent.peer_agent().work(order(action)).await {
-        Err(Error::Fault(fault)) => fault,
+        Err(Error::Response(fault)) => fault,
         other => panic!("{other:?}"),
     };
     let fault = refused("refuse").await;
@@ -193,7 +193,7 @@ async fn what_could_not_be_tried_is_an_error(wire: Wire) {
     // The connection has seen worse.
     agent.peer_agent().work(order("write")).await.expect("an output");
     let nowhere = agent.peer_agent().in_session("none").work(order("write")).await;
-    assert!(matches!(nowhere, Err(Error::Fault(fault)) if fault.code == EnvelopeErrorCode::NotFound));
+    assert!(matches!(nowhere, Err(Error::Response(fault)) if fault.code == EnvelopeErrorCode::NotFound));
 }
 
 async fn a_dropped_order_is_withdrawn(wire: Wire) {

@@ -148,7 +148,7 @@ pub trait Agent: Send + Sync + 'static {
 }
 
 fn unhandled<R: Request, T: Send>() -> impl Future<Output = Result<T>> + Send {
-    std::future::ready(Err(Error::Protocol(WireError::method_not_found(R::METHOD))))
+    std::future::ready(Err(Error::Response(WireError::method_not_found(R::METHOD))))
 }
 
 /// What a session starts with: its modes and options.

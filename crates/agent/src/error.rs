@@ -13,7 +13,7 @@ use duologue_schema::Error as WireError;
 pub enum Error {
     /// An answer for the client, with its code. Also what the client answered to a call of ours.
     #[error("{0}")]
-    Protocol(WireError),
+    Response(WireError),
     /// The connection, or a message on it.
     #[error(transparent)]
     Connection(duologue_rpc::Error),
@@ -53,24 +53,24 @@ impl Error {
     /// `-32000`: the client has to call `authenticate` first.
     #[must_use]
     pub fn auth_required() -> Self {
-        Error::Protocol(WireError::auth_required())
+        Error::Response(WireError::auth_required())
     }
 
     /// `-32602`: the params do not fit.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
-        Error::Protocol(WireError::invalid_params(message))
+        Error::Response(WireError::invalid_params(message))
     }
 
     /// `-32002`: no such session, file or terminal.
     pub fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
-        Error::Protocol(WireError::resource_not_found(message))
+        Error::Response(WireError::resource_not_found(message))
     }
 
     /// The answer the client gets.
     #[must_use]
     pub fn into_wire(self) -> WireError {
         match self {
-            Error::Protocol(error) | Error::Connection(duologue_rpc::Error::Response(error)) => error,
+            Error::Response(error) | Error::Connection(duologue_rpc::Error::Response(error)) => error,
             Error::Cancelled => WireError::request_cancelled(),
             other => WireError::internal(other.to_string()),
         }
@@ -79,14 +79,14 @@ impl Error {
 
 impl From<WireError> for Error {
     fn from(error: WireError) -> Self {
-        Error::Protocol(error)
+        Error::Response(error)
     }
 }
 
 impl From<duologue_rpc::Error> for Error {
     fn from(error: duologue_rpc::Error) -> Self {
         match error {
-            duologue_rpc::Error::Response(error) => Error::Protocol(error),
+            duologue_rpc::Error::Response(error) => Error::Response(error),
             duologue_rpc::Error::Cancelled => Error::Cancelled,
             other => Error::Connection(other),
         }

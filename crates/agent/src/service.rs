@@ -367,7 +367,7 @@ impl<A: Agent> Shared<A> {
         ticket.wait_turn().await;
         match self.session(session.id()) {
             Some(known) if known.is(session) => Ok(()),
-            _ => Err(Error::Protocol(unknown_session())),
+            _ => Err(Error::Response(unknown_session())),
         }
     }
 

@@ -66,7 +66,7 @@ impl Error {
 fn of_client(error: &ClientError) -> Exit {
     match error {
         // The agent answered with an error.
-        ClientError::Agent(_) | ClientError::AuthRequired { .. } => Exit::Found,
+        ClientError::Response(_) | ClientError::AuthRequired { .. } => Exit::Found,
         ClientError::NotSupported { .. } => Exit::NotSpoken,
         ClientError::RelativePath { .. } => Exit::Usage,
         ClientError::Exchange(error) => of_exchange(error),
@@ -77,7 +77,7 @@ fn of_client(error: &ClientError) -> Exit {
 
 fn of_exchange(error: &Exchanged) -> Exit {
     match error {
-        Exchanged::Fault(_) | Exchanged::Refused(_) => Exit::Found,
+        Exchanged::Response(_) | Exchanged::Declined(_) => Exit::Found,
         Exchanged::NotSupported { .. } => Exit::NotSpoken,
         Exchanged::Connection(error) => of_connection(error),
         _ => Exit::Agent,

@@ -13,7 +13,7 @@ use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion
 pub enum Error {
     /// The agent answered with an error. The connection is fine.
     #[error("the agent answered: {0}")]
-    Agent(WireError),
+    Response(WireError),
     /// The agent wants the user to log in: call
     /// [`Connection::authenticate`](crate::Connection::authenticate) with one of the methods, then
     /// try again.
@@ -136,7 +136,7 @@ fn last_lines<'a>(source: &str, lines: impl DoubleEndedIterator<Item = &'a str>)
 impl From<duologue_rpc::Error> for Error {
     fn from(error: duologue_rpc::Error) -> Self {
         match error {
-            duologue_rpc::Error::Response(error) => Error::Agent(error),
+            duologue_rpc::Error::Response(error) => Error::Response(error),
             duologue_rpc::Error::Closed(Closed::Cause(cause)) => match cause.downcast_ref::<AgentExited>() {
                 Some(exited) => Error::AgentExited(exited.clone()),
                 None => Error::Connection(duologue_rpc::Error::Closed(Closed::Cause(cause))),
@@ -160,7 +160,7 @@ impl Error {
     /// Turns `-32000` into the error one can act on.
     pub(crate) fn with_login(self, methods: &[AuthMethod]) -> Self {
         match self {
-            Error::Agent(error) if error.code == ErrorCode::AUTH_REQUIRED => {
+            Error::Response(error) if error.code == ErrorCode::AUTH_REQUIRED => {
                 Error::AuthRequired { methods: methods.to_vec(), message: error.message.into_owned() }
             }
             other => other,

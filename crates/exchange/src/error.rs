@@ -29,10 +29,10 @@ pub enum Error {
     },
     /// The other agent answered with an error, or ended with one what it had taken on.
     #[error("the other agent says: {0}")]
-    Fault(EnvelopeError),
+    Response(EnvelopeError),
     /// The other agent does not take the task on.
     #[error("the other agent refused: {0}")]
-    Refused(EnvelopeError),
+    Declined(EnvelopeError),
     /// No answer in time, or for news to several no room. An answer that comes later is dropped and counted.
     #[error("{} within {after:?}", awaited(kind))]
     Timeout {
@@ -84,7 +84,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> EnvelopeError {
         let code = match self {
-            Error::Fault(fault) | Error::Refused(fault) => return fault.clone(),
+            Error::Response(fault) | Error::Declined(fault) => return fault.clone(),
             Error::NotSupported { .. } => EnvelopeErrorCode::UnknownKind,
             Error::NoSession { .. } => EnvelopeErrorCode::InvalidParameter,
             Error::Timeout { .. } => EnvelopeErrorCode::Timeout,
@@ -113,7 +113,7 @@ impl Error {
 
     pub(crate) fn of_call(kind: EnvelopeKind, error: RpcError) -> Self {
         match error {
-            RpcError::Response(error) => Error::Fault(fault_of(&error)),
+            RpcError::Response(error) => Error::Response(fault_of(&error)),
             RpcError::Decode { error, .. } => {
                 let fault =
                     EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in("result", &error));

@@ -192,7 +192,7 @@ async fn an_error_afterwards_ends_what_waits(wire: Wire) {
 
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("paint")).await;
     desk.tell("error", reply(&asked, "error", fault.clone())).await;
-    assert!(matches!(task.await.unwrap(), Err(Error::Fault(_))));
+    assert!(matches!(task.await.unwrap(), Err(Error::Response(_))));
     let (task, asked) = desk.delegated("paint").await;
     desk.tell("error", reply(&asked, "error", fault.clone())).await;
     desk.tell("result", reply(&asked, "result", json!({"status": "completed"}))).await;
@@ -224,7 +224,7 @@ async fn a_result_may_come_at_any_time() {
     desk.agent.respond(&asked, json!({ "envelope": ack })).await;
     desk.tell("result", reply(&asked, "result", done("in spite"))).await;
     let refused = task.await.unwrap().unwrap_err();
-    assert!(matches!(&refused, Error::Refused(fault) if fault.message == "no paint"), "{refused}");
+    assert!(matches!(&refused, Error::Declined(fault) if fault.message == "no paint"), "{refused}");
     let (task, asked) = desk.delegated("dropped").await;
     drop(task);
     desk.tell("result", reply(&asked, "result", done("dropped"))).await;
@@ -377,14 +377,14 @@ async fn errors_of_those_who_know_no_envelopes() {
         let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
         desk.fails(&asked, error.clone()).await;
         let got = query.await.unwrap().unwrap_err();
-        assert!(matches!(&got, Error::Fault(fault) if fault.code.as_str() == code), "{error}: {got}");
+        assert!(matches!(&got, Error::Response(fault) if fault.code.as_str() == code), "{error}: {got}");
     }
     // An envelope of the kind error, as the result.
     let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
     let error = reply(&asked, "error", json!({"code": "overloaded", "message": "later", "retryable": true}));
     desk.agent.respond(&asked, json!({ "envelope": error })).await;
     let got = query.await.unwrap().unwrap_err();
-    assert!(matches!(&got, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{got}");
+    assert!(matches!(&got, Error::Response(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{got}");
 }
 
 #[tokio::test(start_paused = true)]

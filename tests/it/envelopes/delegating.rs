@@ -103,7 +103,7 @@ async fn a_task_may_fail() {
     let (_session, peer) = pair((), Painter(Heard::default())).await;
     let refused = peer.delegate("tiles").await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Refused(fault) if fault.code == EnvelopeErrorCode::NotAuthorized),
+        matches!(&refused, Error::Declined(fault) if fault.code == EnvelopeErrorCode::NotAuthorized),
         "{refused}"
     );
     let failed = peer.delegate("fail").await.unwrap().result().await.unwrap_err();
@@ -150,7 +150,7 @@ async fn a_cancelled_task_ends_as_cancelled_or_as_it_likes() {
     let ack = task.cancel("no paint").await.unwrap();
     assert!(ack.accepted, "{ack:?}");
     let end = task.result().await.unwrap_err();
-    assert!(matches!(&end, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Cancelled), "{end}");
+    assert!(matches!(&end, Error::Response(fault) if fault.code == EnvelopeErrorCode::Cancelled), "{end}");
     assert!(end.to_string().contains("no paint"), "{end}");
     let ack = task.cancel("again").await.unwrap();
     assert_eq!((ack.accepted, ack.reason.as_deref()), (false, Some("already_finished")));
@@ -184,7 +184,7 @@ async fn there_are_so_many_slots_and_one_for_what_is_urgent() {
     assert_eq!(peer.ping().await.unwrap().status, AgentStatus::Busy);
     let _second = peer.delegate("two").await.unwrap();
     let full = peer.delegate("three").await.unwrap_err();
-    assert!(matches!(&full, Error::Fault(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{full}");
+    assert!(matches!(&full, Error::Response(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{full}");
     assert!(full.is_retryable());
     let _third = peer.delegate("three").urgent().await.unwrap();
     assert_eq!(peer.delegate("four").urgent().await.unwrap_err().code(), EnvelopeErrorCode::Overloaded);
@@ -204,7 +204,7 @@ async fn who_has_no_slots_takes_no_tasks() {
     let (_session, peer) = pair((), Listener(Heard::default())).await;
     let refused = peer.delegate("kitchen").await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Fault(fault) if fault.code == EnvelopeErrorCode::UnknownKind),
+        matches!(&refused, Error::Response(fault) if fault.code == EnvelopeErrorCode::UnknownKind),
         "{refused}"
     );
     assert!(!refused.is_retryable() && refused.to_string().contains("max_concurrent_tasks"), "{refused}");

@@ -184,10 +184,10 @@ async fn what_is_not_set_up_is_a_typed_error() {
         assert!(matches!(connection.peer_agent().dialogue(SELLER), Err(Error::NoSession)));
         assert!(matches!(session.peer_agent().dialogue("seller"), Err(Error::Uri(_))));
         let error = session.peer_agent().dialogue(SELLER).unwrap().inform("Hello.").await.unwrap_err();
-        let Error::Refused(error) = error else { panic!("{error}") };
+        let Error::Response(error) = error else { panic!("{error}") };
         assert_eq!(error.error_code, Code::NotFound);
         let error = session.peer_agent().dialogue(DETAILS).unwrap().inform("Hello.").await.unwrap_err();
-        let Error::Refused(error) = error else { panic!("{error}") };
+        let Error::Response(error) = error else { panic!("{error}") };
         assert_eq!(error.error_message, "it is for another agent");
 
         let (ours, theirs) = duologue_client::Transport::memory();
@@ -222,7 +222,7 @@ async fn parameters_have_the_form_of_their_task() {
                 .parameters(members([("model", model)]))
         };
         let error = dialogue.request(asked(json!(7))).receipt().await.unwrap_err();
-        let Error::Refused(error) = error else { panic!("{error}") };
+        let Error::Response(error) = error else { panic!("{error}") };
         assert_eq!(error.error_code, Code::InvalidParameter);
         assert!(
             error.error_message.contains("invalid type: integer `7`, expected a string"),

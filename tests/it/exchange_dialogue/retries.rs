@@ -73,7 +73,7 @@ async fn a_message_that_would_never_do_is_sent_once() {
     for code in ["INVALID_PARAMETER", "UNAUTHORIZED", "CONFLICT", "EXPIRED", "SOMETHING_NEW"] {
         let (error, refused) =
             tokio::join!(dialogue.inform("Hello.").into_future(), refuse(&mut seller, code));
-        let Err(Error::Refused(error)) = error else { panic!("{error:?}") };
+        let Err(Error::Response(error)) = error else { panic!("{error:?}") };
         assert_eq!(error.error_code.as_str(), code);
         // Nothing was taken, so it is the first step all the time.
         assert_eq!(refused["message"]["interaction_step"], 1);
@@ -98,7 +98,7 @@ async fn a_receipt_names_the_message_and_stands_alone() {
             let request = seller.expect("_session/dialogue").await;
             seller.respond(&request, answer(&request["params"]["message"])).await;
         });
-        let Err(Error::Refused(error)) = sent else { panic!("{sent:?}") };
+        let Err(Error::Response(error)) = sent else { panic!("{sent:?}") };
         assert!(error.error_message.contains("neither a receipt"), "{error:?}");
     }
 }
@@ -161,7 +161,7 @@ async fn in_the_end_the_fallback_helps() {
     {
         let asked = asked.lock().unwrap();
         assert_eq!(answer.parent_message_id.as_ref(), Some(&asked[0].message.message_id));
-        assert!(matches!(&asked[0].error, Error::Refused(error) if error.error_code == Code::Overloaded));
+        assert!(matches!(&asked[0].error, Error::Response(error) if error.error_code == Code::Overloaded));
     }
 
     // If a retry cannot help, the error stands; if it would not help, none is sent.
@@ -171,9 +171,9 @@ async fn in_the_end_the_fallback_helps() {
         }
     };
     let (error, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), three_times);
-    assert!(matches!(error, Err(Error::Refused(_))));
+    assert!(matches!(error, Err(Error::Response(_))));
     let (error, _) = tokio::join!(dialogue.inform("Hello.").into_future(), refuse(&mut seller, "CONFLICT"));
-    assert!(matches!(error, Err(Error::Refused(_))));
+    assert!(matches!(error, Err(Error::Response(_))));
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
 

@@ -79,7 +79,7 @@ async fn rule_7_holds_for_a_process() {
         for _ in 0..20 {
             for (text, code) in [("panic", -32603), ("fail", -32602), ("count many", -32603)] {
                 let outcome = session.prompt(text).await.expect("a turn").outcome().await;
-                let Err(Error::Agent(error)) = outcome else { panic!("{text}: {outcome:?}") };
+                let Err(Error::Response(error)) = outcome else { panic!("{text}: {outcome:?}") };
                 assert_eq!(error.code.0, code, "{text}");
             }
         }

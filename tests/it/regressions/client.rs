@@ -230,7 +230,7 @@ async fn a_close_that_fails_leaves_the_session() {
             let error = json!({"code": -32603, "message": "no"});
             script.send(json!({"jsonrpc": "2.0", "id": close["id"], "error": error})).await;
         });
-        assert!(matches!(closed, Err(Error::Agent(_))), "{closed:?}");
+        assert!(matches!(closed, Err(Error::Response(_))), "{closed:?}");
         assert_eq!(running.outcome().await.expect("an answer").stop_reason, StopReason::Cancelled);
         hears(&session, &mut script).await;
         // The next turn can be cancelled like any other.

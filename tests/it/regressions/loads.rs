@@ -141,7 +141,7 @@ async fn a_failed_load_leaves_everything_as_it_was() {
             update.expect("no error");
         }
         let outcome = replay.outcome().await;
-        assert!(matches!(outcome, Err(Error::Agent(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(Error::Response(_))), "{outcome:?}");
         assert_eq!((session.state(), session.conversation()), before);
     }
 }

@@ -151,7 +151,7 @@ impl EnvelopeCommand<'_> {
 pub(super) fn fault(error: &Error) -> EnvelopeError {
     let code = match error {
         Error::Exchange(error) => return error.fault(),
-        Error::Agent(ClientError::Agent(error)) => EnvelopeErrorCode::from_rpc(error.code),
+        Error::Agent(ClientError::Response(error)) => EnvelopeErrorCode::from_rpc(error.code),
         Error::Login(_) => EnvelopeErrorCode::NotAuthorized,
         Error::Agent(_) | Error::Start(_) => EnvelopeErrorCode::Unreachable,
         Error::NotSpoken(_) => EnvelopeErrorCode::UnknownKind,

@@ -85,7 +85,7 @@ pub(super) fn failure(
 
 fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
     match error {
-        Error::Agent(error) => serde_json::to_value(error),
+        Error::Response(error) => serde_json::to_value(error),
         error => Ok(serde_json::json!({ "message": error.to_string() })),
     }
 }

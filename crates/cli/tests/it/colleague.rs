@@ -74,7 +74,7 @@ async fn takes_work_orders() {
     let asked = peer.work(order("escalate")).await.unwrap();
     assert_eq!(asked.recommendation, Recommendation::Escalate);
     match peer.work(order("juggle")).await {
-        Err(Error::Fault(fault)) => assert_eq!(fault.code, EnvelopeErrorCode::InvalidParameter),
+        Err(Error::Response(fault)) => assert_eq!(fault.code, EnvelopeErrorCode::InvalidParameter),
         other => panic!("{other:?}"),
     }
     agent.close().await;

@@ -313,7 +313,7 @@ impl Dialogue {
 ///
 /// # Errors
 ///
-/// [`Error::Illegal`] when the rules do not allow it; nothing is sent then. [`Error::Refused`] when the other
+/// [`Error::Illegal`] when the rules do not allow it; nothing is sent then. [`Error::Response`] when the other
 /// side does not take it. For those who wait for the answer also [`Error::Failed`] with the other side's `error`
 /// message, and [`Error::Ended`].
 ///

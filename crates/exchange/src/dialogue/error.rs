@@ -49,7 +49,7 @@ pub enum Error {
     Sign(#[from] SignError),
     /// The other side did not take the message.
     #[error("the other side refused the message: {} ({})", .0.error_message, .0.error_code)]
-    Refused(Box<ErrorContent>),
+    Response(Box<ErrorContent>),
     /// The other side took the message and then failed: what its `error` message says.
     #[error("{} ({})", .0.error_message, .0.error_code)]
     Failed(Box<ErrorContent>),
@@ -108,7 +108,7 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Refused(error) => error.is_retryable(),
+            Error::Response(error) => error.is_retryable(),
             Error::Connection(RpcError::Timeout { .. }) => true,
             Error::Connection(RpcError::Response(error)) => {
                 EnvelopeErrorCode::from_rpc(error.code).is_retryable()
@@ -124,7 +124,7 @@ impl Error {
             Error::Failed(_) | Error::Connection(RpcError::Response(_)) => {
                 ErrorContent::of(Code::ServerError, "the agent that was asked failed")
             }
-            Error::Refused(why) => {
+            Error::Response(why) => {
                 let text = format!("a message of mine was refused ({})", why.error_code);
                 ErrorContent::of(Code::ServerError, text)
             }
@@ -143,8 +143,8 @@ impl From<crate::Error> for Error {
     /// Of another agent's fault the code is passed on, its words are not.
     fn from(error: crate::Error) -> Self {
         match error {
-            crate::Error::Fault(fault)
-            | crate::Error::Refused(fault)
+            crate::Error::Response(fault)
+            | crate::Error::Declined(fault)
             | crate::Error::Answer { fault, .. } => {
                 Error::other(format!("the agent that was asked failed ({})", fault.code))
             }

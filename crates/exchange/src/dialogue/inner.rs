@@ -138,7 +138,7 @@ impl DialogueInner {
         // Whoever got hold of one of its messages on the way would have the answers.
         if registry.elsewhere(&self.key).any(|inner| inner.other == self.other) {
             let text = "this dialogue is held over another connection";
-            return Err(Error::Refused(refused(Code::Conflict, text)));
+            return Err(Error::Response(refused(Code::Conflict, text)));
         }
         registry
             .add(self.key.clone(), self.clone())

@@ -266,5 +266,5 @@ fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<Rece
         let text = "the answer is neither a receipt for the message nor an error";
         ErrorContent::of(Code::ServerError, text).retryable(false)
     };
-    Err(Error::Refused(Box::new(content.unwrap_or_else(unnamed))))
+    Err(Error::Response(Box::new(content.unwrap_or_else(unnamed))))
 }

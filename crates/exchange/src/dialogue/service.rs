@@ -150,7 +150,7 @@ fn find(
     let (id, other) = (message.session_id.clone(), message.sender_id.clone());
     let inner = DialogueInner::new(dialogues.clone(), peer.clone(), id, other, parent, correlation, true);
     inner.enter().map_err(|error| match error {
-        Error::Refused(error) => error,
+        Error::Response(error) => error,
         full => refused(Code::Overloaded, full.to_string()),
     })?;
     Ok(inner)

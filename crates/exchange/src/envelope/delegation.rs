@@ -73,7 +73,7 @@ impl PeerAgent {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the other agent does not take it on, [`Error::Fault`] with the code
+    /// [`Error::Declined`] when the other agent does not take it on, [`Error::Response`] with the code
     /// `overloaded` when it has no room, [`Error::Timeout`] when it does not say in time, and as
     /// [`query`](Self::query).
     ///
@@ -145,8 +145,8 @@ impl DelegateBuilder {
                 delegation.estimated = ack.payload.estimated_ms.map(Duration::from_millis);
                 Ok(delegation)
             }
-            Ok(ack) => Err(Error::Refused(refusal(ack.payload))),
-            Err(error @ Error::Fault(_)) => Err(error),
+            Ok(ack) => Err(Error::Declined(refusal(ack.payload))),
+            Err(error @ Error::Response(_)) => Err(error),
             Err(error) => match delegation.ending.as_ref().and_then(|ending| ending.now()) {
                 // Who has done it has taken it on, whatever became of the ack.
                 Some(DelegationEnd::Result(..)) => Ok(delegation),
@@ -214,7 +214,7 @@ impl Delegation {
     ///
     /// # Errors
     ///
-    /// [`Error::Fault`] when the other agent ends it with an error: `cancelled` after
+    /// [`Error::Response`] when the other agent ends it with an error: `cancelled` after
     /// [`cancel`](Self::cancel), `timeout` when the deadline has passed. [`Error::NoReport`] at once
     /// when it was delegated with `report_back(false)`. [`Error::Answer`] when what ends it does not fit.
     /// [`Error::Connection`] when the connection ends.
@@ -226,7 +226,7 @@ impl Delegation {
         let Some(ending) = &self.ending else { return Err(Error::NoReport) };
         match ending.wait().await {
             DelegationEnd::Result(envelope, _) => Ok(envelope.payload),
-            DelegationEnd::Error(envelope, _) => Err(Error::Fault(envelope.payload)),
+            DelegationEnd::Error(envelope, _) => Err(Error::Response(envelope.payload)),
             DelegationEnd::Lost(error) => Err(error),
         }
     }

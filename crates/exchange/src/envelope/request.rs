@@ -66,7 +66,7 @@ impl PeerAgent {
     /// # Errors
     ///
     /// [`Error::NotSupported`] and [`Error::NoSession`] before anything is sent, [`Error::Timeout`] at the
-    /// deadline, [`Error::Fault`] with what the other agent says instead of an answer, [`Error::Answer`] if
+    /// deadline, [`Error::Response`] with what the other agent says instead of an answer, [`Error::Answer`] if
     /// what it sends is none, [`Error::TooManyHops`] in a handler, and [`Error::Connection`] when the connection ends.
     ///
     /// # Cancel safety
@@ -152,7 +152,7 @@ impl EnvelopeRequest {
         self.fits(&answer).map_err(unfit)?;
         if answer.kind == EnvelopeKind::Error {
             // Some peers have no other way to answer with an error.
-            return Err(Error::Fault(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
+            return Err(Error::Response(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
         }
         answer.open().map_err(unfit)
     }

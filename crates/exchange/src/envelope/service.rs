@@ -346,7 +346,7 @@ fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool
     };
     match whose {
         ReplyTarget::Asker(waiter) => {
-            if waiter.send(Err(Error::Fault(error.envelope.payload))).is_err() {
+            if waiter.send(Err(Error::Response(error.envelope.payload))).is_err() {
                 count(&envelopes.late);
             }
         }

@@ -94,7 +94,7 @@ impl PeerAgent {
     /// # Errors
     ///
     /// [`Error::NotSupported`] if it did not say that it does work orders; nothing was sent then.
-    /// [`Error::Fault`] if the order could not be tried, [`Error::TooManyHops`] in a handler, and
+    /// [`Error::Response`] if the order could not be tried, [`Error::TooManyHops`] in a handler, and
     /// [`Error::Connection`].
     ///
     /// # Cancel safety
@@ -115,7 +115,7 @@ impl PeerAgent {
         hops.max(Hops::current()).write_to(&mut params.meta, self.link.max_hops)?;
         match self.rpc().request(&params).await {
             Ok(WorkResult { output, .. }) => Ok(output),
-            Err(RpcError::Response(error)) => Err(Error::Fault(from_wire(&error))),
+            Err(RpcError::Response(error)) => Err(Error::Response(from_wire(&error))),
             Err(error) => Err(Error::Connection(error)),
         }
     }

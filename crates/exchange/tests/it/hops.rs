@@ -164,7 +164,7 @@ async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
     let task = hops.scope(peer.delegate("Do it.").into_future()).await.map(drop).unwrap_err();
     let work = hops.scope(peer.work(order())).await.unwrap_err();
     for error in [query, task, work] {
-        let Error::Fault(fault) = &error else { panic!("{error}") };
+        let Error::Response(fault) = &error else { panic!("{error}") };
         assert_eq!(fault.code, EnvelopeErrorCode::TooManyHops);
         assert!(fault.message.contains("4 hops, more than Exchange::max_hops = 3"), "{fault}");
     }

@@ -78,7 +78,7 @@ pub(super) async fn error(turn: &ScenarioTurn<'_>) -> Result<()> {
     turn.send("This will not end well.").await?;
     let mut error = WireError::internal("the mock was asked to fail");
     error.data = Some(Json::from(json!({ "scenario": "error" })));
-    Err(Error::Protocol(error))
+    Err(Error::Response(error))
 }
 
 pub(super) async fn stderr(turn: &ScenarioTurn<'_>) -> Result<()> {

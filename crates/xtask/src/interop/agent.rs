@@ -426,7 +426,7 @@ fn facts(session: &Session) -> Value {
 
 fn schema_error(session: &Session) -> Error {
     let error = duologue_agent::schema::Error::resource_not_found("No such session");
-    Error::Protocol(error.data(json!({"sessionId": session.id()})))
+    Error::Response(error.data(json!({"sessionId": session.id()})))
 }
 
 fn setup(model: &str, brave: bool) -> SessionSetup {

@@ -340,7 +340,9 @@ impl<'a> Run<'a> {
         let id = session.id().clone();
         if let Some(entry) = self.next("session/load") {
             let outcome = match self.agent.load_session("missing", &self.cwd)?.outcome().await {
-                Err(Error::Agent(error)) => self.surface.difference(&entry["error"], Some(&json!(error)), ""),
+                Err(Error::Response(error)) => {
+                    self.surface.difference(&entry["error"], Some(&json!(error)), "")
+                }
                 other => Err(format!("{other:?}")),
             };
             self.surface.report("an error", outcome, "");

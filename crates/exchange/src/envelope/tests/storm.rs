@@ -210,7 +210,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
     }
     let task = match task.await {
         Ok(task) => task,
-        Err(Error::Refused(fault)) => return assert_eq!(fault.message, name),
+        Err(Error::Declined(fault)) => return assert_eq!(fault.message, name),
         Err(error) => {
             // The end of a task may overtake its ack.
             let expected = matches!(error.code(), EnvelopeErrorCode::Overloaded) || ends_badly(&error);

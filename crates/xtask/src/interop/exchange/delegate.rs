@@ -56,7 +56,7 @@ pub(super) async fn notified(peer: &PeerAgent) -> Result<()> {
 
 pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
     match task(peer, "refuse").await {
-        Err(Error::Refused(fault)) => same(
+        Err(Error::Declined(fault)) => same(
             (fault.code, fault.message.as_str(), fault.retryable),
             (EnvelopeErrorCode::NotAuthorized, "not for you", false),
         ),

@@ -85,7 +85,7 @@ pub(super) async fn bargained(peer: &PeerAgent) -> Result<()> {
 
 pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
     match peer.dialogue(THEIRS)?.request(request("refuse")).await {
-        Err(Error::Refused(error)) => same(
+        Err(Error::Response(error)) => same(
             (error.error_code, error.error_message.as_str()),
             (DialogueErrorCode::InvalidParameter, "not that"),
         ),

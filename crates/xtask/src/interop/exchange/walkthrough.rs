@@ -77,7 +77,7 @@ pub(super) fn fault<T: Debug>(
     retryable: bool,
 ) -> Result<()> {
     match answer {
-        Err(Error::Fault(fault)) => {
+        Err(Error::Response(fault)) => {
             same((fault.code, fault.message.as_str(), fault.retryable), (code, message, retryable))
         }
         other => Err(format!("{other:?} is no fault of the other side").into()),
