@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use duologue_exchange::{ExchangeConnector, ExchangeService};
-use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
+use duologue_rpc::{Closed, Extensions, Incoming, Limits, Lock, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
@@ -22,7 +22,7 @@ use crate::agent::{Agent, Prompt, SessionSetup};
 use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
-use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams, lock};
+use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
 use crate::turn::Turn;
 
 /// What the requests that make and restore sessions have in common.
@@ -69,8 +69,9 @@ impl<A: Agent> AgentService<A> {
         exchange.advertise(&mut advertised.meta);
         let known = sessions.clone();
         // What comes of a message keeps the id for longer than the message is counted.
-        let knows =
-            move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && lock(&known).contains_key(id);
+        let knows = move |id: &SessionId| {
+            id.as_str().len() <= Limits::ID_BYTES && known.lock_unpoisoned().contains_key(id)
+        };
         let exchange = exchange.start(peer, knows);
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
@@ -149,7 +150,7 @@ impl<A: Agent> AgentService<A> {
             }),
             ClientRequest::DeleteSession(request) => answer(responder, async move {
                 shared.agent.delete_session(&request.session_id).await?;
-                let deleted = lock(&shared.sessions).remove(&request.session_id);
+                let deleted = shared.sessions.lock_unpoisoned().remove(&request.session_id);
                 if let Some(session) = deleted {
                     session.cancel_turn();
                 }
@@ -206,7 +207,7 @@ impl<A: Agent> Service for AgentService<A> {
     fn notification(&self, notification: Incoming<'_>) {
         match ClientNotification::decode(notification.method, notification.params) {
             Some(Ok(ClientNotification::Cancel(cancel))) => {
-                let session = lock(&self.shared.sessions).get(&cancel.session_id).cloned();
+                let session = self.shared.sessions.lock_unpoisoned().get(&cancel.session_id).cloned();
                 if let Some(session) = session {
                     session.cancel_turn();
                 }
@@ -325,7 +326,7 @@ impl<A: Agent> Shared<A> {
 
     /// Makes a session known; what was known by its id comes back unless the session is kept.
     fn register(self: &Arc<Self>, session: Session) -> Registration<A> {
-        let previous = lock(&self.sessions).insert(session.id().clone(), session.clone());
+        let previous = self.sessions.lock_unpoisoned().insert(session.id().clone(), session.clone());
         Registration { shared: self.clone(), session, previous, kept: false }
     }
 
@@ -355,7 +356,7 @@ impl<A: Agent> Shared<A> {
 
     /// Removes a session, unless another one has been restored under its id.
     fn forget(&self, session: &Session) {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock_unpoisoned();
         if sessions.get(session.id()).is_some_and(|known| known.is(session)) {
             sessions.remove(session.id());
         }
@@ -419,7 +420,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn session(&self, id: &SessionId) -> Option<Session> {
-        lock(&self.sessions).get(id).cloned()
+        self.sessions.lock_unpoisoned().get(id).cloned()
     }
 
     /// The setup as this client may see it.
@@ -483,7 +484,7 @@ impl<A> Registration<A> {
 
 impl<A> Drop for Registration<A> {
     fn drop(&mut self) {
-        let mut sessions = lock(&self.shared.sessions);
+        let mut sessions = self.shared.sessions.lock_unpoisoned();
         let id = self.session.id();
         // Another one may have been restored over it meanwhile.
         if self.kept || !sessions.get(id).is_some_and(|known| known.is(&self.session)) {

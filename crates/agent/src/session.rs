@@ -4,10 +4,10 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use duologue_exchange::{PeerAgent, PendingSession};
-use duologue_rpc::{CancellationToken, Limits, NotificationBuffer, Peer, Responder};
+use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
 use duologue_schema::{McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate};
 use tokio::sync::{oneshot, watch};
 
@@ -178,7 +178,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn state<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        let mut states = lock(&self.inner.state);
+        let mut states = self.inner.state.lock_unpoisoned();
         let state = states.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
         // The key is the type, so the fallback is never taken.
         Arc::downcast(state.clone()).unwrap_or_default()
@@ -186,13 +186,13 @@ impl Session {
 
     /// Puts a `T` into the session, for state that has no default.
     pub fn set_state<T: Send + Sync + 'static>(&self, state: T) {
-        lock(&self.inner.state).insert(TypeId::of::<T>(), Arc::new(state));
+        self.inner.state.lock_unpoisoned().insert(TypeId::of::<T>(), Arc::new(state));
     }
 
     /// The session's `T` if there is one.
     #[must_use]
     pub fn get_state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let state = lock(&self.inner.state).get(&TypeId::of::<T>())?.clone();
+        let state = self.inner.state.lock_unpoisoned().get(&TypeId::of::<T>())?.clone();
         Arc::downcast(state).ok()
     }
 
@@ -211,7 +211,7 @@ impl Session {
         }
         let update = SessionNotification::new(self.inner.id.clone(), update);
         loop {
-            if matches!(&*lock(&self.inner.pre_open), PreOpenBuffer::Open) {
+            if matches!(&*self.inner.pre_open.lock_unpoisoned(), PreOpenBuffer::Open) {
                 self.peer().ready().await?;
             }
             if self.try_send(&update)? {
@@ -238,7 +238,7 @@ impl Session {
         update: &SessionNotification,
         send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
     ) -> Result<bool> {
-        let mut pre_open = lock(&self.inner.pre_open);
+        let mut pre_open = self.inner.pre_open.lock_unpoisoned();
         let PreOpenBuffer::Buffering { updates, bytes, .. } = &mut *pre_open else {
             return Ok(send(self.peer())?);
         };
@@ -258,7 +258,7 @@ impl Session {
     /// push: the client reacts to the answer only when all of them are in the output. Whatever the
     /// session sends because of that, an update, a request or an answer, comes after them.
     pub(crate) fn open(&self, responder: Responder, answer: NewSessionResponse) {
-        let mut pre_open = lock(&self.inner.pre_open);
+        let mut pre_open = self.inner.pre_open.lock_unpoisoned();
         let PreOpenBuffer::Buffering { updates, pending_session, .. } =
             std::mem::replace(&mut *pre_open, PreOpenBuffer::Open)
         else {
@@ -331,7 +331,7 @@ impl Session {
     /// has the order of the wire.
     pub(crate) fn queue_ticket(&self) -> QueueTicket {
         let (done, next) = oneshot::channel();
-        QueueTicket { before: lock(&self.inner.last_ticket).replace(next), _done: done }
+        QueueTicket { before: self.inner.last_ticket.lock_unpoisoned().replace(next), _done: done }
     }
 }
 
@@ -364,10 +364,6 @@ impl QueueTicket {
             let _ = before.await;
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use duologue_rpc::Lock;
 use duologue_schema::{
     ContentBlock, Json, PermissionOption, RequestPermissionOutcome, SessionUpdate, ToolCall, ToolCallContent,
     ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
@@ -11,7 +12,6 @@ use serde_json::Value;
 
 use crate::calls::Terminal;
 use crate::error::Result;
-use crate::session::lock;
 use crate::turn::Turn;
 
 /// A tool call before the client knows of it.
@@ -130,7 +130,7 @@ impl ToolCallHandle {
     async fn change(&self, change: impl FnOnce(&ToolCall, ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
         self.turn.room().await?;
         // Sent under the lock: what is sent last has to be what is known last.
-        let mut call = lock(&self.call);
+        let mut call = self.call.lock_unpoisoned();
         let update = change(&call, ToolCallUpdate::new(self.id.clone()));
         self.turn.update_now(SessionUpdate::from(update.clone()))?;
         update.apply_to(&mut call);
@@ -205,7 +205,7 @@ impl ToolCallHandle {
         &self,
         options: Vec<PermissionOption>,
     ) -> Result<RequestPermissionOutcome> {
-        let call = lock(&self.call).clone();
+        let call = self.call.lock_unpoisoned().clone();
         self.turn.request_permission(ToolCallUpdate::from(call), options).await
     }
 

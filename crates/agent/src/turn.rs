@@ -3,12 +3,12 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::CancellationToken;
+use duologue_rpc::{CancellationToken, Lock};
 use duologue_schema::{MessageId, Meta, SessionNotification, SessionUpdate, ToolCallId};
 
 use crate::error::{Error, Result};
 use crate::message::{BufferedMessage, ChunkKind, MessageWriter};
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::tool_call::NewToolCall;
 
 /// A turn at work. Everything a [`Session`] can do, a turn can do too; what it sends is always on
@@ -93,11 +93,11 @@ impl Turn {
 
     /// Adds `_meta` to the turn's answer.
     pub fn set_answer_meta(&self, meta: Meta) {
-        *lock(&self.inner.answer_meta) = Some(meta);
+        *self.inner.answer_meta.lock_unpoisoned() = Some(meta);
     }
 
     pub(crate) fn answer_meta(&self) -> Option<Meta> {
-        lock(&self.inner.answer_meta).take()
+        self.inner.answer_meta.lock_unpoisoned().take()
     }
 
     /// Sends an update of this turn.
@@ -138,18 +138,18 @@ impl Turn {
 
     /// Sends under the lock that the end of the turn takes.
     fn while_running<T>(&self, send: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
-        let drafts = lock(&self.inner.drafts);
+        let drafts = self.inner.drafts.lock_unpoisoned();
         if drafts.is_some() { send(self.session()) } else { Err(Error::TurnEnded) }
     }
 
     /// Works on the drafts of messages that are held back, while the turn runs.
     pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<BufferedMessage>) -> T) -> Result<T> {
-        lock(&self.inner.drafts).as_mut().map(work).ok_or(Error::TurnEnded)
+        self.inner.drafts.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
     }
 
     /// Sends what is still held back and closes the turn for good.
     pub(crate) fn end(&self) {
-        let mut drafts = lock(&self.inner.drafts);
+        let mut drafts = self.inner.drafts.lock_unpoisoned();
         for update in drafts.take().into_iter().flatten().flat_map(BufferedMessage::into_updates) {
             if let Err(error) = self.session().send_now(update) {
                 tracing::warn!(%error, "a message that was held back could not be sent");

@@ -6,9 +6,10 @@
 //! on. It is not ignored instead, since child processes inherit ignored signals.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duologue_rpc::Lock;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -72,7 +73,7 @@ impl Signals {
                         signal = patience(heard_last) => {
                             heard_last = None;
                             if sender.is_closed() || sender.capacity() < WAITING {
-                                if let Some(act) = resort.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                                if let Some(act) = resort.lock_unpoisoned().take() {
                                     act();
                                 }
                                 std::process::exit(signal.code().into());
@@ -99,7 +100,7 @@ impl Signals {
 
     /// Sets a short action to run before an unhandled signal ends the process.
     pub(crate) fn last_resort(&self, act: impl FnOnce() + Send + 'static) {
-        *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
+        *self.last_resort.lock_unpoisoned() = Some(Box::new(act));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use duologue_rpc::Lock;
 use tokio::sync::oneshot;
 
 /// Divides a number of units between keys: sessions, say, or hosts.
@@ -47,7 +48,7 @@ impl<K: FairKey> Permit<K> {
     #[cfg(any(test, feature = "local-host"))]
     pub(crate) fn replace(&mut self) {
         if !std::mem::replace(&mut self.is_replaced, true) {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock_unpoisoned();
             state.free += self.units;
             state.grant(&self.state);
         }
@@ -76,7 +77,7 @@ impl<K: FairKey> FairSemaphore<K> {
     /// Dropping the future gives the place in the queue back.
     pub(crate) async fn acquire(&self, key: K, units: usize) -> Permit<K> {
         let (sender, receiver) = {
-            let mut state = lock(&self.0);
+            let mut state = self.0.lock_unpoisoned();
             let units = units.clamp(1, state.capacity);
             if state.turn.is_empty() && state.fits(&key, units) {
                 state.take(&key, units);
@@ -84,18 +85,14 @@ impl<K: FairKey> FairSemaphore<K> {
             }
             oneshot::channel()
         };
-        let ticket = lock(&self.0).enqueue(&key, units, sender);
+        let ticket = self.0.lock_unpoisoned().enqueue(&key, units, sender);
         let queued = QueuedRequest { state: &self.0, key: &key, ticket };
-        lock(&self.0).grant(&self.0);
+        self.0.lock_unpoisoned().grant(&self.0);
         let granted = receiver.await;
         drop(queued);
         // Only dropping the queued request drops the sender.
         granted.unwrap_or(Permit { state: self.0.clone(), key, units: 0, is_replaced: false })
     }
-}
-
-fn lock<K: FairKey>(state: &Mutex<State<K>>) -> MutexGuard<'_, State<K>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: FairKey> Default for User<K> {
@@ -176,7 +173,7 @@ impl<K: FairKey> Drop for Permit<K> {
         if self.units == 0 {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         if !self.is_replaced {
             state.free += self.units;
         }
@@ -197,7 +194,7 @@ struct QueuedRequest<'a, K: FairKey> {
 
 impl<K: FairKey> Drop for QueuedRequest<'_, K> {
     fn drop(&mut self) {
-        let mut state = lock(self.state);
+        let mut state = self.state.lock_unpoisoned();
         let Some(user) = state.users.get_mut(self.key) else { return };
         if user.waiting.remove(&self.ticket).is_none() {
             // It was granted, or would have been to a future that is gone.
@@ -244,7 +241,7 @@ mod tests {
         };
         drop(first);
         join_all(waiting.into_iter().map(order_of)).await;
-        let state = lock(&semaphore.0);
+        let state = semaphore.0.lock_unpoisoned();
         assert_eq!((state.free, state.users.len(), state.turn.len()), (state.capacity, 0, 0));
         order.into_inner().unwrap()
     }
@@ -269,14 +266,14 @@ mod tests {
         let other = held(&semaphore, 'b', 4);
         drop((two, other));
         drop(waiting);
-        assert_eq!(lock(&semaphore.0).free, 8);
+        assert_eq!(semaphore.0.lock_unpoisoned().free, 8);
     }
 
     #[test]
     fn a_key_without_units_gets_one_request_of_any_size() {
         let semaphore = FairSemaphore::new(8);
         drop(held(&semaphore, 'a', 100));
-        assert_eq!(lock(&semaphore.0).free, 8);
+        assert_eq!(semaphore.0.lock_unpoisoned().free, 8);
     }
 
     #[tokio::test]
@@ -304,9 +301,9 @@ mod tests {
         let first = held(&semaphore, 'a', 1);
         let waiting = acquire(&semaphore, "b", 1);
         drop(first);
-        assert_eq!(lock(&semaphore.0).free, 0);
+        assert_eq!(semaphore.0.lock_unpoisoned().free, 0);
         drop(waiting);
-        assert_eq!(lock(&semaphore.0).free, 1);
+        assert_eq!(semaphore.0.lock_unpoisoned().free, 1);
     }
 
     #[test]
@@ -317,9 +314,9 @@ mod tests {
         let waiting = acquire(&semaphore, "a", 1);
         let free = acquire(&semaphore, "c", 1);
         stuck.iter_mut().for_each(Permit::replace);
-        assert_eq!(lock(&semaphore.0).free, 1, "c has one of the two");
+        assert_eq!(semaphore.0.lock_unpoisoned().free, 1, "c has one of the two");
         drop((free, waiting, others, stuck));
-        let state = lock(&semaphore.0);
+        let state = semaphore.0.lock_unpoisoned();
         assert_eq!((state.free, state.users.len()), (4, 0));
     }
 
@@ -329,6 +326,6 @@ mod tests {
         let first = held(&semaphore, 'a', 100);
         drop(acquire(&semaphore, "b", 1));
         drop(first);
-        assert_eq!(lock(&semaphore.0).users.len(), 0);
+        assert_eq!(semaphore.0.lock_unpoisoned().users.len(), 0);
     }
 }

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::ExitStatus;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_rpc::{Closed, Peer, Transport};
+use duologue_rpc::{Closed, Lock, Peer, Transport};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
@@ -170,7 +170,7 @@ impl Tail {
         let shown = shown.map(copy_to);
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
             let new = chunk.get(..count).unwrap_or_default();
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.0.lock_unpoisoned();
             kept.extend_from_slice(new);
             // What the writer does not take in time is left out there; nobody may wait for it.
             let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
@@ -183,7 +183,7 @@ impl Tail {
     }
 
     fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock_unpoisoned();
         let start = kept.len().saturating_sub(STDERR_TAIL);
         let mut text = String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned();
         // What is no text grows threefold.

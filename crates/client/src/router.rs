@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, QueueSender, Responder};
+use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, Lock, QueueSender, Responder};
 use duologue_schema::{
     Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, Retention, SessionConfigOption,
     SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate, serialized_len,
@@ -82,7 +82,7 @@ struct ConnectionShared {
 
 impl ConnectionShared {
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock_unpoisoned()
     }
 }
 
@@ -137,7 +137,7 @@ impl SessionEntry {
     }
 
     fn lock(&self) -> MutexGuard<'_, EntryState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock_unpoisoned()
     }
 
     /// What [`Router::forget`] has to be told, taken before the agent is asked.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_client::schema::{
@@ -13,7 +13,7 @@ use duologue_client::schema::{
     WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
-use duologue_rpc::{Malformed, ResponseOutcome, RpcMessage};
+use duologue_rpc::{Lock, Malformed, ResponseOutcome, RpcMessage};
 use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ impl ProcessLog {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock_unpoisoned()
     }
 }
 

@@ -59,6 +59,8 @@ pub use queue::{Queue, QueueSender, StreamId};
 pub use service::{Incoming, NotificationBuffer, Responder, Service, with_cancel_grace};
 pub use stats::Stats;
 pub use stdio::{InputEnd, InputEnded, Stdio};
+#[doc(hidden)]
+pub use sync::Lock;
 pub use tap::{Direction, Tap, TappedFrame};
 pub use tokio_util::sync::CancellationToken;
 pub use transport::Transport;

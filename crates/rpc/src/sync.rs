@@ -36,7 +36,8 @@ mod shuttled {
 }
 
 /// Locks a mutex even if it is poisoned. The guarded values are consistent at every point that can panic.
-pub(crate) trait Lock<T> {
+pub trait Lock<T> {
+    /// Waits for the lock and ignores poisoning.
     fn lock_unpoisoned(&self) -> MutexGuard<'_, T>;
 }
 

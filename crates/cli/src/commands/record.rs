@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use duologue_client::AgentProcess;
-use duologue_rpc::Stdio;
+use duologue_rpc::{Lock, Stdio};
 use duologue_transcript::{Recorder, Side, forward, forward_stderr};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -233,7 +233,7 @@ impl Flow {
     }
 
     fn owed(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owed.lock_unpoisoned()
     }
 
     fn saw(&self, from: Side, line: &[u8]) {

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+use duologue_rpc::Lock;
 use duologue_schema::{Error as WireError, SessionId};
 
 use crate::host::ConnectionId;
@@ -99,7 +100,7 @@ impl AllowedFolders {
     }
 
     fn sessions(&self) -> MutexGuard<'_, FoldersOfSessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock_unpoisoned()
     }
 
     pub(super) fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {

@@ -13,9 +13,10 @@ mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
+use duologue_rpc::Lock;
 use duologue_schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, Error as WireError,
     FileSystemCapabilities, KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest,
@@ -380,7 +381,7 @@ impl Watch {
     async fn replace_at(permit: Weak<Mutex<Permit<ThreadKey>>>, time: Instant) {
         tokio::time::sleep_until(time).await;
         if let Some(permit) = permit.upgrade() {
-            permit.lock().unwrap_or_else(PoisonError::into_inner).replace();
+            permit.lock_unpoisoned().replace();
         }
     }
 }

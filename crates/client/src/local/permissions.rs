@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use duologue_rpc::Lock;
 use duologue_schema::{
     PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionId, ToolCallContent,
     ToolCallUpdate, ToolKind, path_fault,
@@ -148,7 +149,7 @@ impl Permissions {
 
     /// Forgets what was to be answered the same way again on a connection, or on all.
     pub(super) fn forget(&self, connection: Option<ConnectionId>) {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered.lock_unpoisoned();
         remembered.retain(|subject, _| connection.is_some() && subject.connection != connection);
     }
 
@@ -165,7 +166,7 @@ impl Permissions {
             return request.outcome(allow);
         }
         let subject = connection.and_then(|connection| Subject::of(&request, connection, files));
-        let remembered = || self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = || self.remembered.lock_unpoisoned();
         if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
             return request.outcome(allow);
         }

@@ -6,8 +6,9 @@
 use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use duologue_rpc::Lock;
 use duologue_schema::{CreateTerminalRequest, Error as WireError};
 use tokio::io::AsyncRead;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -93,7 +94,7 @@ impl Drop for ProcessGuard {
 
 impl Process {
     fn kill(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock_unpoisoned();
         if !state.is_collected {
             system::kill_group(self.id);
             let _ = state.child.kill();
@@ -103,11 +104,11 @@ impl Process {
     /// Waits for the end of the program, kills what is left of its group, as a closing terminal would, and collects it.
     fn wait(&self) -> Option<ExitStatus> {
         let try_wait = || {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock_unpoisoned();
             state.child.try_wait()
         };
         system::wait_for_end(self.id, try_wait);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock_unpoisoned();
         system::kill_group(self.id);
         state.is_collected = true;
         state.child.wait().ok()

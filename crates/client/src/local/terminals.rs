@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use duologue_rpc::Lock;
 use duologue_schema::{
     CreateTerminalRequest, Error as WireError, SessionId, TerminalExitStatus, TerminalId,
     TerminalOutputResponse,
@@ -52,7 +53,7 @@ impl TerminalTable {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<LocalTerminal>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock_unpoisoned()
     }
 
     /// Takes the room of one more terminal.
@@ -134,7 +135,7 @@ impl LocalTerminal {
     }
 
     fn output(&self) -> MutexGuard<'_, OutputTail> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock_unpoisoned()
     }
 
     /// What the program printed so far, and how it ended if it did.

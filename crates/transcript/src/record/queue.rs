@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use duologue_rpc::Lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -143,7 +144,7 @@ impl RecordQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock_unpoisoned()
     }
 
     /// Appends what happened. A lossy queue that is full counts it instead; any other takes it, and
