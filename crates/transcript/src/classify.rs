@@ -1,4 +1,4 @@
-//! What each line of a recording is: its method, its session, the request it answers.
+//! Classification of recorded lines: the method and session of each, and the request that it answers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,34 +11,35 @@ use serde_json::value::RawValue;
 
 use crate::format::{Record, RecordedLine, Side};
 
-/// A line, and what it is in its conversation.
+/// A recorded line with its place in the conversation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TranscriptEntry<'a> {
-    /// Which record it comes from.
+    /// The index of its record.
     pub record: usize,
-    /// When it was written.
+    /// The time at which it was written.
     pub at: Duration,
     /// The line itself.
     pub line: &'a RecordedLine,
-    /// The session it belongs to; none for what concerns the whole connection. A `session/new` or
-    /// `session/fork` belongs to the session it makes, a `$/cancel_request` to that of its request.
+    /// The session that the line belongs to; `None` if it concerns the whole connection.
+    /// A `session/new` or `session/fork` belongs to the session that it creates. A `$/cancel_request` belongs to
+    /// the session of its request.
     pub session: Option<SessionId>,
-    /// The entry of the request that a `$/cancel_request` withdraws: the last one of its sender with that
-    /// id. It may have been answered before.
+    /// The entry of the request that a `$/cancel_request` cancels: the last one of the same side with that id.
+    /// The request may already have been answered.
     pub withdraws: Option<usize>,
-    /// What it says.
+    /// The parsed content of the line.
     pub parsed: ParsedLine<'a>,
 }
 
 impl TranscriptEntry<'_> {
-    /// Who wrote it.
+    /// Returns the side that wrote the line.
     #[must_use]
     pub fn from(&self) -> Side {
         self.line.from
     }
 
-    /// The method of a request or notification, or of the request that is answered.
+    /// Returns the method of a request or notification, or of the request that a response answers.
     #[must_use]
     pub fn method(&self) -> Option<&str> {
         match &self.parsed {
@@ -48,60 +49,60 @@ impl TranscriptEntry<'_> {
         }
     }
 
-    /// Whether it is a request that has no answer yet.
+    /// Returns true for a request without a response so far.
     fn is_open(&self) -> bool {
         matches!(self.parsed, ParsedLine::Request { answer: None, .. })
     }
 }
 
-/// What a line says.
+/// The parsed content of a line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ParsedLine<'a> {
-    /// A question.
+    /// A request.
     #[non_exhaustive]
     Request {
-        /// Names it.
+        /// The id of the request.
         id: RequestId,
-        /// What is asked.
+        /// The method.
         method: Cow<'a, str>,
-        /// About what.
+        /// The params.
         params: Option<&'a RawValue>,
-        /// The entry that answers it, if one does.
+        /// The entry of the response, if there is one.
         answer: Option<usize>,
     },
-    /// Something told.
+    /// A notification.
     #[non_exhaustive]
     Notification {
-        /// What is told.
+        /// The method.
         method: Cow<'a, str>,
-        /// About what.
+        /// The params.
         params: Option<&'a RawValue>,
     },
-    /// An answer.
+    /// A response.
     #[non_exhaustive]
     Response {
-        /// The id it gives.
+        /// The id in the response.
         id: &'a RawValue,
-        /// The method of the request it answers, if there was one.
+        /// The method of the request that it answers, if there is one.
         method: Option<String>,
         /// The entry of that request.
         request: Option<usize>,
-        /// What it says.
+        /// The result or error.
         outcome: ResponseOutcome<'a>,
     },
-    /// No message.
+    /// A line that is not a message.
     Noise(Malformed),
-    /// Nothing at all.
+    /// A blank line.
     Blank,
 }
 
-/// The lines among `records`, each as what it is.
+/// Classifies the lines among `records`.
 #[must_use]
 pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
     let mut entries: Vec<TranscriptEntry<'_>> = Vec::new();
-    // The last request by who asked and the id, which may be used again once it is answered.
-    let mut asked: HashMap<(Side, String), usize> = HashMap::new();
+    // The last request by sender and id. An id may be used again once its request is answered.
+    let mut requests: HashMap<(Side, String), usize> = HashMap::new();
     for (record, line) in records.iter().enumerate().filter_map(|(at, record)| Some((at, record.line()?))) {
         let place = entries.len();
         let mut withdraws = None;
@@ -109,40 +110,40 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
             None => (None, ParsedLine::Blank),
             Some(Err(malformed)) => (None, ParsedLine::Noise(malformed)),
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                asked.insert((line.from, id_key(id.token())), place);
+                requests.insert((line.from, id_key(id.token())), place);
                 (params.and_then(session_of), ParsedLine::Request { id, method, params, answer: None })
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
-                    withdraws = request_of(params).and_then(|id| asked.get(&(line.from, id)).copied());
+                    withdraws = request_of(params).and_then(|id| requests.get(&(line.from, id)).copied());
                 }
                 (params.and_then(session_of), ParsedLine::Notification { method, params })
             }
             Some(Ok(RpcMessage::Response { id, outcome })) => {
-                let request = asked.get(&(line.from.other(), id_key(id.get()))).copied();
+                let request = requests.get(&(line.from.other(), id_key(id.get()))).copied();
                 let request = request.filter(|at| entries.get(*at).is_some_and(TranscriptEntry::is_open));
                 let (mut session, mut method) = (None, None);
-                if let Some(asked) = request.and_then(|request| entries.get_mut(request)) {
+                if let Some(request) = request.and_then(|at| entries.get_mut(at)) {
                     if let ResponseOutcome::Result(result) = &outcome
-                        && (asked.session.is_none() || asked.method() == Some(FORK))
+                        && (request.session.is_none() || request.method() == Some(FORK))
                     {
-                        asked.session = session_of(result).or(asked.session.take());
+                        request.session = session_of(result).or(request.session.take());
                     }
-                    session = asked.session.clone();
-                    method = asked.method().map(str::to_owned);
-                    if let ParsedLine::Request { answer, .. } = &mut asked.parsed {
+                    session = request.session.clone();
+                    method = request.method().map(str::to_owned);
+                    if let ParsedLine::Request { answer, .. } = &mut request.parsed {
                         *answer = Some(place);
                     }
                 }
                 (session, ParsedLine::Response { id, method, request, outcome })
             }
-            // The message of a later version of the peer.
+            // A kind of message that this version of the peer does not know.
             Some(Ok(_)) => (None, ParsedLine::Blank),
         };
         let at = records.get(record).map(|record| record.at).unwrap_or_default();
         entries.push(TranscriptEntry { record, at, line, session, withdraws, parsed });
     }
-    // Which session a request makes is known when it is answered.
+    // The session that a request creates is known only from its response.
     for place in 0..entries.len() {
         let Some(request) = entries.get(place).and_then(|entry| entry.withdraws) else { continue };
         let session = entries.get(request).and_then(|request| request.session.clone());
@@ -153,10 +154,10 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
     entries
 }
 
-/// The draft method whose params name a session, but not the one it makes.
+/// The draft method whose params name a session that is not the one it creates.
 const FORK: &str = "session/fork";
 
-/// The session that params or a result name.
+/// Returns the session that params or a result name.
 pub(crate) fn session_of(json: &RawValue) -> Option<SessionId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -167,7 +168,7 @@ pub(crate) fn session_of(json: &RawValue) -> Option<SessionId> {
     (!named.session_id.as_str().is_empty()).then_some(named.session_id)
 }
 
-/// The request that `$/cancel_request` names.
+/// Returns the id of the request that `$/cancel_request` names.
 pub(crate) fn request_of(params: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -178,7 +179,7 @@ pub(crate) fn request_of(params: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<Named<'_>>(params?.get()).ok().map(|named| id_key(named.request_id.get()))
 }
 
-/// What ids are compared by: one spelling for each, since `"a\/b"` and `"a/b"` are the same id.
+/// Returns the form by which ids are compared: `"a\/b"` and `"a/b"` are the same id.
 pub(crate) fn id_key(token: &str) -> String {
     let text = token.starts_with('"').then(|| serde_json::from_str::<String>(token));
     text.and_then(Result::ok)
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_session_is_known_before_it_has_a_name() {
+    fn lines_belong_to_a_session_before_it_has_an_id() {
         use Side::{Agent, Client};
         let records: Vec<_> = [
             (Client, r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/a"}}"#),

@@ -1,4 +1,4 @@
-//! What can go wrong with a transcript.
+//! Errors of transcripts.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,89 +6,89 @@ use std::sync::Arc;
 
 use crate::transcript::Transcript;
 
-/// The result of this crate's functions.
+/// The result of functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a transcript could not be read, written or used.
+/// An error while reading, writing or using a transcript.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file cannot be opened, read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: Arc<io::Error>,
     },
-    /// The disk is full. What was recorded until then can be read.
+    /// The disk is full. The records before this point can be read.
     #[error("{}: the disk is full; the transcript ends here", path.display())]
     DiskFull {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// The file may not grow any more, by the limit of the process or of the file system. What was recorded until
-    /// then can be read.
-    #[error("{}: the file is as large as it may be, see `ulimit -f`; the transcript ends here", path.display())]
+    /// The file has reached the size limit of the process or of the file system. The records before this
+    /// point can be read.
+    #[error("{}: the file has reached its size limit, see `ulimit -f`; the transcript ends here", path.display())]
     FileSizeLimit {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// The input, which is no file, cannot be read or written.
+    /// An input or output that is not a file cannot be read or written.
     #[error("the transcript cannot be read or written: {0}")]
     Io(Arc<io::Error>),
-    /// The first line is no header of a transcript.
+    /// The first line is not the header of a transcript.
     #[error(
         "not a transcript: the first line should be its header ({reason}); for other logs see Transcript::import"
     )]
     NoHeader {
-        /// What is wrong with the line.
+        /// The reason.
         reason: String,
     },
-    /// The transcript was written in a later format.
+    /// The transcript has a later format version.
     #[error("the transcript has format version {found}, this program reads {known}; update it")]
     Version {
-        /// The version of the file.
+        /// The version of the transcript.
         found: u32,
-        /// The version that can be read.
+        /// The latest version that can be read.
         known: u32,
     },
-    /// A line in the middle is not a record. What comes after it can still be read, with a
-    /// [`Reader`](crate::Reader) or an [`Importer`](crate::Importer).
-    #[error("line {line} is no record: {reason}")]
+    /// A line is not a record. A [`Reader`](crate::Reader) or an [`Importer`](crate::Importer) can go on with
+    /// the next line.
+    #[error("line {line} is not a record: {reason}")]
     Damaged {
-        /// Which line, counted from 1.
+        /// The number of the line, counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A line is longer than a reader takes, see [`Transcript::LINE_BYTES`](crate::Transcript::LINE_BYTES). What comes
-    /// after it can still be read, as after a damaged one.
-    #[error("line {line} is longer than {} MiB, the most that a reader takes (`Transcript::LINE_BYTES`)", Transcript::LINE_BYTES >> 20)]
+    /// A line is longer than [`Transcript::LINE_BYTES`](crate::Transcript::LINE_BYTES). Reading can go on with
+    /// the next line.
+    #[error("line {line} is longer than {} MiB, the limit of a reader (`Transcript::LINE_BYTES`)", Transcript::LINE_BYTES >> 20)]
     LineTooLong {
-        /// Which line, counted from 1.
+        /// The number of the line, counted from 1.
         line: u64,
     },
-    /// A rule of redaction cannot be used.
+    /// A redaction pattern is invalid.
     #[error("the pattern {pattern:?} cannot be used: {reason}")]
     Pattern {
         /// The regular expression or JSON path.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A place to ignore is no path.
-    #[error("{path} is no path: {reason}")]
+    /// A path to ignore is invalid.
+    #[error("{path} is not a path: {reason}")]
     BadPath {
-        /// What was given.
+        /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Error {
-    /// An error of the system about a file.
+    /// Converts an error of the operating system about a file.
     pub(crate) fn file(path: impl Into<PathBuf>, error: io::Error) -> Self {
         let path = path.into();
         match error.kind() {

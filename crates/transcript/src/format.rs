@@ -9,12 +9,12 @@ use duologue_schema::{Json, ProtocolVersion};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// What the header's `format` says.
+/// The value of the header's `format`.
 pub(crate) const FORMAT: &str = "acp-transcript";
-/// The version of the format that is written, and the last that is read.
+/// The format version that is written, and the latest that can be read.
 pub(crate) const VERSION: u32 = 1;
 
-/// One of the two that talk.
+/// A side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -25,7 +25,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The one it talks to.
+    /// Returns the other side.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -34,7 +34,7 @@ impl Side {
         }
     }
 
-    /// `client` or `agent`.
+    /// Returns `client` or `agent`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,17 +44,17 @@ impl Side {
     }
 }
 
-/// How much was taken out of a transcript.
+/// The extent to which a transcript is redacted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Redacted {
-    /// Nothing: it may hold keys and tokens.
+    /// Not redacted: it may contain keys and tokens.
     #[default]
     Nothing,
-    /// What looked like a secret, before it was written.
+    /// Secrets were removed before they were written.
     Secrets,
-    /// Secrets, ids and paths, see [`Transcript::redacted`](crate::Transcript::redacted).
+    /// Secrets, ids and paths were removed, see [`Transcript::redacted`](crate::Transcript::redacted).
     Everything,
 }
 
@@ -65,23 +65,23 @@ pub enum Redacted {
 pub struct Header {
     format: String,
     version: u32,
-    /// The program that wrote it, and its version.
+    /// The program that wrote the transcript, with its version.
     pub recorder: String,
-    /// The agent's program and its arguments, if known.
+    /// The command of the agent, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub program: Vec<String>,
-    /// The version of the protocol the recorder knows; what was agreed on is in the first frames.
+    /// The protocol version of the recorder. The negotiated version is in the first frames.
     pub protocol_version: ProtocolVersion,
-    /// When the time of the records was zero. Written as the nearest time from 1970 to the year 9999.
+    /// The time at which `at` was zero. A time outside of the years 1970 to 9999 is written as the nearest one.
     #[serde(serialize_with = "write_time", deserialize_with = "read_time")]
     pub started: SystemTime,
-    /// What was taken out. What a later version says here is read as nothing.
+    /// The extent of redaction. An unknown value is read as [`Redacted::Nothing`].
     #[serde(default, deserialize_with = "read_redacted")]
     pub redacted: Redacted,
 }
 
 impl Header {
-    /// A header for a recording that starts now.
+    /// Creates a header for a recording that starts now.
     #[must_use]
     pub fn new(recorder: impl Into<String>) -> Self {
         Header {
@@ -95,7 +95,7 @@ impl Header {
         }
     }
 
-    /// The version of the format.
+    /// Returns the format version.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
@@ -106,17 +106,17 @@ impl Header {
     }
 }
 
-/// The last moment that a date of four digits a year can say, in seconds.
+/// The last second of the year 9999, counted from 1970.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// A time as the header can say it, in whole microseconds: none before 1970, none after the year 9999.
-pub(crate) fn sayable(time: SystemTime) -> Option<SystemTime> {
+/// Rounds a time to whole microseconds. Returns `None` before 1970 and after the year 9999.
+pub(crate) fn representable(time: SystemTime) -> Option<SystemTime> {
     let since =
         time.duration_since(SystemTime::UNIX_EPOCH).ok().filter(|since| since.as_secs() <= LAST_SECOND)?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_micros(micros(since)))
 }
 
-/// Writes a time; one that no date can say becomes the nearest.
+/// Writes a time; one outside of the years 1970 to 9999 becomes the nearest.
 fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let nearest = SystemTime::UNIX_EPOCH + since.min(Duration::from_secs(LAST_SECOND));
@@ -126,58 +126,58 @@ fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, 
 fn read_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
     let text = String::deserialize(deserializer)?;
     let time = humantime::parse_rfc3339_weak(&text).map_err(serde::de::Error::custom)?;
-    // What is finer than it is written would be another time once it is.
-    Ok(sayable(time).unwrap_or(time))
+    // A finer time would change when it is written again.
+    Ok(representable(time).unwrap_or(time))
 }
 
-/// What a later version may take out promises nothing to this one.
+/// Reads an unknown level as no redaction, since it guarantees nothing.
 fn read_redacted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Redacted, D::Error> {
-    let said = serde_json::Value::deserialize(deserializer)?;
-    Ok(Redacted::deserialize(said).unwrap_or_default())
+    let level = serde_json::Value::deserialize(deserializer)?;
+    Ok(Redacted::deserialize(level).unwrap_or_default())
 }
 
-/// One thing that happened.
+/// A record: an event with its time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Record {
-    /// When, since the recording started, by a clock that never goes back. Microseconds count.
+    /// The time since the recording started, in whole microseconds. It never decreases.
     pub at: Duration,
-    /// What.
+    /// The event.
     pub event: RecordEvent,
 }
 
-/// What can happen.
+/// An event in a recording.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RecordEvent {
     /// One side wrote a line.
     Line(RecordedLine),
-    /// The agent wrote a line to stderr. What was not UTF-8 is replaced.
+    /// The agent wrote a line to stderr. Invalid UTF-8 is replaced.
     Stderr(String),
-    /// One side will write nothing more.
+    /// One side closed its output.
     Eof(Side),
-    /// The agent's process ended.
+    /// The process of the agent ended.
     Exit(ProcessExit),
-    /// Lines the recorder left out: the disk was too slow for one that may do so, or a line that passed a
-    /// proxy was longer than 16 MiB.
+    /// Lines that are missing here: the disk was too slow for a lossy recorder, or a line that passed a proxy
+    /// was longer than 16 MiB.
     Dropped {
-        /// How many lines are missing here.
+        /// The number of lines.
         lines: u64,
-        /// How long they were together.
+        /// Their total length.
         bytes: u64,
     },
-    /// Something a later version of the format knows.
+    /// An event of a later version of the format.
     Unknown(Json),
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProcessExit {
-    /// Its exit code, if it returned one.
+    /// The exit code, if the process returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 }
@@ -192,7 +192,7 @@ impl From<std::process::ExitStatus> for ProcessExit {
     }
 }
 
-/// What stood at the end of a line.
+/// The end of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineEnd {
     /// A line feed.
@@ -200,12 +200,12 @@ pub enum LineEnd {
     Lf,
     /// A carriage return and a line feed.
     CrLf,
-    /// Nothing: the output ended in the middle of the line.
+    /// Nothing: the output ended within the line.
     None,
 }
 
 impl LineEnd {
-    /// The bytes.
+    /// Returns the bytes of the end.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -220,21 +220,21 @@ impl LineEnd {
     }
 }
 
-/// A line as it was written, byte for byte.
+/// A line, byte for byte as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedLine {
-    /// Who wrote it.
+    /// The side that wrote it.
     pub from: Side,
     bytes: Box<[u8]>,
-    /// What is read instead, where that is not what stands there.
+    /// The text that the SDKs read instead, if the line contains half a surrogate pair.
     repaired: Option<Box<[u8]>>,
-    /// Its end.
+    /// The end of the line.
     pub end: LineEnd,
 }
 
 impl RecordedLine {
-    /// A line that ends with a line feed. `bytes` holds none.
+    /// Creates a line that ends with a line feed. `bytes` must not contain one.
     #[must_use]
     pub fn new(from: Side, bytes: impl Into<Box<[u8]>>) -> Self {
         let bytes = bytes.into();
@@ -242,51 +242,52 @@ impl RecordedLine {
         RecordedLine { from, bytes, repaired, end: LineEnd::Lf }
     }
 
-    /// The same with another end.
+    /// Returns the line with another end.
     #[must_use]
     pub fn ending(self, end: LineEnd) -> Self {
         RecordedLine { end, ..self }
     }
 
-    /// The line without its end; not always UTF-8.
+    /// Returns the line without its end. It may be invalid UTF-8.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The line as the SDKs read it: as it stands, but for halves of characters.
+    /// Returns the line as the SDKs read it: halves of surrogate pairs are replaced.
     #[must_use]
     pub fn readable(&self) -> &[u8] {
         self.repaired.as_deref().unwrap_or(&self.bytes)
     }
 
-    /// The line as text, if it is UTF-8.
+    /// Returns the line as text, if it is UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
     }
 
-    /// The line as the SDKs read it: a message, or why it is none. A blank line is `None`.
+    /// Parses the line as the SDKs do. Returns `None` for a blank line, and an error for a line that is not a
+    /// message.
     #[must_use]
     pub fn message(&self) -> Option<Result<RpcMessage<'_>, Malformed>> {
         RpcMessage::read(self.readable(), &Limits::default())
     }
 }
 
-/// How the bytes of a line stand in their record.
+/// The form of a line in its record.
 enum LineBody<'a> {
-    /// A JSON object with nothing around it: as it is.
+    /// A JSON object without white space around it, unchanged.
     Frame(&'a str),
     /// Other text.
     Text(&'a str),
-    /// No text at all.
+    /// Bytes that are not UTF-8.
     Bytes(&'a [u8]),
 }
 
 impl<'a> LineBody<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            // A raw value leaves white space around it out, and that would be lost.
+            // A raw value does not include white space around it, so that would be lost.
             Ok(text)
                 if text.starts_with('{')
                     && text.ends_with('}')
@@ -300,8 +301,8 @@ impl<'a> LineBody<'a> {
     }
 }
 
-/// Appends the record of a line that is known to be a JSON object and nothing else, without reading
-/// it again: what a recorder does for nearly every line.
+/// Appends the record of a line that is known to be a JSON object. A recorder does this for nearly every
+/// line, and does not parse it again.
 pub(crate) fn write_frame(out: &mut Vec<u8>, at: Duration, from: Side, frame: &[u8]) {
     begin(out, at);
     out.extend_from_slice(b",\"from\":\"");
@@ -329,33 +330,33 @@ pub(crate) fn write_line(out: &mut Vec<u8>, at: Duration, from: Side, bytes: &[u
     out.extend_from_slice(b"}\n");
 }
 
-/// A time as it is written; one that nothing can last, as the longest.
+/// Returns a time in whole microseconds, capped at `u64::MAX`.
 pub(crate) fn micros(at: Duration) -> u64 {
     u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn begin(out: &mut Vec<u8>, at: Duration) {
     use std::io::Write as _;
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write!(out, "{{\"at\":{}", micros(at));
 }
 
 fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
     out.push(b',');
-    // Neither does writing what is only strings and numbers.
+    // Strings and numbers can always be written.
     let _ = serde_json::to_writer(&mut *out, name);
     out.push(b':');
     let _ = serde_json::to_writer(&mut *out, value);
 }
 
 impl Record {
-    /// Something that happened `at` this time since the start.
+    /// Creates a record of an event at a time since the start.
     #[must_use]
     pub fn new(at: Duration, event: RecordEvent) -> Self {
         Record { at, event }
     }
 
-    /// The line, if one was written.
+    /// Returns the line, if the event is one.
     #[must_use]
     pub fn line(&self) -> Option<&RecordedLine> {
         match &self.event {
@@ -364,7 +365,7 @@ impl Record {
         }
     }
 
-    /// Appends the record as one line of JSON, with its end.
+    /// Appends the record as a line of JSON, including the line feed.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.event {
             RecordEvent::Unknown(json) => {
@@ -387,11 +388,11 @@ impl Record {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Reads a record from one line.
+    /// Parses a record.
     ///
     /// # Errors
     ///
-    /// When the line is not a JSON object, or says two things at once.
+    /// If the line is not a JSON object, or contains more than one event.
     pub(crate) fn read(line: &str) -> Result<Self, String> {
         let wire: RecordFields<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let at = Duration::from_micros(wire.at);
@@ -408,7 +409,7 @@ impl Record {
         for bytes in says.into_iter().flatten() {
             let bytes: Box<[u8]> = bytes?;
             if bytes.contains(&b'\n') {
-                return Err("a line holds the end of a line".into());
+                return Err("the line contains a line feed".into());
             }
             let from = wire.from.ok_or("a line without `from`")?;
             events.push(RecordEvent::Line(RecordedLine::new(from, bytes).ending(end)));
@@ -419,7 +420,9 @@ impl Record {
         events.extend(wire.dropped.map(|it| RecordEvent::Dropped { lines: it.lines, bytes: it.bytes }));
         let event = match (events.pop(), events.is_empty()) {
             (Some(event), true) => event,
-            (Some(_), false) => return Err("a record says one thing, this one says several".into()),
+            (Some(_), false) => {
+                return Err("a record must contain one event, this one contains several".into());
+            }
             (None, _) => RecordEvent::Unknown(serde_json::from_str(line).map_err(|error| error.to_string())?),
         };
         Ok(Record { at, event })
@@ -487,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_written_as_the_nearest() {
+    fn times_out_of_range_are_written_as_the_nearest() {
         let mut out = Vec::new();
         Record::new(Duration::MAX, RecordEvent::Eof(Side::Agent)).write(&mut out);
         let text = String::from_utf8(out).expect("UTF-8");
@@ -514,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_redacts_promises_nothing() {
+    fn an_unknown_redaction_level_is_read_as_none() {
         let header = r#"{"format":"acp-transcript","version":1,"recorder":"x","protocolVersion":1,"started":"2026-01-01T00:00:00Z","redacted":"paths"}"#;
         let header: Header = serde_json::from_str(header).expect("a header");
         assert_eq!(header.redacted, Redacted::Nothing);

@@ -1,31 +1,31 @@
-//! Where the messages of agents to each other hold ids, and what is never twice the same.
+//! Paths of ids and times in the messages that agents exchange.
 //!
-//! ACP's own ids are known by their member (`toolCallId`). Those of envelopes and dialogue messages have names
-//! that anything may have (`id`, `from`), so they are known by their place.
+//! The ids of ACP are known by their member (`toolCallId`). Envelopes and dialogue messages use common names
+//! (`id`, `from`), so their ids are known by their path.
 
 use crate::redact::json_scan::PathStep;
 
-/// What stands in a place.
+/// The role of a value in a message between agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum VariableField {
-    /// The id of an envelope: its own, or the one it answers.
+    /// The id of an envelope, or of the envelope that it answers.
     Envelope,
     /// The id of an agent.
     Agent,
-    /// The id of a dialogue, which is no session of ACP.
+    /// The id of a dialogue, which is not a session of ACP.
     Dialogue,
-    /// The id of a message of a dialogue.
+    /// The id of a dialogue message.
     Message,
-    /// What ties together several dialogues.
+    /// An id that several dialogues share.
     Correlation,
-    /// A time, or how long something has been running.
+    /// A time or a duration.
     Time,
-    /// A signature: of another time, or another key, it is another one.
+    /// A signature, which differs with each time and key.
     Signature,
 }
 
 impl VariableField {
-    /// Under which name ids that stand there are mapped; `None` for what is no id.
+    /// Returns the name under which ids of this role are mapped; `None` for a value that is not an id.
     pub(crate) fn id(self) -> Option<&'static str> {
         match self {
             VariableField::Envelope => Some(ENVELOPE),
@@ -38,17 +38,17 @@ impl VariableField {
     }
 }
 
-/// The name under which agents are mapped.
+/// The name under which ids of agents are mapped.
 pub(crate) const AGENT: &str = "agent";
 const ENVELOPE: &str = "envelope";
 const DIALOGUE: &str = "dialogue";
 const MESSAGE: &str = "dialogue message";
 
-/// The names of those ids that mean the same on the whole connection, whatever the session.
+/// The names of ids that mean the same on the whole connection, in each session.
 pub(crate) const WHOLE: [&str; 4] = [ENVELOPE, AGENT, DIALOGUE, MESSAGE];
 
-/// What stands at a path of member names; an element of a list is any name. The path begins at the message,
-/// or at its params.
+/// Returns the role of the value at a path of member names. Any name stands for an element of a list. The
+/// path starts at the message or at its params.
 pub(crate) fn field_at(path: &[&str]) -> Option<VariableField> {
     let path = match path {
         ["params" | "result", rest @ ..] | ["error", "data", rest @ ..] => rest,
@@ -63,9 +63,9 @@ pub(crate) fn field_at(path: &[&str]) -> Option<VariableField> {
     }
 }
 
-/// The same for a place in a line.
+/// Returns the role of a value in a line.
 pub(crate) fn field_of(frames: &[PathStep<'_>]) -> Option<VariableField> {
-    // Longer than the path to any such place.
+    // The paths above are shorter.
     let mut path = [""; 6];
     let path = path.get_mut(..frames.len())?;
     for (name, frame) in path.iter_mut().zip(frames) {

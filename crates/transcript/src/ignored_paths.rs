@@ -1,4 +1,4 @@
-//! Places of messages that comparisons leave out, the same for a replay and for two transcripts.
+//! Paths that replays and comparisons of transcripts ignore.
 
 use duologue_rpc::RpcMessage;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{Record, RecordEvent, RecordedLine};
 use crate::transcript::Transcript;
 
-/// Places of messages that a comparison leaves out.
+/// Paths in messages that a comparison ignores.
 ///
 /// ```
 /// use duologue_transcript::{RecordEvent, Header, IgnoredPaths, RecordedLine, Record, Side, Transcript};
@@ -29,13 +29,13 @@ use crate::transcript::Transcript;
 pub struct IgnoredPaths(Vec<(String, JsonPath)>);
 
 impl IgnoredPaths {
-    /// Adds a place: names with dots between them, as `mcpServers.0.env`, where `*` is any, or a JSONPath
-    /// (RFC 9535), as `$..timeout`. A path begins in the params of a request or notification, or at the
-    /// `result` or `error` of an answer, as `result.usage`.
+    /// Adds a path: either names with dots between them, as `mcpServers.0.env`, where `*` is any name, or a
+    /// JSONPath (RFC 9535), as `$..timeout`. A path starts in the params of a request or notification, or at
+    /// the `result` or `error` of a response, as `result.usage`.
     ///
     /// # Errors
     ///
-    /// [`Error::BadPath`] when it is no JSONPath.
+    /// [`Error::BadPath`] if the path is invalid.
     pub fn add(&mut self, path: &str) -> Result<()> {
         let parsed =
             if path.starts_with('$') { JsonPath::parse(path) } else { JsonPath::parse(&dotted(path)) };
@@ -45,7 +45,7 @@ impl IgnoredPaths {
         Ok(())
     }
 
-    /// Returns the places that no message of these transcripts has. They may be misspelled.
+    /// Returns the paths that match nothing in these transcripts. They may be misspelled.
     #[must_use]
     pub fn unmatched(&self, transcripts: &[&Transcript]) -> Vec<&str> {
         let mut unmatched: Vec<_> = self.0.iter().collect();
@@ -62,7 +62,7 @@ impl IgnoredPaths {
         unmatched.into_iter().map(|(written, _)| written.as_str()).collect()
     }
 
-    /// Takes the places out: members of objects are removed, elements of lists become null, so that the others
+    /// Removes the values at the paths from `content`. Elements of lists become null, so that the other elements
     /// keep their index.
     pub(crate) fn remove(&self, content: &mut Value) {
         for (_, path) in &self.0 {
@@ -84,8 +84,8 @@ impl IgnoredPaths {
 }
 
 impl Transcript {
-    /// The transcript without these places of its messages. It is for comparisons: all messages are written
-    /// anew, with their members sorted, unless `ignored` is empty.
+    /// Returns the transcript without the values at these paths, for comparisons. Unless `ignored` is empty, all
+    /// messages are written again, with their members sorted.
     #[must_use]
     pub fn without(&self, ignored: &IgnoredPaths) -> Transcript {
         if ignored.is_empty() {
@@ -105,14 +105,14 @@ impl Transcript {
     }
 }
 
-/// A line as JSON, if it is an object.
+/// Returns a line as JSON, if it is an object.
 fn message(line: &RecordedLine) -> Option<Value> {
     let repaired = RpcMessage::repair(line.bytes());
     let value: Value = serde_json::from_slice(repaired.as_deref().unwrap_or(line.bytes())).ok()?;
     value.is_object().then_some(value)
 }
 
-/// Shows the part of a message in which paths begin.
+/// Calls `act` with the part of a message in which paths start.
 fn with_content(message: &mut Value, act: impl FnOnce(&mut Value)) {
     let Some(members) = message.as_object_mut() else { return };
     if members.contains_key("method") {
@@ -126,7 +126,7 @@ fn with_content(message: &mut Value, act: impl FnOnce(&mut Value)) {
     }
 }
 
-/// Removes what a JSON pointer names, if it is there.
+/// Removes the value at a JSON pointer, if there is one.
 fn remove(content: &mut Value, place: &str) {
     let Some((parent, name)) = place.rsplit_once('/') else {
         *content = Value::Null;
@@ -145,7 +145,7 @@ fn remove(content: &mut Value, place: &str) {
     }
 }
 
-/// `a.0.*.b` as a JSONPath.
+/// Converts a path with dots to a JSONPath.
 fn dotted(path: &str) -> String {
     let mut out = String::from("$");
     for part in path.split('.') {

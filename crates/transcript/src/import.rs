@@ -1,4 +1,4 @@
-//! Reading the logs of other programs: JSON-RPC lines with a direction.
+//! Import of logs of other programs: JSON-RPC lines with a direction.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,16 +10,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
 use crate::error::Result;
-use crate::format::{Header, LineEnd, Record, RecordEvent, RecordedLine, Side, micros, sayable};
+use crate::format::{Header, LineEnd, Record, RecordEvent, RecordedLine, Side, micros, representable};
 use crate::line_reader::LineReader;
 
-/// A part of a line, or what is wrong with it.
+/// A part of a line, or the reason why the line is invalid.
 type LineResult<T> = std::result::Result<T, String>;
 
-/// Reads a log of JSON-RPC lines, line by line, as the records of a transcript.
+/// Reads a log of JSON-RPC lines as the records of a transcript.
 ///
-/// A line is either an object, with the direction, the frame and maybe the time among its members, or
-/// text: maybe a date, a direction, the frame.
+/// A line is either an object or text. The direction, the frame and the optional time are members of the
+/// object. In text, an optional date comes first, then the direction, then the frame.
 ///
 /// ```text
 /// {"dir":"c2a","line":{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}}
@@ -30,47 +30,47 @@ type LineResult<T> = std::result::Result<T, String>;
 ///
 /// | part | members | values |
 /// | --- | --- | --- |
-/// | direction | `from`, `dir`, `direction`, `sender`, `side`, `source`, `stream`, `type`, `kind` | the client: `client`, `editor`, `ide`, `c2a`, `c2s`, `client->agent`, `to_agent`, `stdin`; the agent: `agent`, `server`, `a2c`, `s2c`, `agent->client`, `to_client`, `stdout`; as one of them saw it: `out`, `outgoing`, `sent`, `send`, `>`, `->`, `→` and `in`, `incoming`, `received`, `recv`, `<`, `<-`, `←`; `stderr` |
-/// | frame | `frame`, `line`, `message`, `msg`, `data`, `json`, `payload`, `raw`, `text`; `b64` | the object itself or a string that holds it or whatever else the line was; base64 |
-/// | time | `at`, `ts`, `time`, `timestamp` | RFC 3339; a number: since 1970 in seconds, milli-, micro- or nanoseconds, by its size, or since the start in milliseconds, with a fraction in seconds, in `at` in microseconds |
+/// | direction | `from`, `dir`, `direction`, `sender`, `side`, `source`, `stream`, `type`, `kind` | the client: `client`, `editor`, `ide`, `c2a`, `c2s`, `client->agent`, `to_agent`, `stdin`; the agent: `agent`, `server`, `a2c`, `s2c`, `agent->client`, `to_client`, `stdout`; relative to the writer of the log: `out`, `outgoing`, `sent`, `send`, `>`, `->`, `→` and `in`, `incoming`, `received`, `recv`, `<`, `<-`, `←`; `stderr` |
+/// | frame | `frame`, `line`, `message`, `msg`, `data`, `json`, `payload`, `raw`, `text`; `b64` | the object, or a string with the line; base64 |
+/// | time | `at`, `ts`, `time`, `timestamp` | RFC 3339; a number since 1970 in seconds, milli-, micro- or nanoseconds, by its size; a number since the start in milliseconds, with a fraction in seconds, in `at` in microseconds |
 ///
-/// The first member whose value fits is taken. The frame stays as it is, byte for byte. `out` and `in`
-/// are as the client saw them, unless [`seen_by`](Self::seen_by) says otherwise. Blank lines are passed
-/// over. Time never goes back, and stands still where a line does not tell it.
+/// The first member with a valid value is used. The frame is kept byte for byte. `out` and `in` are relative
+/// to the client, unless [`seen_by`](Self::seen_by) sets the other side. Blank lines are skipped. The time
+/// of a record never decreases. A line without a time has the time of the line before it.
 ///
-/// An error concerns its line; reading can go on after it. A last line that is incomplete is left out,
-/// see [`is_cut`](Self::is_cut).
+/// After an error, reading can go on with the next line. An incomplete last line is left out, see
+/// [`is_cut`](Self::is_cut).
 #[derive(Debug)]
 pub struct Importer<R> {
     lines: LineReader<R>,
     state: LogState,
 }
 
-/// What the log has told so far, and what was told of it.
+/// The state of an import.
 #[derive(Debug)]
 struct LogState {
     seen_by: Side,
-    /// The first date of the log, and the time of the last line.
+    /// The first date in the log, and the time of the last record.
     started: Option<SystemTime>,
     last: Duration,
 }
 
 impl<R: BufRead> Importer<R> {
-    /// Reads a log that says who wrote a line, or was written by the client.
+    /// Creates an importer for a log of the client, or one that names the sender of each line.
     #[must_use]
     pub fn new(input: R) -> Self {
         let state = LogState { seen_by: Side::Client, started: None, last: Duration::ZERO };
         Importer { lines: LineReader::new(input), state }
     }
 
-    /// The log was written by this side: what it calls outgoing comes from there.
+    /// Sets the side that wrote the log. Its outgoing lines come from this side.
     #[must_use]
     pub fn seen_by(mut self, side: Side) -> Self {
         self.state.seen_by = side;
         self
     }
 
-    /// The header of what has been read: when it started, if the log has told it.
+    /// Returns the header, with the first date in the lines read so far.
     #[must_use]
     pub fn header(&self) -> Header {
         let mut header = Header::new(concat!("duologue ", env!("CARGO_PKG_VERSION"), " (import)"));
@@ -78,13 +78,13 @@ impl<R: BufRead> Importer<R> {
         header
     }
 
-    /// The line the last record or error comes from, counted from 1.
+    /// Returns the line number of the last record or error, counted from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.lines.line()
     }
 
-    /// Whether the log ended in the middle of a line. Known at its end.
+    /// Returns true if the log ended within a line. Known once the end is reached.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.lines.is_cut()
@@ -102,14 +102,12 @@ impl LogState {
         let member = |name: &&'static str| Some((*name, *members.get(*name)?));
         let Some(who) = DIRECTION.iter().filter_map(member).find_map(|(_, raw)| who(&string(raw)?)) else {
             return match Record::read(text) {
-                // A record of ours that needs no direction, out of a transcript without its header.
+                // A record without a direction, from a transcript without its header.
                 Ok(Record { at, event }) if !matches!(event, RecordEvent::Unknown(_)) => {
                     Ok(Record::new(self.clock(Some(LogTime::Since(at))), event))
                 }
-                _ if members.contains_key("jsonrpc") => {
-                    Err("a message alone; nothing tells who wrote it".into())
-                }
-                _ => Err(format!("nothing tells who wrote it: none of {}", DIRECTION.join(", "))),
+                _ if members.contains_key("jsonrpc") => Err("a message without a direction".into()),
+                _ => Err(format!("no direction: none of {}", DIRECTION.join(", "))),
             };
         };
         let at = TIME.iter().filter_map(member).find_map(|(name, raw)| time(name, raw));
@@ -121,7 +119,9 @@ impl LogState {
         let bytes = match (string(raw), name) {
             (Some(text), "b64") => STANDARD.decode(text).map_err(|error| error.to_string())?,
             (Some(text), _) => text.into_bytes(),
-            (None, _) if raw.get().starts_with('"') => return Err("half a character in the frame".into()),
+            (None, _) if raw.get().starts_with('"') => {
+                return Err("the frame contains half a surrogate pair".into());
+            }
             (None, _) => raw.get().as_bytes().to_vec(),
         };
         self.record(at, who, bytes)
@@ -149,7 +149,7 @@ impl LogState {
             }
         }
         if bytes.contains(&b'\n') {
-            return Err("the frame holds the end of a line".into());
+            return Err("the frame contains a line feed".into());
         }
         let line = |from| RecordEvent::Line(RecordedLine::new(from, bytes.as_slice()).ending(end));
         let event = match who {
@@ -161,7 +161,7 @@ impl LogState {
         Ok(Record::new(self.clock(at), event))
     }
 
-    /// The time of a record that says this.
+    /// Returns the time of the next record.
     fn clock(&mut self, at: Option<LogTime>) -> Duration {
         let at = match at {
             Some(LogTime::Since(since)) => since,
@@ -171,7 +171,7 @@ impl LogState {
             }
             None => Duration::ZERO,
         };
-        // Records count microseconds.
+        // The resolution of records is one microsecond.
         self.last = self.last.max(Duration::from_micros(micros(at)));
         self.last
     }
@@ -191,13 +191,13 @@ const FRAME: [&str; 10] =
     ["frame", "line", "message", "msg", "data", "json", "payload", "raw", "text", "b64"];
 const TIME: [&str; 4] = ["at", "ts", "time", "timestamp"];
 
-/// Who wrote a line, as far as the log tells.
+/// The source of a line, as the log names it.
 #[derive(Clone, Copy)]
 enum LogSource {
     Side(Side),
-    /// Who wrote the log.
+    /// The side that wrote the log.
     Sender,
-    /// The one it talked to.
+    /// The other side.
     Receiver,
     Stderr,
 }
@@ -222,12 +222,12 @@ fn who(word: &str) -> Option<LogSource> {
     })
 }
 
-/// The content of a JSON string.
+/// Returns the content of a JSON string.
 fn string(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// When a line was written.
+/// A time in a log.
 enum LogTime {
     Since(Duration),
     Date(SystemTime),
@@ -250,10 +250,10 @@ fn time(name: &str, raw: &RawValue) -> Option<LogTime> {
         _ => number / 1e9,
     };
     let since = Duration::try_from_secs_f64(seconds).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(since).and_then(sayable).map(LogTime::Date)
+    SystemTime::UNIX_EPOCH.checked_add(since).and_then(representable).map(LogTime::Date)
 }
 
-/// A date as RFC 3339 writes it, with any offset or none.
+/// Parses an RFC 3339 date with any offset or none.
 fn date(text: &str) -> Option<SystemTime> {
     let (local, offset) = match text.get(text.len().checked_sub(6)?..) {
         Some(offset) if offset.starts_with(['+', '-']) => (text.strip_suffix(offset)?, offset),
@@ -265,12 +265,12 @@ fn date(text: &str) -> Option<SystemTime> {
         Duration::from_secs(hours.parse::<u64>().ok()? * 3600 + minutes.parse::<u64>().ok()? * 60);
     let date =
         if offset.starts_with('+') { date.checked_sub(offset_by) } else { date.checked_add(offset_by) };
-    date.and_then(sayable)
+    date.and_then(representable)
 }
 
-/// The date a line of text begins with, with or without brackets, and what follows.
+/// Splits a date, with or without brackets, from the start of a line.
 fn leading_date(text: &str) -> (Option<SystemTime>, &str) {
-    // The date and the time of day may be two words.
+    // A space may separate the date from the time of day.
     for (place, _) in text.match_indices([' ', '\t']).take(2) {
         let Some((word, rest)) = text.split_at_checked(place) else { break };
         if let Some(date) = date(word.trim_matches(['[', ']'])) {
@@ -284,7 +284,7 @@ fn leading_date(text: &str) -> (Option<SystemTime>, &str) {
 mod tests {
     use super::*;
 
-    /// Each record of a log as a line of a transcript; an error as its text.
+    /// Returns each record of a log as a line of a transcript, and each error as its text.
     fn import(log: &str, seen_by: Side) -> String {
         let mut out = String::new();
         for record in Importer::new(log.as_bytes()).seen_by(seen_by) {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_by_its_line_and_costs_that_line() {
+    fn invalid_lines_are_errors_with_their_number() {
         let log = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}
 {"dir":"up","line":{}}
 {"dir":"c2a"}
@@ -398,16 +398,16 @@ hello
 > {}
 {"dir":"c2a","li"#;
         insta::assert_snapshot!(import(log, Side::Client), @r#"
-        line 1 is no record: a message alone; nothing tells who wrote it
-        line 2 is no record: nothing tells who wrote it: none of from, dir, direction, sender, side, source, stream, type, kind
-        line 3 is no record: no frame: none of frame, line, message, msg, data, json, payload, raw, text, b64
-        line 4 is no record: the frame holds the end of a line
-        line 5 is no record: neither an object nor a direction and a frame
+        line 1 is not a record: a message without a direction
+        line 2 is not a record: no direction: none of from, dir, direction, sender, side, source, stream, type, kind
+        line 3 is not a record: no frame: none of frame, line, message, msg, data, json, payload, raw, text, b64
+        line 4 is not a record: the frame contains a line feed
+        line 5 is not a record: neither an object nor a direction and a frame
         {"at":0,"from":"client","frame":{}}
         "#);
     }
 
-    /// Lines with times of any age, in every spelling.
+    /// Generates lines with times of any age, in each spelling.
     fn times() -> impl proptest::strategy::Strategy<Value = String> {
         use proptest::prelude::*;
         prop_oneof![
@@ -447,7 +447,7 @@ hello
         ) {
             let log = times.concat() + &text;
             import(&log, Side::Agent);
-            // What was read can be written, and is read again.
+            // The records can be written, and read again.
             let mut importer = Importer::new(log.as_bytes());
             let records: Vec<_> = importer.by_ref().flatten().collect();
             let mut written = Vec::new();

@@ -47,7 +47,7 @@ pub use render::{FoldedSession, RenderOptions, Script};
 pub use replay::{Difference, Replay, ReplayReport, Timing};
 pub use transcript::Transcript;
 
-/// What a [`Script`] is made of, for those who take it apart.
+/// The parts of a [`Script`].
 pub mod script {
     pub use crate::render::{ResponseTo, ScriptStep, Section, StepKind, Subject};
 }

@@ -1,14 +1,14 @@
-//! The lines of a file, as transcripts and logs are made of them.
+//! Reading of lines from a file, with a limit of their length.
 
 use std::io::{BufRead, Read as _};
 
 use crate::error::{Error, Result};
 use crate::transcript::Transcript;
 
-/// The most bytes of a line that is too long that are passed over in search of its end.
+/// The most bytes that are skipped in search of the end of a line that is too long.
 const SKIPPED: u64 = 8 * Transcript::LINE_BYTES;
 
-/// Reads line by line, and keeps no more than one.
+/// Reads an input line by line. Keeps at most one line in memory.
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     input: R,
@@ -19,14 +19,14 @@ pub(crate) struct LineReader<R> {
     next: InputState,
 }
 
-/// The state of the input between two lines.
+/// The position in the input between two reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputState {
     /// At the start of a line.
     Line,
     /// Within a line that is too long.
     RestOfLine,
-    /// Given up: the end of a line that is too long was not found.
+    /// After giving up: the end of a line that is too long was not found.
     Nothing,
 }
 
@@ -35,18 +35,17 @@ impl<R: BufRead> LineReader<R> {
         LineReader { input, bytes: Vec::new(), line: 0, cut: false, next: InputState::Line }
     }
 
-    /// The line that was read last, counted from 1.
+    /// Returns the number of the last line, counted from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Whether the input ended within a line. Known at its end.
+    /// Returns true if the input ended within a line. Known once the end is reached.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// Reads the next line that is not blank. A last one without its end is left out, unless it can be read:
-    /// then nothing is missing but the end.
+    /// Reads the next line that is not blank. A last line without its end is left out if `read` rejects it.
     pub(crate) fn next<T>(
         &mut self,
         read: impl FnOnce(&str) -> std::result::Result<T, String>,
@@ -55,7 +54,7 @@ impl<R: BufRead> LineReader<R> {
             self.bytes.clear();
             self.bytes.shrink_to(64 * 1024);
             if self.next == InputState::RestOfLine {
-                // One byte more, so that a line that ends with the last of them is told from one that goes on.
+                // One more byte, to detect a line that goes on after the last allowed byte.
                 let skipped = (&mut self.input).take(SKIPPED + 1).skip_until(b'\n')?;
                 self.next = if skipped as u64 > SKIPPED { InputState::Nothing } else { InputState::Line };
             }
@@ -89,7 +88,7 @@ impl<R: BufRead> LineReader<R> {
 mod tests {
     use super::*;
 
-    /// Bytes without end: what a file with a hole in it reads as.
+    /// Returns null bytes, as a file with a hole does.
     fn hole(length: u64) -> impl BufRead {
         std::io::BufReader::with_capacity(1 << 20, std::io::repeat(0).take(length))
     }

@@ -1,9 +1,9 @@
-//! Finds known paths in a text, however many are known.
+//! Search for known paths in a text, in time that does not depend on their number.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
-/// Values by path. [`find`](Self::find) costs the same for ten paths as for ten thousand.
+/// Values by path. [`find`](Self::find) takes as long for ten thousand paths as for ten.
 #[derive(Clone, Debug)]
 pub(crate) struct PathIndex<V> {
     paths: BTreeMap<Vec<u8>, V>,
@@ -16,7 +16,8 @@ impl<V> Default for PathIndex<V> {
 }
 
 impl<V> PathIndex<V> {
-    /// Returns the value of a path, or makes one. A path starts with `/`, a drive letter or `[`.
+    /// Returns the value of a path, after inserting one if there is none. A path starts with `/`, a drive letter
+    /// or `[`.
     pub(crate) fn get_or_insert_with(&mut self, path: &str, make: impl FnOnce() -> V) -> &mut V {
         self.paths.entry(path.into()).or_insert_with(make)
     }
@@ -60,7 +61,7 @@ impl<V> PathIndex<V> {
             #[cfg(test)]
             crate::steps::count();
             let limit = text.get(..longest).unwrap_or_default();
-            // Sorted like this, the greatest path up to `limit` is its longest prefix or shares one with it.
+            // The greatest path up to `limit` either is its longest prefix or shares one with it.
             let below = self.paths.range::<[u8], _>((Bound::Unbounded, Bound::Included(limit))).next_back();
             let Some((path, value)) = below else { return };
             let common = path.iter().zip(limit).take_while(|(a, b)| a == b).count();
@@ -137,7 +138,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
-        /// The index finds the same as a search for each path.
+        /// The index finds the same paths as a search for each of them.
         #[test]
         fn all_paths_are_found(
             paths in prop::collection::vec("/[ab/ ]{0,4}|C:[/ab]{0,3}|\\[[a-]{1,2}\\]", 1..6),

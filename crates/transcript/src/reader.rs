@@ -1,4 +1,4 @@
-//! Reading a transcript, record by record.
+//! Reading of a transcript, record by record.
 
 use std::io::BufRead;
 
@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::format::{Header, Record, VERSION};
 use crate::line_reader::LineReader;
 
-/// Reads a transcript record by record, however long it is.
+/// Reads a transcript of any length record by record.
 ///
-/// A last line that was cut short is left out, see [`is_cut`](Reader::is_cut). A damaged line in the
-/// middle, or one of more than [`Transcript::LINE_BYTES`], is an error, after which reading can go on. It goes on
-/// nowhere if a line is more than nine times that long: a device without end is not read for ever.
+/// A last line that was cut short is left out, see [`is_cut`](Reader::is_cut). A damaged line, or one of more
+/// than [`Transcript::LINE_BYTES`], is an error, after which reading can go on. If a line is more than nine
+/// times that long, the reader gives up, so that it ends on an endless device.
 ///
 /// [`Transcript::LINE_BYTES`]: crate::Transcript::LINE_BYTES
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] when there is none, [`Error::Version`] when it is of a later format,
-    /// [`Error::LineTooLong`] and [`Error::Io`].
+    /// [`Error::NoHeader`] if there is none, [`Error::Version`] if its format is later, [`Error::LineTooLong`] and
+    /// [`Error::Io`].
     pub fn new(input: R) -> Result<Self> {
         let mut lines = LineReader::new(input);
         let line = match lines.next(|line| Ok(line.to_owned())) {
@@ -34,7 +34,7 @@ impl<R: BufRead> Reader<R> {
         };
         let header: Header = serde_json::from_str(&line).map_err(|error| no_header(&line, &error))?;
         if !header.is_known() {
-            return Err(Error::NoHeader { reason: "its `format` is another".into() });
+            return Err(Error::NoHeader { reason: "its `format` is not `acp-transcript`".into() });
         }
         if header.version() > VERSION {
             return Err(Error::Version { found: header.version(), known: VERSION });
@@ -42,26 +42,26 @@ impl<R: BufRead> Reader<R> {
         Ok(Reader { lines, header })
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Whether the file ended in the middle of a record. Known at its end.
+    /// Returns true if the file ended within a record. Known once the end is reached.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.lines.is_cut()
     }
 
-    /// The line the last record or error comes from, counted from 1.
+    /// Returns the line number of the last record or error, counted from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.lines.line()
     }
 }
 
-/// A header of a later version may not even look like one of ours.
+/// Detects a header of a later version, which may have other members.
 fn no_header(line: &str, error: &serde_json::Error) -> Error {
     #[derive(serde::Deserialize)]
     struct Marks {

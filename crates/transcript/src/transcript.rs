@@ -10,7 +10,7 @@ use crate::format::{Header, Record, Side};
 use crate::import::Importer;
 use crate::reader::Reader;
 
-/// A recorded conversation.
+/// A recorded conversation: a header and its records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transcript {
     header: Header,
@@ -19,18 +19,18 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// The longest line that a [`Reader`] or an [`Importer`] takes, in bytes: 128 MiB. A recorder keeps 16 MiB of a line,
-    /// and JSON spells each byte with six at most.
+    /// The length of the longest line that a [`Reader`] or an [`Importer`] accepts, in bytes: 128 MiB. A recorder
+    /// keeps 16 MiB of a line, and JSON needs at most six bytes for each of them.
     pub const LINE_BYTES: u64 = 128 << 20;
 
-    /// A transcript of these records, in the order they happened.
+    /// Creates a transcript of these records, which are in order of time.
     #[must_use]
     pub fn new(header: Header, records: Vec<Record>) -> Self {
         Transcript { header, records, cut: false }
     }
 
-    /// Reads a file. One whose last record was cut short, by a crash or a full disk, is read up to
-    /// there; see [`is_cut`](Self::is_cut).
+    /// Loads a file. If its last record was cut short, by a crash or a full disk, the records before it are
+    /// loaded; see [`is_cut`](Self::is_cut).
     ///
     /// # Errors
     ///
@@ -48,16 +48,17 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] and [`Error::Version`] for what is none, [`Error::Damaged`] and [`Error::LineTooLong`] at
-    /// the first line that is no record (a [`Reader`] goes on behind it), [`Error::Io`].
+    /// [`Error::NoHeader`] and [`Error::Version`] if the input is not a transcript. [`Error::Damaged`] and
+    /// [`Error::LineTooLong`] at the first line that is not a record; a [`Reader`] goes on after it.
+    /// [`Error::Io`].
     pub fn read(input: impl BufRead) -> Result<Self> {
         let mut reader = Reader::new(input)?;
-        let records = reader.by_ref().collect::<Result<_>>().map_err(strictly)?;
+        let records = reader.by_ref().collect::<Result<_>>().map_err(with_hint)?;
         Ok(Transcript { header: reader.header().clone(), records, cut: reader.is_cut() })
     }
 
-    /// Reads a log another program wrote: JSON-RPC lines with their direction. An [`Importer`] says
-    /// which logs, and goes on after lines it cannot read.
+    /// Reads a log of another program: JSON-RPC lines with their direction. [`Importer`] describes the accepted
+    /// logs, and goes on after invalid lines.
     ///
     /// ```
     /// use duologue_transcript::Transcript;
@@ -71,11 +72,10 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] at the first line whose direction cannot be told or that has no frame,
-    /// [`Error::LineTooLong`], [`Error::Io`].
+    /// [`Error::Damaged`] at the first line without a direction or a frame, [`Error::LineTooLong`], [`Error::Io`].
     pub fn import(input: impl BufRead) -> Result<Self> {
         let mut importer = Importer::new(input);
-        let records = importer.by_ref().collect::<Result<_>>().map_err(strictly)?;
+        let records = importer.by_ref().collect::<Result<_>>().map_err(with_hint)?;
         Ok(Transcript { header: importer.header(), records, cut: importer.is_cut() })
     }
 
@@ -98,60 +98,59 @@ impl Transcript {
         Ok(())
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What happened, in order.
+    /// Returns the records, in order.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Whether the file ended in the middle of a record, which is left out.
+    /// Returns true if the file ended within a record. That record is left out.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// The same transcript, known to end in the middle of a record: for those who read the records
-    /// themselves.
+    /// Marks the transcript as ending within a record. For callers that read the records themselves.
     #[must_use]
     pub fn cut_short(mut self) -> Self {
         self.cut = true;
         self
     }
 
-    /// The lines, each as what it is: with its method, its session and the request it answers.
+    /// Returns the lines with their method, their session and the request that they answer.
     #[must_use]
     pub fn entries(&self) -> Vec<TranscriptEntry<'_>> {
         entries(&self.records)
     }
 
-    /// The folder that the client gave its first session.
+    /// Returns the working directory of the first session.
     #[must_use]
     pub fn cwd(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
         struct Named {
             cwd: String,
         }
-        let asked = |entry: TranscriptEntry<'_>| match entry.parsed {
+        let cwd = |entry: TranscriptEntry<'_>| match entry.parsed {
             ParsedLine::Request { params: Some(params), .. } if entry.line.from == Side::Client => {
                 serde_json::from_str::<Named>(params.get()).ok().map(|named| named.cwd)
             }
             _ => None,
         };
-        self.entries().into_iter().filter_map(asked).find(|folder| !folder.is_empty())
+        self.entries().into_iter().filter_map(cwd).find(|folder| !folder.is_empty())
     }
 }
 
-/// Who wants all of it is told where the rest can be had.
-fn strictly(error: Error) -> Error {
+/// Adds a hint for readers of a whole file: where to find the lines after the damaged one.
+fn with_hint(error: Error) -> Error {
     match error {
         Error::Damaged { line, reason } => {
-            Error::Damaged { line, reason: format!("{reason}; `duologue show` reads on behind it") }
+            Error::Damaged { line, reason: format!("{reason}; `duologue show` goes on after it") }
         }
         error => error,
     }

@@ -159,7 +159,7 @@ fn an_agent_that_died_dies_with_its_code() {
 fn wrong_options_are_told_of() {
     assert_snapshot!(shown(&replay(TURN, &["--ignore", "$["], "")), @r"
     ---
-    error: $[ is no path: at position 1, parser error
+    error: $[ is not a path: at position 1, parser error
     exit Some(2)
     ");
     assert_eq!(replay(TURN, &["--timing", "quick"], "").status.code(), Some(2));
@@ -296,7 +296,7 @@ fn a_damaged_recording_is_no_success() {
     let said = format!("{NEW}\n{}", prompt("hello"));
     let output = run(folder.path(), &["replay", "turn.jsonl", "--no-stderr"], &said);
     let text = shown(&output);
-    assert!(text.contains("is no record") && !text.contains("difference"), "{text}");
+    assert!(text.contains("is not a record") && !text.contains("difference"), "{text}");
     assert_eq!(output.status.code(), Some(4), "{text}");
 }
 

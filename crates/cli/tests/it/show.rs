@@ -137,7 +137,7 @@ fn of_a_damaged_file_the_rest_is_shown() {
     std::fs::write(&file, damaged.trim_end().trim_end_matches('}')).expect("written");
     let output = show(&["--html", file.to_str().expect("UTF-8")]);
     insta::assert_snapshot!(text(&output.stderr), @r#"
-    error: line 3 is no record: expected `:` at line 1 column 17
+    error: line 3 is not a record: expected `:` at line 1 column 17
     error: the file ends within a line, which is left out
     "#);
     assert_eq!(output.status.code(), Some(4));

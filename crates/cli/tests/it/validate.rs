@@ -133,7 +133,7 @@ fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
     insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
     {"line":2,"from":"client","ok":true,"method":"$/cancel_request","kind":"notification","lossless":true,"problems":[]}
     1 frame: 0 not ok, 0 more with warnings, 0 not lossless
-    error: line 1 is no record: neither an object nor a direction and a frame
+    error: line 1 is not a record: neither an object nor a direction and a frame
     error: the file ends within a line, which is left out
     exit 4
     "#);

@@ -1,5 +1,5 @@
-//! The file: made so that nobody else reads it, and gone on with so that no record is fused with
-//! what a crash left behind. Operating-system code lives here.
+//! The file of a recording. It is private to its owner, and appending never joins a record to one that a
+//! crash cut short. Code that depends on the operating system is in this file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
@@ -11,58 +11,59 @@ use crate::format::{Header, Record};
 use crate::reader::Reader;
 use crate::transcript::Transcript;
 
-/// How every header begins: tells the cut start of a transcript from somebody's notes.
+/// The first bytes of each header. They distinguish a transcript that was cut within them from other files.
 const START: &[u8] = br#"{"format":"acp-transcript""#;
 
-/// Records whose times go beyond this cannot be gone on from: what counts microseconds in JSON is exact up to
-/// here, which is 285 years.
+/// The latest time after which a recording can go on: 2^53 microseconds, or 285 years. Numbers in JSON are
+/// exact up to this limit.
 const LONGEST: Duration = Duration::from_micros(1 << 53);
 
-/// A file that is appended to.
+/// An open file that records are appended to.
 #[derive(Debug)]
 pub(super) struct TranscriptFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// How long it is. All of it is whole records.
+    /// The length of the file, which consists of whole records.
     pub(super) length: u64,
-    /// Whether it can be cut: no pipe and no device.
+    /// True if the file can be truncated: it is neither a pipe nor a device.
     pub(super) is_regular: bool,
-    /// What it is to take the place of.
+    /// The file that this one replaces.
     replaces: Option<Replacement>,
 }
 
-/// A new file beside the one whose place it takes once it has its header. Goes away if it does not come to that.
+/// A new file beside the one that it replaces. It takes its place once it has its header, and is deleted if
+/// that fails.
 #[derive(Debug)]
 struct Replacement {
     new: PathBuf,
-    /// Locked until then, so that nobody else writes or replaces it.
+    /// Locked until then, so that no other recorder writes or replaces it.
     _old: File,
 }
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        // After it was renamed, there is nothing of this name.
+        // After the rename there is no file of this name.
         let _ = fs::remove_file(&self.new);
     }
 }
 
-/// What an existing transcript says to whoever goes on with it.
+/// The point at which the recording of an existing transcript goes on.
 #[derive(Debug)]
 pub(super) struct ResumePoint {
     pub(super) header: Header,
-    /// What the time of the next record is, by the header's start.
+    /// The time of the next record since the start in the header.
     pub(super) at: Duration,
 }
 
 impl TranscriptFile {
-    /// A new file.
+    /// Creates a new file.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let file = private().append(true).create_new(true).open(path);
         TranscriptFile::of(file.and_then(|file| locked(file, path)), path)
     }
 
-    /// A new file that takes the place of what is there by [`place`](Self::place). Nothing is written into the
-    /// old one, which may be readable by others; a pipe or a device is written to; a link is refused.
+    /// Creates a new file that replaces an old one on [`place`](Self::place). The old file may be readable by
+    /// others, so nothing is written to it. Pipes and devices are opened instead. A symbolic link is rejected.
     pub(super) fn replace(path: &Path) -> Result<Self> {
         let failed = |error| Error::file(path, error);
         let old = match fs::symlink_metadata(path) {
@@ -83,13 +84,13 @@ impl TranscriptFile {
         Ok(target)
     }
 
-    /// Takes the place of the file that is replaced, if there is one.
+    /// Renames the new file to the one that it replaces, if there is one.
     pub(super) fn place(&mut self) -> Result<()> {
         let Some(replaces) = self.replaces.take() else { return Ok(()) };
         fs::rename(&replaces.new, &self.path).map_err(|error| Error::file(&self.path, error))
     }
 
-    /// An existing transcript, cut behind its last whole record, or a new file.
+    /// Opens a transcript and cuts it after its last whole record, or creates a new file.
     pub(super) fn resume(path: &Path) -> Result<(Self, Option<ResumePoint>)> {
         let file = no_links(&mut private()).read(true).append(true).create(true).open(path);
         let mut target = TranscriptFile::of(file.and_then(|file| locked(file, path)), path)?;
@@ -114,7 +115,7 @@ impl TranscriptFile {
                 return Err(Error::LineTooLong { line: lines });
             }
             if !line.ends_with(b"\n") {
-                // A whole record may lack nothing but its end.
+                // A whole record may lack only its line feed.
                 lacks_its_end = match header {
                     None => Reader::new(line.as_slice()).is_ok(),
                     Some(_) => record(&line).is_some(),
@@ -130,11 +131,13 @@ impl TranscriptFile {
             std::mem::swap(&mut line, &mut last);
         }
         if header.is_none() && !line.starts_with(START) && !START.starts_with(&line) {
-            return Err(Error::NoHeader { reason: "it is something else, and left as it is".into() });
+            return Err(Error::NoHeader {
+                reason: "the file is not a transcript and was not changed".into(),
+            });
         }
         let at = record(&last).map(|record| record.at).unwrap_or_default();
         if at > LONGEST {
-            return Err(refused("its last record claims to be centuries after the first"));
+            return Err(refused("its last record is more than 285 years after the first"));
         }
         close_to_others(&target.file).map_err(failed)?;
         target.file.set_len(whole).map_err(failed)?;
@@ -157,12 +160,12 @@ impl TranscriptFile {
     }
 }
 
-/// The record of a line, if it is one.
+/// Parses a line as a record.
 fn record(line: &[u8]) -> Option<Record> {
     std::str::from_utf8(line).ok().and_then(|text| Record::read(text).ok())
 }
 
-/// Prompts, files and keys are in it: for its owner only.
+/// Returns options that create a file for its owner only, since it contains prompts, files and keys.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -170,7 +173,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// A link that somebody laid in a shared folder must not lead a recording into another file.
+/// Rejects symbolic links: one in a shared folder could lead a recording to another file.
 fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(
@@ -180,7 +183,7 @@ fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// What was opened to others before prompts were appended to it is closed now.
+/// Makes a file private that was readable by others before prompts were recorded.
 fn close_to_others(file: &File) -> io::Result<()> {
     #[cfg(unix)]
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
@@ -189,8 +192,8 @@ fn close_to_others(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// One writer at a time: cutting what another one is about to finish would fuse records, and a file that was
-/// replaced meanwhile is nobody's any more.
+/// Locks a file. Two writers would mix their records, and one of a replaced file would write to a file that
+/// has no name any more.
 fn locked(file: File, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -200,7 +203,7 @@ fn locked(file: File, path: &Path) -> io::Result<File> {
             let lock = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
             lock == Err(rustix::io::Errno::WOULDBLOCK)
         };
-        // A program that is being started holds what we had open for a moment: from fork to exec.
+        // A program that is just being started holds our lock between fork and exec.
         let mut patience = 20;
         while taken() {
             if patience == 0 {

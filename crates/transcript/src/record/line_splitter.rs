@@ -1,32 +1,32 @@
-//! Bytes as they come, told apart as lines with their ends.
+//! Splitting of a byte stream into lines with their ends.
 
 use crate::format::LineEnd;
 
-/// What the bytes of one side came to.
+/// A line of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitLine<'a> {
-    /// A line.
+    /// The bytes of a line, and its end.
     Line(&'a [u8], LineEnd),
-    /// A line of so many bytes, more than are kept.
+    /// The length of a line that exceeds the limit.
     TooLong(u64),
 }
 
-/// Finds the lines in a stream, keeping at most one line's beginning.
+/// Splits a stream into lines. Buffers at most the start of one line.
 #[derive(Debug)]
 pub(super) struct LineSplitter {
     partial: Vec<u8>,
-    /// How much of a line was given up.
+    /// The skipped bytes of a line that exceeds the limit.
     skipped: u64,
     limit: usize,
 }
 
 impl LineSplitter {
-    /// Lines of up to `limit` bytes, a carriage return at their end included.
+    /// Creates a splitter for lines of up to `limit` bytes, including a carriage return at the end.
     pub(super) fn new(limit: usize) -> Self {
         LineSplitter { partial: Vec::new(), skipped: 0, limit }
     }
 
-    /// Takes the next bytes and says what they completed. Returns whether they did.
+    /// Calls `seen` with each line that these bytes complete. Returns true if there is one.
     pub(super) fn feed(&mut self, bytes: &[u8], mut seen: impl FnMut(SplitLine<'_>)) -> bool {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -49,7 +49,7 @@ impl LineSplitter {
         rest.len() < bytes.len()
     }
 
-    /// The end: what is left is a line without an end.
+    /// Ends the stream: the rest is a line without an end.
     pub(super) fn end(&mut self, mut seen: impl FnMut(SplitLine<'_>)) {
         match self.skipped {
             0 if self.partial.is_empty() => {}
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes again, and how many were given up.
+    /// Returns the joined lines, and the number of bytes that were skipped.
     fn joined(input: &[u8], limit: usize, step: usize) -> (Vec<u8>, u64) {
         let (mut bytes, mut lost) = (Vec::new(), 0);
         let mut seen = |piece: SplitLine<'_>| match piece {

@@ -1,4 +1,4 @@
-//! Recording: a tap on either SDK, and a proxy for programs we do not own.
+//! Recording, by a tap on an SDK or by a proxy between other programs.
 
 mod file;
 mod line_splitter;

@@ -1,4 +1,4 @@
-//! Between a client and an agent: bytes pass unchanged, lines are recorded.
+//! A proxy that records lines and forwards bytes unchanged.
 
 use std::io;
 
@@ -10,19 +10,19 @@ use crate::record::line_splitter::{LineSplitter, SplitLine};
 use crate::record::queue::QueuedEvent;
 use crate::record::recorder::Recorder;
 
-/// What is read in one go: as much as a pipe holds.
+/// The size of a read: the capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
-/// Passes bytes between a client and an agent, in both directions and unchanged, and records their
-/// lines. Returns when both sides have ended; each half is passed on when it ends.
+/// Forwards bytes between a client and an agent, in both directions, and records their lines. Returns once both
+/// sides have ended. If one side ends, its output is closed and the other direction goes on.
 ///
-/// Bytes are passed on as they come, a prompt without the end of its line included; those are recorded when
-/// their line or its direction ends, however it does. What completes a line is
-/// held back until its record is with the operating system: a line that the other side has received
-/// is in the file, whatever becomes of this process. So a slow disk makes the wire wait; a
-/// [`lossy`](crate::RecorderBuilder::lossy) recorder does not, and may lose the last records when it is killed.
+/// Bytes are forwarded as they arrive, including a prompt without a line feed. A line without an end is
+/// recorded when its direction ends. The end of a line is forwarded only after its record is with the
+/// operating system. So each line that the other side has received is in the file, even if this process is
+/// killed, and a slow disk delays the connection. A [`lossy`](crate::RecorderBuilder::lossy) recorder never
+/// delays it, and may lose the last records when it is killed.
 ///
-/// A line of more than 16 MiB, which no connection of ours would take, is passed on and recorded as a
+/// A line of more than 16 MiB, the limit of our connections, is forwarded and recorded as a
 /// [`Dropped`](crate::RecordEvent::Dropped) with its length.
 ///
 /// ```
@@ -43,28 +43,28 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Errors
 ///
-/// When a stream cannot be read or written. Both directions have ended then too. A recording that
-/// fails is no error here, see [`Recorder::stopped`].
+/// If a stream cannot be read or written. Both directions have ended then. A failed recording is not an
+/// error here, see [`Recorder::stopped`].
 ///
 /// # Cancel safety
 ///
-/// Bytes that were read, and recorded, may not have been written when the future is dropped.
+/// If the future is dropped, bytes may have been read and recorded without having been written.
 pub async fn proxy(client: Transport, agent: Transport, recorder: &Recorder) -> io::Result<()> {
     let (from_client, to_client) = client.into_split();
     let (from_agent, to_agent) = agent.into_split();
-    let (asked, answered) = tokio::join!(
+    let (to_agent, to_client) = tokio::join!(
         forward(Side::Client, from_client, to_agent, recorder),
         forward(Side::Agent, from_agent, to_client, recorder),
     );
-    asked.and(answered)
+    to_agent.and(to_client)
 }
 
-/// One direction of a [`proxy`], for those who have to do something when one side ends: passes on what
-/// `side` writes until it ends, then ends `to`.
+/// Forwards one direction of a [`proxy`]: the output of `side` until it ends, then closes `to`. For callers
+/// that act on the end of one side.
 ///
 /// # Errors
 ///
-/// When a stream cannot be read or written.
+/// If a stream cannot be read or written.
 ///
 /// # Cancel safety
 ///
@@ -78,11 +78,11 @@ pub async fn forward(
     Forwarder::new(recorder, Some(side)).run(from, to).await
 }
 
-/// Passes on what an agent writes to stderr, and records its lines.
+/// Forwards the stderr of an agent and records its lines.
 ///
 /// # Errors
 ///
-/// When a stream cannot be read or written.
+/// If a stream cannot be read or written.
 ///
 /// # Cancel safety
 ///
@@ -95,15 +95,15 @@ pub async fn forward_stderr(
     Forwarder::new(recorder, None).run(from, to).await
 }
 
-/// One direction.
+/// One direction of a proxy.
 struct Forwarder<'a> {
     recorder: &'a Recorder,
     lines: LineSplitter,
-    /// Who writes; none for stderr.
+    /// The side that writes; `None` for stderr.
     side: Option<Side>,
 }
 
-/// However it ends, what was passed on of an unfinished line is recorded.
+/// Records the forwarded part of an unfinished line, also if the future is dropped.
 impl Drop for Forwarder<'_> {
     fn drop(&mut self) {
         let (recorder, side) = (self.recorder, self.side);
@@ -113,7 +113,7 @@ impl Drop for Forwarder<'_> {
 
 impl<'a> Forwarder<'a> {
     fn new(recorder: &'a Recorder, side: Option<Side>) -> Self {
-        // A carriage return is no part of the line.
+        // The carriage return does not count.
         Forwarder { recorder, lines: LineSplitter::new(Limits::default().frame_bytes + 1), side }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Forwarder<'a> {
             recorder.eof(side);
         }
         recorder.ahead().await;
-        // A reader that has left needs no end.
+        // The reader may have left already.
         let _ = to.shutdown().await;
         read.map_err(|(ForwardError::Reading(error) | ForwardError::Writing(error))| error)
     }
@@ -158,11 +158,11 @@ impl<'a> Forwarder<'a> {
     }
 }
 
-/// Where a direction ended, other than by its end.
+/// The reason for which a direction ended early.
 enum ForwardError {
-    /// The side that writes is broken.
+    /// The input cannot be read.
     Reading(io::Error),
-    /// Nobody takes it; the side that writes may go on.
+    /// The output cannot be written. The side that writes may go on.
     Writing(io::Error),
 }
 

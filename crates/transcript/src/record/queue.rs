@@ -1,6 +1,9 @@
-//! What waits for the disk: a bounded queue between the conversation and the thread that writes.
+//! A bounded queue between the connection and the thread that writes the file.
 //!
-//! Whoever records copies bytes and goes on. Redacting, formatting and writing are the thread's.
+//! A caller copies bytes and returns. The thread redacts, formats and writes them.
+//!
+//! It is not the queue of `duologue_rpc`: the consumer is a thread that takes everything at once, a full
+//! queue delays the connection or drops lines, and callers wait until an entry is on the disk.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,18 +16,18 @@ use tokio::time::Instant;
 use crate::error::{Error, Result};
 use crate::format::{LineEnd, ProcessExit, Side};
 
-/// How long the thread waits for company after something came, unless somebody waits for it: a
-/// wake-up for each line of a stream would cost more than the line.
+/// The time that the thread waits for more entries, unless a caller waits for it. Waking the thread for each
+/// line would cost more than writing the line.
 const GATHER: Duration = Duration::from_millis(2);
-/// So much is written without waiting for more.
+/// The number of bytes that are written without waiting for more.
 const ENOUGH: usize = 128 * 1024;
-/// What an item costs beside its bytes.
+/// The size of an entry without its bytes.
 const OVERHEAD: usize = size_of::<QueuedRecord>();
 
-/// What happened; the bytes of a line stand beside it.
+/// An event without the bytes of its line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueuedEvent {
-    /// A line, and whether it is known to be a JSON object with nothing around it.
+    /// A line. `object` is true if it is known to be a JSON object without anything around it.
     Line {
         from: Side,
         end: LineEnd,
@@ -40,7 +43,7 @@ pub(super) enum QueuedEvent {
     },
 }
 
-/// What happened, when, and how many bytes of the batch belong to it.
+/// An event, its time and the number of its bytes in the batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedRecord {
     pub(super) at: Duration,
@@ -49,13 +52,13 @@ pub(super) struct QueuedRecord {
 }
 
 impl QueuedRecord {
-    /// What it takes of the queue.
+    /// Returns the number of bytes that count against the limit of the queue.
     pub(super) fn size(&self) -> usize {
         self.len + OVERHEAD
     }
 }
 
-/// Things that happened, in order, their bytes end to end.
+/// Entries in order, with their bytes in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct RecordBatch {
     pub(super) items: Vec<QueuedRecord>,
@@ -70,7 +73,7 @@ impl RecordBatch {
         item.size()
     }
 
-    /// Empties it; after a burst the memory is given back.
+    /// Removes all entries, and frees the memory of a burst.
     pub(super) fn clear(&mut self) {
         self.items.clear();
         self.items.shrink_to(ENOUGH / OVERHEAD);
@@ -79,13 +82,13 @@ impl RecordBatch {
     }
 }
 
-/// What the thread is to do next.
+/// The next task of the thread.
 pub(super) enum WriterTask {
-    /// Write the batch it was given.
+    /// Write the batch.
     Write,
-    /// See to it that what was written survives the machine.
+    /// Sync the file to the disk.
     Sync,
-    /// Leave.
+    /// Stop.
     Leave,
 }
 
@@ -93,15 +96,15 @@ pub(super) struct RecordQueue {
     state: Mutex<QueueState>,
     /// Wakes the thread.
     work: Condvar,
-    /// Tells a handle that waits in `drop` that the thread has left.
+    /// Wakes a handle that waits in `drop` for the thread.
     left: Condvar,
-    /// Something was written, or nothing more will be.
+    /// Notified when entries were written and when the thread stops.
     progress: Notify,
-    /// Bytes that are not written; changed under the lock, read without it.
+    /// The unwritten bytes. Changed under the lock, read without it.
     unwritten: AtomicUsize,
     limit: usize,
     pub(super) lossy: bool,
-    /// When the time of the records was `zero`.
+    /// The instant at which the time of records was `zero`.
     start: Instant,
     zero: Duration,
 }
@@ -109,18 +112,18 @@ pub(super) struct RecordQueue {
 #[derive(Default)]
 struct QueueState {
     batch: RecordBatch,
-    /// Items so far.
+    /// The number of entries so far.
     pushed: u64,
     written: u64,
     synced: u64,
-    /// The time of the last item: times never go back.
+    /// The time of the last entry. Times never decrease.
     last: Duration,
-    /// Lines and bytes that were left out since the last item.
+    /// The lines and bytes that were dropped since the last entry.
     missing: (u64, u64),
-    /// The thread waits: for anything at all, or for company.
+    /// True while the thread waits for the first entry, or for more.
     idle: bool,
     gathering: bool,
-    /// Somebody waits for what is there.
+    /// True if a caller waits for the entries in the queue.
     urgent: bool,
     sync: bool,
     closing: bool,
@@ -147,8 +150,8 @@ impl RecordQueue {
         self.state.lock_unpoisoned()
     }
 
-    /// Appends what happened. A lossy queue that is full counts it instead; any other takes it, and
-    /// whoever brings more has to wait for [`room`](Self::room).
+    /// Appends an entry. If the queue is full, a lossy one counts the line instead. Any other one accepts it, and
+    /// the caller has to wait for [`room`](Self::room) before the next.
     pub(super) fn push(&self, at: Instant, what: QueuedEvent, bytes: &[u8]) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -174,7 +177,7 @@ impl RecordQueue {
         }
     }
 
-    /// Whether whoever brings more has to wait. A lossy queue never asks for that.
+    /// Returns true if callers have to wait for room. They never have to with a lossy queue.
     pub(super) fn is_full(&self) -> bool {
         !self.lossy && self.unwritten.load(Relaxed) >= self.limit
     }
@@ -184,12 +187,12 @@ impl RecordQueue {
         self.until(|_| !self.is_full()).await;
     }
 
-    /// Waits until everything pushed before the call is with the system, or even on the disk.
+    /// Waits until everything pushed before is with the operating system or, with `sync`, on the disk.
     pub(super) async fn flush(&self, sync: bool) -> Result<()> {
         let mark = {
             let mut state = self.lock();
             if !state.left {
-                // What was left out is part of what was recorded.
+                // Dropped lines are part of the recording.
                 let _ = self.unwritten.fetch_add(state.note_missing(), Relaxed);
             }
             state.sync |= sync;
@@ -201,19 +204,19 @@ impl RecordQueue {
         self.error().map_or(Ok(()), Err)
     }
 
-    /// Takes nothing more; the thread writes what is there and leaves.
+    /// Rejects further entries; the thread writes the rest and stops.
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.work.notify_one();
     }
 
-    /// Waits until the thread has left.
+    /// Waits until the thread has stopped.
     pub(super) async fn stopped(&self) -> Option<Error> {
         self.until(|_| false).await;
         self.error()
     }
 
-    /// Blocks until the thread has left, or the time is up.
+    /// Blocks until the thread has stopped, or the time is over.
     pub(super) fn block_until_left(&self, longest: Duration) {
         let _ = self.left.wait_timeout_while(self.lock(), longest, |state| !state.left);
     }
@@ -236,7 +239,7 @@ impl RecordQueue {
         }
     }
 
-    /// For the thread: waits for work and swaps what is there for the empty `batch`.
+    /// For the thread: waits for a task and swaps the entries with the empty `batch`.
     pub(super) fn next(&self, batch: &mut RecordBatch) -> WriterTask {
         let mut gathered = false;
         let mut guard = self.lock();
@@ -271,14 +274,14 @@ impl RecordQueue {
         }
     }
 
-    /// For the thread: so many items of this size together are with the system.
+    /// For the thread: counts entries that are with the operating system, and their total size.
     pub(super) fn written(&self, items: usize, size: usize) {
         self.lock().written += items as u64;
         self.unwritten.fetch_sub(size, Relaxed);
         self.progress.notify_waiters();
     }
 
-    /// For the thread: all that was written is on the disk.
+    /// For the thread: everything written is on the disk.
     pub(super) fn synced(&self) {
         let mut state = self.lock();
         state.synced = state.written;
@@ -286,7 +289,7 @@ impl RecordQueue {
         self.progress.notify_waiters();
     }
 
-    /// For the thread: nothing more will be written.
+    /// For the thread: no more entries will be written.
     pub(super) fn leave(&self, error: Option<Error>) {
         let mut state = self.lock();
         state.left = true;
@@ -300,7 +303,7 @@ impl RecordQueue {
 }
 
 impl QueueState {
-    /// Puts what was left out where it is missing.
+    /// Adds an entry for the dropped lines.
     fn note_missing(&mut self) -> usize {
         let (lines, bytes) = std::mem::take(&mut self.missing);
         if lines == 0 {

@@ -1,4 +1,4 @@
-//! The recorder: a handle on the queue and the thread behind it.
+//! The recorder: a handle of the queue and its thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,25 +15,24 @@ use crate::record::tap::RecorderTap;
 use crate::record::writer::RecordWriter;
 use crate::redact::Secrets;
 
-/// How long the drop of the last handle waits for the disk.
+/// The time that dropping the last handle waits for the disk.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Writes a conversation to a file while it happens.
+/// Records a conversation to a file while it happens.
 ///
-/// As a tap it serves either SDK, for programs we do not own there is [`proxy`](crate::proxy). What is recorded
-/// goes through a bounded queue to a thread of its own, in whole records; a file that a crash cut short
-/// is read up to its last whole one.
+/// A recorder is a tap for either SDK; [`proxy`](crate::proxy) records other programs. A bounded queue leads to a
+/// thread that writes whole records. A file that a crash cut short can be read up to its last whole record.
 ///
-/// - When the disk is slower than the conversation and the queue is full, the wire waits; a
-///   [`lossy`](RecorderBuilder::lossy) recorder leaves lines out instead and says how many.
-/// - When the disk is full, recording stops with one error, in the log and from
-///   [`finish`](Self::finish); the conversation goes on.
-/// - What looks like a secret is taken out before it is written, see [`Secrets`]. One that was cut over
-///   chunks of a message needs [`Transcript::redact`](crate::Transcript::redact) with
+/// - If the disk is too slow and the queue is full, the connection waits. A
+///   [`lossy`](RecorderBuilder::lossy) recorder drops lines instead and records their number.
+/// - If the disk is full, recording stops with one error, which is logged and returned by
+///   [`finish`](Self::finish). The conversation goes on.
+/// - Secrets are removed before they are written, see [`Secrets`]. A secret that is split over chunks of a message
+///   needs [`Transcript::redact`](crate::Transcript::redact) with
 ///   [`Redaction::secrets_only`](crate::Redaction::secrets_only) afterwards.
 ///
-/// Handles are cheap to clone. Dropping the last one, taps included, ends the recording and waits up
-/// to a second for what is queued; [`finish`](Self::finish) waits for all of it and tells of errors.
+/// Handles are cheap to clone. Dropping the last one, including taps, ends the recording and waits up to a second
+/// for the queue. [`finish`](Self::finish) waits for all of it and returns errors.
 ///
 /// ```
 /// use duologue_rpc::{PeerBuilder, Incoming, Responder, Service, Transport};
@@ -68,7 +67,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records into a new file that only its owner may read.
+    /// Records to a new file that only its owner may read.
     ///
     /// # Errors
     ///
@@ -77,7 +76,7 @@ impl Recorder {
         Recorder::builder().create(path)
     }
 
-    /// A recorder with settings.
+    /// Returns a builder with the default settings.
     pub fn builder() -> RecorderBuilder {
         RecorderBuilder {
             name: concat!("duologue ", env!("CARGO_PKG_VERSION")).into(),
@@ -88,14 +87,14 @@ impl Recorder {
         }
     }
 
-    /// A tap for a connection of the side `ours`: `Client::tap(recorder.tap(Side::Client))`. One side
-    /// of a conversation is enough, both would record it twice.
+    /// Returns a tap for a connection of the side `ours`: `Client::tap(recorder.tap(Side::Client))`. Tapping one side
+    /// is enough; with both, each line is recorded twice.
     ///
-    /// Ends of lines are recorded as line feeds: a tap does not see them. What was recorded in the last
-    /// milliseconds before the process is killed may be missing in the file; [`flush`](Self::flush) has it there.
+    /// A tap does not see the ends of lines, so they are recorded as line feeds. If the process is killed, the last
+    /// milliseconds may be missing; call [`flush`](Self::flush) to have them in the file.
     ///
-    /// A connection that drops the last handle on the recorder, its tap, blocks its thread until the queue is
-    /// written, for a second at most. Whoever keeps a handle for [`finish`](Self::finish) does not.
+    /// If a tap is the last handle, its connection blocks for up to a second when it is dropped. Keep a handle and
+    /// call [`finish`](Self::finish) to avoid this.
     #[must_use]
     pub fn tap(&self, ours: Side) -> Arc<dyn Tap> {
         Arc::new(RecorderTap { recorder: self.clone(), ours })
@@ -106,35 +105,34 @@ impl Recorder {
         self.push(QueuedEvent::Stderr, line);
     }
 
-    /// Records that a side writes nothing more.
+    /// Records that a side closed its output.
     pub fn eof(&self, side: Side) {
         self.push(QueuedEvent::Eof(side), &[]);
     }
 
-    /// Records how the agent's process ended.
+    /// Records the end of the agent's process.
     pub fn exit(&self, exit: impl Into<ProcessExit>) {
         self.push(QueuedEvent::Exit(exit.into()), &[]);
     }
 
-    /// Waits while the queue is full. Taps and proxies do it by themselves; for who records much of
-    /// stderr. A lossy recorder never waits.
+    /// Waits while the queue is full. Taps and proxies do this themselves; a caller that records a lot of stderr has
+    /// to. A lossy recorder never waits.
     pub async fn room(&self) {
         if self.is_full() {
             self.handle.queue.room().await;
         }
     }
 
-    /// Waits until everything recorded so far is with the operating system: it survives the end of
-    /// this process.
+    /// Waits until all records so far are with the operating system, so that they survive the end of this process.
     ///
     /// # Errors
     ///
-    /// [`Error::DiskFull`] and [`Error::File`] when recording has stopped.
+    /// [`Error::DiskFull`] and [`Error::File`] if recording has stopped.
     pub async fn flush(&self) -> Result<()> {
         self.handle.queue.flush(false).await
     }
 
-    /// Waits until everything recorded so far is on the disk: it survives a power failure.
+    /// Waits until all records so far are on the disk, so that they survive a power failure.
     ///
     /// # Errors
     ///
@@ -143,35 +141,33 @@ impl Recorder {
         self.handle.queue.flush(true).await
     }
 
-    /// Ends the recording: waits until all of it is written. What taps and other handles bring after
-    /// this is ignored.
+    /// Ends the recording and waits until all of it is written. Later lines of taps and other handles are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::DiskFull`] and [`Error::File`] when something could not be written.
+    /// [`Error::DiskFull`] and [`Error::File`] if something could not be written.
     ///
     /// # Cancel safety
     ///
-    /// The recording ends also when the future is dropped.
+    /// The recording also ends if the future is dropped.
     pub async fn finish(self) -> Result<()> {
         self.handle.queue.close();
         self.stopped().await.map_or(Ok(()), Err)
     }
 
-    /// Waits until the recording ends, and says which error ended it; none after
-    /// [`finish`](Self::finish).
+    /// Waits until the recording ends. Returns the error that ended it, or `None` after [`finish`](Self::finish).
     pub async fn stopped(&self) -> Option<Error> {
         self.handle.queue.stopped().await
     }
 
-    /// The error that ended the recording, if one did.
+    /// Returns the error that ended the recording, if there is one.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         self.handle.queue.error()
     }
 
-    /// For a proxy: what was recorded is with the system before the wire goes on. A lossy recorder
-    /// does not keep the wire waiting, and one that has stopped does not either.
+    /// For a proxy: waits until all records are with the operating system. Returns at once if the recorder is lossy
+    /// or has stopped.
     pub(super) async fn ahead(&self) {
         if !self.handle.queue.lossy {
             let _ = self.flush().await;
@@ -190,7 +186,7 @@ impl Recorder {
         self.handle.queue.push(at, what, bytes);
     }
 
-    /// Starts the thread. The header is written.
+    /// Starts the thread. The header must have been written.
     fn start(queue: RecordQueue, target: TranscriptFile, secrets: Option<Secrets>) -> Result<Self> {
         let (queue, path) = (Arc::new(queue), target.path.clone());
         let writer = RecordWriter { queue: queue.clone(), target, secrets };
@@ -202,7 +198,7 @@ impl Recorder {
     }
 }
 
-/// Ends the recording when the last one who records is gone.
+/// Ends the recording when the last handle is dropped.
 struct RecorderHandle {
     queue: Arc<RecordQueue>,
 }
@@ -220,7 +216,7 @@ impl Drop for RecorderHandle {
     }
 }
 
-/// Settings of a [`Recorder`]; ends with the file.
+/// The settings of a [`Recorder`].
 #[derive(Debug)]
 #[must_use = "a recording begins with create, replace or append"]
 pub struct RecorderBuilder {
@@ -232,76 +228,76 @@ pub struct RecorderBuilder {
 }
 
 impl RecorderBuilder {
-    /// How many bytes may wait for the disk if [`queue_bytes`](Self::queue_bytes) does not say.
+    /// The default of [`queue_bytes`](Self::queue_bytes): 8 MiB.
     pub const QUEUE_BYTES: usize = 8 << 20;
 
-    /// The program that records, with its version, for the header.
+    /// Sets the program that records, with its version, for the header.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The agent's program and its arguments, for the header. Secrets in it are taken out like all others.
+    /// Sets the agent's program and its arguments, for the header. Secrets are removed from them.
     pub fn program(mut self, words: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.program = words.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many bytes may wait for the disk before the wire has to; 8 MiB if not set. What is read in
-    /// one go still comes on top, and what the thread holds of it.
+    /// Sets the number of bytes that may wait for the disk before the connection has to wait; 8 MiB by default. One
+    /// read of the connection and the entries that the thread is writing come on top.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue = bytes.max(1);
         self
     }
 
-    /// Never lets the wire wait for the disk: lines that find no room are left out, and a
-    /// [`Dropped`](crate::RecordEvent::Dropped) record says how many.
+    /// Never lets the connection wait for the disk. Lines that do not fit are dropped, and a
+    /// [`Dropped`](crate::RecordEvent::Dropped) record contains their number.
     pub fn lossy(mut self) -> Self {
         self.lossy = true;
         self
     }
 
-    /// Writes everything as it is, keys and tokens included. The header says so.
+    /// Records everything unchanged, including keys and tokens. The header says so.
     pub fn keep_secrets(mut self) -> Self {
         self.secrets = None;
         self
     }
 
-    /// Takes these secrets out instead of the usual ones.
+    /// Removes these secrets instead of the default ones.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
         self.secrets = Some(secrets);
         self
     }
 
-    /// Records into a new file.
+    /// Records to a new file.
     ///
     /// # Errors
     ///
-    /// [`Error::File`], also when the file exists, and [`Error::DiskFull`].
+    /// [`Error::File`], also if the file exists, and [`Error::DiskFull`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<Recorder> {
         self.begin(TranscriptFile::create(path.as_ref())?)
     }
 
-    /// Records into a new file in the place of an old one, which stays until the new one is there. A pipe or
-    /// a device is written to; a symbolic link is refused, since it may lead to anybody's file.
+    /// Records to a new file that replaces an old one, once it has its header. A pipe or a device is written to. A
+    /// symbolic link is rejected, since it could lead to any file.
     ///
     /// # Errors
     ///
-    /// [`Error::File`], also when another recorder is writing the old file, and [`Error::DiskFull`].
+    /// [`Error::File`], also if another recorder is writing the old file, and [`Error::DiskFull`].
     pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
         self.begin(TranscriptFile::replace(path.as_ref())?)
     }
 
-    /// Goes on with a transcript, or begins one where there is none. What a crash left of a record at its
-    /// end is cut off first; a whole record without the end of its line gets it. From then on only its owner
-    /// may read the file. The header stays as it is, and times go on from its start.
+    /// Appends to a transcript, or creates one. An incomplete record at the end is cut off first, and a missing line
+    /// feed is added to a complete one. The file becomes readable by its owner only. The header is kept, and times
+    /// go on from its start.
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] and [`Error::Version`] when the file is something else, which stays as it is;
-    /// [`Error::File`], also when another recorder is writing it, when it is a symbolic link, when
-    /// its header promises more redaction than this recorder does, and when its last record claims to be
-    /// centuries after the first; [`Error::DiskFull`].
+    /// [`Error::NoHeader`] and [`Error::Version`] if the file is not a transcript; it is not changed.
+    /// [`Error::File`], also if another recorder is writing it, if it is a symbolic link, if its header promises
+    /// more redaction than this recorder does, and if its last record is centuries after the first.
+    /// [`Error::DiskFull`].
     pub fn append(self, path: impl AsRef<Path>) -> Result<Recorder> {
         let path = path.as_ref();
         let (target, resumed) = TranscriptFile::resume(path)?;
@@ -309,7 +305,7 @@ impl RecorderBuilder {
             return self.begin(target);
         };
         if header.redacted != Redacted::Nothing && self.redacted() != header.redacted {
-            let error = "its header promises that more is taken out than would be; append to another file";
+            let error = "its header promises more redaction than this recorder does; append to another file";
             return Err(Error::file(path, std::io::Error::new(std::io::ErrorKind::InvalidInput, error)));
         }
         Recorder::start(RecordQueue::new(self.queue, self.lossy, at), target, self.secrets)
@@ -346,7 +342,7 @@ mod tests {
             Recorder::start(RecordQueue::new(1000, false, Duration::ZERO), full, None).expect("a thread");
         recorder.stderr(b"one line");
         assert!(matches!(recorder.flush().await, Err(Error::DiskFull { .. })));
-        // Nobody waits for a disk that takes nothing.
+        // No caller waits for a disk that has failed.
         for _ in 0..1000 {
             recorder.stderr(b"one more line");
             recorder.room().await;

@@ -9,7 +9,7 @@ use crate::format::{LineEnd, Side};
 use crate::record::queue::QueuedEvent;
 use crate::record::recorder::Recorder;
 
-/// Records what one side of a connection sees.
+/// Records the lines of one side of a connection.
 pub(super) struct RecorderTap {
     pub(super) recorder: Recorder,
     pub(super) ours: Side,
@@ -21,7 +21,7 @@ impl Tap for RecorderTap {
             Direction::Outgoing => self.ours,
             Direction::Incoming => self.ours.other(),
         };
-        // A message is a JSON object; white space or a byte order mark may stand around it.
+        // A message is a JSON object, perhaps with white space or a byte order mark around it.
         let object = frame.is_message && frame.bytes.starts_with(b"{") && frame.bytes.ends_with(b"}");
         self.recorder.push_at(frame.at, QueuedEvent::Line { from, end: LineEnd::Lf, object }, frame.bytes);
     }

@@ -1,4 +1,4 @@
-//! The thread that writes: takes what waits, takes secrets out, and appends whole records.
+//! The thread that writes: removes secrets from the entries of the queue and appends whole records.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write as _};
@@ -10,17 +10,17 @@ use crate::record::file::TranscriptFile;
 use crate::record::queue::{QueuedEvent, QueuedRecord, RecordBatch, RecordQueue, WriterTask};
 use crate::redact::{Secrets, StreamSecrets};
 
-/// So much is given to the system at once.
+/// The number of bytes that are written at once.
 const WRITE: usize = 256 * 1024;
 
 pub(super) struct RecordWriter {
     pub(super) queue: Arc<RecordQueue>,
     pub(super) target: TranscriptFile,
-    /// What is taken out, if anything is.
+    /// The secrets to remove, if any.
     pub(super) secrets: Option<Secrets>,
 }
 
-/// The lines of each, which a private key may go over.
+/// The state of each stream of lines, since a private key may span several lines.
 #[derive(Default)]
 struct StreamRedactors {
     stderr: StreamSecrets,
@@ -39,7 +39,7 @@ impl StreamRedactors {
     }
 }
 
-/// Tells those who wait that the thread is gone, also when it panics.
+/// Notifies waiting callers that the thread has stopped, also after a panic.
 struct ExitGuard<'a> {
     queue: &'a RecordQueue,
     error: Option<Error>,
@@ -52,12 +52,12 @@ impl Drop for ExitGuard<'_> {
 }
 
 impl RecordWriter {
-    /// Writes until the queue is closed and empty, or the file takes no more.
+    /// Writes until the queue is closed and empty, or writing fails.
     pub(super) fn run(self) {
         let queue = self.queue.clone();
         let panicked = Error::from(std::io::Error::other("the thread that writes it panicked"));
         let mut leaving = ExitGuard { queue: &queue, error: Some(panicked) };
-        // The file is closed before anybody is told.
+        // The file is closed before callers are notified.
         let mut writer = self;
         let done = writer.write_all();
         drop(writer);
@@ -83,7 +83,7 @@ impl RecordWriter {
         }
     }
 
-    /// Writes a batch piece by piece, so that whoever waits sees that the disk takes it.
+    /// Writes a batch in pieces, so that waiting callers see progress.
     fn write(
         &mut self,
         batch: &RecordBatch,
@@ -132,8 +132,7 @@ impl RecordWriter {
 }
 
 impl TranscriptFile {
-    /// Appends whole records. What a disk that is full took of them is cut off again behind the last
-    /// whole one.
+    /// Appends whole records. If the disk is full, cuts off the part of a record that was written.
     pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {
         let mut rest = records;
         while !rest.is_empty() {
@@ -149,7 +148,7 @@ impl TranscriptFile {
             let taken = records.get(..records.len() - rest.len()).unwrap_or_default();
             let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
             if self.is_regular {
-                // Where this fails too, readers leave the piece out.
+                // If this fails too, readers leave the incomplete record out.
                 let _ = self.file.set_len(self.length + whole as u64);
             }
             return Err(Error::file(&self.path, error));

@@ -1,5 +1,4 @@
-//! Paths: the folder a session works in, home and the folder for temporary files, wherever a path
-//! begins with them.
+//! Redaction of paths that begin with the folder of a session, the home folder or the temporary folder.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +29,7 @@ pub(crate) struct KnownFolders {
     all_sessions: PathIndex<(SessionNumber, String)>,
 }
 
-/// Homes and folders for temporary files on whatever machine the transcript was made.
+/// Patterns of home and temporary folders on other machines.
 static ELSEWHERE: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     let patterns = [
         (r"(?-u)/(?:home|Users)/[A-Za-z0-9_\x80-\xff][A-Za-z0-9._\x80-\xff-]*", "[home]"),
@@ -101,7 +100,7 @@ impl KnownFolders {
         self.machine.find(text, |span, name| found(span, name));
         for (pattern, name) in ELSEWHERE.iter() {
             for path in pattern.find_iter(text) {
-                // The end of a sentence is no part of a name.
+                // The full stop of a sentence is not a part of the name.
                 let length =
                     path.as_bytes().iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
                 let span = path.start()..path.start() + length;

@@ -1,5 +1,8 @@
-//! The strings of a line of JSON, each with its place and its span, so that a line can be changed
-//! where it has to be and stay byte for byte as it was elsewhere.
+//! A scanner of JSON lines that reports each string with its path and its span. So parts of a line can be
+//! replaced while the rest stays byte for byte.
+//!
+//! It is not the scanner of `duologue_rpc`, which finds the members of an envelope: here each string, number
+//! and container of a line is visited, and escapes are mapped back to their place in the line.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,16 +11,16 @@ use serde_json::value::RawValue;
 
 use super::secret_patterns::SECRET;
 
-/// An object or array that is open, and where in it the scanner is.
+/// A step of the path from the root of a line to a value: an open object or array.
 #[derive(Debug)]
 pub(crate) struct PathStep<'a> {
-    /// The name of the member, in an object.
+    /// The current member, in an object.
     pub(crate) member: Option<Cow<'a, str>>,
-    /// Which element, counted from 0.
+    /// The index of the current element, counted from 0.
     pub(crate) index: usize,
 }
 
-/// A string between its quotes, as it stands.
+/// A string without its quotes, as it is spelled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotedString<'a> {
     raw: &'a str,
@@ -25,32 +28,32 @@ pub(crate) struct QuotedString<'a> {
 }
 
 impl<'a> QuotedString<'a> {
-    /// The string as it stands, with its quotes.
+    /// Returns the string as it is spelled, with its quotes.
     pub(crate) fn token(self) -> String {
         format!("\"{}\"", self.raw)
     }
 
-    /// What the string says.
+    /// Decodes the escapes of the string.
     pub(crate) fn read(self) -> DecodedString<'a> {
         DecodedString::read(self.raw, self.start)
     }
 }
 
-/// Is shown what stands in a line, in order. `frames` leads from the root to the place.
+/// Receives the parts of a line in order. `frames` is the path from the root.
 pub(crate) trait JsonVisitor<'a> {
-    /// The name of a member; the last frame is its object.
+    /// Called for the name of a member; the last step is its object.
     fn name(&mut self, frames: &[PathStep<'a>], name: &DecodedString<'a>);
-    /// A string.
+    /// Called for a string value.
     fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>);
-    /// A number, `true`, `false` or `null`, and where it stands.
+    /// Called for a number, `true`, `false` or `null`, with its span.
     fn scalar(&mut self, _frames: &[PathStep<'a>], _token: &'a str, _span: Range<usize>) {}
-    /// The object or array of the last frame begins here.
+    /// Called at the start of the object or array of the last step.
     fn open(&mut self, _frames: &[PathStep<'a>], _start: usize) {}
-    /// The object or array of the last frame ends here.
+    /// Called at the end of the object or array of the last step.
     fn close(&mut self, _frames: &[PathStep<'a>], _end: usize) {}
 }
 
-/// Shows all that stands in a line of JSON. False for what is no JSON; then nothing was shown.
+/// Scans a line. Returns false without calling the visitor if it is not JSON.
 pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl JsonVisitor<'a>) -> bool {
     if serde_json::from_str::<&RawValue>(line).is_err() {
         return false;
@@ -110,7 +113,7 @@ pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl JsonVisitor<'a>) -> boo
     true
 }
 
-/// Where the quote stands that ends the string which starts here.
+/// Returns the place of the quote that ends the string starting at `start`.
 fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
@@ -118,18 +121,18 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
         if bytes.get(at) == Some(&b'"') {
             return at;
         }
-        // The escaped character may be a quote.
+        // Skips the escaped character, which may be a quote.
         at += 2;
     }
     bytes.len()
 }
 
-/// What a string says, and where each part of that stands in the line.
+/// A decoded string that maps its parts to their place in the line.
 #[derive(Debug)]
 pub(crate) struct DecodedString<'a> {
-    /// What it says.
+    /// The decoded text.
     pub(crate) text: Cow<'a, str>,
-    /// Where it starts in the line, and after each escape: the place in `text` and in the line.
+    /// The start and the place after each escape, both in `text` and in the line.
     places: Vec<(usize, usize)>,
 }
 
@@ -154,12 +157,12 @@ impl<'a> DecodedString<'a> {
         DecodedString { text: Cow::Owned(text), places }
     }
 
-    /// Where a part of the text stands in the line.
+    /// Returns the span in the line of a part of the text.
     pub(crate) fn span(&self, part: Range<usize>) -> Range<usize> {
         self.place(part.start)..self.place(part.end)
     }
 
-    /// Where all of it stands in the line.
+    /// Returns the span in the line of the whole text.
     pub(crate) fn whole(&self) -> Range<usize> {
         self.span(0..self.text.len())
     }
@@ -171,8 +174,8 @@ impl<'a> DecodedString<'a> {
     }
 }
 
-/// The character that an escape at the beginning stands for, and how long the escape is. Half a
-/// surrogate pair stands for nothing that could be searched for.
+/// Decodes the escape at the start of a text. Returns its character and length. Half a surrogate pair becomes
+/// a replacement character.
 fn unescape(escape: &str) -> (char, usize) {
     let unit = |at: usize| {
         let digits = escape.get(at..)?.strip_prefix("\\u")?.get(..4)?;
@@ -196,7 +199,7 @@ fn unescape(escape: &str) -> (char, usize) {
     }
 }
 
-/// Changes to a text: what stands in the spans is replaced, all else stays.
+/// Replacements of spans in a text.
 #[derive(Debug, Default)]
 pub(crate) struct Edits {
     edits: Vec<(Range<usize>, String)>,
@@ -211,13 +214,13 @@ impl Edits {
         self.edits.push((span, text.into()));
     }
 
-    /// Leaves this part of the text as it is.
+    /// Drops the replacements within a span.
     pub(crate) fn spare(&mut self, spared: &Range<usize>) {
         self.edits.retain(|(span, _)| span.start < spared.start || span.end > spared.end);
     }
 
-    /// The changes in order, none overlapping. Of two that overlap the outer one is made; where each
-    /// reaches beyond the other they become one, which is a secret if either is.
+    /// Returns the replacements in order, without overlaps. A span within another one is dropped. Two that overlap
+    /// otherwise become one, which is a secret if either is.
     pub(crate) fn merged(mut self) -> Vec<(Range<usize>, String)> {
         self.edits.sort_by_key(|(span, _)| (span.start, std::cmp::Reverse(span.end)));
         let mut merged: Vec<(Range<usize>, String)> = Vec::with_capacity(self.edits.len());
@@ -236,7 +239,7 @@ impl Edits {
         merged
     }
 
-    /// The text with its changes.
+    /// Returns the text with all replacements.
     pub(crate) fn apply(self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len());
         let mut at = 0;
@@ -250,7 +253,7 @@ impl Edits {
     }
 }
 
-/// A string as it stands between quotes in JSON.
+/// Returns a string as it is spelled between the quotes of JSON.
 pub(crate) fn escaped(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! Taking out of a transcript what must not be in it, or differs from one run to the next.
+//! Redaction of secrets and of values that differ from run to run.
 
 pub(crate) mod folders;
 pub(crate) mod json_scan;

@@ -1,12 +1,12 @@
-//! Ids, numbered in the order in which they appear: within their session, so that sessions which
-//! have nothing to do with each other do not change each other's numbers.
+//! Placeholders of ids, numbered in the order of their appearance. Each session counts its own, so that
+//! independent sessions do not change each other's numbers.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The number of a session, or none for what concerns the whole connection.
+/// The number of a session; `None` for the whole connection.
 pub(crate) type SessionNumber = Option<u64>;
 
-/// What an id names.
+/// The kind of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IdKind {
     Session,
@@ -18,14 +18,14 @@ pub(crate) enum IdKind {
     Envelope,
     Agent,
     Dialogue,
-    /// A message of a dialogue, which an agent's message is not.
+    /// A message of a dialogue, not of an agent.
     DialogueMessage,
-    /// Something of which only the form is known.
+    /// An id that is known only by its form.
     Other,
 }
 
 impl IdKind {
-    /// Those whose numbers count within a session and say no more than that.
+    /// The kinds whose placeholders contain only their number within a session.
     pub(crate) const PLAIN: [IdKind; 8] = [
         IdKind::Session,
         IdKind::Message,
@@ -36,11 +36,11 @@ impl IdKind {
         IdKind::Agent,
         IdKind::Other,
     ];
-    /// Those that mean the same on the whole connection: who receives one twice takes it for the same. Their names
-    /// hold the session in which they appeared, so that each session counts its own.
+    /// The kinds whose ids mean the same on the whole connection. Their placeholders contain the session in which
+    /// they appeared first, so that each session counts its own.
     pub(crate) const WHOLE: [IdKind; 3] = [IdKind::Envelope, IdKind::Dialogue, IdKind::DialogueMessage];
 
-    /// What the member of this name holds: `parentToolCallId` names a tool call.
+    /// Returns the kind of id in a member of this name: `parentToolCallId` is the id of a tool call.
     pub(crate) fn of_member(name: &str) -> Option<IdKind> {
         const ENDS: &[(&str, IdKind)] = &[
             ("sessionid", IdKind::Session),
@@ -59,7 +59,7 @@ impl IdKind {
         ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
     }
 
-    /// Whether one is the same in all sessions.
+    /// Returns true if an id means the same in all sessions.
     fn is_whole(self) -> bool {
         self == IdKind::Agent || IdKind::WHOLE.contains(&self)
     }
@@ -80,34 +80,34 @@ impl IdKind {
     }
 }
 
-/// The ids that have appeared, and their names.
+/// The placeholders of all ids so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdPlaceholders {
     sessions: HashMap<String, u64>,
     last_session: u64,
     counts: HashMap<(SessionNumber, IdKind), u64>,
     ids: HashMap<(SessionNumber, IdKind, String), String>,
-    /// The same by the id alone.
+    /// The placeholders by id and session, of any kind.
     known: HashMap<String, BTreeMap<SessionNumber, String>>,
-    /// Those that are the same in all sessions.
+    /// The placeholders of ids that mean the same in all sessions.
     whole: HashMap<String, String>,
 }
 
 impl IdPlaceholders {
-    /// The number of a session that a request is about to make.
+    /// Reserves the number of a session that a request will create.
     pub(crate) fn reserve_session(&mut self) -> u64 {
         self.last_session += 1;
         self.last_session
     }
 
-    /// The reserved number is that of this session, unless it has one.
+    /// Gives a session its reserved number, unless it has one.
     pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
         if !self.sessions.contains_key(id) {
             self.sessions.insert(id.into(), number);
         }
     }
 
-    /// The number of a session.
+    /// Returns the number of a session.
     pub(crate) fn session(&mut self, id: &str) -> u64 {
         if let Some(number) = self.sessions.get(id) {
             return *number;
@@ -117,12 +117,12 @@ impl IdPlaceholders {
         number
     }
 
-    /// The name of an id that stands where its kind is known.
+    /// Returns the placeholder of an id of a known kind.
     pub(crate) fn name(&mut self, scope: SessionNumber, kind: IdKind, id: &str) -> String {
         if kind == IdKind::Session {
             return format!("[session-{}]", self.session(id));
         }
-        // Where it means the same.
+        // The session in which the id has this meaning.
         let realm = scope.filter(|_| !kind.is_whole());
         let key = (realm, kind, id.to_owned());
         if let Some(name) = self.ids.get(&key) {
@@ -144,10 +144,9 @@ impl IdPlaceholders {
         name
     }
 
-    /// The name of an id that stands anywhere, if it is one that cannot be anything else. A short id
-    /// (`1`, `default`) is often an ordinary word too. Of other sessions only the sessions themselves are
-    /// known here, and what is the same in all: what another has called `[id-1]` says nothing, and may be
-    /// something else here.
+    /// Returns the placeholder of a word in any text, if it is a known and distinctive id. A short id (`1`, `default`) is
+    /// often an ordinary word. Of other sessions, only their own ids are known here, and the ids that mean the same
+    /// everywhere. Their other ids are not, since they may mean something else here.
     pub(crate) fn anywhere(&self, scope: SessionNumber, word: &str) -> Option<String> {
         if !is_distinctive(word) {
             return None;
@@ -157,7 +156,7 @@ impl IdPlaceholders {
         name.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
     }
 
-    /// The same for what was not said on the wire and speaks of all sessions.
+    /// Does the same for a text that belongs to no session and may mention all of them.
     pub(crate) fn of_any_session(&self, word: &str) -> Option<String> {
         self.anywhere(None, word).or_else(|| {
             let names = self.known.get(word).filter(|_| is_distinctive(word))?;
@@ -166,12 +165,12 @@ impl IdPlaceholders {
     }
 }
 
-/// Whether a word is long and mixed enough to be nothing but an id.
+/// Returns true for a word that is too long and mixed to be anything but an id.
 pub(crate) fn is_distinctive(word: &str) -> bool {
     word.len() >= 16 && word.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a word is a UUID.
+/// Returns true for a UUID.
 pub(crate) fn is_uuid(word: &str) -> bool {
     word.len() == 36
         && word.bytes().enumerate().all(|(at, byte)| match at {

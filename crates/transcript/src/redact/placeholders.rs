@@ -1,4 +1,4 @@
-//! What redaction writes in place of what it takes out, for those who read it again.
+//! The placeholders that redaction writes, and patterns that find them.
 
 use std::sync::LazyLock;
 
@@ -8,11 +8,11 @@ use super::placeholder_ids::IdKind;
 pub(crate) use super::secret_patterns::SECRET;
 use crate::format::Redacted;
 
-/// What stands for home and for the folder for temporary files.
+/// The placeholders of the home, temporary and working folder.
 pub(crate) const HOME: &str = "[home]";
 pub(crate) const TMP: &str = "[tmp]";
 pub(crate) const CWD: &str = "[cwd]";
-/// What stands for a time of day, and for a signature.
+/// The placeholders of a time, a signature and a program's version.
 pub(crate) const TIME: &str = "[time]";
 pub(crate) const SIGNATURE: &str = "[signature]";
 pub(crate) const VERSION: &str = "[version]";
@@ -29,8 +29,8 @@ static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// What matches the placeholders of a transcript from which this much was taken out. Any other word
-/// in brackets stands for itself.
+/// Returns a pattern of the placeholders in a transcript with this redaction. Any other word in brackets is
+/// ordinary text.
 pub(crate) fn placeholders(redacted: Redacted) -> Option<&'static Regex> {
     match redacted {
         Redacted::Nothing => None,

@@ -1,4 +1,4 @@
-//! What to take out of a transcript.
+//! The settings of redaction.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,19 +13,22 @@ use super::redactor::Redactor;
 use super::secrets::Secrets;
 use crate::error::{Error, Result};
 
-/// What to take out of a transcript, so that it can be compared with another and be shown to others.
+/// The settings of redaction, which makes a transcript comparable with others and fit to be shown.
 ///
-/// By default: secrets ([`Secrets`]); ids (`[session-1]`, `[message-2]`, `[tool-call-1]`,
-/// `[terminal-1]`, `[request-1]`, and `[id-1]` for any other UUID); the folders that paths begin with
-/// (`[cwd]`, `[home]`, `[tmp]`); times (`[time]`), and durations where a member says that it is one. A
-/// record keeps its place, but not its time.
+/// By default it replaces:
 ///
-/// Ids are numbered within their session in the order in which they appear, sessions in the order in
-/// which they are asked for. A request is numbered within its session and by who asks, and its id says
-/// so, `[session-1.request-2]`, since the ids of open requests must differ over a whole connection. So are
-/// envelopes, dialogues and their messages (`[session-1.envelope-1]`), while an agent is `[agent-1]` in all
-/// sessions; signatures go with the ids (`[signature]`). An id is also replaced where it stands in a text
-/// or path, if it is long enough to be nothing else.
+/// - secrets ([`Secrets`]) and signatures (`[signature]`);
+/// - ids (`[session-1]`, `[message-2]`, `[tool-call-1]`, `[terminal-1]`, `[request-1]`), and any other UUID
+///   (`[id-1]`), also within a text or path if they are distinctive;
+/// - the folders that paths begin with (`[cwd]`, `[home]`, `[tmp]`);
+/// - times (`[time]`), and the values of members that are named as durations.
+///
+/// Records keep their order, but not their times.
+///
+/// Ids are numbered within their session in the order of their appearance, and sessions in the order of the
+/// requests that create them. Requests are numbered by session and sender. The ids of requests, envelopes,
+/// dialogues and their messages must be unique on a connection, so they contain the session:
+/// `[session-1.request-2]`, `[session-1.envelope-1]`. An agent is `[agent-1]` in all sessions.
 ///
 /// ```
 /// use duologue_transcript::{RecordedLine, Redaction, Side};
@@ -71,8 +74,8 @@ impl Default for Redaction {
 }
 
 impl Redaction {
-    /// Secrets and nothing else: what a recorder takes out, also where a secret is spread over the
-    /// chunks of a message or the lines of stderr.
+    /// Removes only secrets, as a recorder does, but also those that are split over chunks of a message or lines of
+    /// stderr.
     #[must_use]
     pub fn secrets_only() -> Self {
         Redaction {
@@ -85,61 +88,60 @@ impl Redaction {
         }
     }
 
-    /// What is secret.
+    /// Sets the secrets to remove.
     #[must_use]
     pub fn secrets(self, secrets: Secrets) -> Self {
         Redaction { secrets, ..self }
     }
 
-    /// Whether ids become `[session-1]` and so on.
+    /// Sets if ids are replaced.
     #[must_use]
     pub fn ids(self, ids: bool) -> Self {
         Redaction { ids, ..self }
     }
 
-    /// Whether work folder, home and the folder for temporary files become `[cwd]`, `[home]`, `[tmp]`
-    /// where a path begins with them. Further work folders of a session are `[cwd-2]`, `[cwd-3]`…
+    /// Sets if the working, home and temporary folders at the start of paths are replaced. Further folders of a
+    /// session are `[cwd-2]`, `[cwd-3]` and so on.
     #[must_use]
     pub fn paths(self, paths: bool) -> Self {
         Redaction { paths, ..self }
     }
 
-    /// Whether times become `[time]`, in RFC 3339 or as a log prints them, and numbers of seconds or
-    /// milliseconds since 1970 become 0 where a member says that they are a time (`createdAt`).
+    /// Sets if times are replaced, in RFC 3339 or as logs print them. Numbers of seconds or milliseconds since 1970
+    /// become 0 in members that are named as times (`createdAt`).
     #[must_use]
     pub fn times(self, times: bool) -> Self {
         Redaction { times, ..self }
     }
 
-    /// Whether numbers become 0 where a member says that they are a duration (`durationMs`).
+    /// Sets if numbers become 0 in members that are named as durations (`durationMs`).
     #[must_use]
     pub fn durations(self, durations: bool) -> Self {
         Redaction { durations, ..self }
     }
 
-    /// Whether the versions of the two programs become `[version]`.
+    /// Sets if the versions of both programs become `[version]`.
     #[must_use]
     pub fn versions(self, versions: bool) -> Self {
         Redaction { versions, ..self }
     }
 
-    /// Whether records keep their times, for a replay with the pauses of the recording. Otherwise they
-    /// are all 0, and two recordings of the same are the same file.
+    /// Sets if records keep their times, for a replay at the recorded pace. Otherwise all times are 0, so that two
+    /// recordings of the same conversation are equal.
     #[must_use]
     pub fn keep_pace(self, keep_pace: bool) -> Self {
         Redaction { keep_pace, ..self }
     }
 
-    /// One more folder by which a path may begin, and what stands in its place.
+    /// Adds a folder that paths may begin with, and its placeholder.
     #[must_use]
     pub fn folder(mut self, path: impl AsRef<Path>, name: &str) -> Self {
         self.folders.add(path.as_ref(), name);
         self
     }
 
-    /// Replaces what a regular expression matches in any string, and in lines that are no JSON. The
-    /// replacement may name groups (`$1`). It should not match what it was replaced by, or redacting
-    /// twice is not the same as once.
+    /// Replaces the matches of a regular expression in each string and in lines that are not JSON. The replacement
+    /// may refer to groups (`$1`). It should not match the pattern, or redacting twice differs from redacting once.
     ///
     /// # Errors
     ///
@@ -150,8 +152,8 @@ impl Redaction {
         Ok(self)
     }
 
-    /// Replaces each value that a [JSON path](https://www.rfc-editor.org/rfc/rfc9535) finds in a
-    /// message, such as `$.params.update.rawOutput.pid`.
+    /// Replaces each value that a [JSON path](https://www.rfc-editor.org/rfc/rfc9535) matches in a message, such as
+    /// `$.params.update.rawOutput.pid`.
     ///
     /// # Errors
     ///
@@ -165,18 +167,18 @@ impl Redaction {
         Ok(self)
     }
 
-    /// Begins with the first line of a conversation.
+    /// Starts to redact a conversation.
     #[must_use]
     pub fn start(&self) -> Redactor {
         Redactor::new(self.clone())
     }
 
-    /// What is the same however often it is done.
+    /// Returns the settings without custom patterns and paths: redacting again with them has no further effect.
     pub(crate) fn settled(&self) -> Self {
         Redaction { patterns: Vec::new(), places: Vec::new(), ..self.clone() }
     }
 
-    /// Shows the matches of the patterns of one's own, and what replaces each.
+    /// Calls `found` with the matches of the custom patterns and their replacements.
     pub(crate) fn find_patterns(&self, text: &[u8], mut found: impl FnMut(Range<usize>, String)) {
         for (pattern, replacement) in &self.patterns {
             for captures in pattern.captures_iter(text) {
@@ -189,7 +191,7 @@ impl Redaction {
     }
 }
 
-/// RFC 3339, also without a zone and as logs print it.
+/// RFC 3339 times, also without a zone and as logs print them.
 static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let date = r"[12][0-9]{3}-[01][0-9]-[0-3][0-9]";
     let time =
@@ -197,7 +199,7 @@ static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(r"(?-u)\b{date}[Tt ]{time}")).ok()
 });
 
-/// Shows each time of day with its date.
+/// Calls `found` with each date with a time of day.
 pub(crate) fn find_times(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     for time in TIME.iter().flat_map(|pattern| pattern.find_iter(text)) {
         found(time.range());

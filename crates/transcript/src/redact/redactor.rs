@@ -1,4 +1,4 @@
-//! Redacting line by line, in the order of the wire.
+//! Redaction line by line, in the order of the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -16,39 +16,39 @@ use crate::classify::{id_key, request_of, session_of};
 use crate::format::{RecordedLine, Side};
 use crate::id_paths::{VariableField, field_of};
 
-/// Redacts a conversation line by line: it remembers the ids and folders that have appeared. Made by
+/// Redacts a conversation line by line, and keeps the ids and folders that have appeared. Created by
 /// [`Redaction::start`].
 ///
-/// A line alone does not show a secret or path that is spread over several chunks of a message;
+/// It does not find a secret or path that is split over several chunks of a message;
 /// [`Transcript::redact`](crate::Transcript::redact) does.
 #[derive(Clone, Debug)]
 pub struct Redactor {
     redaction: Redaction,
     names: IdPlaceholders,
     requests: HashMap<(Side, String), SeenRequest>,
-    /// Those of them that were answered, the last of them last: one may be withdrawn a moment later.
+    /// The answered requests, oldest first. They are kept for a while, since a cancel may still name them.
     answered: VecDeque<(Side, String)>,
     counts: HashMap<(Side, SessionNumber), u64>,
 }
 
-/// A request that was seen.
+/// A request that has appeared.
 #[derive(Clone, Debug)]
 struct SeenRequest {
     name: String,
     scope: SessionNumber,
-    /// The number that is kept for the session it makes.
+    /// The number that is reserved for the session it creates.
     makes: Option<u64>,
     is_answered: bool,
 }
 
-/// So many requests that were answered are remembered.
+/// The number of answered requests that are kept.
 const ANSWERED: usize = 1024;
 
-/// What a line is, as far as its ids tell.
+/// The session and the id of a line.
 #[derive(Debug, Default)]
 struct LineIds {
     scope: SessionNumber,
-    /// The name of its own id.
+    /// The placeholder of its own id.
     id: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Redactor {
         }
     }
 
-    /// The next line of the conversation, redacted.
+    /// Redacts the next line of the conversation.
     #[must_use]
     pub fn line(&mut self, line: &RecordedLine) -> RecordedLine {
         let (_, edits) = self.edits(line, None, None);
@@ -71,7 +71,7 @@ impl Redactor {
         RecordedLine::new(line.from, self.redaction.secrets.redact(&bytes).into_owned()).ending(line.end)
     }
 
-    /// A line of stderr, or any other text, redacted.
+    /// Redacts a line of stderr, or any other text.
     #[must_use]
     pub fn text(&self, text: &str) -> String {
         let mut edits = Edits::default();
@@ -80,8 +80,8 @@ impl Redactor {
         self.redaction.secrets.redact_text(&text).into_owned()
     }
 
-    /// What to change in the next line, and the session it belongs to. `makes` is the session that the
-    /// answer to this request will name, if that is known; `spare` is left as it is.
+    /// Returns the replacements in the next line, and its session. `makes` is the session that the response to this
+    /// request will name, if known. The text in `spare` is not changed.
     pub(crate) fn edits(
         &mut self,
         line: &RecordedLine,
@@ -93,7 +93,7 @@ impl Redactor {
         (scope, self.change(ids, line.from, line.bytes(), spare))
     }
 
-    /// What to change in a record of which nothing is known.
+    /// Returns the replacements in an unknown record.
     pub(crate) fn unknown(&mut self, record: &str) -> Edits {
         self.change(LineIds::default(), Side::Agent, record.as_bytes(), None)
     }
@@ -121,7 +121,7 @@ impl Redactor {
         edits
     }
 
-    /// Shows what to change in any text of a session, or in one that belongs to none and may speak of all.
+    /// Calls `found` with the replacements in a text of a session, or in one that may mention all sessions.
     pub(crate) fn rules(
         &self,
         scope: SessionNumber,
@@ -136,7 +136,7 @@ impl Redactor {
         self.plain_rules(scope, text, name, found);
     }
 
-    /// The same but for secrets, which are looked for in a whole line. `named` says which words are ids.
+    /// Does the same except for secrets, which are found in whole lines. `named` returns the placeholder of an id.
     fn plain_rules(
         &self,
         scope: SessionNumber,
@@ -163,7 +163,7 @@ impl Redactor {
         }
     }
 
-    /// Takes note of the ids and folders of a line.
+    /// Registers the ids and folders of a line.
     fn line_ids(&mut self, line: &RecordedLine, makes: Option<&str>) -> LineIds {
         match line.message() {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
@@ -182,8 +182,8 @@ impl Redactor {
                     Some(session) => format!("[session-{session}.request-{count}]"),
                     None => format!("[request-{count}]"),
                 };
-                let asked = SeenRequest { name: name.clone(), scope, makes: made, is_answered: false };
-                self.requests.insert((line.from, id_key(id.token())), asked);
+                let request = SeenRequest { name: name.clone(), scope, makes: made, is_answered: false };
+                self.requests.insert((line.from, id_key(id.token())), request);
                 LineIds { scope, id: Some(name) }
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
@@ -198,36 +198,36 @@ impl Redactor {
                 LineIds { scope, id: None }
             }
             Some(Ok(RpcMessage::Response { id, outcome })) => {
-                let Some(asked) = self.answered(line.from.other(), id.get()) else {
+                let Some(request) = self.answered(line.from.other(), id.get()) else {
                     return LineIds::default();
                 };
                 let session = match outcome {
                     ResponseOutcome::Result(result) => session_of(result),
                     _ => None,
                 };
-                if let (Some(number), Some(session)) = (asked.makes, &session) {
+                if let (Some(number), Some(session)) = (request.makes, &session) {
                     self.names.bind_session(session.as_str(), number);
                 }
                 let scope =
-                    asked.scope.or_else(|| session.map(|session| self.names.session(session.as_str())));
-                LineIds { scope, id: Some(asked.name) }
+                    request.scope.or_else(|| session.map(|session| self.names.session(session.as_str())));
+                LineIds { scope, id: Some(request.name) }
             }
             _ => LineIds::default(),
         }
     }
 
-    /// The request that is answered. Answered ones are forgotten in time.
+    /// Returns the request that is answered. Old answered requests are removed.
     fn answered(&mut self, side: Side, id: &str) -> Option<SeenRequest> {
-        let request = (side, id_key(id));
-        let asked = self.requests.get_mut(&request)?;
-        let found = asked.clone();
-        if !std::mem::replace(&mut asked.is_answered, true) {
-            self.answered.push_back(request);
+        let key = (side, id_key(id));
+        let request = self.requests.get_mut(&key)?;
+        let found = request.clone();
+        if !std::mem::replace(&mut request.is_answered, true) {
+            self.answered.push_back(key);
         }
         if self.answered.len() > ANSWERED
             && let Some(oldest) = self.answered.pop_front()
-            // Its id may have been used again.
-            && self.requests.get(&oldest).is_some_and(|asked| asked.is_answered)
+            // The id may have been used again.
+            && self.requests.get(&oldest).is_some_and(|request| request.is_answered)
         {
             self.requests.remove(&oldest);
         }
@@ -256,8 +256,8 @@ impl Redactor {
         }
     }
 
-    /// What stands in the places that the rules by JSON path name, by JSON pointer. None for JSON in which
-    /// they cannot be looked for: it holds a number beyond all limits, or is too deep.
+    /// Returns the replacements by JSON path, keyed by JSON pointer. `None` if paths cannot be applied: the line
+    /// contains a number out of range, or is nested too deeply.
     fn places(&self, line: &str) -> Option<HashMap<String, String>> {
         if self.redaction.places.is_empty() {
             return Some(HashMap::new());
@@ -275,7 +275,7 @@ impl Redactor {
     }
 }
 
-/// The words of a text, as ids are made of them.
+/// Splits a text into words that may be ids.
 fn words(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     text.split(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))).map(move |word| {
@@ -285,18 +285,18 @@ fn words(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Changes the strings and numbers of one message.
+/// Collects the replacements in the values of a message.
 struct RedactVisitor<'r> {
     redactor: &'r mut Redactor,
     ids: LineIds,
     from: Side,
-    /// The rules by JSON path.
+    /// The replacements by JSON path.
     places: HashMap<String, String>,
-    /// All that it says goes, since the rules cannot be applied.
+    /// True if all values are hidden, since JSON paths cannot be applied.
     hidden: bool,
-    /// Objects and arrays that are replaced whole: where they begin, and by what.
+    /// For each open object or array that is replaced as a whole: its start and the replacement.
     begun: Vec<Option<(usize, String)>>,
-    /// Is looked at together with what comes before and after it.
+    /// The text of a chunk, which is redacted together with its neighbours.
     spare: Option<&'r Range<usize>>,
     edits: &'r mut Edits,
 }
@@ -306,7 +306,7 @@ impl RedactVisitor<'_> {
         self.ids.scope
     }
 
-    /// What a rule by JSON path puts here.
+    /// Returns the replacement by JSON path of a value.
     fn placed(&self, frames: &[PathStep<'_>]) -> Option<&String> {
         if self.places.is_empty() {
             return None;
@@ -318,7 +318,7 @@ impl RedactVisitor<'_> {
         self.places.get(&steps.collect::<String>())
     }
 
-    /// Whether what stands here goes unseen: all but what makes the line the message it is.
+    /// Returns true for a value that is hidden: all but the members that make the line a message.
     fn hides(&self, frames: &[PathStep<'_>]) -> bool {
         self.hidden
             && match frames {
@@ -330,13 +330,13 @@ impl RedactVisitor<'_> {
             }
     }
 
-    /// The name of a request that is spoken of.
+    /// Returns the placeholder of a request that a message names.
     fn request(&self, token: &str) -> Option<&str> {
-        let asked = |side| self.redactor.requests.get(&(side, id_key(token)));
-        asked(self.from).or_else(|| asked(self.from.other())).map(|asked| asked.name.as_str())
+        let request = |side| self.redactor.requests.get(&(side, id_key(token)));
+        request(self.from).or_else(|| request(self.from.other())).map(|request| request.name.as_str())
     }
 
-    /// What replaces a string that is known by its place among what agents say to each other.
+    /// Returns the replacement of a string that is known by its path in a message between agents.
     fn between_agents(&mut self, frames: &[PathStep<'_>], text: &str) -> Option<String> {
         let Redaction { ids, times, .. } = self.redactor.redaction;
         if text.is_empty() || !(ids || times) {
@@ -356,7 +356,7 @@ impl RedactVisitor<'_> {
         ids.then(|| self.redactor.names.name(scope, kind, text))
     }
 
-    /// The name of an id, if the member of this name holds one.
+    /// Returns the placeholder of an id, if a member of this name contains one.
     fn id(&mut self, frames: &[PathStep<'_>], name: &str, token: &str, text: &str) -> Option<String> {
         if !self.redactor.redaction.ids || text.is_empty() {
             return None;
@@ -442,7 +442,7 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
         }
         let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) else { return };
         let Ok(number) = token.parse::<f64>() else { return };
-        // Ids are strings everywhere but in the envelope.
+        // Only the ids of JSON-RPC may be numbers.
         if matches!(name, "id" | "requestId") {
             if let Some(id) = self.id(frames, name, token, token) {
                 self.edits.replace(span, format!("\"{id}\""));
@@ -467,7 +467,7 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
     }
 }
 
-/// Numbers below are no time since 1970.
+/// Smaller numbers are not seconds since 1970.
 const SECONDS_IN_2001: f64 = 1e9;
 
 fn names_time(name: &str) -> bool {
@@ -484,7 +484,7 @@ fn names_duration(name: &str) -> bool {
     ["duration", "elapsed", "latency", "took", "uptime"].iter().any(|end| plain.ends_with(end))
 }
 
-/// Whether the place is in what a side says about its program.
+/// Returns true within the description that a side gives of its program.
 fn of_program(frames: &[PathStep<'_>]) -> bool {
     let parent = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
     matches!(parent, Some("agentInfo" | "clientInfo" | "serverInfo"))

@@ -1,27 +1,27 @@
-//! What secrets look like: keys by their prefix, and values by the name that stands before them.
+//! Patterns of secrets: keys with a known prefix, and values after a telling name.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexSet};
 
-/// What stands in place of a secret.
+/// The placeholder of a secret.
 pub(crate) const SECRET: &str = "[secret]";
 
-/// Whether what looks like a secret is one.
+/// Checks if a match is a secret.
 type Holds = fn(&[u8]) -> bool;
 
-/// Something that looks like a secret: its first group, and whether what it holds is one indeed.
+/// A pattern whose first group may be a secret, and a check of that group.
 struct SecretPattern {
     pattern: &'static str,
     holds: Holds,
 }
 
-/// What may stand before a key: nothing that belongs to a word. Escapes of JSON inside a string of
-/// JSON and of URLs end in letters and digits, and count as an end of a word.
+/// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in letters or digits,
+/// and count as the end of a word too.
 const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2})";
 
-/// Keys that their makers marked with a prefix, so that they can be found.
+/// Keys with a prefix of their maker.
 const PREFIXED: &[SecretPattern] = &[
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     SecretPattern { pattern: r"(sk-[A-Za-z0-9_-]{16,})", holds: not_words },
@@ -48,7 +48,7 @@ const PREFIXED: &[SecretPattern] = &[
     SecretPattern { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
     SecretPattern { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
     SecretPattern { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
-    // Hugging Face, whose keys are of letters alone.
+    // Hugging Face, whose keys may consist of letters only.
     SecretPattern { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
     // npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
     SecretPattern {
@@ -62,15 +62,15 @@ const PREFIXED: &[SecretPattern] = &[
     SecretPattern { pattern: r"(hv[sbr]\.[A-Za-z0-9_-]{20,})", holds: anything },
     SecretPattern { pattern: r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})", holds: anything },
     SecretPattern { pattern: r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})", holds: anything },
-    // JSON Web Tokens, signed or encrypted. A signature alone (`eyJ…..…`) opens nothing: it belongs to the message
-    // that it stands in.
+    // JSON Web Tokens, signed or encrypted. A detached signature (`eyJ…..…`) is not a secret: it belongs to the message
+    // that contains it.
     SecretPattern {
         pattern: r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
         holds: anything,
     },
 ];
 
-/// Secrets known by what stands around them.
+/// Secrets that are known by the text around them.
 const SURROUNDED: &[SecretPattern] = &[
     // The password in a URL, up to the last `@` before the path, or a token in place of a user.
     SecretPattern {
@@ -83,7 +83,7 @@ const SURROUNDED: &[SecretPattern] = &[
         pattern: r#"(?i)[?&](?:[a-z_-]*(?:key|token|signature|secret|password|credential)|sig|auth)=([^&\s"'\\#<>]{6,})"#,
         holds: random,
     },
-    // What an Authorization header says, wherever it stands.
+    // The value of an Authorization header, in any place.
     SecretPattern { pattern: r"(?i)\bbearer[ \t]+([a-z0-9._~+/-]{8,}=*)", holds: has_digit_or_length },
     SecretPattern { pattern: r"(?i)\bbasic[ \t]+([a-z0-9+/]{6,}={0,2})", holds: user_and_password },
     SecretPattern {
@@ -105,7 +105,7 @@ const SURROUNDED: &[SecretPattern] = &[
         pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|(?:auth|access|refresh|id|session|bearer)[_-]?token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*\\*["']([^\s"'\\]{4,})\\*["']"#,
         holds: value,
     },
-    // The same without quotes: only what no word and no name is like.
+    // The same without quotes, only for values that are neither a word nor a name.
     SecretPattern {
         pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|credential)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
         holds: random,
@@ -114,7 +114,7 @@ const SURROUNDED: &[SecretPattern] = &[
         pattern: r#"(?i)(?:password|passwd|passphrase)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{6,})"#,
         holds: random,
     },
-    // Many a token is a part of a text.
+    // A token is often a part of a text, so its value must be generated.
     SecretPattern {
         pattern: r#"(?i)token["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
         holds: machine_made,
@@ -136,7 +136,7 @@ const SURROUNDED: &[SecretPattern] = &[
     },
 ];
 
-/// The shapes, compiled once.
+/// The patterns, compiled once.
 struct Compiled {
     set: RegexSet,
     each: Vec<(Regex, Holds)>,
@@ -146,19 +146,18 @@ static PATTERNS: LazyLock<Compiled> = LazyLock::new(|| {
     let prefixed = PREFIXED.iter().map(|shape| (format!("(?-u){BEFORE}{}", shape.pattern), shape.holds));
     let surrounded = SURROUNDED.iter().map(|shape| (format!("(?-u){}", shape.pattern), shape.holds));
     let (patterns, holds): (Vec<_>, Vec<_>) = prefixed.chain(surrounded).unzip();
-    // The patterns are constants, and a test compiles them.
+    // The patterns are constant, and a test compiles each of them.
     let set = RegexSet::new(&patterns).unwrap_or_else(|_| RegexSet::empty());
     let each =
         patterns.iter().zip(holds).filter_map(|(pattern, holds)| Some((Regex::new(pattern).ok()?, holds)));
     Compiled { each: each.collect(), set }
 });
 
-/// What every line holds in which something can be found, and few others. An escaped letter may hide
-/// anything.
+/// Matches each line that may contain a secret, and few others. An escaped letter may be a part of any secret.
 static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&suspicions()).ok());
 
-/// Nothing here looks at what stands around it, and nothing but the user in a URL is longer than [`REACH`]; that
-/// holds no quote. [`unlike`] stands on this.
+/// Returns the pattern of [`SUSPICIOUS`]. No alternative depends on the text around it. Only the user in a URL may
+/// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
 fn suspicions() -> String {
     let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
@@ -166,16 +165,16 @@ fn suspicions() -> String {
     format!(r"(?-u)\\u00[2-7]|{prefixes}|{names}|{places}")
 }
 
-/// How far a suspicion reaches.
+/// The length of the longest match of [`SUSPICIOUS`], except for the user in a URL.
 const REACH: usize = 16;
 
-/// Whether anything may be found in a line: one look at it, without reading it.
+/// Returns true if a line may contain a secret. Much faster than a search for each pattern.
 pub(crate) fn suspicious(line: &[u8]) -> bool {
     SUSPICIOUS.as_ref().is_none_or(|pattern| pattern.is_match(line))
 }
 
-/// What has to be looked at in a line that begins and ends like one in which nothing is suspicious: what is new, and
-/// as much around it as a suspicion reaches.
+/// Returns the part of a line that has to be checked if its start and end are those of a clean line: the changed
+/// part, and as much around it as a match may reach.
 pub(crate) fn unlike(clean: &[u8], line: &[u8]) -> Range<usize> {
     let same = |(here, there): &(&[u8], &[u8])| here == there;
     let before = line.chunks_exact(REACH).zip(clean.chunks_exact(REACH)).take_while(same).count() * REACH;
@@ -188,23 +187,23 @@ pub(crate) fn unlike(clean: &[u8], line: &[u8]) -> Range<usize> {
     start.min(end)..end
 }
 
-/// Where a private key begins, and where one ends.
+/// The patterns of the begin and end of a private key.
 static PRIVATE_KEY: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
     let label = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
     let regex = |word| Regex::new(&format!("(?-u)-----{word} {label}")).ok();
     Some([regex("BEGIN")?, regex("END")?])
 });
 
-/// A private key, and what is seen of it.
+/// A private key in a text.
 pub(crate) struct PrivateKey {
     begin: Range<usize>,
-    /// Where it ends, if it does.
+    /// The end of the key, if the text contains it.
     pub(crate) end: Option<usize>,
-    /// Where it must have ended: the next one begins.
+    /// The start of the next key: this one must have ended before.
     next: usize,
 }
 
-/// Shows each private key in a text.
+/// Calls `found` with each private key in a text.
 pub(crate) fn private_keys(text: &[u8], mut found: impl FnMut(PrivateKey)) {
     let Some([begin, end]) = &*PRIVATE_KEY else { return };
     if memchr::memmem::find(text, b"PRIVATE KEY").is_none() {
@@ -224,7 +223,7 @@ pub(crate) fn private_keys(text: &[u8], mut found: impl FnMut(PrivateKey)) {
 }
 
 impl PrivateKey {
-    /// All of it. One that is cut off goes as far as it can be one.
+    /// Returns the span of the key. A key that is cut off ends with its last line of base64.
     fn span(&self, text: &[u8]) -> Range<usize> {
         let cut_off = || {
             let body = |byte: &u8| {
@@ -250,8 +249,8 @@ impl PrivateKey {
     }
 }
 
-/// Shows what of a line can be a part of a private key: letters and digits in a row, many of them or
-/// nothing else.
+/// Calls `found` with the parts of a line that may belong to a private key: at least 16 letters and digits in a
+/// row, or a line that consists of them.
 pub(crate) fn parts_of_key(line: &[u8], mut found: impl FnMut(Range<usize>)) {
     const MANY: usize = 16;
     let whole = line.trim_ascii();
@@ -266,12 +265,12 @@ pub(crate) fn parts_of_key(line: &[u8], mut found: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Where the first private key of a text ends, which began before it.
+/// Returns the end of a private key that started before this text.
 pub(crate) fn end_of_private_key(text: &[u8]) -> Option<usize> {
     PRIVATE_KEY.as_ref().and_then(|[_, end]| Some(end.find(text)?.end()))
 }
 
-/// Shows each secret in a text. They may overlap.
+/// Calls `found` with each secret in a text. They may overlap.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     private_keys(text, |key| found(key.span(text)));
     let shapes = &*PATTERNS;
@@ -299,32 +298,32 @@ fn has_digit_or_length(text: &[u8]) -> bool {
     has_digit(text) || text.len() >= 20
 }
 
-/// `sk-learn-contrib-something` is no key.
+/// Rejects words, such as `sk-learn-contrib-something`.
 fn not_words(text: &[u8]) -> bool {
     has_digit(text) || text.split(|byte| matches!(byte, b'-' | b'_')).any(|part| part.len() >= 16)
 }
 
-/// Letters and digits, as no word and no number has them.
+/// Accepts values with both letters and digits.
 fn random(text: &[u8]) -> bool {
     has_digit(text) && text.iter().any(u8::is_ascii_alphabetic) && value(text)
 }
 
-/// What neither a person nor a grammar would call something: digits among letters.
+/// Accepts generated values, with digits among letters. Names and words are rejected.
 pub(crate) fn machine_made(text: &[u8]) -> bool {
     let text = text.trim_ascii();
-    // Behind the name of a variable too: `PWD=/home/me1/x2y3`.
+    // The value may follow the name of a variable: `PWD=/home/me1/x2y3`.
     let name = text.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_').count();
     let place = text.get(name..).and_then(|rest| rest.strip_prefix(b"=")).unwrap_or(text);
     let is_path = matches!(place, [b'/' | b'~' | b'.', ..]) || memchr::memmem::find(text, b"://").is_some();
     let groups = text.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
     let mut groups = groups.filter(|group| has_digit(group));
-    // `identifier42` is a name.
+    // A name such as `identifier42` ends with digits.
     let inner =
         groups.next().is_some() && (groups.next().is_some() || (ends_in_word(text) && text.len() >= 12));
     text.len() >= 8 && inner && !is_path && !text.contains(&b' ') && random(text)
 }
 
-/// `name=value; …`
+/// Accepts `name=value; …`.
 pub(crate) fn is_cookie(text: &[u8]) -> bool {
     let first = text.split(|byte| *byte == b';').next().unwrap_or_default();
     let mut halves = first.splitn(2, |byte| *byte == b'=');
@@ -338,7 +337,7 @@ fn ends_in_word(text: &[u8]) -> bool {
     text.last().is_some_and(|last| !last.is_ascii_digit())
 }
 
-/// The base64 of `user:password`.
+/// Accepts the base64 of `user:password`.
 fn user_and_password(text: &[u8]) -> bool {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -348,7 +347,7 @@ fn user_and_password(text: &[u8]) -> bool {
         || (has_digit(text) && text.len() >= 16)
 }
 
-/// Whether the value of something secret is one, and not a word or a reference in its place.
+/// Returns true if the value of a secret is a real one, and neither a common word nor a reference.
 pub(crate) fn value(text: &[u8]) -> bool {
     const WORDS: &[&str] = &[
         "string",
@@ -385,27 +384,27 @@ pub(crate) fn value(text: &[u8]) -> bool {
     let reference =
         variable || in_brackets || text.starts_with(b"process.env") || text.starts_with(b"os.environ");
     text.iter().any(u8::is_ascii_alphanumeric)
-        // Elided by whoever wrote it.
+        // The writer has elided the rest.
         && !text.ends_with(b"...")
         && text != SECRET.as_bytes()
         && !reference
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// How much the name of a member, variable or header says of its value.
+/// The secrecy of a value, by the name of its member, variable or header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Secrecy {
-    /// What looks made by a machine is secret.
+    /// A generated value is secret.
     Perhaps,
-    /// So is what looks like a cookie.
+    /// A generated value is secret, and so is a cookie.
     Cookie,
-    /// Any value is secret, but a number may count something.
+    /// Any value except a number is secret, since a number may be a count.
     Surely,
-    /// Numbers too.
+    /// Any value is secret.
     Always,
 }
 
-/// Whether the member, variable or header of this name holds a secret, or several.
+/// Returns the secrecy of values with this name.
 pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
     const ALWAYS: &[&str] = &[
         "apikey",
@@ -422,8 +421,8 @@ pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
         "credential",
     ];
     const SURELY: &[&str] = &["token", "jwt", "pwd"];
-    // Tokens that anybody may see: places in a list, marks of progress, parts of a text. Keys that are
-    // none of a lock.
+    // Tokens that are not secret, such as positions in a list, progress marks and parts of a text, and keys that
+    // protect nothing.
     const HARMLESS: &[&str] = &[
         "pagetoken",
         "nexttoken",
@@ -447,9 +446,9 @@ pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
         "idempotencykey",
         "oldpwd",
     ];
-    /// Several of which are no number of parts of a text.
+    /// Names whose plural is not a count of text parts.
     const TOKENS: &[&str] = &["apitoken", "authtoken", "accesstoken", "refreshtoken", "bearertoken"];
-    // Most names are shorter or longer than any of these, and none is worth a copy.
+    // Most names are shorter or longer than any of these, so they are not copied.
     if name.len() < 3 || name.len() > 128 {
         return None;
     }
@@ -482,8 +481,8 @@ pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
     }
 }
 
-/// Whether the last word of a name is this: of `openaiKey`, `OPENAI_KEY` and `openai-key`, but not of
-/// `monkey`. A word in capitals is only found in capitals.
+/// Returns true if this is the last word of a name: of `openaiKey`, `OPENAI_KEY` and `openai-key`, but not of
+/// `monkey`. A word in capitals matches only capitals.
 fn ends_in(name: &str, word: &str) -> bool {
     let Some((before, last)) = name.len().checked_sub(word.len()).and_then(|at| name.split_at_checked(at))
     else {
@@ -514,8 +513,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 4_000, ..Default::default() })]
 
-        /// Wherever a line begins to differ from a clean one, and wherever it is like it again, what is suspicious
-        /// is looked at.
+        /// Each match is checked, wherever a line starts and stops to differ from a clean one.
         #[test]
         fn nothing_hides_in_what_is_like_a_clean_line(
             before in "[\"a:/ ]{0,60}",
@@ -526,7 +524,7 @@ mod tests {
             ends: proptest::sample::Index,
         ) {
             let line = [before.as_bytes(), &suspicion, after.as_bytes()].concat();
-            // Neither part that is alike holds all of it.
+            // Neither of the equal parts contains all of it.
             let begins = begins.index(before.len() + suspicion.len());
             let ends = line.len() - ends.index(suspicion.len() + after.len());
             let clean = [&line[..begins], between.as_bytes(), &line[ends..]].concat();

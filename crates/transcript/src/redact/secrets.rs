@@ -1,4 +1,4 @@
-//! Taking secrets out of one line, before the disk sees it.
+//! Removal of secrets from a line, before it is written.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,17 +10,16 @@ use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString
 use super::secret_patterns::{self, SECRET, Secrecy};
 use crate::error::{Error, Result};
 
-/// How often what is left of a line is looked at again, at most: twice is nearly always enough.
+/// The limit of passes over a line. Two passes are nearly always enough.
 const ROUNDS: usize = 16;
 
-/// What is secret: keys by their shape, values by the name of their member, variable or header (of
-/// objects and lists all that is in them), the environment and headers of MCP servers, the parameters
-/// of `authenticate`, and patterns of one's own.
+/// The secrets to remove: keys with a known form, and values with a telling name of a member, variable or header.
+/// Such a name covers all values within an object or list. The environment and headers of MCP servers, the
+/// parameters of `authenticate`, and matches of custom patterns are secret too.
 ///
-/// Each becomes `[secret]`, and all else stays byte for byte. Found are also secrets that JSON
-/// escapes (`\u0073k-…`), and in lines that are no JSON. Ids, hashes, images and numbers that may
-/// count something stay. What has neither a known shape nor a telling name is not found: name it with
-/// a [`pattern`](Self::pattern).
+/// Each secret becomes `[secret]`; all other bytes stay. Secrets with JSON escapes (`\u0073k-…`) are found, as are
+/// those in lines that are not JSON. Ids, hashes, images and possible counts are kept. A secret with neither a
+/// known form nor a telling name is not found: add a [`pattern`](Self::pattern).
 ///
 /// ```
 /// use duologue_transcript::Secrets;
@@ -39,13 +38,12 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// What this pattern matches is secret too: its group `secret`, or all of it. It is matched
-    /// against what strings say and against each line of what is no JSON. What is left once its matches
-    /// are replaced should not match again.
+    /// Adds a pattern whose matches are secret: its group `secret`, or the whole match. It is applied to decoded strings
+    /// and to each line that is not JSON. After its matches are replaced, it should not match again.
     ///
     /// # Errors
     ///
-    /// [`Error::Pattern`] when it is no regular expression, or matches the empty text.
+    /// [`Error::Pattern`] if it is not a regular expression, or matches the empty text.
     pub fn pattern(mut self, pattern: &str) -> Result<Self> {
         let bad = |reason| Error::Pattern { pattern: pattern.into(), reason };
         let regex = Regex::new(pattern).map_err(|error| bad(error.to_string()))?;
@@ -56,10 +54,10 @@ impl Secrets {
         Ok(self)
     }
 
-    /// The line without its secrets. JSON stays JSON; a line without secrets is not copied.
+    /// Removes the secrets from a line. JSON stays valid; a line without secrets is not copied.
     #[must_use]
     pub fn redact<'a>(&self, line: &'a [u8]) -> Cow<'a, [u8]> {
-        // What is left can look like a secret once its neighbour is gone.
+        // The rest can look like a secret once its neighbour is replaced.
         let mut redacted = Cow::Borrowed(line);
         for _ in 0..ROUNDS {
             let Some(next) = self.once(&redacted) else { break };
@@ -68,7 +66,7 @@ impl Secrets {
         redacted
     }
 
-    /// A text without its secrets, such as a line of stderr.
+    /// Removes the secrets from a text, such as a line of stderr.
     #[must_use]
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.redact(text.as_bytes()) {
@@ -77,7 +75,7 @@ impl Secrets {
         }
     }
 
-    /// The words of a command without secrets. Some are known only by the option before them.
+    /// Removes the secrets from the words of a command. Some are known only by the option before them.
     pub(crate) fn redact_words(&self, words: &[String]) -> Vec<String> {
         let before = std::iter::once("").chain(words.iter().map(String::as_str));
         let clean = |(before, word): (&str, &String)| {
@@ -90,7 +88,7 @@ impl Secrets {
         before.zip(words).map(clean).collect()
     }
 
-    /// Whether there are patterns beyond the usual shapes, which may match anything.
+    /// Returns true if there are custom patterns, which may match anything.
     pub(super) fn has_own(&self) -> bool {
         !self.custom.is_empty()
     }
@@ -104,7 +102,7 @@ impl Secrets {
         (!edits.is_empty()).then(|| edits.apply(line))
     }
 
-    /// Looks for secrets in a line, JSON or not.
+    /// Adds replacements of the secrets in a line, JSON or not.
     pub(crate) fn search(&self, line: &[u8], edits: &mut Edits) {
         let json = std::str::from_utf8(line).is_ok_and(|text| {
             let login = is_login(text);
@@ -115,13 +113,13 @@ impl Secrets {
         }
     }
 
-    /// Shows each secret in a text that is no JSON, or in what a string says. They may overlap.
+    /// Calls `found` with each secret in a decoded string or a text that is not JSON. They may overlap.
     ///
-    /// What stands in place of a secret is never looked into: a part of it is nothing, and what reaches
-    /// beyond it takes all of it. So there is less to find each time.
+    /// Placeholders of secrets are never searched: a match within one is ignored, and a match that reaches beyond
+    /// one covers all of it. So each pass finds less.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Range<usize>)) {
         let known: Vec<_> = memchr::memmem::find_iter(text, SECRET).map(|at| at..at + SECRET.len()).collect();
-        // The first that ends behind a place; it may begin before it.
+        // The first placeholder that ends after a place. It may start before it.
         let near = |at: usize| known.get(known.partition_point(|known| known.end <= at));
         let around = |at: usize| near(at).filter(|known| known.start < at);
         let mut found = |span: Range<usize>| {
@@ -143,7 +141,7 @@ impl Secrets {
     }
 }
 
-/// Whether the line logs in: all it says but the method of logging in is secret.
+/// Returns true for an `authenticate` request: all its params except the method of authentication are secret.
 fn is_login(line: &str) -> bool {
     #[derive(Deserialize)]
     struct Named<'a> {
@@ -153,7 +151,7 @@ fn is_login(line: &str) -> bool {
     serde_json::from_str::<Named<'_>>(line).is_ok_and(|named| named.method == "authenticate")
 }
 
-/// Looks at the strings of one line.
+/// Collects the secrets in the values of a line.
 struct SecretSearch<'s> {
     secrets: &'s Secrets,
     edits: &'s mut Edits,
@@ -161,24 +159,24 @@ struct SecretSearch<'s> {
     login: bool,
 }
 
-/// An object or array that is open.
+/// An open object or array.
 #[derive(Default)]
 struct OpenContainer {
-    /// The variables or headers of an MCP server, or one of them: all values are secret.
+    /// True for the variables or headers of an MCP server: all values are secret.
     private: bool,
-    /// The headers of anything, or one of them.
+    /// True for headers.
     headers: bool,
-    /// What a name further out says of all values in here.
+    /// The secrecy that an outer name gives all values in here.
     secrecy: Option<Secrecy>,
-    /// What the string before, an option of a command or the name of a header, says of the next.
+    /// The secrecy of the next element, after an option of a command or the name of a header.
     next: Option<Secrecy>,
-    /// `{name, value}`: what the name says of the value.
+    /// The secrecy that the name in `{name, value}` gives the value.
     named: Option<Secrecy>,
     /// The value, until its name is known.
     value: Option<PendingValue>,
 }
 
-/// What would be secret of a value, by what its name may turn out to say.
+/// The secret part of a value, by the secrecy that its name may have.
 struct PendingValue {
     perhaps: Option<Range<usize>>,
     cookie: Option<Range<usize>>,
@@ -186,7 +184,7 @@ struct PendingValue {
 }
 
 impl SecretSearch<'_> {
-    /// What the name of a member says of its value.
+    /// Returns the secrecy that a member's name gives its value.
     fn named(&self, frames: &[PathStep<'_>], name: &str) -> Option<Secrecy> {
         if self.login {
             return login_secret(frames, name).then_some(Secrecy::Always);
@@ -204,7 +202,7 @@ impl SecretSearch<'_> {
         own.max(outer)
     }
 
-    /// Among headers no token or cookie is a part of a text.
+    /// Returns the secrecy of a name. Tokens and cookies in headers are never parts of a text.
     fn header_or_other(&self, name: &str) -> Option<Secrecy> {
         let secrecy = secret_patterns::names_secret(name);
         let in_headers = self.open.last().is_some_and(|open| open.headers);
@@ -221,12 +219,12 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
             Some(name) => {
                 let headers = matches!(name, "headers" | "httpHeaders" | "http_headers");
                 let private = (headers || matches!(name, "env" | "environment")) && of_mcp_server(frames);
-                // What a schema says of a password is no password.
+                // The schema of a password contains no password.
                 let in_schema = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
                 let secrecy = self.named(frames, name).filter(|_| in_schema != Some("properties"));
                 OpenContainer { private, headers, secrecy, ..OpenContainer::default() }
             }
-            // The element of a list.
+            // An element of a list.
             None => self.open.last().map_or_else(OpenContainer::default, |list| OpenContainer {
                 private: list.private,
                 headers: list.headers,
@@ -259,7 +257,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
         let string = string.read();
         let text = string.text.as_ref();
         self.secrets.find(text.as_bytes(), |part| self.edits.replace(string.span(part), SECRET));
-        // JSON inside a string has names too. Each level doubles the backslashes, so there are few.
+        // JSON within a string has names too. Each level doubles the backslashes, so there are few levels.
         if text.starts_with(['{', '[']) && secret_patterns::suspicious(text.as_bytes()) {
             let mut inner = Edits::default();
             self.secrets.search(text.as_bytes(), &mut inner);
@@ -275,7 +273,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
                 if let Some(secret) = secrecy.and_then(secret) {
                     self.edits.replace(secret, SECRET);
                 } else if is_name && !open.private {
-                    // What is written for people has spaces.
+                    // Text for users contains spaces.
                     open.named = says;
                 } else if open.private && !matches!(name, "name" | "header") {
                     // {"name": "NAME", "value": "…"} or {"NAME": "…"}.
@@ -296,7 +294,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
                     // ["Authorization", "…"]
                     next = self.header_or_other(text);
                 }
-                // A list in a list: ["NAME", "…"], else a list of "NAME=…" or "Name: …".
+                // An element of a list in a list: ["NAME", "…"]. Otherwise one of a list of "NAME=…" or "Name: …".
                 let is_pair = frames.len() > 1
                     && frames.iter().rev().nth(1).is_some_and(|outer| outer.member.is_none());
                 let place = if self.login { login_secret(frames, "") } else { false };
@@ -335,12 +333,12 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
     }
 }
 
-/// Whether the place is in what is said of an MCP server.
+/// Returns true within the description of an MCP server.
 fn of_mcp_server(frames: &[PathStep<'_>]) -> bool {
     frames.iter().any(|frame| frame.member.as_deref() == Some("mcpServers"))
 }
 
-/// Whether this member of something secret says what it is rather than what must not be known.
+/// Returns true for a member that describes a secret without containing it.
 fn describes(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "type",
@@ -367,7 +365,7 @@ fn describes(name: &str) -> bool {
         || ["expire", "created", "issued", "updated"].iter().any(|start| name.starts_with(start))
 }
 
-/// What is secret of a value that is: all of it, but for the scheme of a header.
+/// Returns the secret part of a value: all of it except the scheme of a header.
 fn secret_part(text: &str, secrecy: Secrecy) -> Option<Range<usize>> {
     let scheme = ["bearer ", "basic ", "token ", "digest ", "apikey "]
         .into_iter()
@@ -382,19 +380,19 @@ fn secret_part(text: &str, secrecy: Secrecy) -> Option<Range<usize>> {
     is_secret.then_some(start..text.len())
 }
 
-/// Whether the place in a line that logs in is secret: all in `params` but the method of logging in.
+/// Returns true for a secret value in an `authenticate` request: all in `params` except the method.
 fn login_secret(frames: &[PathStep<'_>], name: &str) -> bool {
     let in_params = frames.first().and_then(|frame| frame.member.as_deref()) == Some("params");
     in_params && !(frames.len() == 2 && name == "methodId")
 }
 
-/// What this argument of a command says of the next.
+/// Returns the secrecy that an argument of a command gives the next one.
 fn takes_secret(argument: &str, of_mcp_server: impl FnOnce() -> bool) -> Option<Secrecy> {
     match argument {
         "-k" | "-p" | "-t" => of_mcp_server().then_some(Secrecy::Perhaps),
         _ if argument.starts_with("--") && !argument.contains('=') => {
             let secrecy = secret_patterns::names_secret(argument)?;
-            // A key may be a file.
+            // A key may be the path of a file.
             Some(if argument.ends_with("key") { secrecy } else { secrecy.max(Secrecy::Surely) })
         }
         _ => None,
@@ -494,7 +492,7 @@ mod tests {
         assert_eq!(redact("https://user:p@ss1word@host/x@y"), "https://user:[secret]@host/x@y");
         assert_eq!(redact("a sk%2Dproj%2Dabcdef0123456789 b"), "a [secret] b");
         assert_eq!(redact("CACHE_KEY=users SIGNING_KEY=a1b2c3d4"), "CACHE_KEY=users SIGNING_KEY=[secret]");
-        // What looks like a path is a secret where its name says so.
+        // A value that looks like a path is secret if its name says so.
         assert_eq!(
             redact(r#"{"tokens":["API_KEY=/a1b2c3d4","DB_PASS=/a1b2c3d4","X=a1b2c3d4","PWD=/a1b2c3d4"]}"#),
             r#"{"tokens":["API_KEY=[secret]","DB_PASS=[secret]","[secret]","PWD=/a1b2c3d4"]}"#
@@ -502,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_a_secret_is_not_looked_into() {
+    fn placeholders_of_secrets_are_not_searched() {
         let check = |pattern: &str, text: &str, expect: &str| {
             let secrets = Secrets::default().pattern(pattern).unwrap();
             assert_eq!(secrets.redact_text(text), expect);
@@ -530,12 +528,12 @@ mod tests {
         let line = format!("{{\"a\":\"{}\"}}", "-----BEGIN PRIVATE KEY-----|".repeat(5000));
         let start = std::time::Instant::now();
         assert_eq!(redact(&line), format!("{{\"a\":\"{}\"}}", "[secret]|".repeat(5000)));
-        // Looking for the end of each takes half a minute.
+        // Searching for the end of each of them would take half a minute.
         assert!(start.elapsed() < std::time::Duration::from_secs(10));
     }
 
     #[test]
-    fn what_is_no_secret_stays_and_costs_no_copy() {
+    fn lines_without_secrets_are_not_copied() {
         for line in [
             r#"{"usage":{"inputTokens":1234567,"totalTokens":18,"token_count":{"input_tokens":20}}}"#,
             r#"{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","messageId":"msg_1fdc7afcf001tM1QPNF3s03nEb"}"#,
@@ -549,7 +547,7 @@ mod tests {
             r#"{"text":"token: identifier42, password := "changeme" and PWD=/home/me/x1y2z3","sortKey":"a1b2c3d4e5f6","public_key":"a1b2c3d4e5f6"}"#,
             r#"{"command":"cargo","env":[{"name":"PATH","value":"/usr/bin"},{"name":"CI","value":"1"},{"name":"RUST_BACKTRACE","value":"full"},{"name":"PWD","value":"/home/me1/x2"}]}"#,
             r#"{"requestedSchema":{"properties":{"password":{"type":"string","title":"Password","minLength":8,"default":"none yet"}}}}"#,
-            // A variable among tokens or keys is no cookie, nor what a machine made.
+            // A variable in a list of tokens or keys is neither a cookie nor generated.
             r#"{"inputTokens":"PWD=/home/me1/x2y3","keys":["PWD=/home/me1/x2y3"]}"#,
             r#"{"inputTokens":["PATH=/usr/bin"],"keys":["PATH=/usr/bin"],"token":"PATH=/usr/bin"}"#,
             r#"{"options":[{"value":"api-key","name":"Use an API key"}],"url":"https://example.com:8080/@scope/pkg?key=home"}"#,

@@ -1,5 +1,5 @@
-//! Text that comes in pieces: the chunks of a message, the lines of stderr. What is to be found in it
-//! may begin in one piece and end in another.
+//! Redaction of text in pieces: the chunks of a message, the lines of stderr. A match may begin in one piece and
+//! end in another.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString
 use super::secret_patterns::SECRET;
 use crate::classify::{ParsedLine, TranscriptEntry};
 
-/// The text of the chunk that a line holds, in its place.
+/// Returns the text of the chunk in a line, with its place.
 pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
     struct Find<'a>(Option<QuotedString<'a>>);
     impl<'a> JsonVisitor<'a> for Find<'a> {
@@ -31,16 +31,16 @@ pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
     find.0.map(QuotedString::read)
 }
 
-/// The messages of a session that may get another chunk, by their number.
+/// The messages of a session that may get further chunks, by number.
 #[derive(Default)]
 struct OpenMessages {
-    /// By id and kind.
+    /// Those with an id, by id and kind.
     by_id: HashMap<String, HashMap<String, usize>>,
     /// The kind and number of the message without an id.
     without_id: Option<(String, usize)>,
 }
 
-/// The chunks of each message, in order, by their place among the entries.
+/// Returns the chunks of each message, in order, as indexes of entries.
 pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -98,8 +98,8 @@ pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
     messages
 }
 
-/// The pieces, put together with `between` between them, are shown to `rules`, which says what to
-/// change. What replaces it is given with the piece where it begins; the other pieces lose their part.
+/// Joins the pieces, with `between` between them, and applies `rules`. A replacement goes to the piece in which
+/// its match begins; the other pieces lose their part of the match.
 pub(crate) fn redact(
     pieces: &[&str],
     between: &str,
@@ -126,7 +126,7 @@ pub(crate) fn redact(
             if start < end {
                 change(*piece, start - place.start..end - place.start, with.take());
             }
-            // The next change may begin in this piece, unless this one goes on.
+            // The next match may begin in this piece.
             if span.end <= place.end {
                 break;
             }
@@ -135,7 +135,7 @@ pub(crate) fn redact(
     }
 }
 
-/// The same for lines. One that is lost as a whole is still a line.
+/// Does the same for lines. A line that would be empty gets a placeholder, so that it stays a line.
 pub(crate) fn redact_lines(
     lines: &[&str],
     rules: impl FnOnce(&[u8], &mut Edits),

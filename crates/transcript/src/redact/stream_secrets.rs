@@ -1,5 +1,5 @@
-//! Lines as they come to a recorder, which has to write each before it sees the next: private keys that go over
-//! several, and messages that are like the one before.
+//! Removal of secrets from a stream of lines, each of which is written before the next one is known. Finds private
+//! keys over several lines, and skips the unchanged parts of similar messages.
 
 use std::borrow::Cow;
 
@@ -7,25 +7,25 @@ use super::json_scan::Edits;
 use super::secret_patterns::{self, SECRET};
 use super::secrets::Secrets;
 
-/// So many lines in a row can stand between the beginning of a key, or a part of it, and the next part.
+/// The number of other lines that may separate two parts of a key.
 const PATIENCE: u8 = 4;
 
-/// A line of more bytes is not remembered.
+/// The longest message that is kept for comparison, in bytes.
 const REMEMBERED: usize = 1024;
 
-/// One stream of lines, and whether it is within a private key.
+/// The state of one stream of lines.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSecrets {
-    /// How many lines may still come before the next part of the key; 0 outside of one.
+    /// The number of lines that may come before the next part of the key; 0 outside of a key.
     patience: u8,
-    /// The last message in which nothing was suspicious.
+    /// The last message without anything suspicious.
     clean: Vec<u8>,
 }
 
 impl StreamSecrets {
-    /// The next line without its secrets.
+    /// Removes the secrets from the next line.
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
-        // A message is whole, and stands among whatever else is written.
+        // A message is complete, and may stand between the lines of other output.
         if line.trim_ascii_start().starts_with(b"{") {
             return if secrets.has_own() || self.suspicious(line) {
                 secrets.redact(line)
@@ -48,8 +48,8 @@ impl StreamSecrets {
         Cow::Owned(secrets.redact(&edits.apply(line)).into_owned())
     }
 
-    /// Whether anything may be found in a message. In a stream of them, most of each is as it was in the one before,
-    /// and is not looked at again.
+    /// Returns true if a message may contain a secret. In a stream most of each message is equal to the one before,
+    /// and is not checked again.
     fn suspicious(&mut self, line: &[u8]) -> bool {
         let new = line.get(secret_patterns::unlike(&self.clean, line)).unwrap_or_default();
         let suspicious = secret_patterns::suspicious(new);
@@ -97,7 +97,7 @@ mod tests {
         check("AQ==", "[secret]");
         check("-----END RSA PRIVATE KEY----- done", "[secret] done");
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
-        // It never ends.
+        // This key never ends.
         check("no `-----BEGIN PRIVATE KEY-----` in it:", "no `[secret]` in it:");
         for _ in 0..PATIENCE {
             check("some words about it", "some words about it");
@@ -110,7 +110,7 @@ mod tests {
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
     }
 
-    /// What a message says, in pieces of which some are secret only together.
+    /// Generates texts whose parts are secret only together.
     fn words() -> impl Strategy<Value = String> {
         let word = prop::sample::select(vec![
             "The ",
@@ -141,7 +141,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..Default::default() })]
 
-        /// What is known of the message before changes nothing.
+        /// The message before makes no difference.
         #[test]
         fn a_message_is_redacted_alike_alone_and_behind_others(
             messages in prop::collection::vec((prop::sample::select(vec!["", "agent_message_chunk", "authenticate"]), words()), 1..20),

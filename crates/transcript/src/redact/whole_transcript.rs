@@ -1,5 +1,5 @@
-//! Redacting a whole transcript, of which more is known than of one line: the end of a text that came
-//! in pieces, and the answer to a request.
+//! Redaction of a whole transcript, where later lines are known: the rest of a text in pieces, and the response
+//! to each request.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,19 +15,18 @@ use crate::classify::{ParsedLine, TranscriptEntry, entries, session_of};
 use crate::format::{Header, Record, RecordEvent, RecordedLine, Redacted, Side};
 use crate::transcript::Transcript;
 
-/// How often what was redacted is looked at again, at most. Once is nearly always enough to see that
-/// nothing is left.
+/// The limit of passes over a transcript. One more pass nearly always finds nothing.
 const ROUNDS: usize = 16;
 
 impl Transcript {
-    /// The transcript without secrets, ids, paths and times, as [`Redaction::default`] has it: what a
-    /// snapshot compares and what can be shown to others. It loads and replays like any other.
+    /// Returns the transcript without secrets, ids, paths and times, by [`Redaction::default`]. It can be compared,
+    /// shown to others, loaded and replayed.
     #[must_use]
     pub fn redacted(&self) -> Transcript {
         self.redact(&Redaction::default())
     }
 
-    /// The transcript without what `redaction` takes out. The same again changes nothing.
+    /// Returns the redacted transcript. Redacting it again changes nothing.
     #[must_use]
     pub fn redact(&self, redaction: &Redaction) -> Transcript {
         let (mut records, redactor) = once(self.records(), redaction);
@@ -68,7 +67,7 @@ fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header
     header
 }
 
-/// One look at all records.
+/// Does one pass over all records.
 fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     let entries = entries(records);
     let mut redactor = redaction.start();
@@ -80,8 +79,8 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         }
     }
 
-    // First all messages in order, which tells all ids and folders; then what came in pieces, and the
-    // lines of stderr and of noise, which may speak of an id before the wire does.
+    // All messages come first, in order, since they contain the ids and folders. Then come texts in pieces, and the
+    // lines of stderr and noise, which may mention an id before the connection does.
     let mut changes: Vec<_> = entries
         .iter()
         .zip(&chunks)
@@ -126,7 +125,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             }
         });
     }
-    let (said, texts): (Vec<_>, Vec<_>) = records
+    let (stderr, texts): (Vec<_>, Vec<_>) = records
         .iter()
         .enumerate()
         .filter_map(|(place, record)| match &record.event {
@@ -136,7 +135,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         .unzip();
     let mut errors: Vec<Edits> = texts.iter().map(|_| Edits::default()).collect();
     for (text, edits) in texts.iter().zip(&mut errors) {
-        // One may be JSON, as some logs are.
+        // A log line may be JSON.
         redaction.secrets.search(text.as_bytes(), edits);
     }
     split_text::redact_lines(&texts, rules, |piece, span, with| {
@@ -155,7 +154,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
                 RecordEvent::Line(RecordedLine::new(entry.line.from, bytes).ending(entry.line.end));
         }
     }
-    for ((place, text), edits) in said.into_iter().zip(texts).zip(errors) {
+    for ((place, text), edits) in stderr.into_iter().zip(texts).zip(errors) {
         if let Some(record) = redacted.get_mut(place) {
             record.event =
                 RecordEvent::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
@@ -177,14 +176,14 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     (redacted, redactor)
 }
 
-/// What a line says that is no JSON.
+/// Returns the text of a line that is not JSON.
 fn noise<'a>(entry: &TranscriptEntry<'a>) -> Option<&'a str> {
     let ParsedLine::Noise(_) = &entry.parsed else { return None };
     let text = entry.line.text()?;
     serde_json::from_str::<IgnoredAny>(text).is_err().then_some(text)
 }
 
-/// The session that the answer to a request names.
+/// Returns the session that the response to a request names.
 fn made_by(entries: &[TranscriptEntry<'_>], entry: &TranscriptEntry<'_>) -> Option<SessionId> {
     let ParsedLine::Request { answer: Some(answer), .. } = &entry.parsed else { return None };
     match &entries.get(*answer)?.parsed {

@@ -1,4 +1,4 @@
-//! Whether what comes is what was recorded, names aside.
+//! Comparison of live messages with recorded ones, except for ids and folders.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,8 +11,8 @@ use super::name_map::{NameMap, NamePair, OPTION, SESSION, id_at};
 use crate::id_paths::{AGENT, VariableField, field_at};
 use crate::ignored_paths::IgnoredPaths;
 
-/// The places that are never compared. What a client is and can do says who it is, not what it wants; `_meta` is for
-/// whom it concerns. See `Replay::ignore`.
+/// The paths that are never compared. The description of a client says nothing about what it requests, and `_meta`
+/// is for the receiver. See `Replay::ignore`.
 static NEVER: LazyLock<IgnoredPaths> = LazyLock::new(|| {
     let mut never = IgnoredPaths::default();
     for path in ["$.._meta", "clientInfo", "clientCapabilities"] {
@@ -21,12 +21,12 @@ static NEVER: LazyLock<IgnoredPaths> = LazyLock::new(|| {
     never
 });
 
-/// What may be called otherwise than recorded.
+/// The ids that the live side may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freedom {
-    /// What a client chooses: terminals, its messages, folders, a session that it remembers.
+    /// A client chooses terminals, its messages, folders, and sessions from before.
     Client,
-    /// What an agent chooses: every id.
+    /// An agent chooses every id.
     Agent,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Comparison<'a> {
     names: &'a NameMap,
     lane: usize,
     freedom: Freedom,
-    /// Placeholders of a redacted recording stand for any text.
+    /// The placeholders of a redacted recording, which match any text.
     holes: Option<&'static Regex>,
-    /// The folders that the message itself brings.
+    /// The folders in the live message itself.
     folders: FolderIndex,
-    /// The places that differ, and what was recorded there.
+    /// The paths that differ, with the recorded values.
     places: Vec<(Vec<String>, Value)>,
     /// The names that would make the rest equal.
     pub(super) pairs: Vec<NamePair>,
@@ -68,7 +68,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares; the ignored places are left out.
+    /// Compares two values, except for the ignored paths.
     pub(super) fn run(mut self, ignored: &IgnoredPaths, recorded: &Value, live: &Value) -> Self {
         self.announce(recorded, live);
         let (mut recorded, mut live) = (recorded.clone(), live.clone());
@@ -81,8 +81,8 @@ impl<'a> Comparison<'a> {
         self
     }
 
-    /// Takes the id by which the other side is known to agents: it says so in `initialize`, and may be spoken
-    /// to by it before it says anything else.
+    /// Pairs the ids under which other agents know the live side. It announces its id in `initialize`, and may be
+    /// addressed by it at once.
     fn announce(&mut self, recorded: &Value, live: &Value) {
         let place = match self.freedom {
             Freedom::Client => "/clientCapabilities/_meta/duologue/agentId",
@@ -94,8 +94,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Takes the folders that a client gives its session: each session says its folders once more, and
-    /// they may be others.
+    /// Pairs the folders that a client names. Each request for a session names them again, and they may differ.
     fn introduce(&mut self, recorded: &Value, live: &Value) {
         if self.freedom != Freedom::Client {
             return;
@@ -118,21 +117,20 @@ impl<'a> Comparison<'a> {
         self.places.is_empty()
     }
 
-    /// How many places differ.
+    /// Returns the number of paths that differ.
     pub(super) fn differences(&self) -> usize {
         self.places.len()
     }
 
-    /// The first place that differs.
+    /// Returns the first path that differs.
     pub(super) fn first(&self) -> Option<String> {
         self.places.first().map(|(path, _)| path.join("."))
     }
 
-    /// Shows where `live` differs, line by line of its JSON: what is equal but for its name is no
-    /// difference.
+    /// Returns a diff of the JSON, line by line. Values that are equal except for their names do not appear in it.
     pub(super) fn diff(&self, live: &Value) -> String {
         let mut expected = live.clone();
-        // From the end, since what a longer list has too much is removed.
+        // In reverse, since surplus elements of a list are removed.
         for (path, recorded) in self.places.iter().rev() {
             put(&mut expected, path, self.translated(path, recorded));
         }
@@ -187,12 +185,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The name under which the id in this place is mapped, if one stands here.
+    /// Returns the name under which the id at this path is mapped, if there is one.
     fn id_here(&self) -> Option<&str> {
         id_at(&self.steps())
     }
 
-    /// Whether what stands here is never twice the same, which nobody chooses.
+    /// Returns true for a time or signature, which differs in each run.
     fn is_fleeting(&self) -> bool {
         matches!(field_at(&self.steps()), Some(VariableField::Time | VariableField::Signature))
     }
@@ -205,13 +203,13 @@ impl<'a> Comparison<'a> {
         match self.freedom {
             Freedom::Agent => true,
             Freedom::Client if member == OPTION => false,
-            // One that it remembers from elsewhere, unless it is one that it got from us.
+            // A session from before, unless this client got it from us.
             Freedom::Client if member == SESSION => recorded == live || !self.names.knows_session(live),
             Freedom::Client => true,
         }
     }
 
-    /// The folders that a client gives its sessions.
+    /// Returns true for a folder that a client gives its session.
     fn is_folder(&self) -> bool {
         let named = match self.path.as_slice() {
             [member] => member == "cwd",
@@ -221,7 +219,7 @@ impl<'a> Comparison<'a> {
         named && self.freedom == Freedom::Client
     }
 
-    /// How many names would have to be others.
+    /// Returns the number of names that would have to change.
     pub(super) fn renamed(&self) -> usize {
         let renames = |pair: &&NamePair| match pair {
             NamePair::Id { recorded, live, .. } | NamePair::Folder { recorded, live } => recorded != live,
@@ -233,7 +231,7 @@ impl<'a> Comparison<'a> {
         self.places.push((self.path.clone(), recorded.clone()));
     }
 
-    /// A recorded value in live words, for people to compare.
+    /// Returns a recorded value with live names, for a diff.
     fn translated(&self, path: &[String], value: &Value) -> Value {
         let mut value = value.clone();
         self.translate(&mut path.iter().map(String::as_str).collect(), &mut value);
@@ -269,7 +267,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Puts a value at a place; null is left out.
+/// Sets the value at a path; null removes it.
 fn put(root: &mut Value, path: &[String], value: Value) {
     let Some((name, rest)) = path.split_first() else {
         *root = value;
@@ -287,7 +285,7 @@ fn put(root: &mut Value, path: &[String], value: Value) {
     }
 }
 
-/// What means the same as leaving it out.
+/// Returns true for a value that means the same as no value.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -301,7 +299,7 @@ fn is_hole(holes: &Regex, text: &str) -> bool {
     holes.find(text).is_some_and(|found| found.len() == text.len())
 }
 
-/// Whether `live` is `pattern` with something in place of each placeholder.
+/// Returns true if `live` is `pattern` with any text in place of each placeholder.
 fn fits(holes: &Regex, pattern: &str, live: &str) -> bool {
     let mut parts = holes.split(pattern);
     let Some(mut rest) = parts.next().and_then(|first| live.strip_prefix(first)) else { return false };
@@ -316,7 +314,7 @@ fn fits(holes: &Regex, pattern: &str, live: &str) -> bool {
     rest.is_empty()
 }
 
-/// The difference of two texts: `-` is recorded, `+` is live.
+/// Returns a diff of two texts: `-` is recorded, `+` is live.
 pub(super) fn text_diff(recorded: &str, live: &str) -> String {
     similar::TextDiff::from_lines(recorded, live)
         .unified_diff()
@@ -345,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_empty_and_what_is_ignored_may_differ() {
+    fn missing_values_are_empty_and_ignored_values_may_differ() {
         let equal = |recorded, live| compare(Freedom::Client, false, &recorded, &live).0.is_none();
         assert!(equal(
             json!({"mcpServers": [], "_meta": {"a": 1}, "x": null}),

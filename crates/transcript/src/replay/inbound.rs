@@ -1,4 +1,4 @@
-//! What the other side says: which recorded line it is, and what else it may be.
+//! Lines from the live side: matches each with a recorded line, or reports the difference.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::classify::{id_key, request_of};
 use crate::format::Side;
 
 impl Player {
-    /// Takes a line of the other side.
+    /// Receives a line of the live side.
     pub(super) fn receive(&mut self, line: &[u8], now: Duration) {
         self.last_received = now;
         match RpcMessage::read(line, &Limits::default()) {
@@ -33,7 +33,7 @@ impl Player {
         }
     }
 
-    /// The other side will say nothing more.
+    /// Notes that the live side has closed its output.
     pub(super) fn end(&mut self, now: Duration) {
         self.ended = true;
         self.last_received = now;
@@ -43,7 +43,7 @@ impl Player {
     fn request(&mut self, id: &RequestId, method: &str, params: Option<&RawValue>, now: Duration) {
         let live = body(params);
         let session = live.get(SESSION).and_then(Value::as_str);
-        let lane = session.map(|live| self.cues.lane_numbers.get(self.names.session(live)).copied());
+        let lane = session.map(|live| self.plan.lane_numbers.get(self.names.session(live)).copied());
         let nearest = match (self.plays, lane) {
             (Side::Client, Some(None)) => None,
             (Side::Client, lane) => self.nearest(method, Some(lane.flatten().unwrap_or(CONNECTION)), &live),
@@ -55,8 +55,8 @@ impl Player {
             }
             (Side::Agent, _) => self.nearest(method, None, &live),
         };
-        // A client's question is another question when it says something else. What an agent asks is
-        // answered as it was, and the difference shows when all is compared.
+        // A client's request with other params is another request. An agent's request gets the recorded answer, and the
+        // difference appears in the final comparison.
         let fits =
             |(_, (differences, _)): &(usize, (usize, usize))| *differences == 0 || self.plays == Side::Client;
         let found = nearest.filter(fits).map(|(at, _)| (at, self.compare(at, self.lane_of(at), &live).pairs));
@@ -65,7 +65,7 @@ impl Player {
         };
         let lane = self.lane_of(at);
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
-        if let Some(LineKind::Request { id: recorded, .. }) = self.cues.get(at).map(|cue| &cue.kind) {
+        if let Some(LineKind::Request { id: recorded, .. }) = self.plan.get(at).map(|line| &line.kind) {
             self.names.learn_request(false, recorded, id.token());
         }
         self.accept_request(at, id.token());
@@ -86,7 +86,7 @@ impl Player {
         let mut nearest: Option<(usize, (usize, usize))> = None;
         let mut from = 0;
         for _ in 0..COMPARED {
-            let Some(at) = self.expected.get_mut(method)?.next(from, lane, &self.cues) else { break };
+            let Some(at) = self.expected.get_mut(method)?.next(from, lane, &self.plan) else { break };
             let comparison = self.compare(at, self.lane_of(at), live);
             let distance = (comparison.differences(), comparison.renamed());
             if nearest.is_none_or(|(_, least)| distance < least) {
@@ -130,13 +130,13 @@ impl Player {
         self.differences.push(Difference::Unexpected { what: message, diff });
     }
 
-    /// An answer that was not recorded.
+    /// Queues a response that is not in the recording.
     fn answer(&mut self, id: &RequestId, outcome: &str) {
         self.unrecorded_replies.push_back(answer(id.token(), outcome));
     }
 
-    /// A request came although others, which had been answered before it was asked, did not: they
-    /// will not come any more, and what belongs to them is left out.
+    /// Reports requests as missing that were answered in the recording before this one, but have not come. The lines
+    /// that belong to them are skipped.
     fn skip_to(&mut self, to: usize) {
         let lane = self.lane_of(to);
         let passed: Vec<usize> = self
@@ -145,25 +145,25 @@ impl Player {
             .into_iter()
             .flat_map(|lane| lane.gates.iter().copied())
             .take_while(|at| *at < to)
-            .filter(|at| self.cues.is_waiting(*at) && self.answer_of(*at).is_some_and(|answer| answer < to))
+            .filter(|at| self.plan.is_waiting(*at) && self.answer_of(*at).is_some_and(|answer| answer < to))
             .collect();
         let Some(first) = passed.first().copied() else { return };
         for at in passed {
             let what = self.describe(at);
             self.differences.push(Difference::Missing { what });
         }
-        for at in self.cues.lines_between(lane, first, to).to_vec() {
-            let Some(cue) = self.cues.get(at) else { continue };
-            let stays = match &cue.kind {
-                // Whoever asked is answered.
+        for at in self.plan.lines_between(lane, first, to).to_vec() {
+            let Some(line) = self.plan.get(at) else { continue };
+            let stays = match &line.kind {
+                // A received request is always answered.
                 LineKind::Response { request: Some(request), .. } => {
-                    self.cues.state(*request) == LineState::Done
+                    self.plan.state(*request) == LineState::Done
                 }
-                // Its answer may still be wanted.
-                LineKind::Request { answer, .. } if !cue.ours => answer.is_none_or(|answer| answer > to),
+                // Its answer may still be needed.
+                LineKind::Request { answer, .. } if !line.ours => answer.is_none_or(|answer| answer > to),
                 _ => false,
             };
-            if !stays && cue.state == LineState::Waiting {
+            if !stays && line.state == LineState::Waiting {
                 self.set_state(at, LineState::Skipped);
             }
         }
@@ -183,7 +183,7 @@ impl Player {
             }
             return;
         }
-        // A cancel that crosses the answer on its way is nothing to speak of, nor is a second one.
+        // A cancel that crosses the response is not a difference, and neither is a second one.
         let open = match &withdrawn {
             Some(id) => self.received_requests.get(id).copied(),
             None => self.lanes.get(lane).and_then(|lane| lane.unanswered.last().copied()),
@@ -194,7 +194,7 @@ impl Player {
         let (mut first, mut equal, mut next) = (None, None, from);
         for _ in 0..COMPARED {
             let expected = self.expected_notifications.get_mut(&key);
-            let Some(at) = expected.and_then(|expected| expected.next(next, None, &self.cues)) else { break };
+            let Some(at) = expected.and_then(|expected| expected.next(next, None, &self.plan)) else { break };
             first.get_or_insert(at);
             if cancels || self.compare(at, lane, &live).is_equal() {
                 equal = Some(at);
@@ -218,18 +218,18 @@ impl Player {
 
     /// Returns true if a notification of this method has come that was recorded at `from` or later.
     fn received_since(&self, lane: usize, method: &str, from: usize) -> bool {
-        self.cues.lines_between(lane, from, usize::MAX).iter().filter_map(|at| self.cues.get(*at)).any(
-            |cue| {
+        self.plan.lines_between(lane, from, usize::MAX).iter().filter_map(|at| self.plan.get(*at)).any(
+            |line| {
                 let same =
-                    matches!(&cue.kind, LineKind::Notification { method: other, .. } if other == method);
-                same && !cue.ours && cue.state == LineState::Done
+                    matches!(&line.kind, LineKind::Notification { method: other, .. } if other == method);
+                same && !line.ours && line.state == LineState::Done
             },
         )
     }
 
     fn response(&mut self, id: &str, outcome: &ResponseOutcome<'_>, now: Duration) {
         let Some(request) = self.open_requests.remove(&id_key(id)) else {
-            let what = format!("an answer to nothing that is open, with the id {id}");
+            let what = format!("a response with the id {id}, which no open request has");
             self.differences.push(Difference::Unexpected { what, diff: String::new() });
             return;
         };
@@ -240,7 +240,7 @@ impl Player {
         }
         let Some(at) = self.answer_of(request) else {
             if self.plays == Side::Client {
-                let what = format!("{} has an answer, in the recording it had none", self.describe(request));
+                let what = format!("{} has a response, but none in the recording", self.describe(request));
                 self.differences.push(Difference::Unexpected { what, diff: String::new() });
             }
             return;
@@ -250,15 +250,15 @@ impl Player {
         let (equal, diff, pairs) = (comparison.is_equal(), comparison.diff(&live), comparison.pairs);
         let recorded = self.content(at);
         let same_kind = recorded.get("error").is_some() == live.get("error").is_some();
-        // What an agent answers is compared with all the rest, in the end.
+        // The answers of an agent are compared at the end.
         if !(equal || self.plays == Side::Client && same_kind) {
             let what = format!("the answer to {}", self.describe(request));
             self.differences.push(Difference::Other { what, diff });
         }
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
         if self.plays == Side::Client {
-            // What the agent has not asked before it answered it will not ask any more.
-            let between = self.cues.lines_between(lane, request, at).to_vec();
+            // The agent will not send requests any more that it had sent before this answer.
+            let between = self.plan.lines_between(lane, request, at).to_vec();
             let never = between.into_iter().filter(|at| self.is_their_request(*at));
             never.collect::<Vec<_>>().into_iter().for_each(|at| self.give_up(at));
         }
@@ -270,13 +270,13 @@ impl Player {
             return;
         }
         let gates = self.lanes.get(CONNECTION).map(|lane| &lane.gates).into_iter().flatten().copied();
-        let is_noise = |at: &usize| self.cues.get(*at).is_some_and(|cue| cue.kind == LineKind::NotAMessage);
-        let next = gates.into_iter().filter(|at| self.cues.is_waiting(*at)).find(is_noise);
+        let is_noise = |at: &usize| self.plan.get(*at).is_some_and(|line| line.kind == LineKind::NotAMessage);
+        let next = gates.into_iter().filter(|at| self.plan.is_waiting(*at)).find(is_noise);
         let mut answered = false;
         match next {
             Some(at) => {
                 if let Malformed::Request(id, _) = malformed
-                    && let Some(answer) = self.cues.answer_to_noise.get(&at).copied()
+                    && let Some(answer) = self.plan.answer_to_noise.get(&at).copied()
                 {
                     answered = true;
                     self.accept_request(at, id.token());
@@ -286,7 +286,7 @@ impl Player {
             }
             None => {
                 let text = String::from_utf8_lossy(line);
-                let what = format!("a line that is no message ({malformed}): {}", shortened(&text));
+                let what = format!("a line that is not a message ({malformed}): {}", shortened(&text));
                 self.differences.push(Difference::Unexpected { what, diff: String::new() });
             }
         }
@@ -296,7 +296,7 @@ impl Player {
     }
 }
 
-/// The line of an answer with this outcome, a member of JSON.
+/// Returns the line of a response; `outcome` is its member `result` or `error`.
 pub(super) fn answer(id: &str, outcome: &str) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n").into_bytes()
 }

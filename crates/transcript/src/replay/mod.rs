@@ -1,4 +1,4 @@
-//! Playing one side of a recording against a live other side.
+//! Replay of one side of a recording against a live other side.
 
 mod compare;
 mod folder_index;
@@ -26,51 +26,49 @@ use crate::transcript::Transcript;
 use player::Player;
 pub use report::{Difference, ReplayReport};
 
-/// How long an agent may take to say what it had said, by default.
+/// The default of [`Replay::patience`].
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client waits for updates that may not come, since another text may be shorter.
+/// The time for which a played client waits for updates, which may be missing from a shorter text.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// How fast a recording is played.
+/// The pace of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Timing {
-    /// As fast as the order allows.
+    /// As fast as the order of lines allows.
     #[default]
     Fast,
     /// With the pauses of the recording.
     Recorded,
-    /// With its pauses times this: 0.5 is twice as fast.
+    /// With its pauses multiplied by a factor: 0.5 is twice as fast.
     Scaled(f64),
 }
 
-/// Plays one side of a recording: the agent, so that an editor's tests run without the real one, or
-/// the client, so that an agent can be compared with what it did before.
+/// Plays one side of a recording. A played agent lets the tests of an editor run without the real one. A played
+/// client compares an agent with an earlier version.
 ///
-/// Each recorded session is a lane, and what concerns the whole connection is one more. Order is kept
-/// within a lane; sessions run beside each other as the live side likes.
+/// The order of lines is kept within each recorded session. Sessions are independent of each other, and so are the
+/// lines that belong to no session.
 ///
-/// # What may differ
+/// # Differences that are accepted
 ///
-/// - **Ids**: those of JSON-RPC, and whatever the live side chooses, are mapped both ways. A session
-///   that is made live has the recorded id. Those that agents give each other, in envelopes and dialogues,
-///   are ids like any other; times and signatures beside them are not compared. A signed message in which
-///   something had to change is not validly signed any more.
-/// - **Folders**: the `cwd` of a session may be another one; wherever the recorded one stands at the
-///   beginning of a path, the live one is sent.
-/// - **Who the client is**: `clientInfo` and `clientCapabilities` of `initialize` are not compared, since
-///   an editor's test is hardly ever recorded with the same editor; what a lacking capability leads
-///   to shows in its answers. `_meta` is not compared anywhere. See [`ignore`](Self::ignore).
-/// - **What is left out, `null` or empty** is the same.
-/// - **Placeholders** of a redacted recording (`[time]`, `[session-1]`) stand for any text; if only its
-///   secrets were taken out, `[secret]` alone does. What is said has `[home]` and `[tmp]` of this
-///   machine, and no environment variable whose value is `[secret]`.
+/// - **Ids** of JSON-RPC, and all ids that the live side chooses, are mapped in both directions. This includes the ids
+///   in envelopes and dialogues. A new session gets its recorded id. Times and signatures are not compared. A signed
+///   message with a mapped id has no valid signature any more.
+/// - **Folders**: the `cwd` of a session may differ. In paths, the recorded one is replaced by the live one.
+/// - **The client**: `clientInfo` and `clientCapabilities` of `initialize` are not compared, since an editor's test
+///   is rarely recorded with the same editor. A missing capability shows in its responses. `_meta` is never
+///   compared. See [`ignore`](Self::ignore).
+/// - **Missing, `null` and empty** values are equal.
+/// - **Placeholders** of a redacted recording (`[time]`, `[session-1]`) match any text. If only its secrets were
+///   removed, only `[secret]` does. Played lines contain the `[home]` and `[tmp]` of this machine, and no environment
+///   variable whose value is `[secret]`.
 ///
-/// What the recording does not hold is not made up: a request whose answer is in a gap, or behind the
-/// end of a recording that was cut, is answered with an error; an answer whose request is not there is
-/// left out. Both are a [`Difference::Gap`]. The agent of a recording that was cut ends with it.
+/// All other values must be equal, above all the text of a prompt.
 ///
-/// All else, the text of a prompt above all, has to be equal.
+/// Nothing is invented. A request whose response is in a gap or after the end of a cut recording gets an error. A
+/// response without its request is left out. Both are reported as a [`Difference::Gap`]. The agent of a cut
+/// recording ends where the recording does.
 ///
 /// ```
 /// use duologue_rpc::Transport;
@@ -90,9 +88,9 @@ pub enum Timing {
 /// let (mut reader, mut writer) = ours.into_split();
 /// writer.write_all(br#"{"jsonrpc":"2.0","id":"mine","method":"_greet","params":{"name":"Ada"}}"#).await?;
 /// writer.shutdown().await?;
-/// let mut said = String::new();
-/// reader.read_to_string(&mut said).await?;
-/// assert_eq!(said, "{\"jsonrpc\":\"2.0\",\"id\":\"mine\",\"result\":\"Hello, Ada\"}\n");
+/// let mut response = String::new();
+/// reader.read_to_string(&mut response).await?;
+/// assert_eq!(response, "{\"jsonrpc\":\"2.0\",\"id\":\"mine\",\"result\":\"Hello, Ada\"}\n");
 /// assert!(replay.await??.differences.is_empty());
 /// # Ok(())
 /// # }
@@ -104,7 +102,7 @@ pub struct Replay {
     stderr: Option<OnStderr>,
 }
 
-/// Who hears the lines of stderr.
+/// A callback for the lines of stderr.
 type OnStderr = Box<dyn FnMut(&str) + Send>;
 
 #[derive(Clone, Debug)]
@@ -123,7 +121,7 @@ impl std::fmt::Debug for Replay {
 }
 
 impl Replay {
-    /// A replay of a recording, redacted or not.
+    /// Creates a replay of a recording, redacted or not.
     pub fn new(transcript: Transcript) -> Self {
         let settings = ReplaySettings {
             ignored: IgnoredPaths::default(),
@@ -135,12 +133,11 @@ impl Replay {
         Replay { transcript, settings, stderr: None }
     }
 
-    /// Does not compare one more place, neither while the replay runs nor in [`ReplayReport::diff`];
-    /// [`IgnoredPaths::add`] says how places are written.
+    /// Ignores a path, both during the replay and in [`ReplayReport::diff`]. [`IgnoredPaths::add`] describes the syntax.
     ///
     /// # Errors
     ///
-    /// [`Error::BadPath`] when it is no JSONPath.
+    /// [`Error::BadPath`] if the path is invalid.
     ///
     /// [`Error::BadPath`]: crate::Error::BadPath
     pub fn ignore(mut self, path: &str) -> Result<Self> {
@@ -148,57 +145,54 @@ impl Replay {
         Ok(self)
     }
 
-    /// Does not compare these places either, as if each was given to [`ignore`](Self::ignore).
+    /// Ignores these paths too, as [`ignore`](Self::ignore) does with each of them.
     pub fn ignoring(mut self, paths: IgnoredPaths) -> Self {
         self.settings.ignored.extend(paths);
         self
     }
 
-    /// The places given to [`ignore`](Self::ignore) that no message of the recording has. Perhaps they are
-    /// misspelled.
+    /// Returns the ignored paths that match nothing in the recording. They may be misspelled.
     #[must_use]
     pub fn unmatched(&self) -> Vec<&str> {
         self.settings.ignored.unmatched(&[&self.transcript])
     }
 
-    /// How fast it is played; as fast as possible by default.
+    /// Sets the pace; as fast as possible by default.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.settings.timing = timing;
         self
     }
 
-    /// How long a live agent may be silent while something is owed: after that it is missing and the
-    /// replay goes on. 30 seconds by default, [`Duration::MAX`] is no limit. A live client is waited for without limit.
+    /// Sets the time for which a live agent may be silent while it owes a line: 30 seconds by default, and no limit for
+    /// [`Duration::MAX`]. After that the line is missing and the replay goes on. There is no limit for a live client.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// The folder that a live agent is given in place of the [recorded one](Transcript::cwd).
+    /// Sets the folder that a live agent gets in place of the [recorded one](Transcript::cwd).
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.settings.cwd = Some(cwd.into());
         self
     }
 
-    /// Who is told the lines that the recorded agent wrote to stderr; nobody by default.
+    /// Sets a callback for the lines that the recorded agent wrote to stderr; none by default.
     pub fn on_stderr(mut self, line: impl FnMut(&str) + Send + 'static) -> Self {
         self.stderr = Some(Box::new(line));
         self
     }
 
-    /// Plays the agent for one live client, until the client closes or the recorded agent ends by
-    /// itself.
+    /// Plays the agent for a live client, until the client closes its output or the recorded agent ends.
     ///
-    /// A request takes the next recorded one of its method and session that is not used up and has
-    /// equal params; the agent's lines come when all that the client had said before them in that
-    /// session has come. A request that is not in the recording is answered with an error that shows
-    /// the difference. One that comes although others, which had been answered before it was asked,
-    /// did not, counts those as missing.
+    /// A request matches the next recorded one with the same method, session and params. The agent's lines are sent
+    /// once the client has sent all its earlier lines of that session. A request that is not in the recording gets an
+    /// error with the difference. If a request is skipped that was answered before a later one was sent, it is
+    /// reported as missing.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io) when the transport cannot be used at all, and when the live side says 64 MiB more than
-    /// four times what was recorded and goes on.
+    /// [`Error::Io`](crate::Error::Io) if the transport cannot be used, or if the live side sends 64 MiB more than four
+    /// times the size of the recording.
     ///
     /// # Panics
     ///
@@ -209,10 +203,9 @@ impl Replay {
 
     /// Plays the client for a live agent.
     ///
-    /// The client's lines come when all that the agent had asked and answered before them in that
-    /// session has come; updates are waited for only for a moment, since another text may be shorter
-    /// or cut otherwise. What the agent asks is answered as it was. Compare all that was said with
-    /// [`ReplayReport::diff`].
+    /// The client's lines are sent once the agent has sent all earlier requests and responses of that session. Updates are
+    /// awaited only for a moment, since another text may be shorter or split otherwise. Requests of the agent get the
+    /// recorded responses. Compare the conversations with [`ReplayReport::diff`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What has another name in the live conversation than in the recording: ids and folders.
+//! Ids and folders that have other names in the live conversation than in the recording.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,16 +14,16 @@ use crate::id_paths::{VariableField, WHOLE, field_at, field_of};
 use crate::redact::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
 
-/// The member that names a session, wherever one is named.
+/// The member with the id of a session.
 pub(super) const SESSION: &str = "sessionId";
-/// The members that hold other ids. Ids are known by their member, since their text may be anything.
+/// The members with other ids. Ids are known by their member, since they may be any text.
 const IDS: [&str; 6] = [SESSION, "terminalId", "toolCallId", "messageId", "elicitationId", "compactionId"];
-/// An id too, but one of a short list that a peer offered: only a live agent may choose others.
+/// An id from a short list that a peer offered. Only a live agent may choose another one.
 pub(super) const OPTION: &str = "optionId";
-/// The member that names a JSON-RPC request.
+/// The member with the id of a JSON-RPC request.
 const REQUEST: &str = "requestId";
 
-/// The name under which an id in this place is mapped, if one stands there. `path` begins in the message.
+/// Returns the name under which the id at a path is mapped, if there is one. `path` starts at the message.
 pub(super) fn id_at<'p>(path: &[&'p str]) -> Option<&'p str> {
     let between_agents = field_at(path).and_then(VariableField::id);
     between_agents.or_else(|| path.last().copied().filter(|member| is_id(member)))
@@ -33,14 +33,14 @@ fn is_id(member: &str) -> bool {
     IDS.contains(&member) || member == OPTION
 }
 
-/// A pair of names that was learned from what the other side sent.
+/// A recorded name and its live name.
 #[derive(Debug, PartialEq)]
 pub(super) enum NamePair {
     Id { member: String, recorded: String, live: String },
     Folder { recorded: String, live: String },
 }
 
-/// The names, recorded and live.
+/// Live names by recorded name, and the reverse for sessions.
 #[derive(Debug, Default)]
 pub(super) struct NameMap {
     /// Live ids by lane, member and recorded id.
@@ -49,25 +49,24 @@ pub(super) struct NameMap {
     sessions: HashMap<String, String>,
     /// The folders of each lane.
     folders: LaneFolders,
-    /// What redaction calls the folders of this machine. What we say needs real ones; what comes is
-    /// compared with the placeholder, since another machine has others.
+    /// The folders of this machine, by placeholder. Played lines need real folders. Live lines are compared with the
+    /// placeholder, since their machine has other folders.
     machine: FolderIndex,
-    /// Whether variables may have lost their values to redaction.
+    /// True if redaction may have removed the values of variables.
     secrets: bool,
-    /// Live ids of JSON-RPC requests, by who asked (us?) and the recorded id.
+    /// Live ids of JSON-RPC requests, by sender (true if it is us) and recorded id.
     requests: HashMap<(bool, String), String>,
-    /// Whether any live name differs from the recorded one.
+    /// True if any live name differs from the recorded one.
     differ: bool,
 }
 
-/// The lane in which an id of this name is known. Sessions and what agents say to each other mean the same on the whole
-/// connection.
+/// Returns the lane in which an id is known. Sessions and ids between agents mean the same on the whole connection.
 fn scope(lane: usize, member: &str) -> usize {
     if member == SESSION || WHOLE.contains(&member) { CONNECTION } else { lane }
 }
 
 impl NameMap {
-    /// For a recording from which this much was taken out.
+    /// Creates a map for a recording with this redaction.
     pub(super) fn new(redacted: Redacted) -> Self {
         let mut names = NameMap { secrets: redacted != Redacted::Nothing, ..NameMap::default() };
         if redacted == Redacted::Everything {
@@ -104,23 +103,22 @@ impl NameMap {
         self.requests.insert((ours, id_key(recorded)), live.into());
     }
 
-    /// The live id, if one is known.
+    /// Returns the live id, if known.
     pub(super) fn id(&self, lane: usize, member: &str, recorded: &str) -> Option<&str> {
         self.ids.get(&(scope(lane, member), member.into(), recorded.into())).map(String::as_str)
     }
 
-    /// The recorded session that the live one plays. Most have the same name.
+    /// Returns the recorded session of a live one. Most have the same name.
     pub(super) fn session<'a>(&'a self, live: &'a str) -> &'a str {
         self.sessions.get(live).map_or(live, String::as_str)
     }
 
-    /// Whether a live session plays any recorded one.
+    /// Returns true if a live session has a recorded one.
     pub(super) fn knows_session(&self, live: &str) -> bool {
         self.sessions.contains_key(live)
     }
 
-    /// Text with recorded folders replaced by live ones; `new` are those that the message itself
-    /// brings.
+    /// Replaces recorded folders in a text by live ones. `new` contains the folders in the message itself.
     pub(super) fn translate<'a>(&self, lane: usize, new: &FolderIndex, text: &'a str) -> Cow<'a, str> {
         let mut edits = Edits::default();
         for (span, live) in self.folders.find(lane, Some(new), None, text) {
@@ -137,15 +135,15 @@ impl NameMap {
         self.folders.find(lane, None, Some(&self.machine), text)
     }
 
-    /// Takes note of the ids that agents give in one of our recorded lines: those that have no live name are ours
-    /// and keep theirs, so that the other side cannot mean anything else by them.
+    /// Registers the ids between agents in one of our lines. Ids without a live name are ours and keep their name, so
+    /// that the live side cannot use them for anything else.
     pub(super) fn keep(&mut self, lane: usize, line: &str) {
         if !KEPT.iter().any(|key| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some()) {
             return;
         }
-        let mut said = ParsedLine(Vec::new());
-        scan(line, &mut said);
-        for (member, recorded) in said.0 {
+        let mut ids = AgentIds(Vec::new());
+        scan(line, &mut ids);
+        for (member, recorded) in ids.0 {
             if self.id(lane, member, &recorded).is_none() {
                 let live = recorded.clone();
                 self.learn(lane, NamePair::Id { member: member.into(), recorded, live });
@@ -153,8 +151,8 @@ impl NameMap {
         }
     }
 
-    /// One of our recorded lines in live words. Bytes that name nothing stay as they are. `id` is what
-    /// the line's own id becomes.
+    /// Returns one of our lines with live names, or `None` if nothing changes. All other bytes stay. `id` replaces the
+    /// id of the line itself.
     pub(super) fn rewrite(&self, lane: usize, line: &str, id: Option<&str>) -> Option<Vec<u8>> {
         let secrets = self.secrets && line.contains(SECRET);
         if !self.differ && !secrets && id.is_none() {
@@ -177,13 +175,13 @@ impl NameMap {
     }
 }
 
-/// What every line holds in which agents give ids.
+/// Texts of which each line with ids between agents contains one.
 const KEPT: [&str; 4] = [r#""envelope""#, r#""agentId""#, r#""message_id""#, r#""session_id""#];
 
-/// The ids that agents give in a line, by the names they are mapped under.
-struct ParsedLine(Vec<(&'static str, String)>);
+/// The ids between agents in a line, with the name under which they are mapped.
+struct AgentIds(Vec<(&'static str, String)>);
 
-impl<'a> JsonVisitor<'a> for ParsedLine {
+impl<'a> JsonVisitor<'a> for AgentIds {
     fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
     fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
         if let Some(member) = field_of(frames).and_then(VariableField::id) {
@@ -202,14 +200,14 @@ struct Rewriting<'n> {
 }
 
 impl Rewriting<'_> {
-    /// A whole token of an id of JSON-RPC: the line's own, or one that is named by `requestId`.
+    /// Returns the live token of a JSON-RPC id: of the line itself, or of the request that `requestId` names.
     fn request_id(&self, frames: &[PathStep<'_>], token: &str) -> Option<&str> {
         let member = frames.last()?.member.as_deref()?;
         if frames.len() == 1 && member == "id" {
             return self.id;
         }
         if frames.len() == 2 && member == REQUEST {
-            // What is withdrawn is ours; else it says which question of theirs this is about.
+            // A cancel names one of our requests; any other line names one of theirs.
             return self.names.requests.get(&(self.withdraws, id_key(token))).map(String::as_str);
         }
         None
@@ -236,7 +234,7 @@ impl<'a> JsonVisitor<'a> for Rewriting<'_> {
         let member = frames.last().and_then(|frame| frame.member.as_deref()).unwrap_or_default();
         let place = field_of(frames);
         if place == Some(VariableField::Time) && spelled.text == TIME {
-            // Whoever hears it reads it; when it was is not known any more.
+            // The original time is unknown, and the receiver has to parse one.
             let now = humantime::format_rfc3339_millis(SystemTime::now());
             self.edits.replace(whole, now.to_string());
             return;

@@ -1,4 +1,4 @@
-//! What we say: what has to come before it, and when it is its turn.
+//! Lines of the played side: the lines that have to come first, and the time to send each.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::report::Difference;
 use crate::classify::id_key;
 use crate::format::{RecordEvent, Side};
 
-/// What the lanes allow now.
+/// The lines that the lanes allow now.
 #[derive(Default)]
 struct Outlook {
     /// The line to send.
     best: Option<usize>,
     /// A line of the other side that took too long.
     lost: Option<usize>,
-    /// When to look again.
+    /// The time to look again.
     wake: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Player {
                 self.active.remove(&number);
             }
         }
-        // What blocks one of these blocks all behind it.
+        // The line that blocks one of these blocks all after it.
         let mut after = Bound::Unbounded;
         while let Some((head, number)) = self.not_begun.range((after, Bound::Unbounded)).next().copied() {
             after = Bound::Excluded((head, number));
@@ -97,7 +97,7 @@ impl Player {
                 }
                 due
             }
-            // Only an agent has a limit: a live client is the editor's test, and may take its time.
+            // Only an agent has a limit: a live client is the editor under test, and may take its time.
             Some(_) if self.plays == Side::Agent => return gate,
             Some(gate) => {
                 let limit = self.limit(gate);
@@ -117,7 +117,7 @@ impl Player {
         self.plays == Side::Client && number != CONNECTION && !begun
     }
 
-    /// What remains to be done when nothing can be said now.
+    /// Returns the action when no line can be sent now.
     fn idle_action(&mut self, now: Duration, wake: Option<Duration>) -> Option<PlayerAction> {
         if self.plays == Side::Agent {
             return Some(if self.ended || (self.closed && self.ours.is_empty()) {
@@ -129,8 +129,8 @@ impl Player {
         if wake.is_some() {
             return Some(PlayerAction::Wait(wake));
         }
-        // All is said. What had come before the client closed comes first.
-        let until = self.cues.client_closed.filter(|_| !self.closed).unwrap_or(usize::MAX);
+        // All lines are sent. Lines that came before the client closed come first.
+        let until = self.plan.client_closed.filter(|_| !self.closed).unwrap_or(usize::MAX);
         if let Some(gate) =
             (0..self.lanes.len()).find_map(|lane| self.first_gate(lane).filter(|at| *at < until))
         {
@@ -148,11 +148,11 @@ impl Player {
         if let Some(settled) = self.settled(until).filter(|settled| *settled > now) {
             return Some(PlayerAction::Wait(Some(settled)));
         }
-        if self.cues.agent_died {
+        if self.plan.agent_died {
             if limit > now {
                 return Some(PlayerAction::Wait(Some(limit)));
             }
-            let what = "the end of the agent, which had ended by itself".into();
+            let what = "the end of the agent, which ended by itself in the recording".into();
             self.differences.push(Difference::Missing { what });
         }
         self.closed = true;
@@ -160,12 +160,12 @@ impl Player {
         Some(PlayerAction::Close)
     }
 
-    /// The agent has ended: names what it owes, the first thing in each session.
+    /// Reports the missing lines of an agent that has ended, the first one of each session.
     fn finish_early(&mut self) -> PlayerAction {
         for lane in 0..self.lanes.len() {
-            let owed = self.first_gate(lane).filter(|at| match self.cues.get(*at).map(|cue| &cue.kind) {
+            let owed = self.first_gate(lane).filter(|at| match self.plan.get(*at).map(|line| &line.kind) {
                 Some(LineKind::Response { request: Some(request), .. }) => {
-                    self.cues.state(*request) == LineState::Done
+                    self.plan.state(*request) == LineState::Done
                 }
                 _ => true,
             });
@@ -187,23 +187,23 @@ impl Player {
         if std::mem::replace(&mut self.closed, true) { PlayerAction::Done } else { PlayerAction::Close }
     }
 
-    /// Until when something is waited for; a time that is never reached is no limit.
+    /// Returns the time until which a line is awaited. A time that is never reached is no limit.
     fn limit(&self, gate: usize) -> Duration {
         self.last_received_in(self.lane_of(gate)).saturating_add(self.settings.patience)
     }
 
-    /// Drops what has happened from the front of the lanes.
+    /// Drops finished lines from the front of each lane.
     fn drop_finished(&mut self) {
-        let cues = &self.cues;
-        while self.awaited_replies.first().is_some_and(|at| !cues.is_waiting(*at)) {
+        let plan = &self.plan;
+        while self.awaited_replies.first().is_some_and(|at| !plan.is_waiting(*at)) {
             self.awaited_replies.pop_first();
         }
         for lane in &self.active {
             let Some(lane) = self.lanes.get_mut(*lane) else { continue };
-            while lane.ours.front().is_some_and(|at| !cues.is_waiting(*at)) {
+            while lane.ours.front().is_some_and(|at| !plan.is_waiting(*at)) {
                 lane.ours.pop_front();
             }
-            while lane.gates.front().is_some_and(|at| !cues.is_waiting(*at)) {
+            while lane.gates.front().is_some_and(|at| !plan.is_waiting(*at)) {
                 lane.gates.pop_front();
             }
         }
@@ -217,49 +217,48 @@ impl Player {
         self.lanes.get(lane)?.gates.front().copied()
     }
 
-    /// What has to come before this can be said.
+    /// Returns the line that has to come before this one can be sent.
     fn blocked_by(&self, at: usize) -> Option<usize> {
-        let cue = self.cues.get(at)?;
+        let line = self.plan.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
         let anywhere = || self.gates.first().copied().filter(|gate| *gate < at);
         let hears_of_close = self.plays == Side::Agent && !self.ended;
-        if let Some(closed) = self.cues.client_closed.filter(|closed| hears_of_close && *closed <= at) {
+        if let Some(closed) = self.plan.client_closed.filter(|closed| hears_of_close && *closed <= at) {
             return Some(closed);
         }
-        if matches!(cue.kind, LineKind::Eof | LineKind::Exit(_)) {
-            // The end comes after everything else.
+        if matches!(line.kind, LineKind::Eof | LineKind::Exit(_)) {
+            // The end comes after all other lines.
             return anywhere().or_else(|| self.ours.first().copied().filter(|other| *other < at));
         }
         if self.plays == Side::Client {
-            // A client knows what it has heard, wherever it was: a session begins after what had been
-            // answered, and whatever concerns the connection may concern every session.
-            if cue.lane == CONNECTION || self.is_new_to_client(cue.lane) {
+            // A client may depend on any line before: its sessions begin after earlier responses, and a line of the connection
+            // may concern each session.
+            if line.lane == CONNECTION || self.is_new_to_client(line.lane) {
                 return anywhere();
             }
-            return before(cue.lane).or_else(|| before(CONNECTION));
+            return before(line.lane).or_else(|| before(CONNECTION));
         }
-        if let Some(gate) = before(cue.lane) {
+        if let Some(gate) = before(line.lane) {
             return Some(gate);
         }
-        if cue.lane == CONNECTION && !self.answers_wait_behind(at) {
-            // Nothing says which session it belongs to, so it keeps its place among all. But nobody may
-            // wait for it: an answer behind it brings it along.
+        if line.lane == CONNECTION && !self.answers_wait_behind(at) {
+            // The session of a line in the connection's lane is unknown, so it keeps its place among all lines. An exception
+            // is made if a response that the live side waits for is behind it.
             return anywhere();
         }
         None
     }
 
-    /// Whether this, or something of ours behind it in the lane of the connection, is an answer that
-    /// can be given.
+    /// Returns true if this line or a later one of ours in the connection's lane is a response that can be sent.
     fn answers_wait_behind(&self, at: usize) -> bool {
         let limit = self.first_gate(CONNECTION).unwrap_or(usize::MAX);
-        self.awaited_replies.range(at..limit).any(|answer| self.cues.is_waiting(*answer))
+        self.awaited_replies.range(at..limit).any(|answer| self.plan.is_waiting(*answer))
     }
 
-    /// When a line that nothing stands in the way of is to be said.
+    /// Returns the time at which an unblocked line is sent.
     fn due(&mut self, at: usize, now: Duration) -> Duration {
-        let Some(cue) = self.cues.get(at) else { return now };
-        let (recorded, number) = (cue.at, cue.lane);
+        let Some(line) = self.plan.get(at) else { return now };
+        let (recorded, number) = (line.at, line.lane);
         let (before, live) = self.lanes.get(number).and_then(|lane| lane.anchor).unwrap_or(self.anchor);
         let pace = match self.settings.timing {
             Timing::Fast => Duration::ZERO,
@@ -274,8 +273,8 @@ impl Player {
         if self.plays == Side::Agent {
             return due;
         }
-        // What streams in before this line may be cut otherwise, and another text may be shorter, so it
-        // is waited for only so long; as long as it took, if the line interrupts something.
+        // Updates before this line may be split otherwise, and a text may be shorter, so they are awaited only for a
+        // limited time. The recorded time is added if the line interrupts a request.
         let interrupts = self.lanes.get(number).is_some_and(|lane| lane.open_requests > 0);
         let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
         let settle = self.settings.settle.saturating_add(took);
@@ -287,43 +286,43 @@ impl Player {
         due.max(since.max(lane.last_received).saturating_add(settle))
     }
 
-    /// Whether an agent has told as much in a lane as it had before a place.
+    /// Returns true if a live agent has sent as much in a lane as was recorded before a line.
     fn received_enough(&mut self, lane: usize, before: usize) -> bool {
-        let (names, cues, records) = (&self.names, &self.cues, self.transcript.records());
+        let (names, plan, records) = (&self.names, &self.plan, self.transcript.records());
         let line = |at: usize| {
-            let line = cues.get(at).and_then(|cue| records.get(cue.record)?.line());
+            let line = plan.get(at).and_then(|line| records.get(line.record)?.line());
             let live = line.and_then(|line| names.rewrite(lane, line.text()?, None));
             live.or_else(|| line.map(|line| line.bytes().to_vec())).unwrap_or_default()
         };
         self.lanes.get_mut(lane).is_none_or(|lane| lane.amounts.covers(before, line))
     }
 
-    /// When notifications at the end of the lanes have had their time.
+    /// Returns the time at which notifications at the end of the lanes are not awaited any more.
     fn settled(&mut self, until: usize) -> Option<Duration> {
         let lanes: Vec<usize> = (0..self.lanes.len()).collect();
         let behind = lanes.into_iter().filter(|lane| !self.received_enough(*lane, until));
-        let heard = behind.collect::<Vec<_>>().into_iter().map(|lane| self.last_received_in(lane)).max();
-        heard.map(|heard| heard.saturating_add(self.settings.settle))
+        let last = behind.collect::<Vec<_>>().into_iter().map(|lane| self.last_received_in(lane)).max();
+        last.map(|last| last.saturating_add(self.settings.settle))
     }
 
     fn send(&mut self, at: usize, now: Duration) -> Option<PlayerAction> {
-        let cue = self.cues.get(at)?;
-        let number = cue.lane;
+        let line = self.plan.get(at)?;
+        let number = line.lane;
         let mut id = None;
-        match &cue.kind {
+        match &line.kind {
             LineKind::Response { request, lost } => {
                 let (request, lost) = (*request, *lost);
                 let Some(request) = request else {
-                    // Whatever it answered, it is nothing that is open now.
+                    // Its request is unknown, so no open request is answered.
                     let what =
-                        format!("{} answers nothing in the recording, and is left out", self.describe(at));
+                        format!("{} has no request in the recording and is left out", self.describe(at));
                     self.differences.push(Difference::Gap { what });
                     self.set_state(at, LineState::Skipped);
                     return None;
                 };
                 id = self.take_reply_id(request);
                 let Some(live) = &id else {
-                    // Nobody has asked.
+                    // The request has not come.
                     self.set_state(at, LineState::Skipped);
                     return None;
                 };
@@ -352,7 +351,7 @@ impl Player {
                 id = Some(live);
             }
             LineKind::Eof | LineKind::Exit(_) => {
-                if let (LineKind::Exit(exit), true) = (&cue.kind, self.cues.agent_died) {
+                if let (LineKind::Exit(exit), true) = (&line.kind, self.plan.agent_died) {
                     self.exit = Some(*exit);
                 }
                 self.set_state(at, LineState::Done);
@@ -361,7 +360,7 @@ impl Player {
             }
             _ => {}
         }
-        let record = self.cues.get(at).and_then(|cue| self.transcript.records().get(cue.record))?;
+        let record = self.plan.get(at).and_then(|line| self.transcript.records().get(line.record))?;
         let step = match &record.event {
             RecordEvent::Line(line) => {
                 let live = line.text().and_then(|text| self.names.rewrite(number, text, id.as_deref()));
@@ -385,11 +384,11 @@ impl Player {
         Some(step)
     }
 
-    /// A session that we name has the recorded name from then on.
+    /// Registers the recorded name of a session that we create.
     fn learn_session(&mut self, at: usize, number: usize) {
         let first = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
-        let answer = matches!(self.cues.get(at).map(|cue| &cue.kind), Some(LineKind::Response { .. }));
-        let Some(name) = self.cues.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
+        let answer = matches!(self.plan.get(at).map(|line| &line.kind), Some(LineKind::Response { .. }));
+        let Some(name) = self.plan.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
             return;
         };
         if self.names.id(number, SESSION, &name).is_none() {

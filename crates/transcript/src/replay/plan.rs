@@ -1,4 +1,4 @@
-//! The recording laid out for a replay: what we say, and what we wait for before we say it.
+//! The lines of a recording, prepared for a replay: who sends each, and to which request it belongs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::classify::{ParsedLine, TranscriptEntry, entries, id_key, request_of};
 use crate::format::{ProcessExit, Record, RecordEvent, Side};
 use crate::transcript::Transcript;
 
-/// The lane of what concerns the whole connection.
+/// The lane of lines that belong to no session.
 pub(super) const CONNECTION: usize = 0;
 
-/// One thing that was recorded.
+/// A recorded line.
 #[derive(Debug)]
 pub(super) struct PlannedLine {
     pub(super) record: usize,
     pub(super) at: Duration,
-    /// The session it belongs to, as a number; [`CONNECTION`] for none.
+    /// The number of its session's lane; [`CONNECTION`] if it belongs to no session.
     pub(super) lane: usize,
-    /// Whether we say it; the other side says it otherwise.
+    /// True if the played side sends it.
     pub(super) ours: bool,
     pub(super) kind: LineKind,
     pub(super) state: LineState,
@@ -30,14 +30,14 @@ pub(super) struct PlannedLine {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum LineKind {
-    /// `id` is its JSON token; `answer` the cue that answers it.
+    /// A request. `id` is its JSON token, `answer` the line of its response.
     Request { id: String, method: String, answer: Option<usize> },
-    /// `late` when it withdraws what had been answered: it may come or not.
+    /// A notification. `late` if it cancels a request that had been answered: it may come or not.
     Notification { method: String, late: bool },
-    /// `request` is the cue it answers. `lost` when the answer itself is not in the recording, which
-    /// ends or has a gap before it.
+    /// A response. `request` is the line that it answers. `lost` if the response itself is in a gap or after the end of
+    /// the recording.
     Response { request: Option<usize>, lost: bool },
-    /// A line that is no message, or one of stderr.
+    /// A line that is not a message, or one of stderr.
     NotAMessage,
     /// The end of the output.
     Eof,
@@ -47,29 +47,29 @@ pub(super) enum LineKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineState {
-    /// It has not happened.
+    /// It has not happened yet.
     Waiting,
-    /// It has.
+    /// It has happened.
     Done,
-    /// It will not.
+    /// It will not happen.
     Skipped,
 }
 
-/// All cues in the order of the recording.
+/// All lines in the order of the recording.
 #[derive(Debug)]
 pub(super) struct ReplayPlan {
-    pub(super) cues: Vec<PlannedLine>,
+    pub(super) lines: Vec<PlannedLine>,
     /// The recorded session of each lane; the connection has none.
     pub(super) lanes: Vec<Option<String>>,
     /// The lane of each recorded session.
     pub(super) lane_numbers: HashMap<String, usize>,
     /// The lines of each lane, in order.
     pub(super) lines_of: Vec<Vec<usize>>,
-    /// The answer to each line that is no message but has an id.
+    /// The response to each line that is not a message but has an id.
     pub(super) answer_to_noise: HashMap<usize, usize>,
-    /// The cue behind which the client had closed its side.
+    /// The line before which the client closed its output.
     pub(super) client_closed: Option<usize>,
-    /// Whether the agent ended although its client had not closed.
+    /// True if the agent ended before its client closed.
     pub(super) agent_died: bool,
 }
 
@@ -80,13 +80,13 @@ impl ReplayPlan {
         let mut lanes = Lanes { numbers: HashMap::new(), names: vec![None] };
         let mut open = Open::default();
         let mut unanswered = Unanswered::default();
-        let mut cues: Vec<PlannedLine> = Vec::new();
+        let mut lines: Vec<PlannedLine> = Vec::new();
         let (mut client_closed, mut agent_died) = (None, false);
-        let mut said = entries.iter().enumerate().peekable();
+        let mut parsed = entries.iter().enumerate().peekable();
         let mut now = Duration::ZERO;
         for (index, record) in records.iter().enumerate() {
             now = record.at;
-            let cue = |lane, ours, kind| PlannedLine {
+            let planned = |lane, ours, kind| PlannedLine {
                 record: index,
                 at: now,
                 lane,
@@ -96,39 +96,39 @@ impl ReplayPlan {
             };
             match &record.event {
                 RecordEvent::Line(line) => {
-                    let Some((place, entry)) = said.next_if(|(_, entry)| entry.record == index) else {
+                    let Some((place, entry)) = parsed.next_if(|(_, entry)| entry.record == index) else {
                         continue;
                     };
                     let lane = lanes.number(entry);
                     let ours = line.from == plays;
                     let kind = open.kind(place, entry, ours);
                     if let (false, LineKind::Request { answer, .. }) = (ours, &kind) {
-                        // Who has heard nothing asks nothing more.
-                        cues.extend(unanswered.lost(Some(lane), now));
+                        // A client that waits for a lost response sends nothing more.
+                        lines.extend(unanswered.lost(Some(lane), now));
                         if answer.is_none() {
                             unanswered.open.push((place, lane, index));
                         }
                     }
                     if ours || !matches!(entry.parsed, ParsedLine::Blank) {
-                        cues.push(cue(lane, ours, kind));
+                        lines.push(planned(lane, ours, kind));
                     }
                 }
                 RecordEvent::Stderr(_) => {
-                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::NotAMessage))
+                    lines.push(planned(CONNECTION, plays == Side::Agent, LineKind::NotAMessage))
                 }
                 RecordEvent::Eof(Side::Client) => {
-                    cues.extend(unanswered.lost(None, now));
-                    client_closed.get_or_insert(cues.len());
+                    lines.extend(unanswered.lost(None, now));
+                    client_closed.get_or_insert(lines.len());
                 }
                 RecordEvent::Eof(Side::Agent) => {
-                    cues.extend(unanswered.lost(None, now));
+                    lines.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::Eof));
+                    lines.push(planned(CONNECTION, plays == Side::Agent, LineKind::Eof));
                 }
                 RecordEvent::Exit(exit) => {
-                    cues.extend(unanswered.lost(None, now));
+                    lines.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    cues.push(cue(CONNECTION, plays == Side::Agent, LineKind::Exit(*exit)));
+                    lines.push(planned(CONNECTION, plays == Side::Agent, LineKind::Exit(*exit)));
                 }
                 RecordEvent::Dropped { .. } => unanswered.gap(),
                 RecordEvent::Unknown(_) => {}
@@ -137,12 +137,12 @@ impl ReplayPlan {
         let ends = client_closed.is_some() || agent_died;
         if transcript.is_cut() || !ends {
             unanswered.gap();
-            cues.extend(unanswered.lost(None, now));
+            lines.extend(unanswered.lost(None, now));
         }
         if transcript.is_cut() && !ends && plays == Side::Agent {
-            // What it did next is not known, so it does nothing any more.
+            // The rest is unknown, so the agent ends here.
             let (record, kind) = (records.len(), LineKind::Eof);
-            cues.push(PlannedLine {
+            lines.push(PlannedLine {
                 record,
                 at: now,
                 lane: CONNECTION,
@@ -152,19 +152,19 @@ impl ReplayPlan {
             });
             agent_died = true;
         }
-        link(&mut cues, &entries);
+        link(&mut lines, &entries);
         let mut lines_of = vec![Vec::new(); lanes.names.len()];
         let mut answer_to_noise = HashMap::new();
-        for (at, cue) in cues.iter().enumerate() {
-            if let LineKind::Response { request: Some(request), .. } = cue.kind
-                && cues.get(request).is_some_and(|request| request.kind == LineKind::NotAMessage)
+        for (at, planned) in lines.iter().enumerate() {
+            if let LineKind::Response { request: Some(request), .. } = planned.kind
+                && lines.get(request).is_some_and(|request| request.kind == LineKind::NotAMessage)
             {
                 answer_to_noise.entry(request).or_insert(at);
             }
-            lines_of.get_mut(cue.lane).into_iter().for_each(|lane| lane.push(at));
+            lines_of.get_mut(planned.lane).into_iter().for_each(|lane| lane.push(at));
         }
         ReplayPlan {
-            cues,
+            lines,
             lanes: lanes.names,
             lane_numbers: lanes.numbers,
             lines_of,
@@ -175,7 +175,7 @@ impl ReplayPlan {
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&PlannedLine> {
-        self.cues.get(at)
+        self.lines.get(at)
     }
 
     /// Returns the lines of a lane from `from` up to `to`, which is not among them.
@@ -186,12 +186,12 @@ impl ReplayPlan {
     }
 
     pub(super) fn state(&self, at: usize) -> LineState {
-        self.get(at).map_or(LineState::Skipped, |cue| cue.state)
+        self.get(at).map_or(LineState::Skipped, |planned| planned.state)
     }
 
     pub(super) fn set(&mut self, at: usize, state: LineState) {
-        if let Some(cue) = self.cues.get_mut(at) {
-            cue.state = state;
+        if let Some(planned) = self.lines.get_mut(at) {
+            planned.state = state;
         }
     }
 
@@ -200,34 +200,36 @@ impl ReplayPlan {
     }
 }
 
-/// Turns places among the entries into places among the cues.
-fn link(cues: &mut [PlannedLine], entries: &[TranscriptEntry<'_>]) {
-    let is_lost = |cue: &PlannedLine| matches!(cue.kind, LineKind::Response { lost: true, .. });
-    let said = cues.iter().enumerate().filter(|(_, cue)| !is_lost(cue));
-    let cue_of: HashMap<usize, usize> = said.map(|(at, cue)| (cue.record, at)).collect();
+/// Replaces indexes of entries by indexes of lines.
+fn link(lines: &mut [PlannedLine], entries: &[TranscriptEntry<'_>]) {
+    let is_lost = |planned: &PlannedLine| matches!(planned.kind, LineKind::Response { lost: true, .. });
+    let parsed = lines.iter().enumerate().filter(|(_, planned)| !is_lost(planned));
+    let line_of: HashMap<usize, usize> = parsed.map(|(at, planned)| (planned.record, at)).collect();
     let mut lost = Vec::new();
-    for (at, cue) in cues.iter_mut().enumerate() {
+    for (at, planned) in lines.iter_mut().enumerate() {
         if let LineKind::Request { answer: other, .. } | LineKind::Response { request: other, .. } =
-            &mut cue.kind
+            &mut planned.kind
         {
-            *other = other.and_then(|entry| cue_of.get(&entries.get(entry)?.record).copied());
+            *other = other.and_then(|entry| line_of.get(&entries.get(entry)?.record).copied());
         }
-        if let LineKind::Response { request: Some(request), lost: true } = cue.kind {
+        if let LineKind::Response { request: Some(request), lost: true } = planned.kind {
             lost.push((request, at));
         }
     }
     for (request, at) in lost {
-        if let Some(LineKind::Request { answer, .. }) = cues.get_mut(request).map(|cue| &mut cue.kind) {
+        if let Some(LineKind::Request { answer, .. }) =
+            lines.get_mut(request).map(|planned| &mut planned.kind)
+        {
             *answer = Some(at);
         }
     }
 }
 
-/// Requests of the other side that have no answer in the recording: the entry, its lane and record.
+/// Requests of the other side without a response in the recording: entry, lane and record.
 #[derive(Default)]
 struct Unanswered {
     open: Vec<(usize, usize, usize)>,
-    /// Those asked before a gap, in which the answer may have been: the entry and record, by lane.
+    /// The requests before a gap, which may contain their response: entry and record, by lane.
     lost: BTreeMap<usize, Vec<(usize, usize)>>,
 }
 
@@ -238,7 +240,7 @@ impl Unanswered {
         }
     }
 
-    /// Takes the answers that were lost, in one lane or in all.
+    /// Takes the lost responses of one lane or of all.
     fn lost(&mut self, only: Option<usize>, at: Duration) -> Vec<PlannedLine> {
         let lost = match only {
             Some(lane) => self.lost.remove(&lane).map(|lost| (lane, lost)).into_iter().collect(),
@@ -273,13 +275,13 @@ impl Lanes {
     }
 }
 
-/// The requests that have no answer yet, as one reads along.
+/// Requests without a response, while reading the recording.
 #[derive(Default)]
 struct Open {
     ids: HashSet<(Side, String)>,
-    /// Requests that are none, but have an id, by where they stand.
+    /// Malformed requests with an id, by entry.
     malformed: HashMap<(Side, String), usize>,
-    /// How many prompts each session runs.
+    /// The number of running prompts of each session.
     prompts: HashMap<String, usize>,
 }
 
@@ -305,12 +307,12 @@ impl Open {
                 LineKind::Notification { method: method.to_string(), late }
             }
             ParsedLine::Response { id, request: None, .. } if ours => {
-                let asked = self.malformed.remove(&(entry.from().other(), id_key(id.get())));
-                // The id null answers nobody.
-                if asked.is_none() && id.get() == "null" {
+                let request = self.malformed.remove(&(entry.from().other(), id_key(id.get())));
+                // A response with the id null answers no request.
+                if request.is_none() && id.get() == "null" {
                     return LineKind::NotAMessage;
                 }
-                LineKind::Response { request: asked, lost: false }
+                LineKind::Response { request: request, lost: false }
             }
             ParsedLine::Response { id, request, .. } => {
                 self.ids.remove(&(entry.from().other(), id_key(id.get())));
@@ -328,14 +330,14 @@ impl Open {
     }
 }
 
-/// What a message is about. One that cannot be held in memory (`1e400`) is its text, which nothing
-/// else is equal to.
+/// Returns params or a result as JSON. A value that cannot be represented (`1e400`) becomes its text in an object,
+/// which is equal to nothing else.
 pub(super) fn body(raw: Option<&RawValue>) -> Value {
     let Some(raw) = raw else { return Value::Null };
     serde_json::from_str(raw.get()).unwrap_or_else(|_| json!({ "unreadable": raw.get() }))
 }
 
-/// The params of a request or notification, the result or the error of an answer.
+/// Returns the params of a request or notification, or the outcome of a response.
 pub(super) fn content(record: &Record) -> Value {
     let message = record.line().and_then(|line| line.message()).and_then(Result::ok);
     match message {
@@ -345,12 +347,12 @@ pub(super) fn content(record: &Record) -> Value {
     }
 }
 
-/// An outcome as JSON with one member, `result` or `error`.
+/// Returns an outcome as an object with the member `result` or `error`.
 pub(super) fn outcome_value(outcome: &duologue_rpc::ResponseOutcome<'_>) -> Value {
     use duologue_rpc::ResponseOutcome;
     match outcome {
         ResponseOutcome::Result(raw) => json!({ "result": body(Some(raw)) }),
-        // What an error says is for people; what it means is its code.
+        // The message of an error is for users; its meaning is in the code.
         ResponseOutcome::Error(error) => json!({ "error": { "code": error.code } }),
         _ => json!({ "error": {} }),
     }
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_lanes_and_late_withdrawals_are_told_apart() {
+    fn each_session_has_a_lane_and_late_cancels_are_marked() {
         use Side::{Agent, Client};
         let records = records(&[
             (Client, r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/a"}}"#),
@@ -384,22 +386,22 @@ mod tests {
             (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}"#),
             (Agent, "noise"),
         ]);
-        let cues = ReplayPlan::new(&Transcript::new(Header::new("by hand"), records), Side::Agent);
-        let lanes: Vec<_> = cues.cues.iter().map(|cue| cue.lane).collect();
+        let lines = ReplayPlan::new(&Transcript::new(Header::new("by hand"), records), Side::Agent);
+        let lanes: Vec<_> = lines.lines.iter().map(|planned| planned.lane).collect();
         assert_eq!(lanes, [1, 1, 1, 1, 1, 1, 1, 0]);
-        let late: Vec<_> = cues
-            .cues
+        let late: Vec<_> = lines
+            .lines
             .iter()
-            .filter_map(|cue| match &cue.kind {
+            .filter_map(|planned| match &planned.kind {
                 LineKind::Notification { late, .. } => Some(*late),
                 _ => None,
             })
             .collect();
         assert_eq!(late, [true, false, true]);
         assert_eq!(
-            cues.get(5).map(|cue| &cue.kind),
+            lines.get(5).map(|planned| &planned.kind),
             Some(&LineKind::Response { request: Some(3), lost: false })
         );
-        assert_eq!(cues.lanes, [None, Some("s".to_owned())]);
+        assert_eq!(lines.lanes, [None, Some("s".to_owned())]);
     }
 }

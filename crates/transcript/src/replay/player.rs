@@ -1,5 +1,5 @@
-//! The state of a replay: live lines go in, our lines come out. No clock and no input or output of
-//! its own, so that every order can be tested.
+//! The state machine of a replay: it receives live lines and returns actions. It has no clock, input or output, so
+//! tests can produce every order.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -17,43 +17,43 @@ use crate::format::{ProcessExit, Side};
 use crate::redact::placeholders::placeholders;
 use crate::transcript::Transcript;
 
-/// What to do next.
+/// An action of the played side.
 #[derive(Debug, PartialEq)]
 pub(super) enum PlayerAction {
-    /// Write these bytes; the end of the line is among them.
+    /// Send these bytes, which include the end of the line.
     Send(Vec<u8>),
     /// Write this line to stderr.
     Stderr(String),
     /// Close our output.
     Close,
-    /// Nothing before the other side says something, or before this time.
+    /// Wait for a line of the other side, or until this time.
     Wait(Option<Duration>),
     /// The replay is over.
     Done,
 }
 
-/// A lane's own progress.
+/// The progress of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneProgress {
-    /// What we say, in order; the first has not been said.
+    /// Our lines that have not been sent, in order.
     pub(super) ours: VecDeque<usize>,
-    /// What we wait for, in order; the first has not come.
+    /// Lines of the other side that have to come before ours, in order.
     pub(super) gates: VecDeque<usize>,
-    /// When something last happened here: in the recording, and live.
+    /// The recorded and the live time of the last event.
     pub(super) anchor: Option<(Duration, Duration)>,
-    /// When the other side last said something here, or could have begun to.
+    /// The time of the last live line, or of the line that it may answer.
     pub(super) last_received: Duration,
-    /// When all that had to come before our next line had come.
+    /// The time at which nothing blocked our next line any more.
     pub(super) open_since: Option<Duration>,
     pub(super) amounts: UpdateAmounts,
-    /// Requests of the other side that have come and have no answer yet.
+    /// Requests of the other side that have come and are not answered.
     pub(super) unanswered: BTreeSet<usize>,
-    /// The number of our requests that have no answer yet.
+    /// The number of our requests without a response.
     pub(super) open_requests: usize,
 }
 
-/// The number of waiting lines that a live line is compared with. More would make a replay quadratic in
-/// which every line differs.
+/// The number of recorded lines that a live line is compared with at most. Without a limit, a replay in which each
+/// line differs would take quadratic time.
 pub(super) const COMPARED: usize = 256;
 
 /// Recorded lines of the other side that have not come, in order.
@@ -72,9 +72,9 @@ impl WaitingLines {
         self.by_lane.entry(lane).or_default().insert(at);
     }
 
-    /// Returns the first line at `from` or later, of one lane or of all. Removes those that do not wait any
+    /// Returns the first waiting line at `from` or later, of one lane or of all. Removes lines that do not wait any
     /// more.
-    pub(super) fn next(&mut self, from: usize, lane: Option<usize>, cues: &ReplayPlan) -> Option<usize> {
+    pub(super) fn next(&mut self, from: usize, lane: Option<usize>, plan: &ReplayPlan) -> Option<usize> {
         let lines = match lane {
             Some(lane) => self.by_lane.get_mut(&lane)?,
             None => &mut self.all,
@@ -83,7 +83,7 @@ impl WaitingLines {
             #[cfg(test)]
             crate::steps::count();
             let at = lines.range(from..).next().copied()?;
-            if cues.is_waiting(at) {
+            if plan.is_waiting(at) {
                 return Some(at);
             }
             lines.remove(&at);
@@ -96,33 +96,33 @@ pub(super) struct Player {
     pub(super) transcript: Transcript,
     pub(super) settings: ReplaySettings,
     pub(super) plays: Side,
-    pub(super) cues: ReplayPlan,
+    pub(super) plan: ReplayPlan,
     pub(super) lanes: Vec<LaneProgress>,
     pub(super) names: NameMap,
     /// Requests of the other side that have not come, by method.
     pub(super) expected: HashMap<String, WaitingLines>,
     /// Notifications of the other side that have not come, by lane and method.
     pub(super) expected_notifications: HashMap<(usize, String), WaitingLines>,
-    /// Lines of ours that have not been sent, in all lanes.
+    /// Our lines that have not been sent, in all lanes.
     pub(super) ours: BTreeSet<usize>,
-    /// Lines of the other side that have to come before one of ours, in all lanes.
+    /// Lines of the other side that have to come before ours, in all lanes.
     pub(super) gates: BTreeSet<usize>,
-    /// The lanes in which something may have changed since [`next`](Self::next) found them blocked.
+    /// The lanes that may have changed since they were last found blocked.
     pub(super) active: BTreeSet<usize>,
-    /// The first line and the number of lanes in which a played client has done nothing yet.
+    /// The first line and the number of each lane in which a played client has sent nothing yet.
     pub(super) not_begun: BTreeSet<(usize, usize)>,
-    /// Requests of the other side that have come, by live id; none was not recorded.
+    /// Requests of the other side that have come, by live id.
     pub(super) received_requests: HashMap<String, usize>,
-    /// The live ids of those that came, as they are spelled, until they are answered.
+    /// The live ids of received requests as they are spelled, until the response is sent.
     pub(super) reply_ids: HashMap<usize, String>,
-    /// Answers of ours in the lane of the connection that somebody waits for.
+    /// Our responses in the connection's lane that the other side waits for.
     pub(super) awaited_replies: BTreeSet<usize>,
-    /// Our requests that have no answer yet, by live id.
+    /// Our requests without a response, by live id.
     pub(super) open_requests: HashMap<String, usize>,
-    /// Answers that were not recorded.
+    /// Responses that are not in the recording.
     pub(super) unrecorded_replies: VecDeque<Vec<u8>>,
     pub(super) differences: Vec<Difference>,
-    /// When something last happened anywhere: in the recording, and live.
+    /// The recorded and the live time of the last event in any lane.
     pub(super) anchor: (Duration, Duration),
     pub(super) last_received: Duration,
     pub(super) ended: bool,
@@ -133,28 +133,31 @@ pub(super) struct Player {
 
 impl Player {
     pub(super) fn new(transcript: Transcript, settings: ReplaySettings, plays: Side) -> Self {
-        let cues = ReplayPlan::new(&transcript, plays);
-        let mut lanes: Vec<LaneProgress> = cues.lanes.iter().map(|_| LaneProgress::default()).collect();
+        let plan = ReplayPlan::new(&transcript, plays);
+        let mut lanes: Vec<LaneProgress> = plan.lanes.iter().map(|_| LaneProgress::default()).collect();
         let mut expected: HashMap<String, WaitingLines> = HashMap::new();
         let mut expected_notifications: HashMap<(usize, String), WaitingLines> = HashMap::new();
         let (mut ours, mut all_gates) = (BTreeSet::new(), BTreeSet::new());
-        for (at, cue) in cues.cues.iter().enumerate() {
-            let Some(lane) = lanes.get_mut(cue.lane) else { continue };
-            if cue.ours {
+        for (at, planned) in plan.lines.iter().enumerate() {
+            let Some(lane) = lanes.get_mut(planned.lane) else { continue };
+            if planned.ours {
                 lane.ours.push_back(at);
                 ours.insert(at);
                 continue;
             }
-            if let LineKind::Notification { method, .. } = &cue.kind {
-                expected_notifications.entry((cue.lane, method.clone())).or_default().push(at, cue.lane);
+            if let LineKind::Notification { method, .. } = &planned.kind {
+                expected_notifications
+                    .entry((planned.lane, method.clone()))
+                    .or_default()
+                    .push(at, planned.lane);
             }
-            let gates = match &cue.kind {
+            let gates = match &planned.kind {
                 LineKind::Request { method, .. } => {
-                    expected.entry(method.clone()).or_default().push(at, cue.lane);
+                    expected.entry(method.clone()).or_default().push(at, planned.lane);
                     true
                 }
                 LineKind::Response { request, .. } => request.is_some(),
-                // How an agent cuts its text differs from run to run, see `UpdateAmounts`.
+                // Agents split their text differently in each run, see `UpdateAmounts`.
                 LineKind::Notification { late, .. } => plays == Side::Agent && !late,
                 LineKind::NotAMessage => plays == Side::Agent,
                 LineKind::Eof | LineKind::Exit(_) => false,
@@ -162,7 +165,7 @@ impl Player {
             if gates {
                 lane.gates.push_back(at);
                 all_gates.insert(at);
-            } else if let (Side::Client, LineKind::Notification { .. }) = (plays, &cue.kind) {
+            } else if let (Side::Client, LineKind::Notification { .. }) = (plays, &planned.kind) {
                 lane.amounts.expect(at);
             }
         }
@@ -179,7 +182,7 @@ impl Player {
             transcript,
             settings,
             plays,
-            cues,
+            plan,
             lanes,
             names,
             expected,
@@ -204,7 +207,7 @@ impl Player {
     }
 
     pub(super) fn set_state(&mut self, at: usize, state: LineState) {
-        self.cues.set(at, state);
+        self.plan.set(at, state);
         self.ours.remove(&at);
         self.gates.remove(&at);
         self.active.insert(self.lane_of(at));
@@ -214,23 +217,23 @@ impl Player {
         std::mem::take(&mut self.differences)
     }
 
-    /// How the agent of the recording ended by itself, if the replay came that far.
+    /// Returns the end of the recorded agent's process, if the replay reached it.
     pub(super) fn exit(&self) -> Option<ProcessExit> {
         self.exit
     }
 
-    /// What the other side had said in the recording, and never said.
+    /// Returns the recorded lines of the other side that have not come.
     pub(super) fn unused(&self) -> Vec<String> {
-        let closed = self.cues.client_closed.unwrap_or(usize::MAX);
-        (0..self.cues.cues.len())
-            .filter(|at| self.cues.is_waiting(*at) && *at < closed)
-            .filter(|at| self.cues.get(*at).is_some_and(|cue| !cue.ours))
+        let closed = self.plan.client_closed.unwrap_or(usize::MAX);
+        (0..self.plan.lines.len())
+            .filter(|at| self.plan.is_waiting(*at) && *at < closed)
+            .filter(|at| self.plan.get(*at).is_some_and(|planned| !planned.ours))
             .filter(|at| {
-                let Some(cue) = self.cues.get(*at) else { return false };
-                match &cue.kind {
+                let Some(planned) = self.plan.get(*at) else { return false };
+                match &planned.kind {
                     LineKind::Request { .. } => true,
                     LineKind::Response { request, .. } => {
-                        request.is_some_and(|it| self.cues.state(it) == LineState::Done)
+                        request.is_some_and(|it| self.plan.state(it) == LineState::Done)
                     }
                     LineKind::Notification { late, .. } => self.plays == Side::Agent && !late,
                     _ => false,
@@ -240,7 +243,7 @@ impl Player {
             .collect()
     }
 
-    /// A request of the other side is this recorded one, and its answer is to have this id.
+    /// Matches a live request with a recorded one. The response gets the id of the live one.
     pub(super) fn accept_request(&mut self, at: usize, id: &str) {
         self.received_requests.insert(id_key(id), at);
         self.reply_ids.insert(at, id.into());
@@ -251,7 +254,7 @@ impl Player {
         }
     }
 
-    /// The id that the answer to this recorded request is to have, if it has not been answered.
+    /// Returns the live id of a received request, unless it has been answered.
     pub(super) fn take_reply_id(&mut self, at: usize) -> Option<String> {
         let id = self.reply_ids.remove(&at)?;
         let lane = self.lane_of(at);
@@ -264,7 +267,7 @@ impl Player {
         Some(id)
     }
 
-    /// Something that was waited for is here.
+    /// Marks an awaited line as received.
     pub(super) fn mark_received(&mut self, at: usize, now: Duration) {
         let lane = self.lane_of(at);
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -275,8 +278,8 @@ impl Player {
 
     pub(super) fn mark_done(&mut self, at: usize, now: Duration) {
         self.set_state(at, LineState::Done);
-        let Some(cue) = self.cues.get(at) else { return };
-        let (recorded, number) = (cue.at, cue.lane);
+        let Some(planned) = self.plan.get(at) else { return };
+        let (recorded, number) = (planned.at, planned.lane);
         self.anchor = (recorded.max(self.anchor.0), now);
         if let Some(lane) = self.lanes.get_mut(number) {
             let before = lane.anchor.map_or(Duration::ZERO, |(before, _)| before);
@@ -288,9 +291,9 @@ impl Player {
         }
     }
 
-    /// Something will not come; what depends on it is left out.
+    /// Reports a line as missing, and skips the lines that depend on it.
     pub(super) fn give_up(&mut self, at: usize) {
-        if !self.cues.is_waiting(at) {
+        if !self.plan.is_waiting(at) {
             return;
         }
         let what = self.describe(at);
@@ -312,7 +315,7 @@ impl Player {
     }
 
     pub(super) fn content(&self, at: usize) -> Value {
-        let record = self.cues.get(at).and_then(|cue| self.transcript.records().get(cue.record));
+        let record = self.plan.get(at).and_then(|planned| self.transcript.records().get(planned.record));
         record.map(content).unwrap_or_default()
     }
 
@@ -321,44 +324,46 @@ impl Player {
     }
 
     pub(super) fn lane_of(&self, at: usize) -> usize {
-        self.cues.get(at).map_or(CONNECTION, |cue| cue.lane)
+        self.plan.get(at).map_or(CONNECTION, |planned| planned.lane)
     }
 
     pub(super) fn session_of(&self, lane: usize) -> Option<&str> {
-        self.cues.lanes.get(lane)?.as_deref()
+        self.plan.lanes.get(lane)?.as_deref()
     }
 
     pub(super) fn live_lane(&self, live: &str) -> usize {
-        self.cues.lane_numbers.get(self.names.session(live)).copied().unwrap_or(CONNECTION)
+        self.plan.lane_numbers.get(self.names.session(live)).copied().unwrap_or(CONNECTION)
     }
 
     pub(super) fn answer_of(&self, at: usize) -> Option<usize> {
-        match self.cues.get(at)?.kind {
+        match self.plan.get(at)?.kind {
             LineKind::Request { answer, .. } => answer,
             _ => None,
         }
     }
 
     pub(super) fn is_their_request(&self, at: usize) -> bool {
-        self.cues.get(at).is_some_and(|cue| {
-            !cue.ours && cue.state == LineState::Waiting && matches!(cue.kind, LineKind::Request { .. })
+        self.plan.get(at).is_some_and(|planned| {
+            !planned.ours
+                && planned.state == LineState::Waiting
+                && matches!(planned.kind, LineKind::Request { .. })
         })
     }
 
-    /// A recorded line in a few words.
+    /// Describes a recorded line.
     pub(super) fn describe(&self, at: usize) -> String {
-        let Some(cue) = self.cues.get(at) else { return String::new() };
-        let session = self.session_of(cue.lane).map(|name| format!(" in {name}")).unwrap_or_default();
+        let Some(planned) = self.plan.get(at) else { return String::new() };
+        let session = self.session_of(planned.lane).map(|name| format!(" in {name}")).unwrap_or_default();
         // The header is the first line of the file.
-        let line = cue.record + 2;
-        match &cue.kind {
+        let line = planned.record + 2;
+        match &planned.kind {
             LineKind::Request { method, .. } => format!("the {method}{session} of line {line}"),
             LineKind::Notification { method, .. } => format!("the {method}{session} of line {line}"),
             LineKind::Response { request, .. } => match request {
                 Some(request) => format!("the answer of line {line} to {}", self.describe(*request)),
                 None => format!("the answer of line {line}"),
             },
-            LineKind::NotAMessage => format!("line {line}, which is no message"),
+            LineKind::NotAMessage => format!("line {line}, which is not a message"),
             LineKind::Eof | LineKind::Exit(_) => "the end".into(),
         }
     }

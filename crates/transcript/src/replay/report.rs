@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The result of a replay.
 
 use std::fmt;
 
@@ -7,32 +7,32 @@ use crate::format::{ProcessExit, RecordEvent};
 use crate::ignored_paths::IgnoredPaths;
 use crate::transcript::Transcript;
 
-/// Something that was not as recorded.
+/// A difference from the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The other side said what it had not said in the recording.
+    /// The live side sent a line that is not in the recording.
     Unexpected {
-        /// What it said.
+        /// A description of the line.
         what: String,
-        /// Against the nearest thing in the recording, if there is one.
+        /// A diff with the most similar recorded line, if there is one.
         diff: String,
     },
-    /// The other side said something else than in the recording.
+    /// The live side sent a line that differs from the recorded one.
     Other {
-        /// About what.
+        /// A description of the line.
         what: String,
-        /// What had been said and what was.
+        /// A diff of the recorded and the live line.
         diff: String,
     },
-    /// The other side had said this in the recording; this time it went on without, or took too long.
+    /// The live side did not send a recorded line, or took too long.
     Missing {
-        /// What it had said.
+        /// A description of the line.
         what: String,
     },
-    /// The recording does not say what had been said here: it began later, ends before, or has a gap.
+    /// The recording does not contain the line: it starts later, ends earlier or has a gap.
     Gap {
-        /// Where, and what becomes of it.
+        /// A description of the place and of the consequence.
         what: String,
     },
 }
@@ -58,37 +58,36 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReplayReport {
-    /// What was not as recorded.
+    /// The differences from the recording.
     pub differences: Vec<Difference>,
-    /// What the other side had said in the recording and did not come to this time. It may have left
-    /// early on purpose.
+    /// The recorded lines that the live side did not reach. It may have ended early on purpose.
     pub unused: Vec<String>,
-    /// How the agent of the recording ended, if it ended by itself and the replay came that far.
+    /// The end of the recorded agent's process, if it ended by itself and the replay reached that point.
     pub exit: Option<ProcessExit>,
-    /// This conversation.
+    /// The live conversation.
     pub live: Transcript,
     pub(super) recording: Transcript,
     pub(super) ignored: IgnoredPaths,
 }
 
 impl ReplayReport {
-    /// How the two conversations differ when both are redacted and rendered: `None` when they do
-    /// not. Stderr, how the processes ended, and the places given to [`Replay::ignore`] are left out.
+    /// Returns a diff of both conversations, redacted and rendered, or `None` if they are equal. It leaves out stderr,
+    /// the end of the processes, and the paths given to [`Replay::ignore`].
     ///
     /// [`Replay::ignore`]: crate::Replay::ignore
     #[must_use]
     pub fn diff(&self) -> Option<String> {
-        let said = |transcript: &Transcript| {
+        let rendered = |transcript: &Transcript| {
             let lines =
                 transcript.records().iter().filter(|record| matches!(record.event, RecordEvent::Line(_)));
             let transcript = Transcript::new(transcript.header().clone(), lines.cloned().collect());
             transcript.without(&self.ignored).redacted().render()
         };
-        let (recorded, live) = (said(&self.recording), said(&self.live));
+        let (recorded, live) = (rendered(&self.recording), rendered(&self.live));
         (recorded != live).then(|| text_diff(&recorded, &live))
     }
 }

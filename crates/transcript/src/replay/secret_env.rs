@@ -1,25 +1,25 @@
-//! Environment variables whose values redaction took out: whoever is asked to start a program with
-//! them would start it with `[secret]`, so they are left out.
+//! Removal of environment variables whose values are redacted. Otherwise a program would be started with the value
+//! `[secret]`.
 
 use std::ops::Range;
 
 use crate::redact::json_scan::{Edits, PathStep};
 use crate::redact::placeholders::SECRET;
 
-/// Finds them in one line: `"env": [{"name": "…", "value": "[secret]"}]`.
+/// Finds such variables in a line: `"env": [{"name": "…", "value": "[secret]"}]`.
 #[derive(Debug, Default)]
 pub(super) struct SecretEnv {
-    /// The variables of the list that is open, and whether their value is a secret.
+    /// The span of each variable in the open list, and true if its value is a secret.
     list: Vec<(Range<usize>, bool)>,
     drop: Vec<Range<usize>>,
 }
 
-/// Whether the last frame is a list of variables.
+/// Returns true if the path ends at a list of variables.
 fn is_list(frames: &[PathStep<'_>]) -> bool {
     matches!(frames, [.., holder, list] if list.member.is_none() && holder.member.as_deref() == Some("env"))
 }
 
-/// Whether the last frame is a variable in a list of them.
+/// Returns true if the path ends at a variable in such a list.
 fn is_variable(frames: &[PathStep<'_>]) -> bool {
     frames.split_last().is_some_and(|(_, outer)| is_list(outer))
 }
@@ -43,7 +43,7 @@ impl SecretEnv {
             self.list.iter_mut().next_back().into_iter().for_each(|(span, _)| span.end = end);
         } else if is_list(frames) {
             let list = std::mem::take(&mut self.list);
-            // A comma goes with the variable behind it, and with the first ones the one behind them.
+            // A comma is removed with the variable after it. The first variables take the comma after them.
             let mut kept = false;
             for (at, (span, secret)) in list.iter().enumerate() {
                 let before = at.checked_sub(1).and_then(|at| list.get(at)).filter(|_| kept);

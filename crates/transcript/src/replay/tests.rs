@@ -1,4 +1,4 @@
-//! The player in the hands of a test: live lines in, our lines out, time by hand.
+//! Tests of the player, with live lines and the time given by hand.
 
 mod agents;
 mod strict;
@@ -11,9 +11,9 @@ use super::{Replay, Timing};
 use crate::format::{Header, ProcessExit, Record, RecordEvent, RecordedLine, Redacted, Side};
 use crate::transcript::Transcript;
 
-/// A recording in short: `> line` is the client's, `< line` the agent's, `!` stderr, `>.` and `<.` the
-/// ends, `x3` an exit code, `?` lines that were dropped. A millisecond lies between two of them. What begins with `{` gets its
-/// `jsonrpc`.
+/// Parses a recording in short form: `> line` of the client, `< line` of the agent, `!` stderr, `>.` and `<.` the
+/// ends of their output, `x3` an exit code, `?` dropped lines. Events are a millisecond apart. A line that begins
+/// with `{` gets its `jsonrpc`.
 fn recording(script: &str) -> Transcript {
     let records =
         script.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate().map(|(at, line)| {
@@ -48,7 +48,7 @@ fn without(redacted: Redacted, transcript: Transcript) -> Transcript {
     Transcript::new(header, transcript.records().to_vec())
 }
 
-/// A replay and what it did.
+/// A player and the log of its actions.
 struct ReplayHarness {
     player: Player,
     now: Duration,
@@ -67,7 +67,7 @@ impl ReplayHarness {
         harness
     }
 
-    /// Takes steps until one has to wait; tells until when.
+    /// Runs until the player waits; returns the end of the wait.
     fn run(&mut self) -> Option<Duration> {
         loop {
             let step = self.player.next(self.now);
@@ -91,11 +91,11 @@ impl ReplayHarness {
         }
     }
 
-    /// Lets the other side say something; what comes of it is logged under it.
+    /// Delivers a live line, and logs the actions that follow.
     fn receive(&mut self, line: &str) -> &mut Self {
         let _ = writeln!(self.log, "        {line}");
-        let heard = RecordedLine::new(self.player.plays.other(), frame(line).into_bytes());
-        self.player.receive(heard.readable(), self.now);
+        let line = RecordedLine::new(self.player.plays.other(), frame(line).into_bytes());
+        self.player.receive(line.readable(), self.now);
         self.run();
         self
     }
@@ -107,7 +107,7 @@ impl ReplayHarness {
         self
     }
 
-    /// Lets time pass, however long it takes.
+    /// Lets time pass until nothing is awaited.
     fn wait(&mut self) -> &mut Self {
         for _ in 0..100 {
             let Some(until) = self.run() else { return self };
@@ -242,7 +242,7 @@ fn another_prompt_and_another_answer_are_shown() {
 }
 
 #[test]
-fn a_client_that_leaves_early_is_told_of() {
+fn unused_lines_of_a_client_that_leaves_early_are_reported() {
     let mut harness = agent(TURN);
     harness.receive(r#"{"id":10,"method":"initialize","params":{"protocolVersion":1}}"#).end();
     insta::assert_snapshot!(harness.log(), @r#"
@@ -258,7 +258,7 @@ fn a_client_that_leaves_early_is_told_of() {
 }
 
 #[test]
-fn what_was_left_out_is_passed_over() {
+fn skipped_requests_are_missing() {
     let mut harness = agent(
         r#"
         > {"id":1,"method":"session/new","params":{"cwd":"/a"}}
@@ -447,7 +447,7 @@ fn pauses_are_recorded_or_scaled() {
 }
 
 #[test]
-fn noise_keeps_its_place_and_holds_up_nobody() {
+fn noise_keeps_its_place_and_blocks_no_request() {
     let script = r#"
         > {"id":1,"method":"a"}
         < {"id":1,"result":{}}
@@ -484,7 +484,7 @@ fn noise_keeps_its_place_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_client_says_what_it_said_when_it_has_heard_enough() {
+fn a_client_sends_its_lines_once_the_agent_has_answered() {
     let mut harness = client(TURN);
     harness
         .receive(r#"{"id":0,"result":{"protocolVersion":1}}"#)
@@ -512,7 +512,7 @@ fn a_client_says_what_it_said_when_it_has_heard_enough() {
 }
 
 #[test]
-fn what_an_agent_does_not_do_is_missing_and_what_it_does_besides_is_refused() {
+fn missing_and_additional_requests_of_an_agent_are_reported() {
     let mut harness = client(TURN);
     harness
         .receive(r#"{"id":0,"result":{"protocolVersion":1}}"#)

@@ -1,5 +1,5 @@
-//! The lines of a replay on the wire. They are written as they were, noise included, so this is no
-//! connection with its manners but bytes in and bytes out.
+//! Input and output of a replay. Lines are written as they were recorded, noise included, so it does not use a
+//! connection of `duologue_rpc`.
 
 use std::future::pending;
 use std::io;
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep_until};
 use super::player::{Player, PlayerAction};
 use crate::format::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 
-/// Unwritten output beyond which nothing more is said.
+/// The number of unwritten bytes above which no further line is sent.
 const FULL: usize = 256 * 1024;
 
-/// Steps after which others have their turn.
+/// The number of actions after which other tasks get their turn.
 const STEPS: usize = 256;
 
-/// What a live side may say beyond four times the recording. More comes from one that never ends.
+/// The bytes that a live side may send beyond four times the recording. An endless output exceeds this.
 const FLOOD: usize = 64 << 20;
 
-/// What a record takes in memory.
+/// Returns the memory that a record takes.
 fn weight(record: &Record) -> usize {
     size_of::<Record>() + record.line().map_or(0, |line| line.bytes().len())
 }
 
-/// Plays until it is over; returns what was said.
+/// Runs the replay. Returns the live conversation.
 pub(super) async fn play(
     player: &mut Player,
     recording: &[Record],
@@ -38,10 +38,10 @@ pub(super) async fn play(
     let mut writer = Some(writer);
     let mut live = Vec::new();
     let most = FLOOD + 4 * recording.iter().map(weight).sum::<usize>();
-    let mut heard = 0;
+    let mut received = 0;
     let mut input = Input::default();
     let mut output: Vec<u8> = Vec::new();
-    // Whether there is output, or some that is written and not flushed.
+    // True if bytes are unwritten, or written but not flushed.
     let mut unflushed = false;
     let (mut ended, mut close) = (false, false);
     loop {
@@ -53,7 +53,7 @@ pub(super) async fn play(
             steps += 1;
             match player.next(now) {
                 PlayerAction::Send(bytes) => {
-                    // What nobody can read any more was not said.
+                    // Lines are not recorded after the reader has left.
                     if writer.is_some() && !close {
                         live.push(Record::new(now, RecordEvent::Line(line(plays, &bytes))));
                         output.extend_from_slice(&bytes);
@@ -84,7 +84,7 @@ pub(super) async fn play(
         if !unflushed {
             let leaving = if close || done { writer.take() } else { None };
             if let Some(mut writer) = leaving {
-                // Whoever has left needs no farewell.
+                // The reader may have left already.
                 let _ = writer.shutdown().await;
             }
             if done {
@@ -97,7 +97,7 @@ pub(super) async fn play(
                     unflushed = !output.is_empty();
                     output.drain(..count);
                 }
-                // It does not listen any more, but may have said something.
+                // The reader has left, but may have sent something before.
                 Ok(_) | Err(_) => {
                     output.clear();
                     unflushed = false;
@@ -109,23 +109,23 @@ pub(super) async fn play(
                 match read {
                     Ok(0) => ended = true,
                     Ok(_) => {}
-                    // A pipe that breaks is the end of what comes through it.
+                    // A broken pipe is the end of the input.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                     Err(_) => ended = true,
                 }
                 while let Some(line) = input.line(plays.other(), ended) {
                     player.receive(line.readable(), now);
                     let record = Record::new(now, RecordEvent::Line(line));
-                    heard += weight(&record);
+                    received += weight(&record);
                     live.push(record);
                 }
-                if heard > most {
+                if received > most {
                     let (who, mib) = (plays.other().name(), most >> 20);
-                    let flood = format!("the {who} floods: it has said more than {mib} MiB and goes on");
+                    let flood = format!("the {who} has sent more than {mib} MiB, four times the recording and 64 MiB more");
                     return Err(io::Error::other(flood));
                 }
                 if input.bytes.len() > Limits::default().frame_bytes {
-                    // A line without an end is the end of the conversation, as everywhere.
+                    // A line without an end closes the conversation, as on every connection.
                     ended = true;
                 }
                 if ended {
@@ -141,8 +141,8 @@ pub(super) async fn play(
 
 type Writer = Option<Box<dyn AsyncWrite + Send + Unpin>>;
 
-/// Writes a part, or flushes when all is written: one or the other, since this may be dropped in
-/// between and must not forget what it has written.
+/// Writes a part of the output, or flushes once all is written. It never does both, since it may be dropped in
+/// between and must not lose track of the written bytes.
 async fn write(writer: &mut Writer, output: &[u8]) -> io::Result<usize> {
     match writer {
         Some(writer) if output.is_empty() => writer.flush().await.map(|()| 0),
@@ -158,11 +158,11 @@ async fn until(wake: Option<Instant>) {
     }
 }
 
-/// Bytes on their way to lines.
+/// Received bytes that are not a whole line yet.
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
-    /// How much of it holds no end of a line.
+    /// The length of the start that contains no line feed.
     seen: usize,
 }
 
@@ -183,7 +183,7 @@ impl Input {
     }
 }
 
-/// Bytes that hold at most one line, as a line.
+/// Splits off the end of a line.
 fn line(from: Side, bytes: &[u8]) -> RecordedLine {
     let (bytes, end) = match bytes {
         [line @ .., b'\r', b'\n'] => (line, LineEnd::CrLf),

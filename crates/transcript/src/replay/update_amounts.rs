@@ -1,5 +1,4 @@
-//! How much of each kind an agent has told: a measure that does not change when a text is cut into
-//! other chunks.
+//! The amount of updates that an agent has sent. The measure does not depend on how a text is split into chunks.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use duologue_rpc::{Limits, RpcMessage};
 use serde::Deserialize;
 
-/// What was told in one lane, recorded and live.
+/// The recorded and the live amounts of one lane.
 #[derive(Debug, Default)]
 pub(super) struct UpdateAmounts {
     /// Recorded notifications that are not counted yet, in order.
@@ -17,20 +16,20 @@ pub(super) struct UpdateAmounts {
 }
 
 impl UpdateAmounts {
-    /// A notification was recorded here; in order.
+    /// Adds a recorded notification; in order.
     pub(super) fn expect(&mut self, at: usize) {
         self.ahead.push_back(at);
     }
 
-    /// A live one.
+    /// Counts a live notification.
     pub(super) fn count_live(&mut self, line: &[u8]) {
         if let Some((kind, amount)) = measure(line) {
             *self.live.entry(kind).or_default() += amount;
         }
     }
 
-    /// Whether as much has come as was recorded before this place; `line` tells what stands where, in
-    /// live words. Places never go back.
+    /// Returns true if as much has come as was recorded before `before`, which never decreases. `line` returns a
+    /// recorded line with live names.
     pub(super) fn covers(&mut self, before: usize, line: impl Fn(usize) -> Vec<u8>) -> bool {
         while let Some(at) = self.ahead.front().copied().filter(|at| *at < before) {
             self.ahead.pop_front();
@@ -42,7 +41,7 @@ impl UpdateAmounts {
     }
 }
 
-/// The kind of a notification, and how much it tells: bytes of text, or one.
+/// Returns the kind of a notification and its amount: the length of its text, or one.
 fn measure(line: &[u8]) -> Option<(String, u64)> {
     #[derive(Deserialize)]
     struct Params<'a> {

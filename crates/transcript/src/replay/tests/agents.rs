@@ -1,8 +1,8 @@
-//! What agents say to each other, replayed to one whose ids and times are others.
+//! Replays of messages between agents, where the live side has other ids and times.
 
 use super::*;
 
-/// The agent asks back while it works; whoever is asked announced itself under another id than the live one.
+/// The agent sends a request while it works. The live side has announced another id than the recorded one.
 const WORK: &str = r#"
     > {"id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"duologue":{"agentId":"aa"}}}}}
     < {"id":0,"result":{"protocolVersion":1,"agentCapabilities":{"_meta":{"duologue":{"agentId":"bb"}}}}}
@@ -55,7 +55,7 @@ fn differences(log: &str) -> String {
     log.lines().filter(|line| line.starts_with("DIFFERENCE")).collect::<Vec<_>>().join("\n")
 }
 
-/// The recording and what was made of it tell the same to a live client.
+/// A recording and its redacted form behave the same for a live client.
 #[test]
 fn a_redacted_recording_is_as_good() {
     let mut harness = ReplayHarness::new(recording(WORK).redacted(), Side::Agent);
@@ -79,9 +79,9 @@ fn a_redacted_recording_is_as_good() {
     "#);
 }
 
-/// An error or a late answer need not say in which session it is: the ids of envelopes are known on the whole connection.
+/// An error or a late answer need not name its session: envelope ids are known on the whole connection.
 #[test]
-fn what_names_no_session_is_about_the_same_envelopes() {
+fn lines_without_a_session_refer_to_the_same_envelopes() {
     let script = r#"
     > {"id":1,"method":"_session/delegate","params":{"sessionId":"s","envelope":{"id":"e1","from":"aa","to":"bb","ts":1,"kind":"delegate","payload":{"task":"paint"}}}}
     < {"id":1,"result":{"envelope":{"id":"e2","from":"bb","to":"aa","ts":2,"kind":"ack","ref":"e1","payload":{"accepted":true}}}}
@@ -90,7 +90,7 @@ fn what_names_no_session_is_about_the_same_envelopes() {
     < {"method":"_session/error","params":{"envelope":{"id":"e5","from":"bb","to":"aa","ts":5,"kind":"error","ref":"e1","payload":{"code":"internal"}}}}
     > {"method":"_session/error","params":{"envelope":{"id":"e6","from":"aa","to":"bb","ts":6,"kind":"error","ref":"e4","payload":{"code":"internal"}}}}
     "#;
-    let told = |transcript| {
+    let answers = |transcript| {
         let mut harness = ReplayHarness::new(transcript, Side::Agent);
         let delegate = |id: u32, session: &str, rest: &str| {
             format!(
@@ -99,12 +99,12 @@ fn what_names_no_session_is_about_the_same_envelopes() {
         };
         harness.receive(&delegate(1, "s", r#""payload":{"task":"paint"}"#));
         harness.receive(&delegate(3, "t", r#""ref":"x1","payload":{"task":"dry"}"#));
-        let heard = harness.log.lines().filter(|line| !line.starts_with(' '));
-        let refs = heard.filter_map(|line| line.split_once(r#""ref":""#)?.1.split_once('"'));
+        let received = harness.log.lines().filter(|line| !line.starts_with(' '));
+        let refs = received.filter_map(|line| line.split_once(r#""ref":""#)?.1.split_once('"'));
         refs.map(|(reference, _)| reference.to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(told(recording(script)), ["x1", "x3", "x1"]);
-    assert_eq!(told(recording(script).redacted()), ["x1", "x3", "x1"]);
+    assert_eq!(answers(recording(script)), ["x1", "x3", "x1"]);
+    assert_eq!(answers(recording(script).redacted()), ["x1", "x3", "x1"]);
 }
 
 const DIALOGUE: &str = r#"
@@ -118,7 +118,7 @@ const DIALOGUE: &str = r#"
 
 #[test]
 fn dialogues_have_the_ids_of_today() {
-    let said = |id: u32, step: u32, rest: &str| {
+    let dialogue = |id: u32, step: u32, rest: &str| {
         format!(
             r#"{{"id":{id},"method":"_session/dialogue","params":{{"sessionId":"s","message":{{"message_id":"t{step}","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":{step},{rest}}}}}}}"#
         )
@@ -131,9 +131,9 @@ fn dialogues_have_the_ids_of_today() {
     };
     let mut harness = agent(DIALOGUE);
     harness
-        .receive(&said(8, 1, propose))
+        .receive(&dialogue(8, 1, propose))
         .receive(r#"{"id":2,"result":{"receipt":{"message_id":"m2","session_id":"u"}}}"#)
-        .receive(&said(9, 3, &accept("m2")));
+        .receive(&dialogue(9, 3, &accept("m2")));
     insta::assert_snapshot!(harness.log(), @r#"
             {"id":8,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"t1","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":1,"message_type":"propose","content":{"parameters":{"price":16000}},"metadata":{"correlation_id":"w"}}}}
     {"id":8,"result":{"receipt":{"message_id":"t1","session_id":"u"}}}
@@ -142,21 +142,21 @@ fn dialogues_have_the_ids_of_today() {
             {"id":9,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"t3","session_id":"u","timestamp":"2027-01-01T00:00:00Z","interaction_step":3,"parent_message_id":"m2","message_type":"accept","content":{"previous_context":["t1","m2"]}}}}
     {"id":9,"result":{"error":{"message_id":"m4","session_id":"u","timestamp":"2026-03-01T12:00:03Z","interaction_step":4,"message_type":"error","content":{"error_code":"EXPIRED","failed_message_id":"t3","failed_session_id":"u"}}}}
     "#);
-    // Our ids are not theirs to change.
+    // Ids of the played side do not change.
     let mut harness = agent(DIALOGUE);
     harness
-        .receive(&said(8, 1, propose))
+        .receive(&dialogue(8, 1, propose))
         .receive(r#"{"id":2,"result":{"receipt":{"message_id":"t2","session_id":"u"}}}"#)
-        .receive(&said(9, 3, &accept("t1")));
+        .receive(&dialogue(9, 3, &accept("t1")));
     insta::assert_snapshot!(differences(&harness.log()), @r#"
     DIFFERENCE not as recorded: the answer to the _session/dialogue in s of line 4
     DIFFERENCE not in the recording: _session/dialogue; the nearest, the _session/dialogue in s of line 6, differs at `message.content.previous_context.1`
     "#);
 }
 
-/// A time that was taken out is the present when it is said, so that it can be read.
+/// A redacted time becomes the present, so that it can be parsed.
 #[test]
-fn a_time_that_is_said_is_a_time() {
+fn a_redacted_time_becomes_the_present() {
     let mut harness = ReplayHarness::new(recording(DIALOGUE).redacted(), Side::Client);
     let log = harness.log();
     let time = log.split_once(r#""timestamp":""#).unwrap().1.split_once('"').unwrap().0;

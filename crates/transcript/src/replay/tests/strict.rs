@@ -1,10 +1,9 @@
-//! What a replay must not take for something else: bodies that cannot be held, ids, brackets, folders
-//! with like names, gaps.
+//! Inputs that a replay must not confuse: values out of range, ids, brackets, folders with similar names, gaps.
 
 use super::*;
 
 #[test]
-fn what_cannot_be_held_is_equal_to_nothing_but_itself() {
+fn values_out_of_range_are_equal_only_to_themselves() {
     let script = r#"
         > {"id":1,"method":"_x","params":{}}
         < {"id":1,"result":1}
@@ -47,7 +46,7 @@ fn brackets_that_redaction_did_not_write_are_text() {
 }
 
 #[test]
-fn answers_have_the_id_of_who_asked_or_are_not_given() {
+fn responses_have_the_live_id_or_are_left_out() {
     let script = r#"
         < {"id":1,"result":"before"}
         > {"id":"a\/b","method":"_x","params":{}}
@@ -60,7 +59,7 @@ fn answers_have_the_id_of_who_asked_or_are_not_given() {
             {"id":1,"method":"_x","params":{}}
     {"id":1,"result":2}
     {"id":null,"error":{"code":-32700,"message":"what?"}}
-    DIFFERENCE the answer of line 2 answers nothing in the recording, and is left out
+    DIFFERENCE the answer of line 2 has no request in the recording and is left out
     "#);
     let mut harness = agent(script);
     harness.receive(r#"{"id":"\u0061","method":"_x"}"#);
@@ -85,7 +84,7 @@ fn a_request_that_cannot_be_read_has_its_recorded_answer() {
 }
 
 #[test]
-fn what_was_dropped_is_an_error_and_a_difference() {
+fn lost_responses_are_errors_and_differences() {
     let script = r#"
         > {"id":1,"method":"session/prompt","params":{"sessionId":"s"}}
         < {"method":"session/update","params":{"sessionId":"s","n":1}}
@@ -138,7 +137,7 @@ fn the_end_of_a_recording_that_was_cut_is_the_end_of_its_agent() {
 }
 
 #[test]
-fn folders_are_told_from_their_neighbours() {
+fn folders_with_similar_names_are_different() {
     let new = |id: u8, cwd: &str, text: &str| {
         format!(r#"{{"id":{id},"method":"session/new","params":{{"cwd":"{cwd}","_at":"{text}"}}}}"#)
     };
@@ -174,7 +173,7 @@ fn folders_are_told_from_their_neighbours() {
 }
 
 #[test]
-fn what_a_redacted_agent_asks_for_can_be_done() {
+fn requests_of_a_redacted_agent_name_real_folders() {
     let script = r#"
         > {"id":"[session-1.request-1]","method":"session/prompt","params":{"sessionId":"[session-1]"}}
         < {"id":"[session-1.request-1]","method":"terminal/create","params":{"sessionId":"[session-1]","command":"[home]/bin/x","cwd":"[tmp]/w","env":[{"name":"A","value":"[secret]"},{"name":"B","value":"1"},{"name":"C","value":"[secret]"},{"value":"[secret]","name":"D"}]}}
@@ -185,12 +184,12 @@ fn what_a_redacted_agent_asks_for_can_be_done() {
     harness.receive(r#"{"id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
     let home = std::env::home_dir().unwrap_or_default().join("bin/x");
     let tmp = std::env::temp_dir().join("w");
-    let asked = format!(
+    let request = format!(
         r#""params":{{"sessionId":"s","command":{:?},"cwd":{:?},"env":[{{"name":"B","value":"1"}}]}}}}"#,
         home, tmp
     );
     let log = harness.log();
-    assert!(log.contains(&asked), "{log}");
+    assert!(log.contains(&request), "{log}");
 }
 
 #[test]
@@ -221,6 +220,6 @@ fn much_noise_takes_no_time() {
         .receive(r#"{"id":1,"method":"a"}"#)
         .receive(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
     assert!(harness.log().contains(r#"{"id":1,"result":{}}"#));
-    // It took minutes when each line looked through all that came after it.
+    // It took minutes when each line searched all later ones.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
