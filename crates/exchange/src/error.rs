@@ -1,4 +1,4 @@
-//! What can go wrong in an exchange, seen from the side that sends.
+//! Errors of calls to the other agent.
 
 use std::time::Duration;
 
@@ -9,78 +9,79 @@ use duologue_schema::envelope::{
 use duologue_schema::{DuologueCapabilities, Error as WireError};
 use serde::Deserialize;
 
-/// Why something could not be asked, delegated or told.
+/// An error of a query, a delegation or a notification.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The other side did not say in `initialize` that it speaks this. Nothing was sent.
+    /// The other side did not advertise this scheme in `initialize`. Nothing was sent.
     #[error("the other side {}", not_supported(scheme, versions))]
     NotSupported {
-        /// What it would have to advertise: `envelope` or `work`.
+        /// The scheme that it would have to advertise: `envelope` or `work`.
         scheme: &'static str,
-        /// The versions of it that it does speak.
+        /// The versions of the scheme that it supports.
         versions: Vec<u32>,
     },
     /// Only `ping` and `discover` can be sent outside a session. Nothing was sent.
     #[error("{kind} needs a session: use the peer_agent() of a session, or in_session(id); nothing was sent")]
     NoSession {
-        /// What was to be sent.
+        /// The kind of the message.
         kind: EnvelopeKind,
     },
-    /// The other agent answered with an error, or ended with one what it had taken on.
+    /// The other agent answered with an error, or ended an accepted task with one.
     #[error("the other agent says: {0}")]
     Response(EnvelopeError),
-    /// The other agent does not take the task on.
+    /// The other agent did not accept the task.
     #[error("the other agent refused: {0}")]
     Declined(EnvelopeError),
-    /// No answer in time, or for news to several no room. An answer that comes later is dropped and counted.
+    /// No response arrived in time, or a broadcast found no room in the output. A response that
+    /// comes later is dropped and counted.
     #[error("{} within {after:?}", awaited(kind))]
     Timeout {
-        /// What was asked or told.
+        /// The kind of the message.
         kind: EnvelopeKind,
-        /// The time that was allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// What came as the answer is none. The connection is fine.
+    /// The response is not valid. The connection is unaffected.
     #[error("the answer to {kind} does not fit: {fault}")]
     Answer {
-        /// What was asked.
+        /// The kind of the request.
         kind: EnvelopeKind,
-        /// What is wrong with the answer.
+        /// The reason why the response is invalid.
         fault: EnvelopeError,
     },
-    /// The task was delegated with `report_back(false)`, so that nobody is told how it ends.
+    /// The task was delegated with `report_back(false)`, so no result is sent.
     #[error("no report was asked for: delegate with report_back(true) to wait for the result")]
     NoReport,
-    /// More news than fit into the output, in a session that has not been answered for. They were not
-    /// sent.
+    /// The notifications of a session that is still being created exceed their buffer. This one was
+    /// not sent.
     #[error(
         "more news than fit into the output before the session was answered: tell them after new_session"
     )]
     TooEarly,
-    /// The call is made within the handler of a call that has come through as many handlers as a call may: agents may
-    /// be asking each other in a circle. Nothing was sent.
+    /// The handler that makes this call serves a call that has already reached the hop limit.
+    /// Agents may be calling each other in a circle. Nothing was sent.
     #[error(
         "this call would have {hops} hops, more than Exchange::max_hops = {limit}: agents may be asking each other in \
          a circle; nothing was sent"
     )]
     TooManyHops {
-        /// The handlers that the call has come through, see [`Hops`](crate::Hops).
+        /// The hops that the call would have; see [`Hops`](crate::Hops).
         hops: u32,
-        /// The limit in force.
+        /// The limit.
         limit: u32,
     },
-    /// The connection, or a message on it.
+    /// An error of the connection, or of one message on it.
     #[error(transparent)]
     Connection(RpcError),
 }
 
-/// What calls to the other agent return.
+/// The result of calls to the other agent.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// The fault as an envelope would carry it: what happened here has a code too, `timeout` or
-    /// `unreachable` say.
+    /// Returns the error in the form that an envelope carries. Local errors have a code too, such
+    /// as `timeout` or `unreachable`.
     #[must_use]
     pub fn fault(&self) -> EnvelopeError {
         let code = match self {
@@ -99,13 +100,13 @@ impl Error {
         EnvelopeError::of(code, self.to_string())
     }
 
-    /// What kind of fault it is.
+    /// Returns the code of the error.
     #[must_use]
     pub fn code(&self) -> EnvelopeErrorCode {
         self.fault().code
     }
 
-    /// Whether the same message may succeed later.
+    /// Returns true if the same message may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.fault().retryable
@@ -124,12 +125,12 @@ impl Error {
     }
 }
 
-/// So that a handler which turns to others may use `?`: who asked it learns that the answer failed, and on what.
-/// [`EnvelopeErrorCode::TooManyHops`] is passed on as it is. To pass on another fault of the other agent, answer with
-/// [`Error::fault`].
+/// Lets a handler that calls other agents use `?`. The caller receives an `internal` error that
+/// names the cause. [`EnvelopeErrorCode::TooManyHops`] is passed on unchanged. Return
+/// [`Error::fault`] to pass on another error of the other agent.
 impl From<Error> for EnvelopeError {
     fn from(error: Error) -> Self {
-        // The fault that stops a circle of agents has to reach the one that began it.
+        // The error that stops a circle of agents has to reach the agent that started it.
         if error.code() == EnvelopeErrorCode::TooManyHops {
             return error.fault();
         }
@@ -151,7 +152,7 @@ fn not_supported(scheme: &str, versions: &[u32]) -> String {
              \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its capabilities"
         ),
         (scheme, []) => format!("does not speak {scheme}: it advertises no _meta.duologue.{scheme}"),
-        // Nothing else has versions.
+        // Only envelopes have versions.
         (_, versions) => {
             let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
             let versions = versions.join(", ");
@@ -167,9 +168,10 @@ fn awaited(kind: &EnvelopeKind) -> String {
     }
 }
 
-/// The fault in a JSON-RPC error: its envelope's, or for a peer that sends none the nearest.
+/// Returns the error in the envelope of a JSON-RPC error. Without an envelope the JSON-RPC code is
+/// mapped to the nearest one.
 pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
-    /// Read for the fault alone: what a peer got wrong around it does not matter.
+    /// Contains only the error: mistakes in the rest of the envelope do not matter.
     #[derive(Deserialize)]
     struct Data {
         envelope: Around,
@@ -184,7 +186,7 @@ pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
     }
 }
 
-/// The JSON-RPC error that carries a fault.
+/// Returns the JSON-RPC error that carries an error envelope.
 pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>) -> WireError {
     let error = WireError::new(envelope.payload.code.rpc_code(), envelope.payload.message.clone());
     match serde_json::to_value(serde_json::json!({ "envelope": envelope })) {
@@ -193,7 +195,7 @@ pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>) -> WireError {
     }
 }
 
-/// A random id of an agent: 32 hexadecimal digits.
+/// Returns a random agent id of 32 hexadecimal digits.
 pub(crate) fn random_agent_id() -> AgentId {
     AgentId::from(uuid::Uuid::new_v4().simple().to_string())
 }

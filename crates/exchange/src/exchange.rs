@@ -1,4 +1,4 @@
-//! The settings of one end: who it is, and what it answers.
+//! The configuration of one side of an exchange.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
 use crate::work::worker::{self, Worker};
 
-/// One end of an exchange between agents, before there is a connection: who we are, and what we answer.
+/// The configuration of one side of an exchange between agents: its id and its handlers.
 ///
-/// Both SDKs take one, and advertise in `initialize` what it offers. Envelopes are always among it: a
-/// `ping` is answered even without a [`EnvelopeHandler`].
+/// Both SDKs take one and advertise its schemes in `initialize`. Envelopes are always advertised: a
+/// `ping` is answered even without an [`EnvelopeHandler`].
 ///
 /// ```
 /// use duologue_exchange::Exchange;
@@ -71,63 +71,64 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// An end with a random id that answers `ping` and `discover`, and refuses the rest. Its uptime begins
-    /// here.
+    /// Creates a side with a random id that answers `ping` and `discover` and rejects everything
+    /// else. Its uptime begins here.
     pub fn new() -> Self {
         Exchange::default()
     }
 
-    /// Our id in envelopes; hexadecimal digits by convention. Random for each connection by default.
+    /// Sets our id in envelopes, by convention hexadecimal digits. By default each connection gets
+    /// a random one.
     pub fn agent_id(mut self, id: impl Into<AgentId>) -> Self {
         self.agent_id = Some(id.into());
         self
     }
 
-    /// Who answers envelopes.
+    /// Sets the handler for envelopes.
     pub fn envelope_handler(mut self, envelope_handler: impl EnvelopeHandler) -> Self {
         self.envelope_handler = Arc::new(envelope_handler);
         self
     }
 
-    /// Who does work orders. Without one, none are taken.
+    /// Sets the handler for work orders. Without one, work orders are rejected.
     pub fn work(mut self, worker: impl Worker) -> Self {
         self.worker = Some(Arc::new(worker));
         self
     }
 
-    /// Sets how many handlers a query, a delegation or a work order may have come through; [`HOPS`] by default. One
-    /// more is refused: to the other side if it sends one, and to a handler of ours before it is sent. With 0, no
-    /// handler can make such a call.
+    /// Sets the maximum number of hops of a query, a delegation or a work order; [`HOPS`] by
+    /// default. A call with more is rejected when it arrives, and is not sent when one of our
+    /// handlers makes it. With 0, no handler can make such a call.
     pub fn max_hops(mut self, max_hops: u32) -> Self {
         self.max_hops = max_hops;
         self
     }
 
-    /// Our side of dialogues: [`Dialogues`], in an [`Arc`] if several connections share them. Without it none can be
-    /// opened, on either side.
+    /// Sets our side of dialogues. Several connections can share one in an [`Arc`]. Without it
+    /// neither side can open a dialogue.
     pub fn dialogue(mut self, dialogues: impl Into<Arc<Dialogues>>) -> Self {
         self.dialogues = Some(dialogues.into());
         self
     }
 }
 
-/// The exchange of one connection, for an SDK: it says what we offer, hears what the other side offers,
-/// and takes what arrives.
+/// Starts an exchange on a connection, for an SDK: advertises our capabilities, records those of
+/// the other side, and routes incoming messages.
 pub struct ExchangeConnector {
     settings: Option<Exchange>,
     own: AgentId,
 }
 
 impl ExchangeConnector {
-    /// The wiring of a connection. Without settings nothing is advertised and nothing taken, but what others
-    /// offer can be used.
+    /// Creates a connector. Without a configuration nothing is advertised and nothing is handled,
+    /// but the schemes of the other side can be used.
     #[must_use]
     pub fn new(settings: Option<Exchange>) -> Self {
         let id = settings.as_ref().and_then(|settings| settings.agent_id.clone());
         ExchangeConnector { settings, own: id.unwrap_or_else(crate::error::random_agent_id) }
     }
 
-    /// Adds what we offer to our capabilities.
+    /// Adds our schemes to our capabilities.
     pub fn advertise(&self, meta: &mut Option<Meta>) {
         let Some(settings) = &self.settings else { return };
         let mut capabilities = DuologueCapabilities::of(meta.as_ref());
@@ -138,7 +139,7 @@ impl ExchangeConnector {
         capabilities.write_to(meta);
     }
 
-    /// Starts on a connection. `knows` tells whether there is a session of that id.
+    /// Starts the exchange on a connection. `knows` returns true if a session with that id exists.
     #[must_use]
     pub fn start(
         self,
@@ -161,7 +162,7 @@ impl ExchangeConnector {
         );
         let peer = PeerAgent::new(Arc::new(link));
         if let Some(envelope_handler) = &peer.link.envelope_handler {
-            // A panic is told to whoever asks.
+            // A panic is reported to the agent that sends `discover`.
             let _ = task_runner::capabilities(&peer, &**envelope_handler);
         }
         inbox::start(&peer);

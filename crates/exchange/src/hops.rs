@@ -1,7 +1,7 @@
-//! The number of handlers that a call has come through, so that agents that ask each other in a circle stop.
+//! Hop counts, which stop agents that call each other in a circle.
 //!
-//! The number travels as `_meta.duologue.hops` beside a query, a delegation and a work order. A side that does not know
-//! it ignores it, and its own calls begin at 0 again.
+//! A query, a delegation and a work order carry their hops as `_meta.duologue.hops`. A side that
+//! does not support hops ignores the number, and its own calls start at 0.
 
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind};
 use duologue_schema::{DuologueCapabilities, Meta};
@@ -9,19 +9,20 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// The name of the number in `_meta.duologue`.
+/// The name of the member in `_meta.duologue`.
 const KEY: &str = "hops";
 
 tokio::task_local! {
     static CURRENT: Hops;
 }
 
-/// The number of handlers that a call has come through: 0 for a call that no handler has made.
+/// The number of handlers that a call has passed through: 0 for a call that was not made by a
+/// handler.
 ///
-/// A query, a delegation or a work order that is made within the handler of another one has one hop more than that.
-/// Nothing has to be done for it: the calls of a handler are counted as long as they are made in its own task. A task
-/// that a handler starts takes the number along with [`scope`](Self::scope). Over [`Exchange::max_hops`](crate::Exchange::max_hops)
-/// a call is refused, on both sides.
+/// A query, a delegation or a work order that a handler makes has one hop more than the call that
+/// the handler serves. Calls in the handler's own task are counted automatically. A task that the
+/// handler spawns inherits the number with [`scope`](Self::scope). Both sides reject a call above
+/// [`Exchange::max_hops`](crate::Exchange::max_hops).
 ///
 /// ```
 /// use duologue_exchange::envelope::{EnvelopeHandler, EnvelopeError, Query, Received, QueryResponse};
@@ -49,14 +50,15 @@ tokio::task_local! {
 pub struct Hops(u32);
 
 impl Hops {
-    /// Returns the hops of a call that is made here: in the handler of a call those of that call and one more, elsewhere
-    /// none.
+    /// Returns the hops of a call made here: one more than those of the call that is being handled,
+    /// or 0 outside a handler.
     #[must_use]
     pub fn current() -> Self {
         CURRENT.try_with(|hops| *hops).unwrap_or_default()
     }
 
-    /// Runs a future whose calls have this number of hops: a task that a handler has started, for instance.
+    /// Runs a future whose calls have this number of hops, for example in a task that a handler
+    /// spawned.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         CURRENT.scope(self, future).await
     }
@@ -67,19 +69,19 @@ impl Hops {
         self.0
     }
 
-    /// The hops of the calls that the handler of a call with these hops makes.
+    /// Returns the hops of the calls made by the handler of a call with these hops.
     pub(crate) fn next(self) -> Self {
         Hops(self.0.saturating_add(1))
     }
 
-    /// Reads the hops of a call that has come; what is no number counts as none.
+    /// Reads the hops of an incoming call. A value that is not a number counts as 0.
     pub(crate) fn of(meta: Option<&Meta>) -> Self {
         let own = meta.and_then(|meta| meta.get::<Map<String, Value>>(DuologueCapabilities::KEY));
         let hops = own.and_then(|own| own.get(KEY)?.as_u64()).unwrap_or_default();
         Hops(u32::try_from(hops).unwrap_or(u32::MAX))
     }
 
-    /// Writes the hops beside a call of ours and leaves alone what else is there.
+    /// Writes the hops into the `_meta` of an outgoing call and keeps the other members.
     ///
     /// # Errors
     ///
@@ -98,7 +100,7 @@ impl Hops {
         Ok(())
     }
 
-    /// Refuses a call that has come through too many handlers.
+    /// Rejects a call with too many hops.
     pub(crate) fn check(self, limit: u32) -> Result<(), EnvelopeError> {
         let Hops(hops) = self;
         if hops <= limit {
@@ -112,14 +114,14 @@ impl Hops {
     }
 }
 
-/// For a number that came another way, beside a prompt for instance.
+/// Converts a number that arrived another way, for example beside a prompt.
 impl From<u32> for Hops {
     fn from(hops: u32) -> Self {
         Hops(hops)
     }
 }
 
-/// Returns true for the kinds of envelopes whose hops count.
+/// Returns true for the kinds of envelopes that carry hops.
 pub(crate) fn are_counted(kind: &EnvelopeKind) -> bool {
     matches!(kind, EnvelopeKind::Query | EnvelopeKind::Delegate)
 }

@@ -1,10 +1,10 @@
-//! Two ends of an exchange without an SDK and without pipes, to try what answers them.
+//! Two connected sides in memory, for tests of handlers.
 
 use duologue_rpc::{Closed, Incoming, PeerBuilder, Responder, Service, Transport};
 
 use crate::{Exchange, ExchangeConnector, ExchangeService, PeerAgent};
 
-/// What an SDK does for its users.
+/// Routes messages as an SDK does.
 pub(crate) struct InMemoryService(pub(crate) ExchangeService);
 
 impl Service for InMemoryService {
@@ -28,8 +28,9 @@ impl Service for InMemoryService {
 }
 
 impl Exchange {
-    /// Joins two ends in memory, in one session: for tests of a [`EnvelopeHandler`] and of what else answers.
-    /// What comes back are the handles to speak with, this end's on the other and the other's on this one.
+    /// Connects two sides in memory, in one session, to test an [`EnvelopeHandler`] and other
+    /// handlers. Returns the handle with which this side calls the other, then the handle with
+    /// which the other side calls this one.
     ///
     /// ```
     /// use duologue_exchange::Exchange;
@@ -53,7 +54,7 @@ impl Exchange {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     ///
     /// [`EnvelopeHandler`]: crate::envelope::EnvelopeHandler
     #[must_use]

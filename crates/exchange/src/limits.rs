@@ -1,29 +1,29 @@
-//! Every number that bounds what a peer can make of us beside [`DialogueLimits`](crate::dialogue::DialogueLimits).
-//! None of them can be changed, but for [`HOPS`].
+//! The limits on the data that a peer can make this side keep, besides
+//! [`DialogueLimits`](crate::dialogue::DialogueLimits). Only [`HOPS`] can be changed.
 
 use std::time::Duration;
 
-/// Largest message of a dialogue that is taken, in bytes.
+/// Maximum size of a dialogue message, in bytes.
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
-/// Longest signature of a message, in bytes.
+/// Maximum length of a message's signature, in bytes.
 pub const SIGNATURE_BYTES: usize = 2048;
-/// How much the clock of a sender may differ from ours.
+/// Maximum difference between a sender's clock and ours.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60);
-/// How many messages of one sender are remembered, so that none is taken twice.
+/// Number of messages of one sender in the replay cache.
 pub const REPLAY_MESSAGES_PER_SENDER: usize = 4096;
-/// How many messages of all senders are remembered. Those that are not signed are forgotten first, then those of who
-/// sent the most.
+/// Number of messages of all senders in the replay cache. Unsigned messages are evicted first, then
+/// those of the sender with the most entries.
 pub const REPLAY_MESSAGES: usize = 65_536;
-/// How many steps of a dialogue may be missing before a message. Steps end somewhere, and nobody is to take us there
-/// at once.
+/// Maximum number of missing steps before a dialogue message. The number of a step is bounded, and
+/// no single message may jump to the end.
 pub const STEPS_AHEAD: u64 = 1024;
 
-/// The most handlers that a query, a delegation or a work order may have come through, unless
-/// [`Exchange::max_hops`](crate::Exchange::max_hops) says otherwise.
+/// Default of [`Exchange::max_hops`](crate::Exchange::max_hops), the maximum number of hops of a
+/// query, a delegation or a work order.
 pub const HOPS: u32 = 16;
-/// How many ids of envelopes are remembered. A sender that repeats a message does so soon.
+/// Number of envelope ids in each id cache. A sender that repeats a message does so soon.
 pub const ENVELOPE_IDS: usize = 4096;
-/// How many messages wait for a subscriber before the oldest are lost.
+/// Number of notifications in the queue of a subscription. Beyond it the oldest are dropped.
 pub const SUBSCRIPTION_MESSAGES: usize = 256;
-/// How many bytes of them.
+/// Maximum size of the notifications in the queue of a subscription, in bytes.
 pub const SUBSCRIPTION_BYTES: usize = 1024 * 1024;

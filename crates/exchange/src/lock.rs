@@ -1,8 +1,9 @@
-//! A lock that survives panics.
+//! A lock that ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. A panic while it was held is no reason to stop: what our locks guard is always left whole.
+/// Locks a mutex, also if another thread panicked with the lock. The data behind these locks is
+/// consistent at every point that can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,8 +17,8 @@ use crate::pending_session::PendingSessions;
 
 /// The agent on the other side of a connection. Cheap to clone.
 ///
-/// Taken from a session, it speaks in that session; taken from the connection it can only be asked what
-/// needs no session: [`ping`](Self::ping) and [`discover`](Self::discover).
+/// A handle from a session sends in that session. A handle from the connection can only call
+/// methods that need no session, which are [`ping`](Self::ping) and [`discover`](Self::discover).
 ///
 /// ```no_run
 /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
@@ -31,24 +31,24 @@ use crate::pending_session::PendingSessions;
 pub struct PeerAgent {
     pub(crate) link: Arc<Link>,
     session: Option<SessionId>,
-    /// What keeps the session known on our side.
+    /// Keeps the session registered on our side.
     _session: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What all handles on one connection share.
+/// The state that all handles on one connection share.
 pub(crate) struct Link {
     pub(crate) peer: Peer,
-    /// Our id.
+    /// Our agent id.
     pub(crate) own: AgentId,
-    /// What the other side said in `initialize`.
+    /// The capabilities that the other side advertised in `initialize`.
     peer_capabilities: OnceLock<DuologueCapabilities>,
-    /// Who answers envelopes; `None` if this side was not set up for them.
+    /// The handler for envelopes; `None` if this side was not configured for them.
     pub(crate) envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
     pub(crate) discovered: DiscoveryCache,
     pub(crate) unannounced: PendingSessions,
-    /// What this connection has to do with dialogues.
+    /// The state of this connection for dialogues.
     pub(crate) dialogue_connection: DialogueConnection,
-    /// What this connection has to do with envelopes.
+    /// The state of this connection for envelopes.
     pub(crate) envelopes: EnvelopeState,
     /// See [`Exchange::max_hops`](crate::Exchange::max_hops).
     pub(crate) max_hops: u32,
@@ -92,14 +92,14 @@ impl PeerAgent {
         PeerAgent { link, session: None, _session: None }
     }
 
-    /// The same agent, spoken to in a session.
+    /// Returns a handle that sends in a session.
     #[must_use]
     pub fn in_session(&self, session: impl Into<SessionId>) -> Self {
         PeerAgent { link: self.link.clone(), session: Some(session.into()), _session: None }
     }
 
-    /// The same agent, spoken to in a session that is known as long as `held` is, for an SDK: whoever has
-    /// the agent hears it in that session.
+    /// Returns a handle that sends in a session and owns `guard`, for an SDK. The session stays
+    /// registered as long as the handle exists, so its notifications are received.
     #[must_use]
     pub fn in_guarded_session(
         &self,
@@ -109,51 +109,52 @@ impl PeerAgent {
         PeerAgent { _session: Some(held), ..self.in_session(session) }
     }
 
-    /// The same agent in the same session, which this does not keep known.
+    /// Returns a handle in the same session that does not keep the session registered.
     pub(crate) fn released(&self) -> Self {
         PeerAgent { _session: None, ..self.clone() }
     }
 
-    /// Its id in envelopes, if it told.
+    /// Returns the other agent's id in envelopes, if it has advertised one.
     #[must_use]
     pub fn id(&self) -> Option<&AgentId> {
         self.link.peer_capabilities.get()?.agent_id.as_ref()
     }
 
-    /// Our own id, as the other agent sees it.
+    /// Returns our own id in envelopes.
     #[must_use]
     pub fn own_id(&self) -> &AgentId {
         &self.link.own
     }
 
-    /// What it can do beyond ACP, as it said in `initialize`.
+    /// Returns the schemes that the other side advertised in `initialize`.
     #[must_use]
     pub fn offers(&self) -> DuologueCapabilities {
         self.link.peer_capabilities.get().cloned().unwrap_or_default()
     }
 
-    /// The session it is spoken to in.
+    /// Returns the session of this handle.
     #[must_use]
     pub fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
     }
 
-    /// The connection itself.
+    /// Returns the connection.
     #[must_use]
     pub fn rpc(&self) -> &Peer {
         &self.link.peer
     }
 
-    /// Keeps what the other side said in `initialize`; the first word counts.
+    /// Records the capabilities from `initialize`. Only the first call has an effect.
     pub(crate) fn set_peer_capabilities(&self, meta: Option<&Meta>) {
         let _ = self.link.peer_capabilities.set(DuologueCapabilities::of(meta));
     }
 
-    /// Checks whether it said that it speaks envelopes, as is done before each is sent.
+    /// Checks that the other side supports envelopes. Every call that sends an envelope does this
+    /// first.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] if it did not, or does not speak ours.
+    /// [`Error::NotSupported`] if it does not support our version of envelopes.
     pub fn require_envelopes(&self) -> Result<()> {
         let peer_capabilities = self.link.peer_capabilities.get();
         if peer_capabilities.is_some_and(DuologueCapabilities::speaks_envelopes) {
@@ -171,16 +172,16 @@ impl PeerAgent {
         Ok(())
     }
 
-    /// A new envelope for it. One that has not told its id is addressed as whoever is at the other end: by
-    /// an empty `to`.
+    /// Creates an envelope for the other agent. `to` is empty if the other side has not advertised
+    /// an id; an empty `to` addresses any agent at the other end.
     pub(crate) fn envelope<P: Payload>(&self, payload: P) -> Envelope<P> {
         let id = EnvelopeId::from(uuid::Uuid::new_v4().to_string());
         let to = self.id().cloned().unwrap_or_else(|| AgentId::from(""));
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
     }
 
-    /// A new envelope as it is sent, with its hops: those of the call that is being handled here, or `made` if the call
-    /// was made elsewhere with more.
+    /// Creates the params of a call with its hops: those of the call that is being handled here, or
+    /// `made` if that is more.
     pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<EnvelopeParams<P>> {
         let mut carried = self.carried(envelope);
         made.max(Hops::current()).write_to(&mut carried.meta, self.link.max_hops)?;
@@ -192,7 +193,7 @@ impl PeerAgent {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))

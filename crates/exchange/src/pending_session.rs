@@ -1,4 +1,5 @@
-//! Sessions that the other side has not heard of yet: news in them wait for the answer that names them.
+//! Notifications of sessions that the other side does not know yet. They are buffered until the
+//! response that names the session has been sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use crate::peer_agent::Link;
 
 type Send = Box<dyn FnOnce(&mut NotificationBuffer) -> Result<(), RpcError> + std::marker::Send>;
 
-/// What waits, by session.
+/// The buffered notifications, by session.
 #[derive(Default)]
 pub(crate) struct PendingSessions(Mutex<HashMap<SessionId, Waiting>>);
 
@@ -24,8 +25,8 @@ struct Waiting {
     bytes: usize,
 }
 
-/// A session that the other side does not know yet, for an SDK that is making one. Dropped, it takes with
-/// it what waits.
+/// A session that the other side does not know yet, for an SDK that is creating one. Dropping it
+/// drops the buffered notifications.
 #[must_use = "what is told in the session waits until it is announced"]
 pub struct PendingSession {
     link: Arc<Link>,
@@ -33,14 +34,15 @@ pub struct PendingSession {
 }
 
 impl PeerAgent {
-    /// Begins to keep what is told in a session, until the answer that names it has been sent.
+    /// Starts to buffer the notifications of a session until the response that names it has been
+    /// sent.
     pub fn pending_session(&self, session: impl Into<SessionId>) -> PendingSession {
         let session = session.into();
         lock(&self.link.unannounced.0).insert(session.clone(), Waiting::default());
         PendingSession { link: self.link.clone(), session }
     }
 
-    /// Keeps a message if its session has not been announced, else gives it back.
+    /// Buffers a message if its session is pending; returns it otherwise.
     pub(crate) fn keep<P: NotificationPayload>(
         &self,
         message: EnvelopeParams<P>,
@@ -62,10 +64,11 @@ impl PeerAgent {
 }
 
 impl PendingSession {
-    /// Appends what waits to `notifications` and has `answer` send them behind the answer that names
-    /// the session. Later news of the session are sent after that.
+    /// Appends the buffered notifications to `notifications` and calls `answer`, which sends them
+    /// after the response that names the session. Later notifications of the session are sent after
+    /// that.
     pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
-        // Held until all is sent, so that nothing overtakes it.
+        // The lock is kept until everything is sent, so that no notification overtakes another.
         let mut all = lock(&self.link.unannounced.0);
         for send in all.remove(&self.session).unwrap_or_default().news {
             if let Err(error) = send(&mut notifications) {
@@ -73,7 +76,7 @@ impl PendingSession {
             }
         }
         answer(notifications);
-        // Dropping this takes the lock.
+        // `Drop` takes the lock.
         drop(all);
     }
 }

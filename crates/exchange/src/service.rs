@@ -1,4 +1,4 @@
-//! Routing: from a `_session/<kind>` of the other side to what answers it.
+//! Routing of incoming `_session/…` messages to the handlers of each scheme.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::{dialogue, envelope};
 
 pub(crate) type SessionLookup = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
-/// What an SDK hands incoming messages to, ahead of its user's extension methods.
+/// Routes incoming messages, for an SDK. It is tried before the user's extension handlers.
 ///
-/// The methods are called by the reader of the connection, and return at once.
+/// The connection's reader calls these methods, and they return at once.
 pub struct ExchangeService {
     peer: PeerAgent,
     knows: SessionLookup,
@@ -29,22 +29,23 @@ impl ExchangeService {
         ExchangeService { peer, knows, worker }
     }
 
-    /// The handle on the other agent, in no session.
+    /// Returns the handle on the other agent, without a session.
     #[must_use]
     pub fn peer_agent(&self) -> &PeerAgent {
         &self.peer
     }
 
-    /// Hears the other side's capabilities, out of `initialize`.
+    /// Records the other side's capabilities from `initialize`.
     pub fn set_peer_capabilities(&self, meta: Option<&Meta>) {
         self.peer.set_peer_capabilities(meta);
     }
 
-    /// Answers a request if it is one of the exchange, else gives the responder back.
+    /// Handles a request of one of the schemes.
     ///
     /// # Errors
     ///
-    /// The responder, when the method is not one of ours or we were not set up for it.
+    /// Returns the responder if the method belongs to no scheme, or to one that this side does not
+    /// handle.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::request(&self.peer, &self.knows, request, responder)
             .or_else(|responder| {
@@ -53,26 +54,28 @@ impl ExchangeService {
             .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder))
     }
 
-    /// Answers a request that nobody else has answered: an envelope of a kind that does not exist.
+    /// Answers a request that nothing else has handled if it carries an envelope of an unknown
+    /// kind.
     ///
     /// # Errors
     ///
-    /// The responder, when the request carries no envelope.
+    /// Returns the responder if the request carries no envelope.
     pub fn unknown_request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         envelope::service::unknown_kind(&self.peer, request, responder)
     }
 
-    /// Takes a notification if it is one of the exchange; tells whether it was.
+    /// Handles a notification; returns true if it belongs to one of the schemes.
     pub fn notification(&self, notification: Incoming<'_>) -> bool {
         envelope::service::notification(&self.peer, &self.knows, notification)
     }
 
-    /// Hears of a notification that nobody has taken: an envelope of a kind that does not exist.
+    /// Reports a notification that nothing else has handled if it carries an envelope of an unknown
+    /// kind.
     pub fn unknown_notification(&self, notification: Incoming<'_>) {
         envelope::service::unknown_notification(&self.peer, notification);
     }
 
-    /// The connection has ended.
+    /// Ends everything that waits for the connection.
     pub fn closed(&self, reason: &Closed) {
         envelope::service::closed(&self.peer, reason);
         self.peer.link.dialogue_connection.closed(reason);

@@ -1,12 +1,12 @@
-//! Who may ask whom for what, once it is known who asks.
+//! Authorization of verified messages by sender, recipient and task.
 
 use duologue_schema::dialogue::{AgentUri, DialogueMessage, MessageType};
 
-/// The messages that are taken, by sender, recipient and task. It is looked at after the signature, so the
-/// sender is who it says it is.
+/// The messages that are accepted, by sender, recipient and task. The list is checked after the
+/// signature, so the sender is authentic.
 ///
-/// A message is taken if one rule allows it. Without any rule, none is; [`everyone`](Self::everyone) is what a
-/// verifier has that is given no list.
+/// A message is accepted if one rule allows it. An empty list allows nothing. A verifier without a
+/// list uses [`everyone`](Self::everyone).
 ///
 /// ```
 /// use duologue_exchange::dialogue::{AllowList, AllowRule};
@@ -22,33 +22,33 @@ pub struct AllowList {
 }
 
 impl AllowList {
-    /// A list that allows nothing yet.
+    /// Creates a list that allows nothing.
     #[must_use]
     pub fn new() -> Self {
         AllowList::default()
     }
 
-    /// A list that allows everything.
+    /// Creates a list that allows everything.
     #[must_use]
     pub fn everyone() -> Self {
         AllowList::new().rule(AllowRule::anyone())
     }
 
-    /// Allows what `rule` allows, too.
+    /// Adds a rule.
     #[must_use]
     pub fn rule(mut self, rule: AllowRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Whether a rule allows the message.
+    /// Returns true if a rule allows the message.
     #[must_use]
     pub fn allows(&self, message: &DialogueMessage) -> bool {
         self.rules.iter().any(|rule| rule.allows(message))
     }
 }
 
-/// One rule of an [`AllowList`]. What it does not name may be anything.
+/// A rule of an [`AllowList`]. Properties that it does not name may have any value.
 #[derive(Clone, Debug)]
 pub struct AllowRule {
     sender: Option<AgentUri>,
@@ -57,28 +57,28 @@ pub struct AllowRule {
 }
 
 impl AllowRule {
-    /// Allows messages of this sender.
+    /// Allows messages from this sender.
     #[must_use]
     pub fn sender(sender: impl Into<AgentUri>) -> Self {
         AllowRule { sender: Some(sender.into()), ..AllowRule::anyone() }
     }
 
-    /// Allows messages of every sender.
+    /// Allows messages from every sender.
     #[must_use]
     pub fn anyone() -> Self {
         AllowRule { sender: None, recipients: Vec::new(), tasks: Vec::new() }
     }
 
-    /// Only messages to this recipient, and others that are named in the same way.
+    /// Restricts the rule to this recipient and the others added this way.
     #[must_use]
     pub fn to(mut self, recipient: impl Into<AgentUri>) -> Self {
         self.recipients.push(recipient.into());
         self
     }
 
-    /// Only messages about this task, and others that are named in the same way.
+    /// Restricts the rule to this task and the others added this way.
     ///
-    /// An `error` or `termination` asks for nothing, and passes if it names no task.
+    /// An `error` or `termination` without a task is allowed too, because it requests nothing.
     #[must_use]
     pub fn task(mut self, task: impl Into<String>) -> Self {
         self.tasks.push(task.into());
@@ -135,7 +135,7 @@ mod tests {
         assert!(!allows("agent://a", "agent://x", None));
         assert!(allows("agent://b", "agent://z", None));
         assert!(!allows("agent://c", "agent://x", Some("buy")));
-        // Texts are compared whole: no prefix of a URI stands for what is below it.
+        // URIs are compared as a whole: a URI does not cover those below it.
         assert!(!allows("agent://b/c", "agent://z", None));
     }
 

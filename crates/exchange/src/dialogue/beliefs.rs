@@ -1,4 +1,4 @@
-//! What the speakers of a dialogue have said to hold for true.
+//! The beliefs that the participants of a dialogue have stated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use duologue_schema::Json;
 use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
 
-/// The beliefs that the messages of one dialogue add up to.
+/// The beliefs that result from the messages of one dialogue.
 ///
-/// Each speaker has beliefs of their own; who believes what is never mixed. Of one speaker's beliefs about one
-/// attribute of one entity the one from the later step holds, and within a message the one with more
-/// confidence, then the last. So the result does not depend on the order the messages came in.
+/// The beliefs of each participant are separate. For one attribute of one entity the later step
+/// wins, within a message the higher confidence, then the later entry. The result does not depend
+/// on the order in which messages arrive.
 ///
 /// ```
 /// use duologue_exchange::dialogue::Beliefs;
@@ -36,50 +36,51 @@ pub struct Beliefs {
     dropped: u64,
 }
 
-/// About what, which attribute, and who says so.
+/// The entity, the attribute and the participant.
 type Key = (String, String, AgentUri);
 
-/// A belief that somebody holds.
+/// A belief of one participant.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BeliefEntry {
     /// The attribute's value.
     pub value: Json,
-    /// How sure they are, from 0 to 1.
+    /// The confidence, from 0 to 1.
     pub confidence: f64,
-    /// The step in which they said so.
+    /// The step of the message that stated it.
     pub step: u64,
-    /// The message in which they did.
+    /// The id of that message.
     pub message_id: DialogueMessageId,
-    /// Its place in that message.
+    /// The index of the belief in that message.
     index: usize,
 }
 
 impl BeliefEntry {
-    /// Whether this one holds against `other`, of the same speaker about the same attribute.
+    /// Returns true if this belief replaces `other`, of the same participant about the same
+    /// attribute.
     fn holds_against(&self, other: &BeliefEntry) -> bool {
         let this = (self.step, self.confidence, self.index);
-        // No confidence is a NaN: they have been checked.
+        // A confidence is never NaN: the message was checked.
         this.partial_cmp(&(other.step, other.confidence, other.index)).is_none_or(|order| order.is_ge())
     }
 }
 
 impl Beliefs {
-    /// How many bytes the beliefs of one dialogue may take up in memory, each about 200 more than its texts have. What
-    /// finds no room is dropped, and counted.
+    /// Maximum memory of the beliefs of one dialogue, in bytes. Each takes about 200 bytes more
+    /// than its texts. Beliefs that do not fit are dropped and counted.
     pub const BYTES: usize = 64 * 1024;
 
-    /// None.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Beliefs::default()
     }
 
-    /// Adds what a message says. Updates of a form nobody knows are left out.
+    /// Adds the beliefs of a message. Updates of an unknown form are skipped.
     ///
     /// # Errors
     ///
-    /// When a confidence is not from 0 to 1; nothing of the message is added then.
+    /// Returns an error if a confidence is not from 0 to 1. Nothing of the message is added then.
     pub fn fold(&mut self, message: &DialogueMessage) -> Result<(), InvalidConfidence> {
         check(message)?;
         for (index, update) in message.content.belief_updates.iter().enumerate() {
@@ -96,7 +97,7 @@ impl Beliefs {
             if old.is_some_and(|old| !new.holds_against(old)) {
                 continue;
             }
-            // What is no longer believed goes, whether there is room for what is believed now or not.
+            // The old belief is removed even if the new one does not fit.
             let freed = old.map_or(0, |old| size(&key, old));
             let bytes = self.bytes - freed + size(&key, &new);
             self.held.remove(&key);
@@ -112,13 +113,13 @@ impl Beliefs {
         Ok(())
     }
 
-    /// What `speaker` believes of an attribute.
+    /// Returns the belief of `speaker` about an attribute.
     #[must_use]
     pub fn get(&self, speaker: &AgentUri, entity: &str, attribute: &str) -> Option<&BeliefEntry> {
         self.held.get(&(entity.to_owned(), attribute.to_owned(), speaker.clone()))
     }
 
-    /// What everybody believes of an attribute.
+    /// Returns the beliefs of all participants about an attribute.
     pub fn about(&self, entity: &str, attribute: &str) -> impl Iterator<Item = (&AgentUri, &BeliefEntry)> {
         let first = (entity.to_owned(), attribute.to_owned(), AgentUri::from(""));
         self.held
@@ -127,39 +128,40 @@ impl Beliefs {
             .map(|((.., speaker), held)| (speaker, held))
     }
 
-    /// All of them: the entity, the attribute, who believes it, and what.
+    /// Returns all beliefs with their entity, attribute and participant.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &AgentUri, &BeliefEntry)> {
         self.held
             .iter()
             .map(|((entity, attribute, speaker), held)| (entity.as_str(), attribute.as_str(), speaker, held))
     }
 
-    /// How many there are.
+    /// Returns the number of beliefs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no beliefs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// How many found no room, see [`BYTES`](Self::BYTES).
+    /// Returns the number of beliefs that did not fit; see [`BYTES`](Self::BYTES).
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// What a belief takes up. Its speaker and its message may share their names with nothing else.
+/// Returns the memory that a belief takes. The names of its participant and its message are counted
+/// in full.
 fn size((entity, attribute, speaker): &Key, held: &BeliefEntry) -> usize {
     let texts = [entity, attribute, speaker.as_str(), held.value.get(), held.message_id.as_str()];
     size_of::<(Key, BeliefEntry)>() + 64 + texts.map(str::len).iter().sum::<usize>()
 }
 
-/// Checks the confidences of a message.
+/// Checks the confidences in a message.
 pub(crate) fn check(message: &DialogueMessage) -> Result<(), InvalidConfidence> {
     for (index, update) in message.content.belief_updates.iter().enumerate() {
         let Some(belief) = update.belief() else { continue };
@@ -174,7 +176,7 @@ pub(crate) fn check(message: &DialogueMessage) -> Result<(), InvalidConfidence> 
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InvalidConfidence {
-    /// Its place among the `belief_updates`.
+    /// The index in `belief_updates`.
     pub index: usize,
     /// The confidence.
     pub confidence: f64,
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(beliefs.len() as u64 + dropped, 1000);
         assert!(beliefs.len() * size_of::<(Key, BeliefEntry)>() < Beliefs::BYTES, "{}", beliefs.len());
         let long = Belief::new("car", "7", Json::from(serde_json::json!("x".repeat(Beliefs::BYTES))), 1.0);
-        // What is there can still change.
+        // An existing belief can still change.
         beliefs.fold(&message("agent://a", 3, vec![belief("7", 2, 1.0)])).unwrap();
         assert_eq!(beliefs.get(&"agent://a".into(), "car", "7").unwrap().step, 3);
         beliefs.fold(&message("agent://a", 4, vec![long.into()])).unwrap();
@@ -292,7 +294,7 @@ mod tests {
             let mut others = messages.clone();
             others.rotate_left(order.index(messages.len()));
             others.reverse();
-            // One that is folded twice changes nothing either.
+            // Folding a message twice changes nothing.
             others.push(messages[twice.index(messages.len())].clone());
             prop_assert_eq!(fold(&messages), fold(&others));
         }

@@ -1,8 +1,9 @@
-//! The user's code that runs in the middle of sending or taking a message: keys, forms of parameters, and a tap that is
-//! shown a receipt.
+//! Guards for user code that runs while a message is sent or received: key stores, parameter types,
+//! and a tap that sees a receipt.
 //!
-//! Keys and forms may look at any dialogue, since no lock is held meanwhile. Sending or receiving from a callback would
-//! wait for the message that waits for the callback, so that is an error.
+//! Key stores and parameter types may read any dialogue, because no lock is taken around them.
+//! Sending or receiving there would wait for the message that waits for the callback, so it is an
+//! error.
 
 use std::cell::Cell;
 
@@ -13,7 +14,7 @@ thread_local! {
     static RUNNING: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Restores the callback around one that has returned or panicked.
+/// Restores the outer callback after the inner one has returned or panicked.
 struct Outer(Option<&'static str>);
 
 impl Drop for Outer {
@@ -22,18 +23,18 @@ impl Drop for Outer {
     }
 }
 
-/// Calls the user's code; `name` is for the error.
+/// Runs a callback. `name` appears in the error of [`refuse`].
 pub(crate) fn call<T>(name: &'static str, callback: impl FnOnce() -> T) -> T {
     let _outer = Outer(RUNNING.replace(Some(name)));
     callback()
 }
 
-/// Returns true inside a callback, when locks of dialogues may be held by this thread.
+/// Returns true inside a callback, where this thread may have locks of dialogues.
 pub(crate) fn is_inside() -> bool {
     RUNNING.get().is_some()
 }
 
-/// Refuses to send or receive from within a callback.
+/// Returns an error if a callback sends or receives.
 pub(crate) fn refuse() -> Result<(), Error> {
     RUNNING.get().map_or(Ok(()), |callback| Err(Error::InCallback { callback }))
 }

@@ -1,52 +1,53 @@
-//! The form of a message that is signed: strict JSON, written as RFC 8785 has it.
+//! The canonical form of a signed message: strict JSON in the form of RFC 8785.
 //!
-//! Canonical JSON knows one number type and one value a key. What another reader could take for something
-//! else, two values under one key or an integer that no double holds, is refused before it is signed and
-//! before it is verified. What has a canonical form can be sent in it.
+//! Canonical JSON has one type of number and one value for each key. Duplicate keys and integers
+//! that a double cannot represent are rejected before signing and before verification, because
+//! other readers may interpret them differently. A message with a canonical form can be sent in
+//! that form.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Deepest nesting of lists and objects in a message.
+/// Maximum nesting of arrays and objects in a message.
 pub const MAX_DEPTH: usize = 64;
-/// Largest integer in a message, and with a minus the smallest. Larger ones travel as strings, and so do doubles
-/// that RFC 8785 writes as larger ones (`1e18`).
+/// Largest absolute value of an integer in a message. Larger integers have to be sent as strings.
+/// The same applies to doubles that RFC 8785 writes as such integers (`1e18`).
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// Writes `json` in canonical form.
+/// Returns the canonical form of `json`.
 #[cfg(any(test, fuzzing))]
 pub(super) fn canonical(json: &str) -> Result<String, CanonicalError> {
     write(&strict(json)?)
 }
 
-/// Why a text has no canonical form here.
+/// Errors for JSON without a canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CanonicalError {
-    /// It is no JSON, or a number in it is no double, or half a surrogate pair is in it.
+    /// The text is not JSON, a number is not a finite double, or a surrogate is unpaired.
     #[error("not JSON: {0}")]
     Json(String),
-    /// An object has two values for one key.
+    /// An object contains a key twice.
     #[error("the key {0:?} is there twice")]
     DuplicateKey(String),
-    /// An integer that not every reader reads alike; send it as a string.
+    /// An integer exceeds [`MAX_INTEGER`].
     #[error("the integer {0} is beyond 2^53; send it as a string")]
     BigInteger(String),
-    /// More than [`MAX_DEPTH`] levels.
+    /// The nesting exceeds [`MAX_DEPTH`].
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// It is not an object, as a message is.
+    /// The message is not an object.
     #[error("a message is an object")]
     NoObject,
 }
 
-/// A message on its way to be signed or verified.
+/// A message to be signed or verified.
 pub(super) struct Signable {
     /// The message without its `signature`.
     message: Value,
-    /// Its `signature`, if it has any that is not null.
+    /// The `signature`, unless it is absent or null.
     pub(super) signature: Option<Value>,
     /// The canonical form of the message without its `signature`.
     pub(super) canonical: String,
@@ -61,14 +62,15 @@ impl Signable {
         Ok(Signable { message, signature, canonical })
     }
 
-    /// The text of a member, if it is a text.
+    /// Returns a member that is a string.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.message.get(key)?.as_str()
     }
 }
 
-/// The canonical form. It has exponents from 1e21 on, so a smaller double can become a big integer in it, which
-/// whoever sends the form would be refused. So it is refused in every spelling.
+/// Returns the canonical form. It has exponents only from 1e21 on, so a smaller double can become
+/// an integer beyond the limit. A receiver would reject that form, so such a double is rejected in
+/// every spelling.
 fn write(value: &Value) -> Result<String, CanonicalError> {
     let form = serde_json_canonicalizer::to_string(value)
         .map_err(|error| CanonicalError::Json(error.to_string()))?;
@@ -96,8 +98,8 @@ fn no_big_integer(json: &str) -> Result<(), CanonicalError> {
     }
 }
 
-/// The first integer in `json`, which is JSON, that is too big. A tree would no longer tell it from a
-/// double.
+/// Returns the first integer in a JSON text that exceeds the limit. A parsed value would not
+/// distinguish it from a double.
 fn big_integer(json: &str) -> Option<&str> {
     let bytes = json.as_bytes();
     let mut at = 0;
@@ -128,7 +130,7 @@ fn big_integer(json: &str) -> Option<&str> {
     None
 }
 
-/// Reads a value and notes what a lenient reader would pass over.
+/// Parses a value and records errors that a lenient parser ignores.
 struct Strict<'a> {
     depth: usize,
     fault: &'a mut Option<CanonicalError>,
@@ -282,7 +284,8 @@ mod tests {
             let number = f64::from_bits(bits);
             let form = serde_json_canonicalizer::to_string(&number).unwrap();
             assert_eq!(form, expected, "{bits:x}");
-            // However it is spelled, it is refused where the form is a big integer.
+            // In every spelling, a double is rejected if its canonical form is an integer beyond
+            // the limit.
             let read = canonical(&format!("{number:e}"));
             assert_eq!(read, no_big_integer(expected).map(|()| form), "{bits:x}");
         }
@@ -309,7 +312,7 @@ mod tests {
         {
             let fault = Err(CanonicalError::BigInteger(integer.into()));
             assert_eq!(canonical(&format!(r#"{{"a":[{integer}]}}"#)), fault);
-            // In a string it is only text, whatever surrounds it.
+            // Inside a string the digits are text.
             assert!(canonical(&format!(r#"{{"\"{integer}":"\\\" {integer}"}}"#)).is_ok());
         }
     }
@@ -323,7 +326,7 @@ mod tests {
         ] {
             assert_eq!(canonical(double), Err(CanonicalError::BigInteger(form.into())), "{double}");
         }
-        // These forms have an exponent, and are their own.
+        // These canonical forms have an exponent, and are their own canonical form.
         for double in ["1e21", "-6.02214076e23"] {
             let form = canonical(double).unwrap();
             assert_eq!(canonical(&form).as_ref(), Ok(&form), "{double}");

@@ -1,4 +1,4 @@
-//! The handle on one dialogue: what to say, what was said.
+//! The handle on one dialogue, and the builder of its messages.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,31 +21,31 @@ use super::send::{MessageDraft, SentMessage};
 use crate::PeerAgent;
 use crate::lock::lock;
 
-/// One dialogue with another agent. Cheap to clone.
+/// A dialogue with another agent. Cheap to clone.
 ///
-/// [`PeerAgent::dialogue`] opens one; an [`DialogueHandler`](super::DialogueHandler) is handed one with every
-/// message. Ids, steps, sender, recipient, time and signature are filled in. What is said answers the last message
-/// that came out of this handle and can be answered so: out of [`next`](Self::next) and [`request`](Self::request), and
-/// before them the one that is being handled. (So `respond` answers the request, even after something else was
-/// clarified.) [`SendMessage::answering`] names another one. Domain and task come from the message that is answered, if it
-/// can be looked up and unless one of them is given.
+/// [`PeerAgent::dialogue`] opens a dialogue. A [`DialogueHandler`](super::DialogueHandler) receives
+/// a handle with every message. Ids, steps, sender, recipient, time and signature are set
+/// automatically. A message answers the last message that this handle returned and that it can
+/// answer, or else the one that is being handled. [`SendMessage::answering`] selects another one.
+/// Domain and task are copied from the answered message if neither is set.
 ///
-/// In a dialogue that we opened, messages that nobody waits for come out of [`next`](Self::next). When the
-/// last clone of its handle is dropped they go to the handler of our [`Dialogues`](super::Dialogues); where there is
-/// none, the dialogue is terminated.
+/// In a dialogue that we opened, [`next`](Self::next) returns the messages that no call waits for.
+/// When the last clone of the handle is dropped, they go to the handler of our
+/// [`Dialogues`](super::Dialogues). Without a handler, the dialogue is terminated.
 ///
-/// Messages of one dialogue leave one at a time: the next one when the one before it has its receipt.
+/// The messages of a dialogue are sent one at a time: each waits for the receipt of the one before
+/// it.
 pub struct Dialogue {
     inner: Arc<DialogueInner>,
-    /// What came out of this handle, the last first.
+    /// The messages that this handle returned, newest first.
     about: Mutex<VecDeque<DialogueMessageId>>,
     reader: Option<Arc<Reader>>,
 }
 
-/// How many messages a handle remembers, to answer them.
+/// Number of messages that a handle can answer.
 const LATELY: usize = 16;
 
-/// Held by the handles on a dialogue that we opened.
+/// Shared by the handles on a dialogue that we opened.
 struct Reader(Arc<DialogueInner>);
 
 impl Drop for Reader {
@@ -71,14 +71,14 @@ impl fmt::Debug for Dialogue {
 }
 
 impl PeerAgent {
-    /// Opens a dialogue with the agent `recipient`, such as `agent://cars.example/seller`, which is reached over this
-    /// connection. The first message is what opens it for the other side; it has to be a `request`, a
+    /// Opens a dialogue with the agent `recipient`, such as `agent://cars.example/seller`, over
+    /// this connection. The first message opens it for the other side. It has to be a `request`, a
     /// `query`, a `propose` or an `inform`.
     ///
     /// # Errors
     ///
-    /// When this side is not set up for dialogues or the other one does not take any, there is no session, or
-    /// `recipient` is no agent's name. Nothing is sent here.
+    /// Returns an error if one of the sides does not support dialogues, there is no session, or
+    /// `recipient` is not a valid name. Nothing is sent here.
     pub fn dialogue(&self, recipient: &str) -> Result<Dialogue, Error> {
         Dialogue::open(self, recipient, None)
     }
@@ -115,7 +115,7 @@ impl Dialogue {
         Ok(Dialogue { inner, about: Mutex::default(), reader })
     }
 
-    /// The handle for the handler of a message.
+    /// Creates the handle for the handler of a message.
     pub(crate) fn about(inner: Arc<DialogueInner>, message: &DialogueMessage) -> Self {
         Dialogue { inner, about: Mutex::new([message.message_id.clone()].into()), reader: None }
     }
@@ -127,30 +127,31 @@ impl Dialogue {
         Arc::unwrap_or_clone(received)
     }
 
-    /// Opens a dialogue with another agent because of this one, maybe over another connection: the seller asks
-    /// the agent that has the details.
+    /// Opens a dialogue with another agent as part of this one, possibly over another connection.
+    /// For example, a seller queries the agent with the details.
     ///
-    /// It has steps of its own, knows this dialogue and the last message that came out of this handle, and shares
-    /// the `correlation_id`. It does not end with this one.
+    /// It has its own steps and shares the `correlation_id`. Its messages name this dialogue and
+    /// the last message that this handle returned. It does not end with this one.
     ///
     /// # Errors
     ///
-    /// As [`PeerAgent::dialogue`].
+    /// The errors of [`PeerAgent::dialogue`].
     pub fn nested(&self, peer: &PeerAgent, recipient: &str) -> Result<Dialogue, Error> {
         Dialogue::open(peer, recipient, Some(self))
     }
 
-    // --- what to say ---
+    // --- messages to send ---
 
-    /// Asks for something to be done and waits for what settles it: a `response`, or a `propose` or `clarify`
-    /// instead. An `error` is an error.
+    /// Sends a request and waits for the message that settles it: a `response`, `propose` or
+    /// `clarify`. An `error` message becomes an error.
     ///
-    /// What comes before that, `confirm` or `update` say, comes out of [`next`](Self::next) or goes to the handler.
+    /// Messages before that, such as `confirm` or `update`, are returned by [`next`](Self::next) or
+    /// go to the handler.
     pub fn request(&self, content: impl Into<DialogueContent>) -> SendMessage<'_, VerifiedMessage> {
         self.say(MessageType::Request, content).answer()
     }
 
-    /// Asks for information and waits for the answer, as [`request`](Self::request) does.
+    /// Requests information and waits for the answer, as [`request`](Self::request) does.
     pub fn query(&self, content: impl Into<DialogueContent>) -> SendMessage<'_, VerifiedMessage> {
         self.say(MessageType::Query, content).answer()
     }
@@ -160,62 +161,64 @@ impl Dialogue {
         self.say(MessageType::Response, content)
     }
 
-    /// Says something nobody asked for.
+    /// Sends information that was not requested.
     pub fn inform(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Inform, content)
     }
 
-    /// Says that a message was understood.
+    /// Confirms that a message was understood.
     pub fn confirm(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Confirm, content)
     }
 
-    /// Offers something. With [`answer`](SendMessage::answer) it waits for `accept`, `reject` or another `propose`.
+    /// Makes an offer. With [`answer`](SendMessage::answer) it waits for `accept`, `reject` or
+    /// another `propose`.
     pub fn propose(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Propose, content)
     }
 
-    /// Takes an offer, or a counter-offer.
+    /// Accepts an offer or a counter-offer.
     pub fn accept(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Accept, content)
     }
 
-    /// Refuses an offer. With the parameter [`COUNTER_OFFER`](super::COUNTER_OFFER) it is an offer itself.
+    /// Rejects an offer. With the parameter [`COUNTER_OFFER`](super::COUNTER_OFFER) it is a
+    /// counter-offer.
     pub fn reject(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Reject, content)
     }
 
-    /// Asks what was meant.
+    /// Requests a clarification.
     pub fn clarify(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Clarify, content)
     }
 
-    /// Says how far something is.
+    /// Reports progress.
     pub fn update(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Update, content)
     }
 
-    /// Ends the dialogue. When both sides do so at once, both succeed.
+    /// Ends the dialogue. If both sides do so at the same time, both succeed.
     pub fn terminate(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         self.say(MessageType::Termination, content)
     }
 
-    /// Says anything.
+    /// Sends a message of any type.
     pub fn say(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         let mut draft = MessageDraft::new(message_type, content.into());
         draft.parents = lock(&self.about).iter().cloned().collect();
         SendMessage { dialogue: self, draft, within: None, returns: PhantomData }
     }
 
-    // --- what was said ---
+    // --- messages received ---
 
-    /// The next message of the other side that nobody waits for. In a handler it is one that the handler would
-    /// else have been called with.
+    /// Waits for the next message that no other call waits for. In a handler, such a message would
+    /// otherwise be passed to the handler.
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] after the `termination` of either side, and [`Error::Connection`] when the connection
-    /// has ended.
+    /// [`Error::Ended`] after the `termination` of either side, and [`Error::Connection`] after the
+    /// end of the connection.
     ///
     /// # Cancel safety
     ///
@@ -224,22 +227,23 @@ impl Dialogue {
         Ok(self.record(self.inner.next().await?))
     }
 
-    /// A message of this dialogue, if it is still remembered; see [`DialogueLimits`](super::DialogueLimits). When a
-    /// dialogue has ended, the handles of who opened it remember what was said, and those of a handler no longer than
-    /// it takes to handle the last message.
+    /// Returns a message of this dialogue if it is still in the log; see
+    /// [`DialogueLimits`](super::DialogueLimits). After the dialogue has ended, the log stays
+    /// available to the handles of the opener. In a handler, it stays until the last message has
+    /// been handled.
     #[must_use]
     pub fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
         lock(&self.inner.state).dialogue.log.message(id)
     }
 
-    /// The message that another one answers.
+    /// Returns the message that `message` answers.
     #[must_use]
     pub fn parent_of(&self, message: &DialogueMessage) -> Option<DialogueMessage> {
         self.message(message.parent_message_id.as_ref()?)
     }
 
-    /// The messages that the `previous_context` of another one names, those that are still remembered, of this
-    /// dialogue and of those it is nested in.
+    /// Returns the messages in the `previous_context` of `message` that are still in the log of
+    /// this dialogue or of its parents.
     #[must_use]
     pub fn context_of(&self, message: &DialogueMessage) -> Vec<DialogueMessage> {
         let chain =
@@ -248,79 +252,79 @@ impl Dialogue {
         message.content.previous_context.iter().filter_map(find).collect()
     }
 
-    /// What both sides have said and is still remembered, in order: by step, time and id.
+    /// Returns the messages of both sides that are still in the log, ordered by step, time and id.
     #[must_use]
     pub fn messages(&self) -> Vec<DialogueMessage> {
         lock(&self.inner.state).dialogue.log.messages().collect()
     }
 
-    /// What both sides have said to believe, as it stands.
+    /// Returns the current beliefs of both sides.
     #[must_use]
     pub fn beliefs(&self) -> Beliefs {
         lock(&self.inner.state).dialogue.beliefs.clone()
     }
 
-    /// Whether it has ended, by a `termination` or with its connection.
+    /// Returns true if the dialogue has ended, by a `termination` or with its connection.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         lock(&self.inner.state).over.is_some()
     }
 
-    /// The dialogue's id, the `session_id` of its messages.
+    /// Returns the dialogue's id, the `session_id` of its messages.
     #[must_use]
     pub fn id(&self) -> &DialogueId {
         &self.inner.id
     }
 
-    /// Our own name in it.
+    /// Returns our name in the dialogue.
     #[must_use]
     pub fn own(&self) -> &AgentUri {
         self.inner.dialogues.own()
     }
 
-    /// The other agent's name.
+    /// Returns the other agent's name.
     #[must_use]
     pub fn other(&self) -> &AgentUri {
         &self.inner.other
     }
 
-    /// What this dialogue and those nested in it have in common.
+    /// Returns the id that this dialogue shares with its nested dialogues.
     #[must_use]
     pub fn correlation_id(&self) -> &str {
         &self.inner.correlation
     }
 
-    /// The dialogue within which this one was opened, and the message there because of which it was. The agent
-    /// that did not open it knows them by name only.
+    /// Returns the parent dialogue and the message there that led to this one. The agent that did
+    /// not open this dialogue knows only their ids.
     #[must_use]
     pub fn opened_within(&self) -> Option<(&DialogueId, Option<&DialogueMessageId>)> {
         let parent = self.inner.parent.as_ref()?;
         Some((&parent.session, parent.message.as_ref()))
     }
 
-    /// The connection it is held over.
+    /// Returns the handle on the other agent, with the connection of the dialogue.
     #[must_use]
     pub fn peer(&self) -> &PeerAgent {
         &self.inner.peer
     }
 }
 
-/// Something to say: set what is special about it, then await it.
+/// A message before it is sent: set its properties, then await it.
 ///
-/// Awaited, it is sent, sent again if it has to be, and returns with the receipt ([`SentMessage`]); or, of
-/// [`request`](Dialogue::request), [`query`](Dialogue::query) and after [`answer`](Self::answer), with the message that
-/// answers it ([`VerifiedMessage`]).
+/// It is sent, repeatedly if necessary, and resolves to its receipt ([`SentMessage`]). After
+/// [`request`](Dialogue::request), [`query`](Dialogue::query) or [`answer`](Self::answer) it
+/// resolves to the message that answers it ([`VerifiedMessage`]).
 ///
 /// # Errors
 ///
-/// [`Error::Illegal`] when the rules do not allow it; nothing is sent then. [`Error::Response`] when the other
-/// side does not take it. For those who wait for the answer also [`Error::Failed`] with the other side's `error`
-/// message, and [`Error::Ended`].
+/// [`Error::Illegal`] if the rules do not allow the message; nothing is sent then.
+/// [`Error::Response`] if the other side rejects it. When waiting for the answer also
+/// [`Error::Failed`] with the other side's `error` message, and [`Error::Ended`].
 ///
 /// # Cancel safety
 ///
-/// A message whose turn has come is sent, and sent again, even if this is dropped: it has its step. What the other
-/// side says to it is then a message like any other. Dropped before that, nothing is sent.
+/// Dropping the future before the message has its step sends nothing. After that the message is
+/// sent, repeatedly if necessary, and its answer is delivered like any other message.
 #[must_use = "nothing is said until it is awaited"]
 pub struct SendMessage<'a, T = SentMessage> {
     dialogue: &'a Dialogue,
@@ -330,50 +334,50 @@ pub struct SendMessage<'a, T = SentMessage> {
 }
 
 impl<'a, T> SendMessage<'a, T> {
-    /// What is meant by it. By default what is usually meant by its type.
+    /// Sets the dialogue act. The default is the usual act of the message type.
     pub fn act(mut self, act: DialogueAct) -> Self {
         self.draft.act = Some(act);
         self
     }
 
-    /// Which message it answers, in place of the last one that it can.
+    /// Sets the message that this one answers. The default is the last one that it can answer.
     pub fn answering(mut self, message: &DialogueMessage) -> Self {
         self.draft.parents = vec![message.message_id.clone()];
         self
     }
 
-    /// It answers no message.
+    /// Sends the message without a parent.
     pub fn unprompted(mut self) -> Self {
         self.draft.parents.clear();
         self
     }
 
-    /// How much it hurries, from 0 to 9.
+    /// Sets the priority, from 0 to 9.
     pub fn priority(mut self, priority: i64) -> Self {
         self.draft.metadata.priority = Some(priority);
         self
     }
 
-    /// How many seconds it may be acted upon. For ever by default.
+    /// Sets the lifetime of the message in seconds. By default it does not expire.
     pub fn ttl(mut self, seconds: u64) -> Self {
         self.draft.metadata.ttl = Some(seconds);
         self
     }
 
-    /// Where it goes, for those who pass it on.
+    /// Sets a routing key for intermediaries.
     pub fn routing_key(mut self, key: impl Into<String>) -> Self {
         self.draft.metadata.routing_key = Some(key.into());
         self
     }
 
-    /// Waits for the message that settles it, and not only for the receipt.
+    /// Waits for the message that settles this one, not only for the receipt.
     pub fn answer(self) -> SendMessage<'a, VerifiedMessage> {
         let SendMessage { dialogue, mut draft, within, .. } = self;
         draft.asks = true;
         SendMessage { dialogue, draft, within, returns: PhantomData }
     }
 
-    /// Waits only for the receipt. The answer is then a message like any other.
+    /// Waits only for the receipt. The answer is delivered like any other message.
     pub fn receipt(self) -> SendMessage<'a, SentMessage> {
         let SendMessage { dialogue, mut draft, within, .. } = self;
         draft.asks = false;
@@ -382,8 +386,8 @@ impl<'a, T> SendMessage<'a, T> {
 }
 
 impl SendMessage<'_, VerifiedMessage> {
-    /// How long to wait for the answer once the message is taken: [`Error::NoAnswer`] after that. For ever by
-    /// default, or rather until the dialogue or its connection ends.
+    /// Sets the timeout for the answer, from the receipt on; [`Error::NoAnswer`] after that. By
+    /// default the call waits until the dialogue or its connection ends.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
         self

@@ -1,16 +1,16 @@
-//! The dialogues of an agent, as many as there may be.
+//! The registry of an agent's dialogues.
 
 use std::collections::{HashMap, VecDeque};
 
 use duologue_schema::dialogue::DialogueId;
 
-/// A dialogue is known by the connection it is held over and by its id there: another connection can neither
-/// speak in it nor take its id.
+/// The connection and the id of a dialogue. Another connection can neither send messages in the
+/// dialogue nor take its id.
 pub(crate) type DialogueKey = (u64, DialogueId);
 
-/// A set of dialogues, bounded for each connection, so that one cannot take up what another needs. Those that
-/// have ended stay until their room is needed, since an `error` may still come and their ids must not be used
-/// again.
+/// A registry of dialogues with a limit for each connection, so that connections do not compete.
+/// Ended dialogues stay until their space is needed, because an `error` may still arrive and their
+/// ids must not be reused.
 pub(crate) struct DialogueRegistry<V> {
     connections: HashMap<u64, ConnectionDialogues<V>>,
     most: usize,
@@ -18,7 +18,7 @@ pub(crate) struct DialogueRegistry<V> {
 
 struct ConnectionDialogues<V> {
     all: HashMap<DialogueId, V>,
-    /// Those that have ended, oldest first.
+    /// The ended dialogues, oldest first.
     ended: VecDeque<DialogueId>,
 }
 
@@ -31,13 +31,13 @@ impl<V: Clone> DialogueRegistry<V> {
         self.connections.get(connection)?.all.get(id).cloned()
     }
 
-    /// The dialogues of this id that are held over other connections.
+    /// Returns the dialogues with this id on other connections.
     pub(crate) fn elsewhere(&self, (connection, id): &DialogueKey) -> impl Iterator<Item = &V> {
         let others = self.connections.iter().filter(move |(other, _)| *other != connection);
         others.filter_map(move |(_, room)| room.all.get(id))
     }
 
-    /// Adds a dialogue under a key that is not taken; gives it back when there is no room.
+    /// Adds a dialogue under an unused key; returns it if the limit is reached.
     pub(crate) fn add(&mut self, (connection, id): DialogueKey, dialogue: V) -> Result<(), V> {
         let empty = || ConnectionDialogues { all: HashMap::new(), ended: VecDeque::new() };
         let room = self.connections.entry(connection).or_insert_with(empty);
@@ -49,7 +49,7 @@ impl<V: Clone> DialogueRegistry<V> {
         Ok(())
     }
 
-    /// A dialogue has ended.
+    /// Marks a dialogue as ended.
     pub(crate) fn end(&mut self, (connection, id): &DialogueKey) {
         if let Some(room) = self.connections.get_mut(connection)
             && room.all.contains_key(id)
@@ -66,7 +66,7 @@ impl<V: Clone> DialogueRegistry<V> {
         }
     }
 
-    /// A connection has ended; returns its dialogues.
+    /// Removes and returns the dialogues of a connection that has ended.
     pub(crate) fn leave(&mut self, connection: u64) -> Vec<V> {
         self.connections.remove(&connection).into_iter().flat_map(|room| room.all.into_values()).collect()
     }

@@ -1,4 +1,4 @@
-//! The settings of one agent for all its dialogues, and those that go on.
+//! The configuration of an agent's dialogues, and the open ones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,12 +22,13 @@ use super::retry::Backoff;
 use super::verify::Verifier;
 use crate::lock::lock;
 
-/// An agent's side of all its dialogues: its name, its keys, who it listens to and who speaks for it.
+/// An agent's side of all its dialogues: its name, its keys, its authorization rules and its
+/// handler.
 ///
-/// Give it to an [`Exchange`](crate::Exchange). An agent with several connections gives the same one, in an
-/// [`Arc`], to all of them: what was signed and came over one of them is then known, and refused, on the others.
-/// Which of its keys is for whom is said with [`Key::with`](super::Key::with). A dialogue stays on the connection
-/// it was opened on; nobody can speak in it from another one, and it ends with it.
+/// Pass it to an [`Exchange`](crate::Exchange). An agent with several connections shares one, in an
+/// [`Arc`], among them: a signed message that arrived on one is then rejected on the others.
+/// [`Key::with`](super::Key::with) binds a key to a recipient. A dialogue belongs to the connection
+/// on which it was opened, and ends with it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -62,12 +63,12 @@ pub struct Dialogues {
 }
 
 impl Dialogues {
-    /// The dialogues of the agent `own`, such as `agent://cars.example/seller`. Without anything more it opens
-    /// dialogues and takes none, and messages are not signed.
+    /// Creates the dialogues of the agent `own`, such as `agent://cars.example/seller`. By default
+    /// it can open dialogues but accepts none, and messages are unsigned.
     ///
     /// # Errors
     ///
-    /// When `own` is no agent's name.
+    /// Returns an error if `own` is not a valid name.
     pub fn new(own: &str) -> Result<Self, AgentUriError> {
         let limits = DialogueLimits::default();
         Ok(Dialogues {
@@ -82,54 +83,58 @@ impl Dialogues {
         })
     }
 
-    /// Signs what we say, and requires that all that is said to us is signed: with these keys.
+    /// Sets the keys. Outgoing messages are signed, and incoming ones must be.
     pub fn keys(mut self, keys: Arc<impl KeyStore>) -> Self {
         self.verifier = self.verifier.keys(keys);
         self
     }
 
-    /// Takes unsigned messages, although there are keys, from agents that never had one. Off by default.
+    /// Accepts unsigned messages from agents that never had a key, even if there are keys. Off by
+    /// default.
     pub fn accept_unsigned(mut self, yes: bool) -> Self {
         self.verifier = self.verifier.accept_unsigned(yes);
         self
     }
 
-    /// Who may ask for what. Everybody for everything by default.
+    /// Sets the authorization rules. By default everything is allowed.
     pub fn allow(mut self, list: AllowList) -> Self {
         self.verifier = self.verifier.allow(list);
         self
     }
 
-    /// Refuses what was sent at this time or earlier, since nobody here remembers whether it was taken before. By
-    /// default that is a minute, as much as clocks may differ, before this was made. A later time lets in nothing that
-    /// an earlier process has taken; an earlier one lets in what waited for us.
+    /// Rejects messages sent at this time or earlier, because the replay cache does not cover them.
+    /// The default is one minute before this value was created, the tolerance for clocks. A later
+    /// time excludes messages that an earlier process may have accepted. An earlier time admits
+    /// messages that waited for this agent.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.verifier = self.verifier.since(time);
         self
     }
 
-    /// Who speaks for us in the dialogues that others open. Without one they are refused.
+    /// Sets the handler of dialogues that other agents open. Without one, such dialogues are
+    /// rejected.
     pub fn handler(mut self, handler: impl DialogueHandler) -> Self {
         self.handler = Some(Arc::new(handler));
         self
     }
 
-    /// Bounds on time and memory.
+    /// Sets the limits on time and memory.
     pub fn limits(mut self, limits: DialogueLimits) -> Self {
         self.registry = Mutex::new(DialogueRegistry::new(limits.dialogues));
         self.limits = Arc::new(limits);
         self
     }
 
-    /// How often a message is sent again.
+    /// Sets the schedule of retries.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Who helps when a message does not get through: it was sent as often as [`backoff`](Self::backoff) says,
-    /// or the connection has ended. The answer, another agent's, a person's or one made up for the occasion
-    /// ([`UndeliveredMessage::answer`]), goes to whoever waits for one; `None` is no help, and the error stands.
+    /// Sets a fallback for messages that are not delivered after all retries of
+    /// [`backoff`](Self::backoff), or because the connection has ended. Its answer may come from
+    /// another agent, from the user, or be generated ([`UndeliveredMessage::answer`]). It is
+    /// returned to the caller that waits for one. With `None` the caller receives the error.
     pub fn fallback<F>(mut self, fallback: impl Fn(UndeliveredMessage) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<DialogueMessage>> + Send + 'static,
@@ -138,31 +143,31 @@ impl Dialogues {
         self
     }
 
-    /// What the parameters of tasks look like.
+    /// Sets the types of the parameters of tasks.
     pub fn parameters(mut self, parameters: Parameters) -> Self {
         self.parameters = parameters;
         self
     }
 
-    /// The agent's name.
+    /// Returns the agent's name.
     #[must_use]
     pub fn own(&self) -> &AgentUri {
         self.verifier.own()
     }
 
-    /// The time as the state of dialogues counts it.
+    /// Returns the time on the clock of the dialogue state.
     pub(crate) fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// The moment at which [`now`](Self::now) is `time`.
+    /// Returns the instant at which [`now`](Self::now) is `time`.
     pub(crate) fn moment(&self, time: Duration) -> Instant {
-        // So late that no clock knows it: in a time that timers know.
+        // Times beyond the range of the clock are replaced by one that timers can represent.
         let far = || Instant::now() + Duration::from_secs(30 * 365 * 86_400);
         self.epoch.checked_add(time).unwrap_or_else(far)
     }
 
-    /// A message as text, signed if we sign.
+    /// Serializes a message, and signs it if there are keys.
     pub(crate) fn write(&self, message: &DialogueMessage) -> Result<Json, Error> {
         Ok(self.verifier.sign(message, SystemTime::now())?)
     }
@@ -174,14 +179,15 @@ impl fmt::Debug for Dialogues {
     }
 }
 
-/// What one connection has to do with dialogues.
+/// The state of one connection for dialogues.
 pub(crate) struct DialogueConnection {
-    /// Tells connections apart.
+    /// Distinguishes connections.
     pub(crate) id: u64,
     pub(crate) dialogues: Option<Arc<Dialogues>>,
-    /// How many bytes of messages wait or are handled, in all dialogues of the connection.
+    /// The size of the messages that are queued or being handled, in all dialogues of the
+    /// connection.
     pub(crate) waiting: AtomicUsize,
-    /// Cancelled when the connection has ended: handlers then have a moment.
+    /// Cancelled when the connection has ended: handlers then have a grace period.
     pub(crate) ended: CancellationToken,
 }
 
@@ -192,7 +198,7 @@ impl DialogueConnection {
         DialogueConnection { id, dialogues, waiting: AtomicUsize::new(0), ended: CancellationToken::new() }
     }
 
-    /// The connection has ended, and with it its dialogues.
+    /// Ends the dialogues of the connection.
     pub(crate) fn closed(&self, reason: &Closed) {
         self.ended.cancel();
         let Some(dialogues) = &self.dialogues else { return };

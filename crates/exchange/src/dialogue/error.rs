@@ -1,4 +1,4 @@
-//! What can go wrong in a dialogue, seen from one of its speakers.
+//! Errors of dialogues, as one participant sees them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,67 +12,67 @@ use super::moves::IllegalMove;
 use super::parameters::InvalidParameters;
 use super::signature::SignError;
 
-/// Why a message could not be sent or answered, or why a handler failed.
+/// An error of a message that was sent, of the wait for an answer, or of a handler.
 ///
-/// A handler returns it, often with `?`. The other side is told in a message of the type `error`; what a third
-/// agent failed with is not repeated.
+/// A handler returns it, often with `?`. The other side receives an `error` message. Details about
+/// a third agent's failure are left out.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The other side did not say in `initialize` that it takes dialogue messages. Nothing was sent.
+    /// The other side did not advertise dialogues in `initialize`. Nothing was sent.
     #[error(
         "the other side takes no dialogue messages (it advertises no _meta.duologue.dialogue); nothing was sent"
     )]
     NotSupported,
-    /// Dialogue messages are sent in a session of ACP. Nothing was sent.
+    /// The handle has no session, and dialogue messages need one. Nothing was sent.
     #[error(
         "a dialogue needs a session: use the peer_agent() of a session, or in_session(id); nothing was sent"
     )]
     NoSession,
-    /// This side has no name and no handler for dialogues.
+    /// This side has no [`Dialogues`](super::Dialogues).
     #[error("this side is not set up for dialogues: give its Exchange a Dialogues")]
     NotSetUp,
-    /// A name that is no URI.
+    /// A name is not a valid URI.
     #[error("an agent's name {0}")]
     Uri(#[from] AgentUriError),
-    /// The rules do not allow what was to be said. Nothing was sent.
+    /// The rules do not allow the message. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Illegal(#[from] IllegalMove),
-    /// The parameters do not fit their task. Nothing was sent.
+    /// The parameters do not match the type registered for the task. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Parameters(#[from] InvalidParameters),
-    /// A belief cannot be held like that. Nothing was sent.
+    /// A belief has an invalid confidence. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Belief(#[from] InvalidConfidence),
     /// The message could not be signed. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Sign(#[from] SignError),
-    /// The other side did not take the message.
+    /// The other side rejected the message.
     #[error("the other side refused the message: {} ({})", .0.error_message, .0.error_code)]
     Response(Box<ErrorContent>),
-    /// The other side took the message and then failed: what its `error` message says.
+    /// The other side accepted the message and then sent this `error` message.
     #[error("{} ({})", .0.error_message, .0.error_code)]
     Failed(Box<ErrorContent>),
-    /// What a handler wants the other side to be told; see [`failed`](Self::failed).
+    /// An error of a handler with the content for the other side; see [`failed`](Self::failed).
     #[error("{} ({})", .0.error_message, .0.error_code)]
     Own(Box<ErrorContent>),
-    /// Nobody answered in time. An answer that comes later is a message like any other.
+    /// No answer arrived in time. A later answer is delivered like any other message.
     #[error("no answer within {after:?}")]
     NoAnswer {
-        /// The time that was allowed.
+        /// The timeout.
         after: Duration,
     },
     /// The dialogue has ended, or its connection has.
     #[error("the dialogue has ended")]
     Ended,
-    /// There are as many dialogues over the connection as there may be; see `DialogueLimits::dialogues`.
+    /// The connection has the maximum number of dialogues; see `DialogueLimits::dialogues`.
     #[error(
         "there are {0} dialogues over this connection, as many as there may be (DialogueLimits::dialogues)"
     )]
     TooMany(usize),
-    /// A dialogue was used to send or receive from within a callback that a message waits for: a method of
-    /// [`KeyStore`](super::KeyStore), a form of [`Parameters`](super::Parameters), or a [`Tap`](duologue_rpc::Tap)
-    /// that is shown a receipt. Nothing was sent.
+    /// A callback tried to send or receive: a method of [`KeyStore`](super::KeyStore), a type in
+    /// [`Parameters`](super::Parameters), or a [`Tap`](duologue_rpc::Tap) that sees a receipt. A
+    /// message waits for the callback, so nothing was sent.
     #[error(
         "a dialogue cannot send or receive from within {callback}, which must not wait: spawn a task for it"
     )]
@@ -80,31 +80,31 @@ pub enum Error {
         /// The callback.
         callback: &'static str,
     },
-    /// The connection, or a message on it.
+    /// An error of the connection, or of one message on it.
     #[error(transparent)]
     Connection(#[from] RpcError),
-    /// Anything else. The other side is told its message.
+    /// Any other error. Its message is sent to the other side.
     #[error("{0}")]
     Other(Arc<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// Wraps any error, so that `map_err(Error::other)?` works on all of them.
+    /// Wraps any error, for `map_err(Error::other)?`.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Other(Arc::from(error.into()))
     }
 
-    /// A failure of a handler with the code that the other side is told.
+    /// Creates a handler's error with the code that is sent to the other side.
     pub fn failed(code: Code, message: impl Into<String>) -> Self {
         Error::Own(Box::new(ErrorContent::of(code, message)))
     }
 
-    /// The message asks for something that does not fit.
+    /// Creates an error for a message whose request is invalid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Error::failed(Code::InvalidParameter, message)
     }
 
-    /// Whether the same message may get through later.
+    /// Returns true if the same message may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -117,7 +117,8 @@ impl Error {
         }
     }
 
-    /// What the other side is told when a handler fails with this. What a third agent failed with is not for it.
+    /// Returns the content of the `error` message for the other side. Details about a third agent's
+    /// failure are left out.
     pub(crate) fn into_content(self) -> ErrorContent {
         let mut content = match self {
             Error::Own(content) => *content,
@@ -133,14 +134,14 @@ impl Error {
             }
             error => ErrorContent::of(Code::ServerError, error.to_string()),
         };
-        // The message has been taken: the same one again would be a duplicate.
+        // The message was accepted, so the same one again would be a duplicate.
         content.retryable.get_or_insert(false);
         content
     }
 }
 
 impl From<crate::Error> for Error {
-    /// Of another agent's fault the code is passed on, its words are not.
+    /// Passes on the code of another agent's error, but not its text.
     fn from(error: crate::Error) -> Self {
         match error {
             crate::Error::Response(fault)

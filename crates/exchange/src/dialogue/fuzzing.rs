@@ -1,4 +1,4 @@
-//! Doors for the targets in `fuzz/`; no other build has them.
+//! Entry points for the targets in `fuzz/`, compiled only for fuzzing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,12 +10,13 @@ use super::canonical::{self, CanonicalError};
 use super::verify::Verifier;
 use super::{Key, Keys};
 
-/// The canonical form of any JSON.
+/// Returns the canonical form of any JSON.
 pub fn canonical(json: &str) -> Result<String, CanonicalError> {
     canonical::canonical(json)
 }
 
-/// Whether `own`, who has seen nothing yet and knows the sender's key, takes a message at that time.
+/// Returns true if `own`, with an empty replay cache and the sender's key, accepts a message at
+/// that time.
 pub fn is_taken(own: &AgentUri, key: Key, message: &Json, now: SystemTime) -> bool {
     let keys = Keys::new();
     let verifier = Verifier::new(own.clone()).since(SystemTime::UNIX_EPOCH);

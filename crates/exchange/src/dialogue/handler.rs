@@ -1,4 +1,4 @@
-//! Who speaks for us in dialogues that others open, and who helps when a message does not get through.
+//! The trait for handlers of dialogues, and the fallback for undelivered messages.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::dialogue::Dialogue;
 use super::error::Error;
 use super::message::VerifiedMessage;
 
-/// Speaks for an agent in the dialogues that others open with it.
+/// Handles the messages of dialogues that other agents open.
 ///
 /// ```
 /// use duologue_exchange::dialogue::{Dialogue, Error, VerifiedMessage, DialogueHandler};
@@ -28,23 +28,26 @@ use super::message::VerifiedMessage;
 /// }
 /// ```
 pub trait DialogueHandler: Send + Sync + 'static {
-    /// Handles a message. It was verified, it is legal, and it has its receipt.
+    /// Handles a message. The message has been verified, is a legal move, and has its receipt.
     ///
-    /// The messages of one dialogue come one at a time and in order: the next one waits until this returns.
-    /// Those of several dialogues come at the same time. What is said through `dialogue` answers `message`,
-    /// unless told otherwise, see [`Dialogue`]. Awaiting anything is fine, an answer in the same dialogue and another dialogue
-    /// included: the answers somebody waits for do not come here.
+    /// The messages of one dialogue arrive one at a time and in order: the next one waits until
+    /// this call returns. Several dialogues are handled concurrently. Messages sent through
+    /// `dialogue` answer `message` by default; see [`Dialogue`]. The handler may await anything,
+    /// including an answer in the same dialogue: answers that a call waits for are not passed to
+    /// the handler.
     ///
-    /// Messages of the types `error` and `termination` come here too.
+    /// Messages of the types `error` and `termination` are passed to the handler too.
     ///
     /// # Errors
     ///
-    /// The other side is told in a message of the type `error` that names this message, and has taken that before the
-    /// next message comes here. A panic counts as one. An error about an `error` message is only logged.
+    /// The other side receives an `error` message that names this message, and acknowledges it
+    /// before the next message is handled. A panic counts as an error. An error about an `error`
+    /// message is only logged.
     ///
     /// # Cancel safety
     ///
-    /// When the connection ends the handler has a moment, then it is dropped where it awaits.
+    /// When the connection ends, the handler has a grace period. Then it is dropped at its await
+    /// point.
     fn message(
         &self,
         dialogue: &Dialogue,
@@ -62,7 +65,7 @@ impl<I: DialogueHandler> DialogueHandler for Arc<I> {
     }
 }
 
-/// An [`DialogueHandler`] behind a pointer.
+/// An object-safe [`DialogueHandler`].
 pub(crate) trait ErasedDialogueHandler: Send + Sync {
     fn message<'a>(
         &'a self,
@@ -81,19 +84,20 @@ impl<I: DialogueHandler> ErasedDialogueHandler for I {
     }
 }
 
-/// A message that did not get through, for the fallback; see [`Dialogues::fallback`](super::Dialogues::fallback).
+/// An undelivered message, for the fallback; see
+/// [`Dialogues::fallback`](super::Dialogues::fallback).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UndeliveredMessage {
-    /// The message, as it was to be sent.
+    /// The message.
     pub message: DialogueMessage,
-    /// What went wrong the last time.
+    /// The error of the last attempt.
     pub error: Error,
 }
 
 impl UndeliveredMessage {
-    /// An answer made here, by a person or by doing without. Its sender is who sent the message: nobody else
-    /// has said anything.
+    /// Creates a local answer. Its sender is the sender of the undelivered message, because no
+    /// other agent has answered.
     #[must_use]
     pub fn answer(&self, content: impl Into<DialogueContent>) -> DialogueMessage {
         let asked = &self.message;
@@ -115,7 +119,7 @@ impl UndeliveredMessage {
 pub(crate) type Fallback =
     Arc<dyn Fn(UndeliveredMessage) -> BoxFuture<'static, Option<DialogueMessage>> + Send + Sync>;
 
-/// An answer that did not come over the wire, in the form of one that did.
+/// Converts a local answer into the form of a received one.
 pub(crate) fn local_reply(message: DialogueMessage) -> VerifiedMessage {
     let raw = Json::new(&message).unwrap_or_else(|_| Json::from(serde_json::Value::Null));
     VerifiedMessage::new(message, raw)

@@ -1,4 +1,5 @@
-//! A dialogue on its connection: what arrives finds who waits for it, what is said finds its way.
+//! The runtime half of a dialogue: routes incoming messages to waiting callers and sends outgoing
+//! ones.
 
 use crate::lock::lock;
 use std::collections::{HashMap, VecDeque};
@@ -25,68 +26,70 @@ use super::send::MessageDraft;
 use super::state::{Arrival, DialogueAction, DialogueState, refused};
 use crate::PeerAgent;
 
-/// Whether there can be tasks: a handle may be dropped after its runtime.
+/// Returns true if tasks can be spawned: a handle may be dropped after its runtime.
 pub(crate) fn in_runtime() -> bool {
     tokio::runtime::Handle::try_current().is_ok()
 }
 
-/// A random id.
+/// Returns a random id.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Now, as messages have it.
+/// Returns the current time in the format of messages.
 pub(crate) fn timestamp() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-/// Within which dialogue another one was opened.
+/// The dialogue in which another one was opened.
 #[derive(Clone)]
 pub(crate) struct ParentDialogue {
-    /// The dialogue, if it is held here: the other side knows its name only.
+    /// The dialogue, if this side takes part in it. Otherwise only its id is known.
     pub(crate) inner: Option<Arc<DialogueInner>>,
     pub(crate) session: DialogueId,
     pub(crate) message: Option<DialogueMessageId>,
 }
 
-/// One dialogue.
+/// The shared part of a dialogue.
 pub(crate) struct DialogueInner {
     pub(crate) id: DialogueId,
     key: DialogueKey,
     pub(crate) dialogues: Arc<Dialogues>,
-    /// The other side, in the session of ACP that carries the dialogue.
+    /// The other side, in the ACP session that carries the dialogue.
     pub(crate) peer: PeerAgent,
     pub(crate) other: AgentUri,
     pub(crate) parent: Option<ParentDialogue>,
     pub(crate) correlation: String,
     pub(crate) state: Mutex<InnerState>,
-    /// Something was put into the queue, or the dialogue has ended.
+    /// Notified when a message is queued and when the dialogue ends.
     changed: Notify,
-    /// One message leaves at a time, so that steps are taken in the order they are claimed.
+    /// Messages are sent one at a time, so that steps are used in the order in which they are
+    /// assigned.
     pub(crate) sending: Arc<tokio::sync::Mutex<()>>,
 }
 
 pub(crate) struct InnerState {
     pub(crate) dialogue: DialogueState,
-    /// What keeps the session of ACP known until the dialogue is over.
+    /// Keeps the ACP session registered until the dialogue ends.
     held: Option<PeerAgent>,
-    /// Those who wait for the answer to a message of ours, whose type stands beside it.
+    /// The waiters for answers to our messages, with the type of each message.
     pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>)>,
-    /// The message of ours that left last, and who hears that the other side has answered it.
+    /// Our last message in flight, and a channel that is notified when an answer arrives before its
+    /// receipt.
     pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
-    /// What was delivered and nobody waited for.
+    /// Delivered messages that no call waits for.
     pub(crate) queue: VecDeque<QueuedMessage>,
-    /// Why nothing more will come.
+    /// The reason why no more messages will arrive.
     pub(crate) over: Option<Error>,
-    /// Whether the handler takes from the queue, and not a [`Dialogue`] that we opened.
+    /// True if the handler reads the queue, and not a [`Dialogue`] that we opened.
     handled: bool,
     working: bool,
-    /// The bytes of the message that the handler is at work on.
+    /// The size of the message that is being handled.
     handling: usize,
     timer: bool,
-    /// How many tasks tell the other side that what it was given a receipt for does not fit.
+    /// The number of tasks that report an invalid buffered message to the other side.
     telling: usize,
-    /// What of the bytes that wait over the connection is counted for this dialogue.
+    /// The share of this dialogue in the connection's count of waiting bytes.
     counted: usize,
 }
 
@@ -128,14 +131,15 @@ impl DialogueInner {
         })
     }
 
-    /// Takes its place among the dialogues of the agent.
+    /// Registers the dialogue.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
         let mut registry = lock(&self.dialogues.registry);
-        // The end of a connection is marked before its dialogues are fetched: it would not find this one.
+        // The end of a connection is marked before its dialogues are collected, so this one would
+        // be missed.
         if self.peer.link.dialogue_connection.ended.is_cancelled() {
             return Err(Error::Ended);
         }
-        // Whoever got hold of one of its messages on the way would have the answers.
+        // Otherwise an intermediary with one of our messages could receive the answers.
         if registry.elsewhere(&self.key).any(|inner| inner.other == self.other) {
             let text = "this dialogue is held over another connection";
             return Err(Error::Response(refused(Code::Conflict, text)));
@@ -145,13 +149,14 @@ impl DialogueInner {
             .map_err(|_| Error::TooMany(self.dialogues.limits.dialogues))
     }
 
-    /// Gives its place up.
+    /// Removes the dialogue from the registry.
     pub(crate) fn leave(&self) {
         lock(&self.dialogues.registry).remove(&self.key);
     }
 
-    /// Takes a message of the other side. Called by the reader. Unless the message is refused, `receipt` hears what
-    /// became of it before anybody else does: the receipt leaves before all that is said because of it.
+    /// Handles a verified message; the reader calls it. Unless the message is rejected, `receipt`
+    /// is called before the message takes effect, so that the receipt is sent before any message
+    /// that results from it.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         received: VerifiedMessage,
@@ -175,14 +180,14 @@ impl DialogueInner {
         let parent = received.parent_message_id.clone();
         let (arrival, events) = state.dialogue.arrive(received, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
-            // The lock is held so that nothing overtakes the receipt.
+            // The lock is kept so that nothing overtakes the receipt.
             callbacks::call("a Tap", || receipt(&arrival));
             if let Some((_, answered)) = state.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
         }
         self.apply(&mut state, events);
-        // One that we opened and hold is ours to give up.
+        // A dialogue with a handle of ours is removed when the handle is dropped.
         if state.handled && state.dialogue.is_blank() {
             drop(state);
             self.leave();
@@ -190,7 +195,7 @@ impl DialogueInner {
         arrival
     }
 
-    /// Does what the state says is to be done.
+    /// Executes the actions of the state machine.
     pub(crate) fn apply(self: &Arc<Self>, state: &mut InnerState, events: Vec<DialogueAction>) {
         let mut events = VecDeque::from(events);
         while let Some(event) = events.pop_front() {
@@ -224,7 +229,7 @@ impl DialogueInner {
         self.forget(state);
     }
 
-    /// Drops what nobody will take any more.
+    /// Drops queued messages if there is neither a reader nor a handler.
     fn discard(&self, state: &mut InnerState) -> Vec<DialogueAction> {
         if !state.handled || self.dialogues.handler.is_some() {
             return Vec::new();
@@ -236,7 +241,7 @@ impl DialogueInner {
             .collect()
     }
 
-    /// Counts what waits here among what waits over the connection.
+    /// Updates the share of this dialogue in the connection's count of waiting bytes.
     fn count(&self, state: &mut InnerState) {
         let (waiting, bytes) =
             (&self.peer.link.dialogue_connection.waiting, state.dialogue.bytes() + state.handling);
@@ -245,7 +250,7 @@ impl DialogueInner {
         state.counted = bytes;
     }
 
-    /// Nothing more will be said.
+    /// Ends the dialogue and wakes all waiters.
     fn over(&self, state: &mut InnerState, why: &Error) {
         state.over.get_or_insert_with(|| why.clone());
         state.held = None;
@@ -255,7 +260,7 @@ impl DialogueInner {
         lock(&self.dialogues.registry).end(&self.key);
     }
 
-    /// The dialogue has ended, by a termination of ours or with its connection.
+    /// Ends the dialogue, after our termination or with its connection.
     pub(crate) fn end(&self, why: &Error) {
         let mut state = lock(&self.state);
         self.over(&mut state, why);
@@ -263,14 +268,14 @@ impl DialogueInner {
         self.changed.notify_waiters();
     }
 
-    /// Forgets what was said in a dialogue that has ended, unless somebody is to look at it.
+    /// Clears the log of an ended dialogue that no handle or handler will read.
     fn forget(&self, state: &mut InnerState) {
         if state.over.is_some() && state.handled && !state.working && state.queue.is_empty() {
             state.dialogue.log.clear();
         }
     }
 
-    /// Looks again when what came early has waited long enough.
+    /// Starts a timer for buffered messages whose predecessors are missing.
     fn watch(self: &Arc<Self>, state: &mut InnerState) {
         let Some(deadline) = state.dialogue.deadline().filter(|_| !state.timer) else { return };
         state.timer = true;
@@ -297,7 +302,7 @@ impl DialogueInner {
         });
     }
 
-    /// Starts the handler unless it is at work or there is nothing to do.
+    /// Starts the handler unless it is running or the queue is empty.
     fn work(self: &Arc<Self>, state: &mut InnerState) {
         if state.handled && !state.working && !state.queue.is_empty() && self.dialogues.handler.is_some() {
             state.working = true;
@@ -344,9 +349,9 @@ impl DialogueInner {
         }
     }
 
-    /// Tells the other side what is wrong with a message that it has a receipt for.
+    /// Reports an error about a message that already has its receipt.
     async fn tell(self: &Arc<Self>, received: &VerifiedMessage, error: ErrorContent) {
-        // Two agents could go on like that for ever.
+        // Two agents could otherwise exchange errors forever.
         if received.message_type != MessageType::Error {
             self.say_error(MessageDraft::about(received, error.about(&received.raw))).await;
         }
@@ -358,7 +363,7 @@ impl DialogueInner {
         }
     }
 
-    /// Tells it in a task, unless as many wait for their turn as may wait to be heard.
+    /// Reports an error in a task of its own, unless too many such tasks are waiting.
     fn tell_later(self: &Arc<Self>, state: &mut InnerState, received: &VerifiedMessage, error: ErrorContent) {
         if received.message_type == MessageType::Error {
             return;
@@ -370,7 +375,7 @@ impl DialogueInner {
         }
         state.telling += 1;
         let inner = self.clone();
-        // The message itself does not wait, as nobody counts it any more.
+        // Only the draft is kept: the message itself is no longer counted.
         let draft = MessageDraft::about(received, error.about(&received.raw));
         self.peer.rpc().spawn(async move {
             inner.say_error(draft).await;
@@ -378,7 +383,7 @@ impl DialogueInner {
         });
     }
 
-    /// The next message in the queue.
+    /// Takes the next message from the queue.
     fn take(self: &Arc<Self>, state: &mut InnerState) -> Option<Arc<VerifiedMessage>> {
         loop {
             let queued = state.queue.pop_front()?;
@@ -388,7 +393,7 @@ impl DialogueInner {
                 false => self.apply(state, events),
             }
             if in_runtime() {
-                // While there was no room, nobody looked whether what came early has waited long enough.
+                // The timer does not run while the queue is full.
                 self.watch(state);
             }
             let Some(received) = queued.read().map(Arc::new) else { continue };
@@ -399,7 +404,7 @@ impl DialogueInner {
         }
     }
 
-    /// Waits for the next message that nobody else waits for.
+    /// Waits for the next message that no other call waits for.
     pub(crate) async fn next(self: &Arc<Self>) -> Result<Arc<VerifiedMessage>, Error> {
         callbacks::refuse()?;
         loop {
@@ -419,7 +424,7 @@ impl DialogueInner {
         }
     }
 
-    /// From now on the handler takes what arrives. Where there is none, the dialogue ends.
+    /// Hands further messages to the handler. Without a handler the dialogue is terminated.
     pub(crate) fn hand_over(self: &Arc<Self>) {
         if callbacks::is_inside() && in_runtime() {
             let inner = self.clone();
@@ -451,7 +456,8 @@ impl Drop for DialogueInner {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.peer.link.dialogue_connection.waiting.fetch_sub(state.counted, Relaxed);
-        // One after the other: a long chain of nested dialogues would exhaust the stack if each dropped its parent.
+        // The parents are dropped in a loop: with recursion a long chain of nested dialogues would
+        // exhaust the stack.
         let mut parent = self.parent.take().and_then(|parent| parent.inner);
         while let Some(mut inner) = parent.and_then(Arc::into_inner) {
             parent = inner.parent.take().and_then(|parent| parent.inner);
@@ -491,7 +497,7 @@ mod tests {
         let registry = lock(&us.registry);
         let ended = peer.link.dialogue_connection.ended.clone();
         let opener = std::thread::spawn(move || peer.dialogue("agent://them").map(drop));
-        // It is on its way in when the connection ends.
+        // The dialogue is about to be registered when the connection ends.
         std::thread::sleep(std::time::Duration::from_millis(50));
         ended.cancel();
         drop(registry);

@@ -1,4 +1,4 @@
-//! Whose key is whose, and since when.
+//! Keys for signatures, with owner, recipient and validity.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,13 +8,15 @@ use std::time::{Duration, SystemTime};
 use duologue_schema::dialogue::{AgentUri, AgentUriError, ID_CHARS};
 use zeroize::Zeroizing;
 
-/// Shortest secret, in bytes: what HMAC-SHA-256 makes of a longer one.
+/// Minimum length of a secret in bytes, which is the output length of HMAC-SHA-256.
 pub const SECRET_BYTES: usize = 32;
 
-/// A secret that one agent signs with. The agent it talks to has it too.
+/// A secret with which one agent signs. The recipient needs it too.
 ///
-/// Give every pair of agents keys of its own, one for each direction, and say so with [`with`](Self::with): whoever
-/// holds a key can sign with it, so of a key that several have nobody knows who used it. The secret is wiped from memory when the last copy of the key is dropped, and no output shows it.
+/// Use a separate key for each pair of agents and each direction, and bind it with
+/// [`with`](Self::with). Everyone who has a key can sign with it, so a shared key does not identify
+/// the signer. The secret is wiped from memory when the last copy of the key is dropped, and it is
+/// never printed.
 ///
 /// ```
 /// use duologue_exchange::dialogue::Key;
@@ -34,7 +36,8 @@ pub struct Key {
     pub(super) secret: Zeroizing<Vec<u8>>,
 }
 
-/// How a key signs. Each key has one; what a message says about it is compared, never believed.
+/// The signature algorithm of a key. The algorithm named in a message is compared with that of its
+/// key and never trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -43,7 +46,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name in the header of a signature.
+    /// Returns the name in the header of a signature.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,18 +56,18 @@ impl Algorithm {
 }
 
 impl Key {
-    /// A key with which `owner` signs, valid for any recipient and at any time.
+    /// Creates a key of `owner`, valid for any recipient and at any time.
     ///
     /// # Errors
     ///
-    /// When the secret is shorter than [`SECRET_BYTES`], the id has not 1 to 128 characters, or the owner is no
-    /// URI.
+    /// Returns an error if the secret is shorter than [`SECRET_BYTES`], the id does not have 1 to
+    /// 128 characters, or the owner is not a valid URI.
     pub fn new(
         id: impl Into<Arc<str>>,
         owner: impl Into<AgentUri>,
         secret: impl Into<Vec<u8>>,
     ) -> Result<Self, KeyError> {
-        // First of all: it is wiped even if it is refused.
+        // Wrapped first, so that it is wiped even if it is rejected.
         let secret = Zeroizing::new(secret.into());
         let (id, owner) = (id.into(), owner.into());
         if id.is_empty() || id.chars().nth(ID_CHARS).is_some() {
@@ -78,11 +81,11 @@ impl Key {
         Ok(Key { id, owner, peer: None, algorithm, not_before: None, not_after: None, secret })
     }
 
-    /// Only for messages to `peer`. Without this it signs messages to anybody.
+    /// Restricts the key to messages for `peer`. Without this it signs messages for any recipient.
     ///
     /// # Errors
     ///
-    /// When `peer` is no URI.
+    /// Returns an error if `peer` is not a valid URI.
     pub fn with(mut self, peer: impl Into<AgentUri>) -> Result<Self, KeyError> {
         let peer = peer.into();
         peer.check().map_err(KeyError::Peer)?;
@@ -90,46 +93,46 @@ impl Key {
         Ok(self)
     }
 
-    /// From when on it is valid.
+    /// Sets the start of the key's validity.
     #[must_use]
     pub fn not_before(mut self, time: SystemTime) -> Self {
         self.not_before = Some(time);
         self
     }
 
-    /// Until when it is valid. Leave a key that is replaced valid for as long as messages it signed are on
-    /// their way.
+    /// Sets the end of the key's validity. Keep a replaced key valid while messages that it signed
+    /// are in flight.
     #[must_use]
     pub fn not_after(mut self, time: SystemTime) -> Self {
         self.not_after = Some(time);
         self
     }
 
-    /// Its id, the `kid` of signatures.
+    /// Returns the key's id, the `kid` of signatures.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who signs with it.
+    /// Returns the agent that signs with the key.
     #[must_use]
     pub fn owner(&self) -> &AgentUri {
         &self.owner
     }
 
-    /// Whether it signs messages to `recipient`.
+    /// Returns true if the key signs messages for `recipient`.
     #[must_use]
     pub fn is_for(&self, recipient: &AgentUri) -> bool {
         self.peer.as_ref().is_none_or(|peer| peer == recipient)
     }
 
-    /// How it signs.
+    /// Returns the key's algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Whether it is valid `now`, or would be on a clock that is wrong by `skew`.
+    /// Returns true if the key is valid at `now`, with a tolerance of `skew`.
     #[must_use]
     pub fn is_valid(&self, now: SystemTime, skew: Duration) -> bool {
         let early = |limit: SystemTime| limit.duration_since(now).is_ok_and(|ahead| ahead > skew);
@@ -148,49 +151,49 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why something is no key.
+/// Errors in the properties of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Its id is empty or too long.
+    /// The id is empty or too long.
     #[error("a key's id has 1 to {ID_CHARS} characters")]
     Id,
-    /// Its secret is too short.
+    /// The secret is too short.
     #[error("a key's secret has {SECRET_BYTES} bytes or more; make one at random")]
     Short,
-    /// Its owner is no URI.
+    /// The owner is not a valid URI.
     #[error("the owner of a key {0}")]
     Owner(#[source] AgentUriError),
-    /// Whom it is for is no URI.
+    /// The recipient is not a valid URI.
     #[error("the peer of a key {0}")]
     Peer(#[source] AgentUriError),
-    /// There was a key with that id before. An id is used once, also after the key was revoked.
+    /// A key with that id exists or was revoked. Ids are never reused.
     #[error("there is or was a key with that id; give every key its own")]
     Taken,
 }
 
-/// Where keys come from.
+/// A source of keys.
 ///
-/// It is asked on every message and must not wait for anything: fetch keys beforehand. Its methods may look at
-/// dialogues; one that is used to send or receive from there fails with
+/// It is queried for every message and must not block: fetch keys beforehand. Its methods may read
+/// dialogues. Sending or receiving there fails with
 /// [`Error::InCallback`](super::Error::InCallback).
 pub trait KeyStore: Send + Sync + 'static {
-    /// The key with this id; `None` if there is none, or it was revoked.
+    /// Returns the key with this id, or `None` if it does not exist or was revoked.
     fn key(&self, id: &str) -> Option<Arc<Key>>;
 
-    /// The key that `owner` signs messages to `recipient` with `now`.
+    /// Returns the key with which `owner` signs messages to `recipient` at `now`.
     fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>>;
 
-    /// Whether `owner` has or had a key. Then an unsigned message is not believed to be from it, even where
-    /// unsigned messages are taken.
+    /// Returns true if `owner` has or had a key. Unsigned messages from such an agent are rejected
+    /// even where unsigned messages are accepted.
     fn knows(&self, owner: &AgentUri) -> bool;
 }
 
 /// Keys in memory.
 ///
-/// An owner may have several, one for each agent it talks to and more when they are replaced: hand out the new one
-/// with a `not_before` that leaves time, and it is signed with from then on, while what the old one signed is still
-/// taken.
+/// An owner may have several keys, for different recipients or during a rotation. Distribute a new
+/// key with a `not_before` in the future: it is used from that time on, and messages signed with
+/// the old key are still accepted.
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -209,7 +212,7 @@ pub trait KeyStore: Send + Sync + 'static {
 /// ```
 #[derive(Default)]
 pub struct Keys {
-    /// In the order they came. A revoked key leaves its id and owner behind.
+    /// The keys with their order of insertion. A revoked key leaves its id and owner behind.
     keys: RwLock<HashMap<Arc<str>, Slot>>,
 }
 
@@ -220,7 +223,7 @@ struct Slot {
 }
 
 impl Keys {
-    /// No keys.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Keys::default()
@@ -230,7 +233,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// When there is or was a key with that id.
+    /// Returns an error if a key with that id exists or was revoked.
     pub fn insert(&self, key: Key) -> Result<(), KeyError> {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         if keys.contains_key(key.id()) {
@@ -244,7 +247,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Forgets a key at once; says whether there was one. What it signed is refused from now on.
+    /// Revokes a key; returns true if it existed. Messages signed with it are rejected from now on.
     pub fn revoke(&self, id: &str) -> bool {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.get_mut(id).is_some_and(|slot| slot.key.take().is_some())
@@ -260,8 +263,8 @@ impl KeyStore for Keys {
         self.read(|keys| keys.get(id)?.key.clone())
     }
 
-    /// Of those that are valid, one that is for this recipient before one that is for anybody, then the one whose
-    /// `not_before` is the latest, then the one added last.
+    /// Among the valid keys, one bound to this recipient precedes an unbound one, then the latest
+    /// `not_before`, then the latest insertion.
     fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
         self.read(|keys| {
             keys.values()

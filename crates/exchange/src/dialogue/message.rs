@@ -1,4 +1,4 @@
-//! A message of the other side, as it came.
+//! A received message.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use serde::de::{DeserializeOwned, Error as _};
 
 use super::state::refused;
 
-/// A message of the other side: verified, in its place, and a legal move. It reads like the [`DialogueMessage`] it is.
+/// A message from the other side: verified, in order, and a legal move. It derefs to its
+/// [`DialogueMessage`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VerifiedMessage {
     /// The message.
     pub message: DialogueMessage,
-    /// The message as it was written, which is what its signature covers.
+    /// The text of the message, which the signature covers.
     pub raw: Json,
-    /// The id of the key it is signed with, if it is.
+    /// The id of the key that signed the message, if any.
     pub key_id: Option<Arc<str>>,
-    /// Whether messages before it are missing. They did not come in time, and if they still come they are
-    /// refused.
+    /// True if messages before this one are missing. They did not arrive in time and are rejected
+    /// if they still arrive.
     pub gap: bool,
-    /// When it is over, as the state of dialogues counts time.
+    /// The expiry time, on the clock of the dialogue state.
     pub(crate) ends: Option<Duration>,
 }
 
@@ -32,7 +33,7 @@ impl VerifiedMessage {
         VerifiedMessage { message, raw, key_id: None, gap: false, ends: None }
     }
 
-    /// Refuses what is over.
+    /// Rejects an expired message.
     pub(crate) fn in_time(&self, now: Duration) -> Result<(), Box<ErrorContent>> {
         match self.ends {
             Some(ends) if ends < now => Err(refused(Code::Expired, "its ttl has passed while it waited")),
@@ -40,26 +41,26 @@ impl VerifiedMessage {
         }
     }
 
-    /// What the message is about, an empty text if it does not say.
+    /// Returns the task of the message, or an empty string.
     #[must_use]
     pub fn task(&self) -> &str {
         self.message.content.task.as_deref().unwrap_or_default()
     }
 
-    /// The `parameters` as a `T`.
+    /// Parses the `parameters` as a `T`.
     ///
     /// # Errors
     ///
-    /// When they do not fit.
+    /// Returns an error if they do not match `T`.
     pub fn parameters<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         super::parameters::read(&self.message.content.parameters)
     }
 
-    /// One of the `parameters` as a `T`.
+    /// Parses one of the `parameters` as a `T`.
     ///
     /// # Errors
     ///
-    /// When it is missing or does not fit.
+    /// Returns an error if it is missing or does not match `T`.
     pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> serde_json::Result<T> {
         let value = self.message.content.parameters.get::<T>(name);
         value.ok_or_else(|| {
@@ -68,7 +69,7 @@ impl VerifiedMessage {
     }
 }
 
-/// A message that waits, as text: once it is read it may take up many times the room.
+/// A queued message, stored as text because the parsed form may take many times the memory.
 pub(crate) struct QueuedMessage {
     pub(crate) step: u64,
     raw: Json,
@@ -82,7 +83,7 @@ impl QueuedMessage {
         self.raw.get()
     }
 
-    /// The message. It has been read before, so that does not fail.
+    /// Parses the message. It has been parsed before, so this does not fail.
     pub(crate) fn read(self) -> Option<VerifiedMessage> {
         let message = self.raw.parse().ok()?;
         Some(VerifiedMessage { message, raw: self.raw, key_id: self.key_id, gap: self.gap, ends: self.ends })

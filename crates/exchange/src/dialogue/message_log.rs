@@ -1,4 +1,4 @@
-//! The messages of one dialogue, for as long as there is room: who answered whom.
+//! A bounded log of the messages of one dialogue, with their parents.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -9,7 +9,7 @@ use duologue_schema::dialogue::{DialogueMessage, DialogueMessageId, MessageType}
 use super::DialogueLimits;
 use super::moves::{ParentMessage, has_counter_offer};
 
-/// Where a message stands among the others: two speakers may claim the same step.
+/// The position of a message in the log. The id distinguishes two messages with the same step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogPosition {
     pub(crate) step: u64,
@@ -24,7 +24,8 @@ impl LogPosition {
     }
 }
 
-/// What is remembered of a message when its text is gone. It has one size, however long the message is.
+/// The properties of a message that are kept after its text is evicted. Its size does not depend on
+/// that of the message.
 pub(crate) struct MessageSummary {
     kind: MessageType,
     counter: bool,
@@ -33,22 +34,22 @@ pub(crate) struct MessageSummary {
     digest: u64,
 }
 
-/// The messages of a dialogue. The newest of them are there as text, and read when somebody asks: a message that
-/// was read may take up many times the room.
+/// The messages of a dialogue. The newest ones are stored as text and parsed on demand, because the
+/// parsed form may take many times the memory.
 #[derive(Default)]
 pub(crate) struct MessageLog {
-    /// By the digests of their ids.
+    /// By the hash of the message id.
     summaries: HashMap<u64, MessageSummary>,
     /// Oldest first.
     order: VecDeque<u64>,
     messages: BTreeMap<LogPosition, Json>,
     bytes: usize,
-    /// Whether there were messages that are not here: forgotten, or never received.
+    /// True if messages are missing because they were evicted or never received.
     pub(crate) incomplete: bool,
 }
 
 impl MessageLog {
-    /// Adds a message that has this text.
+    /// Adds a message with its text.
     pub(crate) fn add(&mut self, message: &DialogueMessage, text: &Json, own: bool, limits: &DialogueLimits) {
         let summary = MessageSummary {
             kind: message.message_type.clone(),
@@ -68,7 +69,7 @@ impl MessageLog {
             }
         }
         let bytes = text.get().len();
-        // It would leave no room for any other, and have none itself.
+        // A longer text would evict all others and still not fit.
         if bytes > limits.message_bytes {
             return;
         }
@@ -80,12 +81,12 @@ impl MessageLog {
         }
     }
 
-    /// Tells texts apart, within this dialogue.
+    /// Returns a hash that distinguishes the texts within this dialogue.
     fn digest(&self, text: &str) -> u64 {
         self.summaries.hasher().hash_one(text)
     }
 
-    /// Takes a message back that never was part of the dialogue.
+    /// Removes a message that did not become part of the dialogue.
     pub(crate) fn remove(&mut self, id: &DialogueMessageId) {
         let digest = self.digest(id.as_str());
         self.summaries.remove(&digest);
@@ -96,33 +97,33 @@ impl MessageLog {
         }
     }
 
-    /// Forgets the texts.
+    /// Drops all texts.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.bytes = 0;
     }
 
-    /// What is remembered of a message.
+    /// Returns the summary of a message.
     pub(crate) fn summary(&self, id: &DialogueMessageId) -> Option<&MessageSummary> {
         self.summaries.get(&self.digest(id.as_str()))
     }
 
-    /// Whether a message of this id is there, and if so whether it had this text.
+    /// Returns `None` for an unknown id, otherwise true if that message had this text.
     pub(crate) fn knows(&self, id: &DialogueMessageId, text: &str) -> Option<bool> {
         self.summary(id).map(|summary| summary.digest == self.digest(text))
     }
 
-    /// The message, if its text is still here.
+    /// Returns a message, if its text is still in the log.
     pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
         self.messages.iter().find(|(place, _)| place.id == *id)?.1.parse().ok()
     }
 
-    /// The messages that are still here, in order.
+    /// Returns the messages whose texts are still in the log, in order.
     pub(crate) fn messages(&self) -> impl Iterator<Item = DialogueMessage> {
         self.messages.values().filter_map(|text| text.parse().ok())
     }
 
-    /// What a move by one of the speakers answers.
+    /// Returns the parent message of a move by one of the participants.
     pub(crate) fn parent(&self, id: Option<&DialogueMessageId>, own: bool) -> ParentMessage {
         let Some(id) = id else { return ParentMessage::None };
         match self.summary(id) {

@@ -1,12 +1,12 @@
-//! Dialogue messages: signed, in order, with moves that are checked.
+//! Dialogues: signed and ordered messages whose moves are checked.
 //!
-//! An agent has one [`Dialogues`]: its name, its keys and who speaks for it. It opens dialogues with
-//! [`PeerAgent::dialogue`](crate::PeerAgent::dialogue), and an [`DialogueHandler`] speaks in those that others open. RFD 0005
-//! has the rules.
+//! An agent has one [`Dialogues`] with its name, its keys and its handler. It opens dialogues with
+//! [`PeerAgent::dialogue`](crate::PeerAgent::dialogue). A [`DialogueHandler`] handles the dialogues
+//! that other agents open. RFD 0005 has the rules.
 //!
 //! # Buying a car
 //!
-//! The buyer asks, looks at the offer, makes a counter-offer and takes what comes of it:
+//! The buyer sends a request, receives an offer, makes a counter-offer and accepts the result:
 //!
 //! ```
 //! use duologue_exchange::PeerAgent;
@@ -37,7 +37,7 @@
 //! # let _ = buy;
 //! ```
 //!
-//! The seller answers, after asking another agent in a dialogue of its own, over another connection:
+//! The seller answers after a query to another agent, in a nested dialogue over another connection:
 //!
 //! ```
 //! use duologue_exchange::PeerAgent;

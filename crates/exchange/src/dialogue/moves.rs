@@ -1,14 +1,14 @@
-//! Which move is legal when, as one table.
+//! The table of legal moves.
 //!
-//! The rules look at the type of a message, at the message it answers and at where the dialogue is. They
-//! never look at its act: a greeting is legal wherever the message that carries it is.
+//! The rules depend on the type of a message, on the message that it answers, and on the stage of
+//! the dialogue. They do not depend on its dialogue act.
 
 use duologue_schema::dialogue::{DialogueMessage, MessageType};
 
-/// The key of `parameters` that makes a `reject` a counter-offer: what its sender would accept instead.
+/// The key in `parameters` that makes a `reject` a counter-offer. Its value is the offer.
 pub const COUNTER_OFFER: &str = "counter_offer";
 
-/// All moves, in the order the scheme lists them.
+/// All moves, in the order of the specification.
 pub(crate) const MOVES: [MessageType; 12] = [
     MessageType::Request,
     MessageType::Response,
@@ -24,24 +24,24 @@ pub(crate) const MOVES: [MessageType; 12] = [
     MessageType::Termination,
 ];
 
-/// What a move needs to be legal.
+/// The condition under which a move is legal.
 enum Rule {
-    /// It may open a dialogue, and follow anything while one goes on. It may name what it answers.
+    /// The move may open a dialogue, and is legal at any time before its end. It may name a parent.
     Opens,
-    /// It may follow anything while the dialogue goes on. It may name what it answers.
+    /// The move is legal at any time between the first message and the end. It may name a parent.
     Follows,
-    /// It has to name a message, whichever.
+    /// The move has to name a parent of any type.
     Names,
-    /// It has to answer one of these, said by the other speaker.
+    /// The move has to answer one of these types, sent by the other participant.
     Answers(fn(&MessageType, CounterOffer) -> bool),
-    /// It may follow anything, the end of the dialogue included.
+    /// The move is legal at any time after the first message, even after the end.
     Always,
 }
 
-/// Whether a `reject` has a counter-offer.
+/// True if a `reject` has a counter-offer.
 type CounterOffer = bool;
 
-/// The table. A type that is not in it is no move.
+/// Returns the rule for a type; `None` for an unknown type, which is never legal.
 fn rule(kind: &MessageType) -> Option<Rule> {
     use MessageType as M;
     Some(match kind {
@@ -58,38 +58,38 @@ fn rule(kind: &MessageType) -> Option<Rule> {
     })
 }
 
-/// Where a dialogue is.
+/// The stage of a dialogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DialogueStage {
-    /// Nothing has been said.
+    /// Nothing has been sent.
     New,
-    /// Something has.
+    /// A message has been sent.
     Live,
-    /// It has been terminated.
+    /// The dialogue has been terminated.
     Ended,
 }
 
-/// What is known of the message that a move names as its parent.
+/// The known properties of the message that a move names as its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ParentMessage {
-    /// It names none.
+    /// The move names no parent.
     None,
-    /// There never was such a message.
+    /// No such message exists.
     Unknown,
-    /// There may have been, but this side has forgotten or missed it.
+    /// The message may have existed, but this side has evicted or missed it.
     Forgotten,
-    /// It is there.
+    /// The message is known.
     Known {
         /// Its type.
         kind: MessageType,
-        /// Whether it is a `reject` with a counter-offer.
+        /// True for a `reject` with a counter-offer.
         counter: CounterOffer,
-        /// Whether who makes the move said it as well.
+        /// True if the participant that makes the move also sent the parent.
         same_speaker: bool,
     },
 }
 
-/// Whether a message of the type `kind` is legal.
+/// Returns true if a message of the type `kind` is legal.
 pub(crate) fn is_legal(kind: &MessageType, stage: DialogueStage, parent: &ParentMessage) -> bool {
     let Some(rule) = rule(kind) else { return false };
     if *parent == ParentMessage::Unknown && stage != DialogueStage::Ended {
@@ -104,19 +104,19 @@ pub(crate) fn is_legal(kind: &MessageType, stage: DialogueStage, parent: &Parent
         (Rule::Names, DialogueStage::Live) => *parent != ParentMessage::None,
         (Rule::Answers(fits), DialogueStage::Live) => match parent {
             ParentMessage::Known { kind, counter, same_speaker } => !same_speaker && fits(kind, *counter),
-            // What it answers cannot be looked at, and an offer is not taken unseen.
+            // The parent is unknown, and an offer cannot be accepted unseen.
             ParentMessage::None | ParentMessage::Unknown | ParentMessage::Forgotten => false,
         },
     }
 }
 
-/// The moves that would be legal.
+/// Returns the legal moves.
 pub(crate) fn allowed(stage: DialogueStage, parent: &ParentMessage) -> Vec<MessageType> {
     MOVES.into_iter().filter(|kind| is_legal(kind, stage, parent)).collect()
 }
 
-/// Whether a message of the type `kind` settles one of the type `asked`, so that who waits for an answer need
-/// not wait on. Errors are another matter: they always do.
+/// Returns true if a message of the type `kind` ends the wait for an answer to one of the type
+/// `asked`. Errors always do and are handled elsewhere.
 pub(crate) fn settles(asked: &MessageType, kind: &MessageType) -> bool {
     use MessageType as M;
     match asked {
@@ -127,27 +127,27 @@ pub(crate) fn settles(asked: &MessageType, kind: &MessageType) -> bool {
     }
 }
 
-/// Whether this is a `reject` that says what its sender would accept instead, under [`COUNTER_OFFER`] in its
-/// `parameters`. It can be answered by `accept`.
+/// Returns true for a `reject` with an offer under [`COUNTER_OFFER`] in its `parameters`. Such a
+/// message can be answered by `accept`.
 #[must_use]
 pub fn has_counter_offer(message: &DialogueMessage) -> bool {
     let offer = message.content.parameters.get::<serde_json::Value>(COUNTER_OFFER);
     message.message_type == MessageType::Reject && offer.is_some_and(|offer| !offer.is_null())
 }
 
-/// A move that the rules do not allow, with those they do.
+/// An illegal move, with the legal ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IllegalMove {
     /// The type of the message.
     pub message_type: MessageType,
-    /// What would have been legal in its place.
+    /// The types that would have been legal.
     pub allowed: Vec<MessageType>,
     because: String,
 }
 
 impl IllegalMove {
-    /// Judges a move.
+    /// Checks a move.
     pub(crate) fn check(
         kind: &MessageType,
         stage: DialogueStage,

@@ -1,4 +1,4 @@
-//! What the `parameters` of a task look like, by domain and task.
+//! Types of the `parameters` of tasks, by domain and task.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,19 +10,19 @@ use serde::de::DeserializeOwned;
 
 use super::callbacks;
 
-/// Reads members as a `T`.
+/// Parses members as a `T`.
 pub(crate) fn read<T: DeserializeOwned>(members: &Members) -> serde_json::Result<T> {
     Json::new(members)?.parse()
 }
 
-/// The form of the parameters in messages of these types, or of all.
+/// A check for messages of these types, or of all types if the list is empty.
 type Form = (Vec<MessageType>, Check);
 type Check = Arc<dyn Fn(&Members) -> serde_json::Result<()> + Send + Sync>;
 
-/// The forms that parameters have. A message whose parameters do not fit is refused, with a sentence that names
-/// what is wrong, and so is one of ours.
+/// The types of the parameters of tasks. A message with invalid parameters is rejected with the
+/// reason, in both directions.
 ///
-/// A task that is not registered takes any parameters. `error` messages are never looked at.
+/// A task without a registered type accepts any parameters. `error` messages are not checked.
 ///
 /// ```
 /// use duologue_exchange::dialogue::Parameters;
@@ -42,17 +42,18 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// No forms.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Parameters::default()
     }
 
-    /// Says that the parameters of `task` in `domain` read as a `T`, in messages of these types; in messages of
-    /// every type if there are none here. Of several forms for a type the first counts.
+    /// Registers `T` as the type of the parameters of `task` in `domain`, for messages of these
+    /// types or of all types if `types` is empty. The first type registered for a message type
+    /// wins.
     ///
-    /// Reading a `T` must not wait for anything, as a message waits for it: a dialogue that is used to send or receive
-    /// from there fails with [`Error::InCallback`](super::Error::InCallback).
+    /// Deserializing a `T` must not block, because a message waits for it. Sending or receiving in
+    /// a dialogue there fails with [`Error::InCallback`](super::Error::InCallback).
     #[must_use]
     pub fn of<T: DeserializeOwned>(mut self, domain: &str, task: &str, types: &[MessageType]) -> Self {
         let check: Check = Arc::new(|members| read::<T>(members).map(drop));
@@ -65,7 +66,7 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// When they do not fit the form that is registered for them.
+    /// Returns an error if they do not match the registered type.
     pub fn check(&self, message: &DialogueMessage) -> Result<(), InvalidParameters> {
         let content = &message.content;
         let (Some(domain), Some(task)) = (&content.domain, &content.task) else { return Ok(()) };
@@ -93,7 +94,7 @@ impl fmt::Debug for Parameters {
     }
 }
 
-/// Parameters that do not fit their task.
+/// Parameters that do not match the registered type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidParameters {
@@ -101,7 +102,7 @@ pub struct InvalidParameters {
     pub message_type: MessageType,
     /// The task.
     pub task: String,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 

@@ -1,11 +1,11 @@
-//! What came before, so that nothing is taken twice.
+//! The cache that prevents replays of dialogue messages.
 //!
-//! The memory of each sender is bounded, and a bounded memory forgets. What is forgotten must not be taken
-//! again: a message that has expired no longer needs to be remembered, and where one that has not makes room
-//! for a newer one, whatever is as old as it is refused from then on ([`ReplayCheck::TooOld`]).
+//! The cache is bounded, so entries are evicted. An evicted message must not be accepted again. An
+//! expired message is rejected for that reason. When an entry that has not expired is evicted,
+//! every message of that age or older is rejected from then on ([`ReplayCheck::TooOld`]).
 //!
-//! Whoever does not sign could be anybody, so all of those that speak over one connection share a memory, which ends
-//! with the connection: nobody shuts out those on another one.
+//! Unsigned messages have no authentic sender, so those of one connection share a cache, which ends
+//! with the connection. They cannot affect other connections.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,55 +14,55 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::limits::REPLAY_MESSAGES;
 
-/// SHA-256 of the canonical form.
+/// The SHA-256 hash of the canonical form.
 pub(super) type Digest = [u8; 32];
 
-/// What the memory says to a message.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplayCheck {
-    /// It is new, and remembered now.
+    /// The message is new, and has been added.
     New,
-    /// The same message came before, over the same connection.
+    /// The same message arrived before, on the same connection.
     Same,
-    /// The same message came before, over another connection.
+    /// The same message arrived before, on another connection.
     Elsewhere,
-    /// Another message came before under that id.
+    /// Another message with that id arrived before.
     Other,
-    /// It may have come before, but what is as old as it was forgotten.
+    /// Too old to tell: entries of this age have been evicted, so it may be a replay.
     TooOld,
 }
 
-/// Whose messages are remembered together.
+/// The messages that share one limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ReplayScope {
-    /// Those of an agent that signs.
+    /// The signed messages of an agent.
     Agent(AgentUri),
-    /// Those that are not signed and came over this connection.
+    /// The unsigned messages of a connection.
     Line(u64),
 }
 
-/// What a message is known by.
+/// The sender and the id of a message.
 pub(super) type MessageKey = (AgentUri, DialogueMessageId);
 
-/// A message, as far as the memory needs to know it.
+/// The properties of a message that the cache needs.
 pub(super) struct ReplayEntry {
     pub(super) source: ReplayScope,
     pub(super) name: MessageKey,
-    /// The connection it came over.
+    /// The connection on which it arrived.
     pub(super) line: u64,
     pub(super) digest: Digest,
     pub(super) sent: Timestamp,
-    /// When it expires, if it does.
+    /// The expiry time, if there is one.
     pub(super) expires: Option<Timestamp>,
 }
 
 pub(super) struct ReplayCache {
     memories: HashMap<ReplayScope, Memory>,
-    /// Most messages of one source that are remembered.
+    /// Maximum number of entries in one scope.
     pub(super) capacity: usize,
-    /// How long after its end a message is remembered, since clocks are also set back.
+    /// Time for which an entry is kept after its expiry, because clocks may be set back.
     grace: SignedDuration,
-    /// What was sent no later than this was never remembered.
+    /// Messages sent at this time or earlier are not covered by the cache.
     pub(super) since: Timestamp,
 }
 
@@ -70,7 +70,7 @@ struct Memory {
     messages: HashMap<MessageKey, Entry>,
     by_age: BTreeSet<(Timestamp, MessageKey)>,
     by_end: BTreeSet<(Timestamp, MessageKey)>,
-    /// What was sent no later than this may have been forgotten.
+    /// Messages sent at this time or earlier may have been evicted.
     forgotten: Timestamp,
 }
 
@@ -86,7 +86,7 @@ impl ReplayCache {
         ReplayCache { memories: HashMap::new(), capacity, grace, since }
     }
 
-    /// Looks a message up, and remembers it if it is new. One that has expired must not get here.
+    /// Looks up a message and adds it if it is new. Expired messages have to be rejected before.
     pub(super) fn see(&mut self, message: &ReplayEntry, now: Timestamp) -> ReplayCheck {
         let memory = self.memories.entry(message.source.clone()).or_insert_with(|| Memory {
             messages: HashMap::new(),
@@ -123,14 +123,14 @@ impl ReplayCache {
         ReplayCheck::New
     }
 
-    /// Forgets a message that was not taken after all.
+    /// Removes a message that was rejected later.
     pub(super) fn forget(&mut self, source: &ReplayScope, name: &MessageKey) {
         if let Some(memory) = self.memories.get_mut(source) {
             memory.remove(name);
         }
     }
 
-    /// A connection has ended.
+    /// Removes the entries of a connection that has ended.
     pub(super) fn leave(&mut self, line: u64) {
         self.memories.remove(&ReplayScope::Line(line));
     }
@@ -155,7 +155,7 @@ impl Memory {
         }
     }
 
-    /// Forgets what has expired: it would be refused for that.
+    /// Removes expired entries: such messages would be rejected as expired.
     fn expire(&mut self, now: Timestamp) {
         while let Some((end, name)) = self.by_end.first()
             && *end < now
@@ -165,7 +165,7 @@ impl Memory {
         }
     }
 
-    /// Forgets the oldest. It is told from what never came by its age from now on.
+    /// Evicts the oldest entry. Messages of that age are rejected from now on.
     fn make_room(&mut self) {
         if let Some((sent, name)) = self.by_age.first() {
             let (sent, name) = (*sent, name.clone());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     proptest! {
-        /// However small the memory, however old the messages: what was taken once is never taken again.
+        /// Every message is accepted at most once, for any cache size and any age.
         #[test]
         fn nothing_is_taken_twice(
             capacity in 1..6_usize,

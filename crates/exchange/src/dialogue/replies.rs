@@ -1,4 +1,4 @@
-//! Who waits for the answer to a message of ours, and what they get.
+//! The waiters for answers to our messages.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::lock::lock;
 pub(crate) type DialogueReply = Result<Arc<VerifiedMessage>, Error>;
 
 impl DialogueInner {
-    /// Waits for what settles a message of ours. It is registered before the message leaves.
+    /// Registers a waiter for the answer to a message, before the message is sent.
     pub(crate) fn wait(self: &Arc<Self>, state: &mut InnerState, message: &DialogueMessage) -> ReplyWaiter {
         let (sender, receiver) = oneshot::channel();
         state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
         ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver }
     }
 
-    /// Nobody waits for the answer to a message of ours any more. One that has come is a message like any other.
+    /// Removes a waiter. An answer that it has received is queued like any other message.
     fn stop_waiting(
         self: &Arc<Self>,
         id: &DialogueMessageId,
@@ -42,7 +42,7 @@ impl DialogueInner {
     }
 }
 
-/// What somebody who waits for `heard` gets.
+/// Returns the result that a waiter receives for a message.
 pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
     if received.message_type != MessageType::Error {
         return Ok(received.clone());
@@ -52,21 +52,22 @@ pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
 }
 
 impl InnerState {
-    /// Whether somebody waits for this message.
+    /// Returns true if a call waits for this message.
     pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
         let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
         let kind = &message.message_type;
         asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
     }
 
-    /// Who waits for this message.
+    /// Removes and returns the waiter for this message.
     pub(crate) fn waiter(&mut self, message: &DialogueMessage) -> Option<oneshot::Sender<DialogueReply>> {
         let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
         self.waiters.remove(parent).map(|(_, waiter)| waiter)
     }
 }
 
-/// Waits for the answer to one message. What comes for a waiter that is dropped is a message like any other.
+/// A waiter for the answer to one message. If it is dropped, the answer is delivered like any other
+/// message.
 pub(crate) struct ReplyWaiter {
     inner: Arc<DialogueInner>,
     id: DialogueMessageId,

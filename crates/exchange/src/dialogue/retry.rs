@@ -1,14 +1,15 @@
-//! When a message is sent again, and how long that waits.
+//! The schedule of retries.
 
 use std::time::Duration;
 
 use super::Error;
 
-/// How often a message is sent again, and after which pause.
+/// The number of attempts to send a message, and the pauses between them.
 ///
-/// The n-th pause is random between nothing and 100 ms × 2ⁿ (full jitter: those who failed together do not
-/// come back together), at most 30 seconds; after five attempts the message is given up. What is sent again is
-/// the same message, with the same `message_id`: a receiver that has it already says so and does nothing.
+/// The n-th pause is random between 0 and 100 ms × 2ⁿ, at most 30 seconds. The full jitter spreads
+/// the retries of senders that failed together. By default there are five attempts. A retry sends
+/// the same message with the same `message_id`, and a receiver that already has it only repeats the
+/// receipt.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,43 +35,43 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The defaults: 100 ms, doubled up to 30 s, five attempts in all.
+    /// Creates the default schedule: 100 ms, doubled up to 30 s, five attempts in total.
     pub fn new() -> Self {
         Backoff::default()
     }
 
-    /// A message is sent once.
+    /// Sends a message only once.
     pub fn never() -> Self {
         Backoff::new().attempts(1)
     }
 
-    /// The longest first pause.
+    /// Sets the maximum of the first pause.
     pub fn base(mut self, base: Duration) -> Self {
         self.base = base;
         self
     }
 
-    /// The longest pause at all.
+    /// Sets the maximum of all pauses.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// How often a message is sent in all, the first time included; 0 counts as 1.
+    /// Sets the total number of attempts, including the first; 0 counts as 1.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// The longest that the pause after `failures` earlier pauses can be.
+    /// Returns the maximum of the pause after `failures` earlier pauses.
     #[must_use]
     pub fn longest(&self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
         self.base.saturating_mul(factor).min(self.cap)
     }
 
-    /// The pause before the next attempt, or `None` if there have been enough. `failures` counts the attempts
-    /// that have failed, `random` is from 0 to 1.
+    /// Returns the pause before the next attempt, or `None` after the last one. `failures` counts
+    /// the failed attempts, and `random` is from 0 to 1.
     pub(crate) fn pause(&self, failures: u32, random: f64) -> Option<Duration> {
         if failures >= self.attempts {
             return None;
@@ -79,22 +80,22 @@ impl Backoff {
     }
 }
 
-/// What a failed attempt means.
+/// The reaction to a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// The same message may get through later.
+    /// The same message may succeed later.
     Retry,
-    /// It will not get through here, but somebody else may help: the fallback.
+    /// The message cannot be delivered on this connection: the fallback is called.
     Fallback,
-    /// It would fail anywhere.
+    /// The message would fail on every connection.
     Fail,
 }
 
-/// What to do about an attempt that failed with `error`.
+/// Returns the reaction to an attempt that failed with `error`.
 pub(crate) fn decide(error: &Error) -> RetryDecision {
     match error {
         error if error.is_retryable() => RetryDecision::Retry,
-        // A pipe that is closed stays closed.
+        // A closed connection stays closed.
         Error::Connection(duologue_rpc::Error::Closed(_)) => RetryDecision::Fallback,
         _ => RetryDecision::Fail,
     }

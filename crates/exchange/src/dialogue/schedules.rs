@@ -1,5 +1,5 @@
-//! The state of a dialogue under random schedules: whatever comes late, twice or in the wrong order, and
-//! whatever move somebody tries.
+//! Random schedules for the state of a dialogue: late, repeated and reordered messages, and illegal
+//! moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn two_speakers_may_claim_a_step() {
         Arrival::Delivered
     );
     assert_eq!(state.next_step(), 2);
-    // They count ours before we know that they have it: what follows waits, unless it answers ours.
+    // Their step counts ours before its receipt has arrived, so it waits unless it answers ours.
     assert_eq!(
         state.arrive(received(message(THEM, "next", 3, M::Inform)), false, ms(0)).0,
         Arrival::Buffered
@@ -162,7 +162,7 @@ fn what_is_awaited_needs_no_room() {
     assert_eq!(state.arrive(inform(2), false, ms(0)).0, Arrival::Delivered);
     assert_eq!(refusal(&state.arrive(inform(3), false, ms(0)).0), Some(Code::Overloaded));
     assert_eq!(state.arrive(answer(3), true, ms(0)).0, Arrival::Delivered);
-    // Nor does what is before it.
+    // The early messages before it need no room either.
     assert_eq!(state.arrive(inform(5), false, ms(0)).0, Arrival::Buffered);
     assert_eq!(state.arrive(inform(7), false, ms(0)).0, Arrival::Buffered);
     assert_eq!(state.deadline(), None);
@@ -180,7 +180,7 @@ fn a_refused_message_leaves_its_step_free() {
     };
     assert_eq!(arrive(&mut state, "a", 1, M::Inform), Arrival::Delivered);
     assert_eq!(refusal(&arrive(&mut state, "b", 2, M::Accept)), Some(Code::InvalidParameter));
-    // Its sender may take the step again, or count on.
+    // The sender may use the step again or the one after it.
     assert_eq!(arrive(&mut state, "c", 3, M::Inform), Arrival::Delivered);
     let ours = Arc::new(message(US, "ours", 4, M::Inform));
     state.say(&ours, &Json::new(&*ours).unwrap());
@@ -266,7 +266,7 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
     assert!(state.log.message(&"12".into()).is_none());
     assert_eq!(say(&mut state, 22, M::Inform, Some("offer")), Arrival::Delivered);
     assert_eq!(refusal(&say(&mut state, 23, M::Accept, Some("offer"))), Some(Code::InvalidParameter));
-    // Forgotten as a message, it is still passed as a step.
+    // The message is evicted, but its step stays used.
     assert_eq!(refusal(&say(&mut state, 2, M::Inform, None)), Some(Code::Conflict));
 }
 
@@ -283,15 +283,15 @@ fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
     assert_eq!(arrive(2, &"x".repeat(1000)), [1]);
     assert_eq!(arrive(3, &"x".repeat(500)), [1, 3]);
     assert_eq!(arrive(4, &"x".repeat(400)), [4]);
-    // It is not forgotten that it was said.
+    // The summary is kept.
     assert!(state.may_say(&M::Confirm, Some(&"2".into())).is_ok());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Messages of one speaker, in any order and more than once, with pauses and a handler that takes when it
-    /// likes: each is delivered once and in order, or its sender is told.
+    /// Messages of one participant in any order, with repetitions, pauses and a slow handler. Each
+    /// is delivered once and in order, or rejected.
     #[test]
     fn nothing_is_lost_doubled_or_out_of_order(
         count in 1_u64..60,
@@ -310,9 +310,9 @@ proptest! {
             left -= 1;
             prop_assert!(left > 0, "no end");
             let (pick, pause, takes, again) = turns.next().unwrap();
-            // In the end everybody has had enough.
+            // The final attempts end the test.
             let (takes, again) = if left < 9000 { (4, false) } else { (*takes, *again) };
-            // Mostly near the front, as on a real way.
+            // Mostly near the front, as on a real connection.
             let at = pick.index(pending.len().min(8));
             let step = pending[at];
             now += pause;
@@ -356,7 +356,7 @@ proptest! {
         for step in 1..=count {
             prop_assert!(steps.contains(&step) || refused.contains(&step), "{step} is lost");
         }
-        // A gap is said where there is one, and nowhere else.
+        // A gap is reported exactly where one exists.
         for (at, (step, gap)) in came.iter().enumerate() {
             let before = if at == 0 { 0 } else { came[at - 1].0 };
             prop_assert_eq!(*gap, *step != before + 1);
@@ -364,7 +364,7 @@ proptest! {
         prop_assert!(state.deadline().is_none());
     }
 
-    /// Within the window nothing is refused and there are no gaps.
+    /// Within the window no message is rejected and there are no gaps.
     #[test]
     fn within_the_window_the_order_is_restored(
         count in 1_u64..200,
@@ -388,8 +388,8 @@ proptest! {
         prop_assert_eq!(came, expected);
     }
 
-    /// Two speakers who both talk, over ways that delay, reorder and double. Each says the next thing when the
-    /// last one has its receipt, as a `Dialogue` does.
+    /// Two participants who both send, over connections that delay, reorder and repeat messages.
+    /// Each sends the next message after the receipt of the last one, as a `Dialogue` does.
     #[test]
     fn two_speakers_hear_all_of_each_other_and_agree_on_the_order(
         counts in (1_u64..30, 1_u64..30),
@@ -440,7 +440,7 @@ proptest! {
         prop_assert_eq!(order(left), order(right));
     }
 
-    /// Random moves of both speakers against the rules as prose has them.
+    /// Compares random moves of both participants with the rules as an oracle states them.
     #[test]
     fn moves_are_legal_when_the_rules_say_so(
         tries in proptest::collection::vec((any::<bool>(), 0..12_usize, proptest::option::of(0..12_usize), any::<bool>()), 1..60),
@@ -489,7 +489,7 @@ proptest! {
     }
 }
 
-/// What was said, for the oracle.
+/// A message that was sent, for the oracle.
 struct Said {
     id: String,
     ours: bool,
@@ -497,28 +497,28 @@ struct Said {
     counter: bool,
 }
 
-/// The rules, one sentence after the other. `parent` is what the move names; `Some(None)` is a message that does
-/// not exist.
+/// The rules in sequence. `parent` is the message that the move names; `Some(None)` is one that
+/// does not exist.
 fn oracle(said: &[Said], ours: bool, kind: &M, parent: Option<Option<&Said>>) -> bool {
-    // Nothing but an error after termination.
+    // After a termination only errors are legal.
     if said.iter().any(|said| said.kind == M::Termination) {
         return *kind == M::Error;
     }
-    // A dialogue is opened by a request, a query, a proposal or information, which answer nothing.
+    // A dialogue is opened by a request, a query, a proposal or an inform without a parent.
     let opens = [M::Request, M::Query, M::Propose, M::Inform].contains(kind);
     if said.is_empty() {
         return opens && parent.is_none();
     }
-    // What is named exists.
+    // The parent exists.
     if parent == Some(None) {
         return false;
     }
     let parent = parent.flatten();
-    // These follow anything, named or not.
+    // These are always legal, with or without a parent.
     if opens || [M::Error, M::Termination].contains(kind) {
         return true;
     }
-    // The others name a message.
+    // The others need a parent.
     let Some(parent) = parent else { return false };
     let theirs = parent.ours != ours;
     match kind {
@@ -536,19 +536,19 @@ impl PartialEq for Said {
     }
 }
 
-/// One of two speakers who both have a number of things to say.
+/// One of two participants who each send a number of messages.
 struct Side {
     name: &'static str,
     state: DialogueState,
-    /// What is still to be said.
+    /// The number of messages still to send.
     left: u64,
-    /// What waits for its receipt.
+    /// The message that waits for its receipt.
     open: Option<Arc<DialogueMessage>>,
     spoken: Vec<String>,
     received: Vec<String>,
 }
 
-/// Something on its way to one of the two.
+/// A message or receipt in flight.
 enum Flight {
     Message(usize, Arc<DialogueMessage>),
     Receipt(usize, Arc<DialogueMessage>),
@@ -574,7 +574,7 @@ impl Side {
         Some(message)
     }
 
-    /// A message of ours has its receipt; that of a copy says nothing new.
+    /// Handles the receipt of our message. The receipt of a repetition has no effect.
     fn said(&mut self, message: &DialogueMessage) {
         if self.open.as_ref().is_some_and(|open| open.message_id == message.message_id) {
             self.open = None;

@@ -1,4 +1,4 @@
-//! Saying something: a message is made, signed, sent until it is taken, and helped if it is not.
+//! Sending of messages: building, signing, retries and the fallback.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use super::replies::ReplyWaiter;
 use super::retry::{self, RetryDecision};
 use crate::lock::lock;
 
-/// What is to be said, before it has its place in the dialogue.
+/// A message before its step and parent are chosen.
 #[derive(Clone)]
 pub(crate) struct MessageDraft {
     pub(crate) kind: MessageType,
-    /// The messages it may be an answer to: it answers the first that it can.
+    /// The messages that it may answer: the first legal one becomes its parent.
     pub(crate) parents: Vec<DialogueMessageId>,
     pub(crate) act: Option<DialogueAct>,
     pub(crate) content: DialogueContent,
     pub(crate) metadata: DialogueMetadata,
-    /// Whether somebody waits for an answer.
+    /// True if a call waits for an answer.
     pub(crate) asks: bool,
 }
 
@@ -43,14 +43,14 @@ impl MessageDraft {
         }
     }
 
-    /// An error about a message.
+    /// Creates an error about a message.
     pub(crate) fn about(message: &DialogueMessage, error: ErrorContent) -> Self {
         let parents = vec![message.message_id.clone()];
         MessageDraft { parents, ..MessageDraft::new(MessageType::Error, error.into()) }
     }
 }
 
-/// What is usually meant by a message of a type.
+/// Returns the usual dialogue act of a message type.
 fn act_of(kind: &MessageType) -> Option<DialogueAct> {
     use MessageType as M;
     Some(match kind {
@@ -65,32 +65,33 @@ fn act_of(kind: &MessageType) -> Option<DialogueAct> {
     })
 }
 
-/// A message that was said.
+/// A sent message.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SentMessage {
     /// The message.
     pub message: Arc<DialogueMessage>,
-    /// The other side's receipt, or one made here because it has answered before it gave any. Without one the
-    /// message did not get through, and the fallback has helped; or both sides have ended the dialogue at the same
-    /// time.
+    /// The receipt of the other side, or one created here if the answer arrived before the receipt.
+    /// It is `None` if the message was not delivered and the fallback answered, or if both sides
+    /// ended the dialogue at the same time.
     pub receipt: Option<Receipt>,
-    /// What the fallback answered.
+    /// The answer of the fallback.
     pub fallback: Option<DialogueMessage>,
 }
 
-/// A message that is to leave.
+/// A message that is ready to be sent.
 struct OutgoingMessage {
     message: Arc<DialogueMessage>,
     json: Json,
-    /// For who waits for the answer.
+    /// The waiter for the answer, if one was requested.
     waiter: Option<ReplyWaiter>,
     /// Resolves when the other side answers.
     answered: oneshot::Receiver<()>,
 }
 
 impl DialogueInner {
-    /// Says something and waits for the receipt; the waiter for the answer comes with it if one was asked for.
+    /// Sends a message and waits for the receipt. Returns a waiter for the answer if one was
+    /// requested.
     pub(crate) async fn say(
         self: &Arc<Self>,
         draft: MessageDraft,
@@ -101,7 +102,7 @@ impl DialogueInner {
         callbacks::refuse()?;
         let turn = self.sending.clone().lock_owned().await;
         let OutgoingMessage { message, json, waiter, answered } = self.write(draft)?;
-        // It has its step, so it is seen through even if nobody waits for it any more.
+        // The message has its step, so it is sent even if the caller is dropped.
         let (done, outcome) = oneshot::channel();
         self.peer.rpc().spawn({
             let (inner, message) = (self.clone(), message.clone());
@@ -123,7 +124,7 @@ impl DialogueInner {
         Ok((SentMessage { message, receipt: None, fallback: Some(fallback) }, waiter))
     }
 
-    /// Sends a message and keeps the state in step with what becomes of it.
+    /// Sends a message and updates the state with the outcome.
     async fn deliver(
         self: &Arc<Self>,
         message: &DialogueMessage,
@@ -133,7 +134,7 @@ impl DialogueInner {
         let outcome = tokio::select! {
             biased;
             outcome = self.send(message, json) => outcome,
-            // Who answers a message has it.
+            // An answer implies that the message was delivered.
             Ok(()) = answered => Ok(Receipt::new(message.message_id.clone(), message.session_id.clone())),
         };
         let error = match outcome {
@@ -150,7 +151,7 @@ impl DialogueInner {
         Err(error)
     }
 
-    /// Makes the message that a draft becomes at this point of the dialogue.
+    /// Turns a draft into a message with its step and parent.
     fn write(self: &Arc<Self>, draft: MessageDraft) -> Result<OutgoingMessage, Error> {
         let MessageDraft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let (parent, step) = {
@@ -158,7 +159,7 @@ impl DialogueInner {
             let fits = |id: &&DialogueMessageId| state.dialogue.may_say(&kind, Some(id)).is_ok();
             let parent = parents.iter().find(fits).or(parents.first()).cloned();
             state.dialogue.may_say(&kind, parent.as_ref())?;
-            // An answer is about what it answers, unless it says otherwise.
+            // An answer has the domain and task of its parent, unless they are set.
             if content.domain.is_none()
                 && content.task.is_none()
                 && let Some(parent) = parent.as_ref().and_then(|id| state.dialogue.log.message(id))
@@ -180,14 +181,15 @@ impl DialogueInner {
                 .metadata(metadata);
         message.parent_message_id = parent;
         message.dialogue_act = act;
-        // Forms and keys are the user's code, which may look at this dialogue: no lock is held.
+        // Parameter types and key stores are user code that may read this dialogue, so no lock is
+        // taken.
         self.dialogues.parameters.check(&message)?;
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
         let message = Arc::new(message);
         let mut state = lock(&self.state);
-        // A message that has arrived meanwhile may have the same step: the two have crossed. It may also have ended
-        // the dialogue.
+        // A message that arrived meanwhile may have the same step: the two have crossed. It may
+        // also have ended the dialogue.
         state.dialogue.may_say(&message.message_type, message.parent_message_id.as_ref())?;
         let waiter = asks.then(|| self.wait(&mut state, &message));
         state.dialogue.say(&message, &json);
@@ -196,13 +198,13 @@ impl DialogueInner {
         Ok(OutgoingMessage { message, json, waiter, answered })
     }
 
-    /// Sends a message until it is taken or has been sent often enough.
+    /// Sends a message until it is accepted or the attempts are exhausted.
     async fn send(&self, message: &DialogueMessage, json: Json) -> Result<Receipt, Error> {
         let session = self.peer.session().cloned().ok_or(Error::NoSession)?;
         let request = DialogueRequest::new(session, json);
         let mut failures = 0;
         loop {
-            // Detached: an answer that comes before the receipt must not withdraw what it answers.
+            // Detached: an answer that arrives before the receipt must not withdraw the message.
             let call = self.peer.rpc().request(&request).detach().timeout(self.dialogues.limits.receipt);
             let error =
                 match call.await.map_err(Error::Connection).and_then(|response| receipt(response, message)) {
@@ -220,12 +222,12 @@ impl DialogueInner {
                 "a message is sent again"
             );
             let ended = self.peer.link.dialogue_connection.ended.cancelled();
-            // Whoever closes the connection does not wait for us.
+            // The end of the connection ends the pause.
             let _ = tokio::time::timeout(pause, ended).await;
         }
     }
 
-    /// The other side has taken a message of ours.
+    /// Records that the other side has accepted our message.
     fn taken(self: &Arc<Self>, message: &DialogueMessage) {
         let mut state = lock(&self.state);
         let events = state.dialogue.receipted(message, self.dialogues.now());
@@ -236,7 +238,8 @@ impl DialogueInner {
         }
     }
 
-    /// A message of ours was not taken, or nobody knows; says whether the dialogue has ended meanwhile.
+    /// Records that our message was rejected or that its fate is unknown; returns true if the
+    /// dialogue has ended.
     fn undone(&self, message: &DialogueMessage, error: &Error) -> bool {
         let mut state = lock(&self.state);
         let unknown = matches!(
@@ -250,7 +253,7 @@ impl DialogueInner {
     }
 }
 
-/// The receipt in the answer to a message, or why there is none.
+/// Returns the receipt in a response, or the error.
 fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<Receipt, Error> {
     let names = |receipt: &Receipt| {
         receipt.message_id == message.message_id && receipt.session_id == message.session_id

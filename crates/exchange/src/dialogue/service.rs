@@ -1,4 +1,4 @@
-//! Taking a dialogue message: from a line of the other side to the dialogue it belongs to.
+//! Routing of incoming dialogue messages.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,8 +22,8 @@ use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
 
-/// Answers a request if it carries a dialogue message and this side takes them. Called by the reader; the
-/// handler runs in a task of its own.
+/// Handles a request that carries a dialogue message, if this side supports dialogues. The reader
+/// calls it; the handler runs in a task of its own.
 pub(crate) fn request(
     peer: &PeerAgent,
     knows: &SessionLookup,
@@ -57,14 +57,14 @@ pub(crate) fn request(
         respond(DialogueResponse::taken(receipt));
     });
     if let Err(error) = taken {
-        // Its words may repeat what the message says.
+        // The text of the error may quote the message, so only the code is logged.
         tracing::info!(code = %error.error_code, "a dialogue message was refused");
         respond(DialogueResponse::refused(refusal(dialogues, &message, *error)));
     }
     Ok(())
 }
 
-/// Takes a message and gives a receipt, or says why not.
+/// Verifies and delivers a message, and sends its receipt.
 fn take(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
@@ -102,14 +102,14 @@ fn take(
     })
 }
 
-/// How long a message may still be acted upon.
+/// Returns the remaining lifetime of a message.
 fn left(message: &DialogueMessage) -> Option<Duration> {
     let sent: jiff::Timestamp = message.timestamp.parse().ok()?;
     let ends = SystemTime::from(sent).checked_add(Duration::from_secs(message.metadata.ttl?))?;
     Some(ends.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// Hands a verified message to its dialogue, which says what became of it.
+/// Passes a verified message to its dialogue.
 fn arrive(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
@@ -126,7 +126,7 @@ fn arrive(
     }
 }
 
-/// The dialogue of a message: one that goes on, or a new one.
+/// Returns the dialogue of a message, or creates it.
 fn find(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
@@ -156,8 +156,9 @@ fn find(
     Ok(inner)
 }
 
-/// The `error` message that answers a message which was not taken. It is no part of the dialogue, so it has
-/// the step of what it answers. It is not signed: anybody can have it made, about any message of any dialogue.
+/// Creates the `error` message for a rejected message. It is not part of the dialogue, so it has
+/// the step of the rejected message. It is unsigned, because any sender can provoke one about any
+/// message.
 fn refusal(dialogues: &Dialogues, json: &Json, error: ErrorContent) -> Json {
     #[derive(Default, serde::Deserialize)]
     struct Step {

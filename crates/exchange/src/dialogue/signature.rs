@@ -1,8 +1,8 @@
-//! The signature of a message: a compact JWS whose payload, the message, stands beside it.
+//! Signatures of messages, in the form of a compact JWS with detached payload.
 //!
-//! `BASE64URL(header)..BASE64URL(mac)`, as RFC 7515 has it in appendix F. The header is
-//! `{"alg":"HS256","kid":…,"typ":"dialogue"}`; the mac covers the header and the canonical form of the
-//! message without `signature`.
+//! The form is `BASE64URL(header)..BASE64URL(mac)`, as in appendix F of RFC 7515. The header is
+//! `{"alg":"HS256","kid":…,"typ":"dialogue"}`. The MAC covers the header and the canonical form of
+//! the message without `signature`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,10 +16,11 @@ use super::canonical::{CanonicalError, Signable};
 use super::keys::{Algorithm, Key};
 use crate::limits::SIGNATURE_BYTES;
 
-/// The `typ` in the header of every signature, so that none fits another use of the same key.
+/// The `typ` in the header of every signature, which prevents the reuse of signatures made for
+/// another purpose.
 const SIGNATURE_TYPE: &str = "dialogue";
 
-/// Signs a message. What it returns is the text to send; a signature it had is replaced.
+/// Signs a message and returns the text to send. An existing signature is replaced.
 ///
 /// ```
 /// use duologue_exchange::dialogue::{Key, sign};
@@ -38,8 +39,9 @@ const SIGNATURE_TYPE: &str = "dialogue";
 ///
 /// # Errors
 ///
-/// When the key is not the sender's or not for the recipient, or the message holds what nobody may sign: a duplicate key, an integer
-/// beyond 2^53, or a double that RFC 8785 writes as one (`1e18`).
+/// Returns an error if the key belongs to another sender or recipient. Also if the message has no
+/// canonical form: it contains a duplicate key, an integer beyond 2^53, or a double that RFC 8785
+/// writes as one (`1e18`).
 pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignError> {
     if message.sender_id != *key.owner() {
         return Err(SignError::Owner);
@@ -52,12 +54,12 @@ pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignError> {
     text(&message)
 }
 
-/// The text of a message without its signature.
+/// Returns the text of a message without its signature.
 pub(super) fn unsigned(message: &DialogueMessage) -> Result<Json, SignError> {
     text(&stripped(message)?.0)
 }
 
-/// A message without its signature, and its canonical form.
+/// Returns a message without its signature, and its canonical form.
 fn stripped(message: &DialogueMessage) -> Result<(DialogueMessage, String), SignError> {
     let mut message = message.clone();
     message.signature = None;
@@ -69,20 +71,20 @@ fn text(message: &DialogueMessage) -> Result<Json, SignError> {
     Json::new(message).map_err(|error| SignError::Message(CanonicalError::Json(error.to_string())))
 }
 
-/// Why a message could not be signed.
+/// Errors of signing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignError {
     /// The key belongs to another agent.
     #[error("the key is not the sender's; sign with a key whose owner is the sender_id")]
     Owner,
-    /// The key is for messages to another agent.
+    /// The key is bound to another recipient.
     #[error("the key is for messages to another agent than the recipient_id")]
     Peer,
     /// The sender has no key for this recipient that is valid now.
     #[error("the sender has no key for this recipient that is valid now")]
     NoKey,
-    /// The message has no form that can be signed.
+    /// The message has no canonical form.
     #[error("the message cannot be signed: {0}")]
     Message(#[source] CanonicalError),
 }
@@ -95,7 +97,7 @@ struct Header {
     typ: String,
 }
 
-/// The signature of what has the canonical form `canonical`.
+/// Returns the signature of a canonical form.
 fn signature(canonical: &str, key: &Key) -> String {
     let header = serde_json::json!({
         "alg": key.algorithm().as_str(), "kid": key.id(), "typ": SIGNATURE_TYPE,
@@ -121,35 +123,35 @@ fn hmac_sha256(secret: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(secret).expect("HMAC takes keys of any length")
 }
 
-/// A signature taken apart, of which nothing is believed yet.
+/// A parsed signature that has not been verified.
 pub(super) struct ParsedSignature<'a> {
     header: &'a str,
     mac: Vec<u8>,
     alg: String,
-    /// The id of the key it says it was made with.
+    /// The id of the key that the signature names.
     pub(super) kid: String,
 }
 
 impl<'a> ParsedSignature<'a> {
-    /// Takes apart a signature; `None` if it has another form.
+    /// Parses a signature; returns `None` for another form.
     pub(super) fn read(signature: &'a str) -> Option<Self> {
         if signature.len() > SIGNATURE_BYTES {
             return None;
         }
         let (header, mac) = signature.split_once("..")?;
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
-        // A member of the header that we do not know might be one that forbids us to go on.
+        // An unknown member of the header may be critical, so it is rejected.
         let Header { alg, kid, typ } = serde_json::from_str(&text).ok()?;
         (typ == SIGNATURE_TYPE).then_some(())?;
         Some(ParsedSignature { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
     }
 
-    /// Whether it says it was made the way `key` signs.
+    /// Returns true if the signature names the algorithm of `key`.
     pub(super) fn fits(&self, key: &Key) -> bool {
         self.alg == key.algorithm().as_str()
     }
 
-    /// Whether `key` made it, for what has the canonical form `canonical`. Takes the same time either way.
+    /// Returns true if `key` made the signature of `canonical`. Takes constant time.
     pub(super) fn is_by(&self, key: &Key, canonical: &str) -> bool {
         mac(self.header, canonical, key).verify_slice(&self.mac).is_ok()
     }
@@ -183,7 +185,7 @@ mod tests {
                 &[0xcd; 50],
                 "82558a389a443c0ea4cc819899f2083a 85f0faa3e578f8077a2e3ff46729665b",
             ),
-            // This one is cut to its first half.
+            // The expected value is truncated to its first half.
             (&[0x0c; 20], b"Test With Truncation", "a3b6167473100ee06e0c796c2955552b"),
             (
                 &[0xaa; 131],

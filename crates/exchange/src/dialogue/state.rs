@@ -1,9 +1,10 @@
-//! One dialogue as pure state: what may be said, what is delivered, in which order. It does no I/O, and is told
-//! the time.
+//! The state machine of one dialogue: legal moves, delivery and order. It does no I/O, and the time
+//! is an argument.
 //!
-//! The step counts the messages of both speakers. A message of the other side is in order when it follows the
-//! last step that both sides know of: one delivered here, or one of ours that the other side has taken. A step
-//! beyond that was claimed by somebody who knows more than we do, so it waits for what is missing.
+//! A step counts the messages of both participants. A message is in order if it follows the last
+//! step that both sides know: one delivered here, or one of ours with a receipt. A higher step
+//! comes from a sender that knows more messages than we do, so the message is buffered until the
+//! missing ones arrive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,58 +23,58 @@ use super::message_log::{LogPosition, MessageLog};
 use super::moves::{DialogueStage, IllegalMove};
 use crate::limits::STEPS_AHEAD;
 
-/// What became of a message that arrived.
+/// The outcome of an incoming message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Arrival {
-    /// It is on its way to the handler.
+    /// The message was delivered.
     Delivered,
-    /// It waits for those before it.
+    /// The message is buffered until the messages before it arrive.
     Buffered,
-    /// It had arrived before.
+    /// The message had already arrived.
     Duplicate,
-    /// It is no part of the dialogue.
+    /// The message was rejected.
     Refused(Box<ErrorContent>),
 }
 
-/// What happens because something arrived, or because time has passed.
+/// An action that results from an incoming message or from the time.
 #[derive(Debug, PartialEq)]
 pub(crate) enum DialogueAction {
-    /// A message is to be handled.
+    /// Deliver a message.
     Deliver(Arc<VerifiedMessage>),
-    /// A message that was held turned out not to fit.
+    /// Reject a buffered message that turned out to be invalid.
     Refuse(Arc<VerifiedMessage>, Box<ErrorContent>),
 }
 
-/// A message that waits for those before it.
+/// A buffered message.
 struct Early {
     queued: QueuedMessage,
     until: Duration,
-    /// Whether somebody waits for it, who is not to wait for the handler too.
+    /// True if a call waits for the message, so that it must not wait for the handler.
     awaited: bool,
 }
 
-/// The state of one dialogue, seen from one of its speakers.
+/// The state of one dialogue, as one participant sees it.
 pub(crate) struct DialogueState {
     own: AgentUri,
     other: AgentUri,
     limits: Arc<DialogueLimits>,
     pub(crate) log: MessageLog,
     pub(crate) beliefs: Beliefs,
-    /// The last step we have claimed.
+    /// The last step that we have used.
     own_step: u64,
     /// The last step of the other side that was delivered.
     their_step: u64,
-    /// The last step that both sides know of.
+    /// The last step that both sides know.
     settled: u64,
     early: BTreeMap<LogPosition, Early>,
-    /// Messages delivered and not yet taken by the handler, and their bytes.
+    /// Number and size of the messages that were delivered and not yet taken by the handler.
     waiting: usize,
     waiting_bytes: usize,
     ended: bool,
 }
 
 impl DialogueState {
-    /// A dialogue in which nothing has been said.
+    /// Creates the state of a dialogue without messages.
     pub(crate) fn new(own: AgentUri, other: AgentUri, limits: Arc<DialogueLimits>) -> Self {
         DialogueState {
             own,
@@ -91,7 +92,7 @@ impl DialogueState {
         }
     }
 
-    /// Where the dialogue is.
+    /// Returns the stage of the dialogue.
     pub(crate) fn stage(&self) -> DialogueStage {
         match (self.ended, self.own_step.max(self.their_step)) {
             (true, _) => DialogueStage::Ended,
@@ -100,13 +101,13 @@ impl DialogueState {
         }
     }
 
-    /// Whether nothing has been said and nothing waits: a dialogue that did not come about.
+    /// Returns true if the dialogue has no messages, not even buffered ones.
     pub(crate) fn is_blank(&self) -> bool {
         self.stage() == DialogueStage::New && self.early.is_empty()
     }
 
-    /// Takes a message of the other side, which was verified. One that is `awaited` needs no room in front of the
-    /// handler.
+    /// Handles a verified message of the other side. An `awaited` message ignores the limit on
+    /// messages that wait for the handler.
     pub(crate) fn arrive(
         &mut self,
         received: VerifiedMessage,
@@ -155,7 +156,8 @@ impl DialogueState {
             return Err(Box::new(ErrorContent::of(Code::Conflict, text).details(object(details))));
         }
         beliefs::check(message).map_err(|bad| refused(Code::InvalidParameter, bad.to_string()))?;
-        // Who answers a message of ours has it, even if that one's receipt is still on its way.
+        // An answer to our message implies that it was delivered, even if its receipt is still in
+        // flight.
         let answered = message.parent_message_id.as_ref().and_then(|id| self.log.summary(id));
         if let Some(step) = answered.filter(|parent| parent.own).map(|parent| parent.step) {
             self.settled = self.settled.max(step);
@@ -163,7 +165,7 @@ impl DialogueState {
         }
         if step <= self.settled.saturating_add(1) {
             if let Err(illegal) = self.judge(message) {
-                // Its sender may use the step again, or go on from it.
+                // The sender may use the step again or the one after it.
                 self.settled = self.settled.max(step);
                 self.settle(now, events);
                 return Err(illegal);
@@ -180,7 +182,7 @@ impl DialogueState {
         let until = now.saturating_add(self.limits.patience);
         self.early.insert(LogPosition::of(message), Early { queued: received.into(), until, awaited });
         self.settle(now, events);
-        // It may have been what filled the window.
+        // The message itself may have filled the window.
         let refused = |event: &DialogueAction| matches!(event, DialogueAction::Refuse(received, _) if received.message_id == id);
         if let Some(at) = events.iter().position(refused)
             && let DialogueAction::Refuse(_, error) = events.remove(at)
@@ -191,7 +193,7 @@ impl DialogueState {
         Ok(if held { Arrival::Buffered } else { Arrival::Delivered })
     }
 
-    /// Whether more messages than may wait would do so.
+    /// Returns true if the window would overflow with these messages and bytes.
     fn is_full(&self, more: usize, bytes: usize) -> bool {
         let held = self.early_bytes();
         self.early.len() + more > self.limits.window || held + bytes > self.limits.message_bytes
@@ -201,12 +203,12 @@ impl DialogueState {
         self.early.values().map(|early| early.queued.raw().len()).sum()
     }
 
-    /// How many bytes of messages wait, for the handler or for those before them.
+    /// Returns the size of all messages that are buffered or wait for the handler.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting_bytes + self.early_bytes()
     }
 
-    /// Refuses a message for which there is no room in front of the handler.
+    /// Rejects a message if too many wait for the handler.
     fn room(&self, awaited: bool) -> Result<(), Box<ErrorContent>> {
         if awaited || self.waiting < self.limits.inbox {
             return Ok(());
@@ -215,7 +217,7 @@ impl DialogueState {
         Err(refused(Code::Overloaded, text))
     }
 
-    /// Whether a message of the other side is a legal move now.
+    /// Checks that a message of the other side is a legal move now.
     fn judge(&self, message: &DialogueMessage) -> Result<(), Box<ErrorContent>> {
         let parent = self.log.parent(message.parent_message_id.as_ref(), false);
         IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
@@ -231,7 +233,7 @@ impl DialogueState {
         self.settled = self.settled.max(message.interaction_step);
         self.log.incomplete |= received.gap;
         self.log.add(message, &received.raw, false, &self.limits);
-        // Its confidences have been checked.
+        // The confidences have been checked, so this does not fail.
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
@@ -239,19 +241,20 @@ impl DialogueState {
         events.push(DialogueAction::Deliver(Arc::new(received)));
     }
 
-    /// Whether what came early may go to the handler: there is room, or it is in the way of what is awaited.
+    /// Returns true if buffered messages may be delivered: the handler has room, or a call waits
+    /// for one of them.
     fn passes(&self) -> bool {
         self.waiting < self.limits.inbox || self.early.values().any(|early| early.awaited)
     }
 
-    /// Delivers what no longer has to wait.
+    /// Delivers the buffered messages that are due.
     fn settle(&mut self, now: Duration, events: &mut Vec<DialogueAction>) {
         while self.passes() {
             let full = self.is_full(0, 0);
             let late = self.early.values().any(|early| early.until <= now);
             let Some(first) = self.early.first_entry() else { return };
             let gap = first.key().step > self.settled.saturating_add(1);
-            // After the end there is nothing to wait for.
+            // After the end of the dialogue no message is waited for.
             if gap && !full && !late && !self.ended {
                 return;
             }
@@ -261,7 +264,7 @@ impl DialogueState {
             match received.in_time(now).and_then(|()| self.judge(&received.message)) {
                 Ok(()) => self.deliver(received, events),
                 Err(error) => {
-                    // Its sender has a receipt, so for both sides the step is used.
+                    // The sender has a receipt, so the step counts as used on both sides.
                     self.their_step = received.interaction_step;
                     self.settled = self.settled.max(self.their_step);
                     events.push(DialogueAction::Refuse(Arc::new(received), error));
@@ -270,38 +273,38 @@ impl DialogueState {
         }
     }
 
-    /// Time has passed.
+    /// Delivers the buffered messages whose time is up.
     pub(crate) fn tick(&mut self, now: Duration) -> Vec<DialogueAction> {
         let mut events = Vec::new();
         self.settle(now, &mut events);
         events
     }
 
-    /// When [`tick`](Self::tick) has something to do next.
+    /// Returns the time at which [`tick`](Self::tick) has to be called next.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        // A handler that is behind wakes us by taking.
+        // If the handler has no room, it calls `taken` later.
         self.early.values().map(|early| early.until).min().filter(|_| self.passes())
     }
 
-    /// A message that was taken is to be handled after all.
+    /// Returns a taken message to the count of waiting ones.
     pub(crate) fn returned(&mut self, bytes: usize) {
         self.waiting += 1;
         self.waiting_bytes += bytes;
     }
 
-    /// The handler has taken a message of so many bytes.
+    /// Records that the handler has taken a message of this size.
     pub(crate) fn taken(&mut self, bytes: usize, now: Duration) -> Vec<DialogueAction> {
         self.waiting = self.waiting.saturating_sub(1);
         self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
         self.tick(now)
     }
 
-    /// The step of the next message, whoever sends it.
+    /// Returns the step of the next message of either side.
     pub(crate) fn next_step(&self) -> u64 {
         self.own_step.max(self.their_step).saturating_add(1)
     }
 
-    /// Whether we may make a move.
+    /// Checks that we may make a move.
     pub(crate) fn may_say(
         &self,
         kind: &MessageType,
@@ -310,13 +313,13 @@ impl DialogueState {
         IllegalMove::check(kind, self.stage(), &self.log.parent(parent, true))
     }
 
-    /// A message of ours leaves; it has the [next step](Self::next_step).
+    /// Records that we send a message with the [next step](Self::next_step).
     pub(crate) fn say(&mut self, message: &DialogueMessage, text: &Json) {
         self.own_step = message.interaction_step;
         self.log.add(message, text, true, &self.limits);
     }
 
-    /// A message of ours was taken by the other side.
+    /// Records that the other side accepted our message.
     pub(crate) fn receipted(&mut self, message: &DialogueMessage, now: Duration) -> Vec<DialogueAction> {
         self.settled = self.settled.max(message.interaction_step);
         let _ = self.beliefs.fold(message);
@@ -324,7 +327,7 @@ impl DialogueState {
         self.tick(now)
     }
 
-    /// A message of ours was refused by the other side: its step is free again.
+    /// Records that the other side rejected our message, which frees its step.
     pub(crate) fn refused(&mut self, message: &DialogueMessage) {
         self.log.remove(&message.message_id);
         if self.own_step == message.interaction_step {
@@ -333,12 +336,12 @@ impl DialogueState {
     }
 }
 
-/// Why a message is refused.
+/// Creates the content of a rejection.
 pub(crate) fn refused(code: Code, message: impl Into<String>) -> Box<ErrorContent> {
     Box::new(ErrorContent::of(code, message))
 }
 
-/// The members of a JSON object.
+/// Returns the members of a JSON object.
 pub(crate) fn object(value: serde_json::Value) -> Members {
     match value {
         serde_json::Value::Object(map) => map.into(),

@@ -1,4 +1,5 @@
-//! What a signature holds against: every way to alter a message, and none to spell it.
+//! Tests of signatures: every altered message is rejected, and every spelling of the same message
+//! is accepted.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +14,8 @@ use super::verify::{Verifier, VerifyOutcome};
 use super::verify_error::VerifyError;
 use super::{Key, Keys};
 
-/// Signed by another program: Python's `hmac`, `json.dumps` and `base64`. The secret is the bytes 0 to 31.
+/// Signed by another program: Python's `hmac`, `json.dumps` and `base64`. The secret is the bytes 0
+/// to 31.
 const MESSAGE: &str = r#"{
     "message_id": "0d9f4c1e-7a52-4b7e-9d43-5b0c8e6f2a10", "session_id": "s1",
     "sender_id": "agent://buyer.example", "recipient_id": "agent://seller.example/sales",
@@ -51,7 +53,7 @@ fn signed(mut message: Value) -> Value {
     message
 }
 
-/// What a verifier that has seen nothing says.
+/// Verifies a message with an empty replay cache.
 fn verify(text: String) -> Result<VerifyOutcome, VerifyError> {
     seller().verify(&Json::from(serde_json::value::RawValue::from_string(text).unwrap()), 0, now())
 }
@@ -73,15 +75,15 @@ fn another_program_signs_the_same() {
     assert_eq!(json.parse::<Value>().unwrap()["signature"], SIGNATURE);
 }
 
-/// The message of which `canonical` is the canonical form, or was before it was altered.
+/// Adds the signature to a canonical form, which may have been altered.
 fn with_signature(canonical: &str) -> Option<String> {
     let open = canonical.strip_suffix('}')?;
     let text = format!("{open},\"signature\":\"{SIGNATURE}\"}}");
     serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok().then_some(text)
 }
 
-/// Puts `byte` in the place of another. What is no JSON then cannot even be sent; the rest is refused, unless
-/// it is the same message in another spelling, as `1E+30` is for `1e+30`.
+/// Replaces a byte. Text that is no longer JSON is skipped. Other text must be rejected, unless it
+/// is another spelling of the same message, such as `1E+30` for `1e+30`.
 fn refused_with(bytes: &[u8], at: usize, byte: u8) {
     let mut altered = bytes.to_owned();
     altered[at] = byte;
@@ -96,7 +98,7 @@ fn no_byte_of_the_canonical_form_can_be_another() {
     let bytes = canonical(MESSAGE).unwrap().into_bytes();
     assert!(verify(with_signature(std::str::from_utf8(&bytes).unwrap()).unwrap()).is_ok());
     for at in 0..bytes.len() {
-        // Every bit once, and what could pass for something sensible.
+        // Every bit once, and bytes that keep the text plausible.
         for byte in (0..8).map(|bit| bytes[at] ^ (1 << bit)).chain(*b"019aZ \"\\,:}]") {
             if byte != bytes[at] {
                 refused_with(&bytes, at, byte);
@@ -147,7 +149,7 @@ fn no_byte_of_the_signature_can_be_another() {
     }
 }
 
-/// Calls `alter` with a copy of the message for every value in it, to change that value.
+/// Calls `alter` with the path of every value in the message.
 fn everywhere(at: &Value, path: &str, alter: &mut impl FnMut(&str)) {
     alter(path);
     match at {
@@ -227,7 +229,7 @@ fn a_field_nobody_knows_is_signed_too() {
     }
 }
 
-/// Writes `value` with its keys in the order that `pick` chooses, and with white space.
+/// Writes `value` with its keys in an order chosen by `pick`, and with white space.
 fn respelled(value: &Value, pick: &mut impl FnMut(usize) -> usize) -> String {
     let space = [" ", "", "\n\t", "\r\n "][pick(4)];
     let body = match value {
@@ -294,9 +296,9 @@ proptest! {
             (state >> 33) as usize % below.max(1)
         };
         let mut text = respelled(&signed(message()), &mut pick);
-        // As a member the value has no white space around it.
+        // A member has no white space around its value.
         text = text.trim().to_owned();
-        // Only fields that are integers must be written as such.
+        // Only integer fields must be written as integers.
         let exact = |text: &str| text.replace("1e0", "1").replace("4e0", "4").replace("3e2", "300");
         let text = exact(&text);
         prop_assert!(verify(text.clone()).is_ok(), "{text}");
@@ -307,7 +309,7 @@ proptest! {
         let form = |value: &Value| canonical(&value.to_string());
         if let (Ok(left_form), Ok(right_form)) = (form(&left), form(&right)) {
             prop_assert_eq!(left_form == right_form, left == right);
-            // The form is JSON for the same value, and its own form.
+            // The canonical form is JSON for the same value, and its own canonical form.
             prop_assert_eq!(&serde_json::from_str::<Value>(&left_form).unwrap(), &left);
             prop_assert_eq!(canonical(&left_form), Ok(left_form));
         }

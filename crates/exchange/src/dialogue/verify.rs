@@ -1,4 +1,5 @@
-//! The gate: what is not to be believed never gets further than this.
+//! Verifies signatures and parameters. A message that fails is rejected here and never reaches a
+//! handler.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,14 +21,14 @@ use super::verify_error::VerifyError;
 use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, REPLAY_MESSAGES_PER_SENDER};
 use crate::lock::lock;
 
-/// What a message has to be to reach a handler.
+/// Decides if a message is accepted.
 ///
-/// The checks, in this order: size, strict JSON, the key and how it signs, the signature, the fields, the
-/// recipient, the clock, the allow-list, and whether it came before. The first that fails ends it, and nothing
-/// that a failed check has not vouched for is acted upon.
+/// The checks, in this order: size, strict JSON, key and algorithm, signature, fields, recipient,
+/// clock, allow-list, and replay. The first failure rejects the message. No part of a message is
+/// used before the check that covers it.
 ///
-/// One verifier serves all connections of an agent: what was signed and came over one of them must not come
-/// again over another.
+/// One verifier serves all connections of an agent: a signed message that arrived on one must not
+/// be accepted on another.
 pub(crate) struct Verifier {
     own: AgentUri,
     keys: Option<Arc<dyn KeyStore>>,
@@ -36,12 +37,12 @@ pub(crate) struct Verifier {
     seen: Mutex<ReplayCache>,
 }
 
-/// What came of a message that was let in.
+/// The result for an accepted message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum VerifyOutcome {
-    /// It is new.
+    /// The message is new.
     New(Box<NewMessage>),
-    /// The same message was let in before. There is nothing to do but to send the receipt.
+    /// The same message was accepted before. Only the receipt is repeated.
     Duplicate(Receipt),
 }
 
@@ -49,11 +50,11 @@ pub(crate) enum VerifyOutcome {
 #[derive(Debug, PartialEq)]
 pub(crate) struct NewMessage {
     pub(crate) received: VerifiedMessage,
-    /// What to say to [`Verifier::forget`].
+    /// The argument for [`Verifier::forget`].
     pub(crate) mark: ReplayKey,
 }
 
-/// Which message was let in.
+/// The entry of a message in the replay cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ReplayKey {
     source: ReplayScope,
@@ -61,10 +62,11 @@ pub(crate) struct ReplayKey {
 }
 
 impl Verifier {
-    /// A verifier for messages to `own`, without keys: it takes unsigned messages, from anybody, and no
-    /// signed ones.
+    /// Creates a verifier for messages to `own` without keys: it accepts unsigned messages from any
+    /// sender, and rejects signed ones.
     ///
-    /// What was sent before now is refused: an earlier process may have taken it. A clock may be wrong by a little.
+    /// Messages sent before now are rejected, because an earlier process may have accepted them.
+    /// Clocks have a small tolerance.
     pub(crate) fn new(own: impl Into<AgentUri>) -> Self {
         let start = Timestamp::now().saturating_sub(signed(CLOCK_SKEW)).unwrap_or(Timestamp::MIN);
         Verifier {
@@ -76,45 +78,45 @@ impl Verifier {
         }
     }
 
-    /// Where keys come from. With this, every message has to be signed.
+    /// Sets the source of keys. Every message must then be signed.
     pub(crate) fn keys(mut self, keys: Arc<dyn KeyStore>) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// Whether, although there are keys, unsigned messages are taken from senders that never had one.
+    /// Accepts unsigned messages from senders that never had a key, even if there are keys.
     pub(crate) fn accept_unsigned(mut self, yes: bool) -> Self {
         self.accept_unsigned = yes;
         self
     }
 
-    /// Who may ask for what. Everybody for everything by default.
+    /// Sets the authorization rules. By default everything is allowed.
     pub(crate) fn allow(mut self, list: AllowList) -> Self {
         self.allow = list;
         self
     }
 
-    /// How many messages of a sender are remembered, so that none is taken twice.
+    /// Sets the number of messages of one sender in the replay cache.
     #[cfg(test)]
     pub(crate) fn memory(mut self, messages: usize) -> Self {
         self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).capacity = messages;
         self
     }
 
-    /// Refuses what was sent at this time or earlier.
+    /// Rejects messages sent at this time or earlier.
     pub(crate) fn since(mut self, time: SystemTime) -> Self {
         let since = Timestamp::try_from(time).unwrap_or(Timestamp::MIN);
         self.seen.get_mut().unwrap_or_else(PoisonError::into_inner).since = since;
         self
     }
 
-    /// The agent whose messages it takes.
+    /// Returns the agent whose messages are accepted.
     pub(crate) fn own(&self) -> &AgentUri {
         &self.own
     }
 
-    /// Lets a message in that came over the connection `line`, or not. `now` is the time by the caller's clock.
-    /// When a check fails, [`VerifyError::content`] is what to answer.
+    /// Verifies a message from the connection `line`. `now` is the time on the caller's clock.
+    /// [`VerifyError::content`] is the response to a rejected message.
     pub(crate) fn verify(
         &self,
         json: &Json,
@@ -163,18 +165,19 @@ impl Verifier {
         }
     }
 
-    /// Forgets a message that was let in, but that nobody has acted upon: the same may come again, as after
-    /// an answer that it is to be tried later.
+    /// Removes an accepted message from the replay cache because it was not acted upon. The same
+    /// message may be sent again, for example after `OVERLOADED`.
     pub(crate) fn forget(&self, mark: &ReplayKey) {
         lock(&self.seen).forget(&mark.source, &mark.name);
     }
 
-    /// A connection has ended.
+    /// Removes the entries of a connection that has ended.
     pub(crate) fn leave(&self, line: u64) {
         lock(&self.seen).leave(line);
     }
 
-    /// Signs a message with the newest key its sender has for its recipient. Where there are no keys, it is left unsigned.
+    /// Signs a message with the newest key of its sender for its recipient. Without keys it stays
+    /// unsigned.
     pub(crate) fn sign(&self, message: &DialogueMessage, now: SystemTime) -> Result<Json, SignError> {
         let Some(keys) = &self.keys else { return unsigned(message) };
         let (sender, recipient) = (&message.sender_id, &message.recipient_id);
@@ -185,7 +188,7 @@ impl Verifier {
         }
     }
 
-    /// Whether the sender said it. Returns the id of the key that says so.
+    /// Checks the signature. Returns the id of its key.
     fn check_signature(&self, message: &Signable, now: SystemTime) -> Result<Option<Arc<str>>, VerifyError> {
         let sender = message.text("sender_id");
         let Some(keys) = &self.keys else {
@@ -217,13 +220,13 @@ impl Verifier {
         Ok(Some(key.shared_id()))
     }
 
-    /// When it was sent, when it expires, and what time it is.
+    /// Returns the send time, the expiry time and the current time.
     fn check_clock(
         &self,
         message: &DialogueMessage,
         now: SystemTime,
     ) -> Result<(Timestamp, Option<Timestamp>, Timestamp), VerifyError> {
-        // A clock that far from 1970 is beyond all timestamps.
+        // A clock that far from 1970 exceeds the range of timestamps.
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
         let sent: Timestamp = message.timestamp.parse().map_err(|_| VerifyError::Timestamp)?;
         if sent > later(now, CLOCK_SKEW) {

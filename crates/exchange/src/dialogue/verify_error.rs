@@ -1,4 +1,4 @@
-//! Why a message was not let in.
+//! Reasons for rejecting a message.
 
 use duologue_schema::dialogue::{DialogueErrorCode, ErrorContent, InvalidField};
 use duologue_schema::{Json, Members};
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::canonical::CanonicalError;
 
-/// Why a message was not let in. Its text is for our own log: see [`content`](Self::content) for what the
-/// sender is told.
+/// The reason for rejecting a message. Its text is for our log: [`content`](Self::content) is the
+/// text for the sender.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VerifyError {
-    /// It is larger than the verifier takes.
+    /// The message exceeds the maximum size.
     #[error("{bytes} bytes are more than the {limit} that are taken")]
     TooLarge {
         /// Its size.
@@ -18,73 +18,73 @@ pub(crate) enum VerifyError {
         /// The limit.
         limit: usize,
     },
-    /// It is no strict JSON.
+    /// The message is not strict JSON.
     #[error(transparent)]
     Malformed(#[from] CanonicalError),
-    /// It is no dialogue message: a field is missing or of another type.
+    /// The text is not a dialogue message: a field is missing or has another type.
     #[error("not a dialogue message: {0}")]
     Unreadable(String),
-    /// A field does not fit.
+    /// A field is invalid.
     #[error(transparent)]
     Field(#[from] InvalidField),
-    /// It has no signature where one is required.
+    /// A required signature is missing.
     #[error("it is not signed")]
     Unsigned,
-    /// It has a signature where there are no keys to check it with.
+    /// The message is signed, but there are no keys to verify it.
     #[error("it is signed, and there are no keys to check that with")]
     NoKeys,
-    /// Its signature has another form, or says more than we know.
+    /// The signature has another form or unknown members.
     #[error("its signature is not of the form that RFD 0005 describes")]
     SignatureForm,
-    /// Its signature names a key nobody has, or that was revoked.
+    /// The signature names a key that is unknown or was revoked.
     #[error("nobody has the key {0:?}, or it was revoked")]
     UnknownKey(String),
-    /// The key is another agent's.
+    /// The key belongs to another agent.
     #[error("the key {0:?} is not the sender's")]
     Owner(String),
-    /// The key is for messages to another agent.
+    /// The key is bound to another recipient.
     #[error("the key {0:?} is for messages to another agent")]
     Peer(String),
-    /// Its signature names another algorithm than its key has.
+    /// The signature names another algorithm than that of its key.
     #[error("its signature is not of the kind the key {0:?} makes")]
     Algorithm(String),
     /// The key is not valid yet, or no longer.
     #[error("the key {0:?} is not valid now")]
     KeyTime(String),
-    /// The signature is not that of this message.
+    /// The signature does not match the message.
     #[error("the key {0:?} did not sign this")]
     Forged(String),
-    /// It is for another agent.
+    /// The recipient is another agent.
     #[error("it is for another agent")]
     Recipient,
-    /// Its sender has our own name.
+    /// The sender has our own name.
     #[error("it is in our own name")]
     Ourselves,
-    /// Its `timestamp` is none.
+    /// The `timestamp` is invalid.
     #[error("timestamp must be ISO 8601 with an offset from UTC, such as 2026-03-01T12:00:00Z")]
     Timestamp,
-    /// It was sent later than now.
+    /// The message was sent in the future.
     #[error("its timestamp is in the future by more than clocks may differ")]
     Future,
-    /// Its `ttl` has passed.
+    /// The `ttl` has passed.
     #[error("its ttl has passed")]
     Expired,
-    /// It is so old that nobody knows whether it came before.
+    /// The message is older than the replay cache.
     #[error("it is older than the memory of what came before")]
     TooOld,
-    /// No rule of the allow-list allows it.
+    /// No rule of the allow-list allows the message.
     #[error("the allow-list does not allow it")]
     NotAllowed,
-    /// Another message came before under that id.
+    /// Another message with that id was accepted before.
     #[error("another message had that message_id")]
     Conflict,
-    /// It came before, over another connection.
+    /// The message was accepted before, on another connection.
     #[error("this message was taken before, elsewhere")]
     Elsewhere,
 }
 
 impl VerifyError {
-    /// The standard code for it.
+    /// Returns the standard error code.
     pub(crate) fn code(&self) -> DialogueErrorCode {
         match self {
             Self::TooLarge { .. }
@@ -110,8 +110,8 @@ impl VerifyError {
         }
     }
 
-    /// What the sender is told about `message`. Which keys there are and what is wrong with a signature is
-    /// not among it: a stranger would learn from that.
+    /// Returns the content of the response about `message`. It reveals neither which keys exist nor
+    /// why a signature failed.
     pub(crate) fn content(&self, message: &Json) -> ErrorContent {
         let text = match self {
             Self::UnknownKey(_)

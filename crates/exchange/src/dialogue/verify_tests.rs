@@ -1,4 +1,4 @@
-//! What a verifier lets in: whose key, which time, who may, and once only.
+//! Tests of the verifier: keys, time, authorization and replays.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ const SELLER: &str = "agent://seller.example";
 const SECRET: [u8; 32] = [7; 32];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// When the messages here were sent.
+/// The send time of the messages here.
 fn start() -> SystemTime {
     "2026-03-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap().into()
 }
@@ -58,7 +58,7 @@ fn taken(verdict: Result<VerifyOutcome, VerifyError>) -> NewMessage {
     }
 }
 
-/// Signs anything, with any header.
+/// Signs any value with any header.
 fn forge(message: &Value, header: &Value, secret: &[u8]) -> Json {
     let header = URL_SAFE_NO_PAD.encode(header.to_string());
     let payload = URL_SAFE_NO_PAD.encode(canonical(&message.to_string()).unwrap());
@@ -82,7 +82,7 @@ fn a_signed_message_is_taken_once() {
     assert_eq!(verified.received.message_id, "m1");
     assert_eq!(verified.received.key_id.as_deref(), Some("k1"));
     assert_eq!(verified.received.raw.get(), json.get());
-    // Nine years later it is still known, since it never expires.
+    // Nine years later it is still in the cache, because it never expires.
     for later in [SECOND, 9 * 365 * 86_400 * SECOND] {
         let Ok(VerifyOutcome::Duplicate(receipt)) = seller.verify(&json, 0, start() + later) else {
             panic!("taken twice")
@@ -90,7 +90,7 @@ fn a_signed_message_is_taken_once() {
         assert_eq!((receipt.message_id, receipt.session_id), ("m1".into(), "s1".into()));
         assert!(receipt.duplicate);
     }
-    // The same words under another id are another message.
+    // The same content with another id is another message.
     taken(seller.verify(&signed(&message("m2")), 0, start()));
 }
 
@@ -100,7 +100,7 @@ fn the_same_id_with_other_words_is_a_conflict() {
     let first = taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = signed(&message("m1").content(DialogueContent::new().task("negotiatePrice")));
     assert_eq!(seller.verify(&other, 0, start()), Err(VerifyError::Conflict));
-    // Unless nobody acted upon the first.
+    // Except when the first message was not acted upon.
     seller.forget(&first.mark);
     taken(seller.verify(&other, 0, start()));
     assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Conflict));
@@ -122,7 +122,7 @@ fn an_unsigned_message_is_refused_where_there_are_keys() {
     let json = Json::new(&message("m1")).unwrap();
     let keys = keys([key("k1")]);
     assert_eq!(seller(&keys).verify(&json, 0, start()), Err(VerifyError::Unsigned));
-    // Whoever has a key is not believed without it, also after it was revoked.
+    // A sender with a key has to sign, even after the key was revoked.
     keys.revoke("k1");
     let lenient = seller(&keys).accept_unsigned(true);
     assert_eq!(lenient.verify(&json, 0, start()), Err(VerifyError::Unsigned));
@@ -163,7 +163,7 @@ fn a_signature_is_only_what_its_key_makes() {
         assert_eq!(told.error_message, "the signature could not be verified");
         assert_eq!(told.failed_message_id, Some("m1".into()));
     }
-    // No mac at all, as for the algorithm `none`.
+    // No MAC at all, as for the algorithm `none`.
     let mut bare = message.clone();
     let none = URL_SAFE_NO_PAD.encode(header("none", "k1").to_string());
     bare["signature"] = format!("{none}..").into();
@@ -181,7 +181,7 @@ fn nobody_speaks_for_another() {
     let forged = forge(&value(&stolen), &header, &SECRET);
     let keys = keys([key("k1")]);
     assert_eq!(seller(&keys).verify(&forged, 0, start()), Err(VerifyError::Owner("k1".into())));
-    // Nor is what one said to another passed on as said to us, nor said back to its sender.
+    // A message for another recipient is rejected, and so is one sent back to its sender.
     let elsewhere = Verifier::new("agent://else.example").since(SystemTime::UNIX_EPOCH).keys(keys.clone());
     assert_eq!(elsewhere.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Recipient));
     let buyer = Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
@@ -198,7 +198,7 @@ fn keys_have_their_time() {
     assert_eq!(seller.verify(&json, 0, too_late), Err(VerifyError::KeyTime("k1".into())));
     assert_eq!(seller.verify(&json, 0, start() - day - 61 * SECOND), Err(VerifyError::KeyTime("k1".into())));
     taken(seller.verify(&json, 0, start()));
-    // From the moment it is revoked, nothing it signed is taken.
+    // After the revocation nothing that the key signed is accepted.
     assert!(keys.revoke("k1"));
     assert_eq!(seller.verify(&signed(&message("m2")), 0, start()), Err(VerifyError::UnknownKey("k1".into())));
     assert_eq!(seller.verify(&json, 0, start()), Err(VerifyError::UnknownKey("k1".into())));
@@ -227,14 +227,14 @@ fn time_runs_out() {
     let with_ttl = |id: &str, ttl| signed(&message(id).metadata(DialogueMetadata::new().ttl(ttl)));
     taken(seller.verify(&with_ttl("m1", 10), 0, start() + 10 * SECOND));
     assert_eq!(seller.verify(&with_ttl("m2", 10), 0, start() + 11 * SECOND), Err(VerifyError::Expired));
-    // What was taken and has expired is refused like anything that has expired.
+    // An accepted message that has expired is rejected like any expired one.
     assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 11 * SECOND), Err(VerifyError::Expired));
     assert_eq!(seller.verify(&with_ttl("m1", 10), 0, start() + 999_999 * SECOND), Err(VerifyError::Expired));
     taken(seller.verify(&with_ttl("m3", u64::MAX >> 11), 0, start() + 99 * 365 * 86_400 * SECOND));
-    // Our clock may be behind, but not by much.
+    // Our clock may be slow, within the tolerance.
     taken(seller.verify(&signed(&message("m4")), 0, start() - 60 * SECOND));
     assert_eq!(seller.verify(&signed(&message("m5")), 0, start() - 61 * SECOND), Err(VerifyError::Future));
-    // Without a ttl nothing expires.
+    // Without a `ttl` a message does not expire.
     taken(seller.verify(&signed(&message("m6")), 0, start() + 30 * 365 * 86_400 * SECOND));
 }
 
@@ -261,7 +261,7 @@ fn the_list_is_behind_the_signature() {
     taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = message("m2").content(DialogueContent::new().task("deleteEverything"));
     assert_eq!(seller.verify(&signed(&other), 0, start()), Err(VerifyError::NotAllowed));
-    // A stranger learns nothing about the list.
+    // An unknown sender learns nothing about the list.
     assert_eq!(seller.verify(&Json::new(&other).unwrap(), 0, start()), Err(VerifyError::Unsigned));
 }
 
@@ -285,7 +285,7 @@ fn what_two_readers_could_read_differently_is_refused() {
     }
     let deep = format!(r#""x":{}{}"#, "[".repeat(64), "]".repeat(64));
     assert_eq!(seller.verify(&with(&deep), 0, start()), malformed(CanonicalError::TooDeep));
-    // Nor is it signed.
+    // Such a message cannot be signed either.
     for number in [json!(u64::MAX), json!(1e18)] {
         let mut big = message("m2");
         big.content.parameters.insert("n", number);
@@ -363,7 +363,7 @@ fn what_an_earlier_process_may_have_taken_is_refused() {
         signed(&message)
     };
     assert_eq!(restarted.verify(&at("old", 120), 0, year), Err(VerifyError::TooOld));
-    // Clocks may differ a little.
+    // Within the tolerance of clocks.
     taken(restarted.verify(&at("recent", 30), 0, SystemTime::now()));
     let told = Verifier::new(SELLER).keys(keys).since(start());
     assert_eq!(told.verify(&signed(&message("m1")), 0, start() + SECOND), Err(VerifyError::TooOld));
@@ -380,7 +380,7 @@ fn nobody_speaks_in_our_own_name() {
 
 #[test]
 fn what_is_signed_for_another_is_not_for_us() {
-    // The seller has a key for each agent it talks to, and each of them has that one.
+    // The seller has a key for each recipient, and each recipient has its key.
     let pair = |id, owner, peer, secret: u8| Key::new(id, owner, [secret; 32]).unwrap().with(peer).unwrap();
     let (to_buyer, other) = (pair("b", SELLER, BUYER, 1), "agent://other.example");
     assert_eq!(sign(&message("m1"), &pair("b", BUYER, other, 2)), Err(SignError::Peer));
@@ -392,7 +392,7 @@ fn what_is_signed_for_another_is_not_for_us() {
     let buyer = |keys| Verifier::new(BUYER).since(SystemTime::UNIX_EPOCH).keys(keys);
     let verified = taken(buyer(keys([to_buyer])).verify(&json, 0, start()));
     assert_eq!(verified.received.key_id.as_deref(), Some("b"));
-    // With the key it has of the seller, the buyer makes up nothing that the other believes.
+    // With its copy of the seller's key, the buyer cannot forge a message to another recipient.
     let header = json!({ "alg": "HS256", "kid": "b", "typ": "dialogue" });
     answer.recipient_id = other.into();
     let forged = forge(&value(&answer), &header, &[1; 32]);

@@ -1,4 +1,4 @@
-//! Delegating: a task for the other agent, and the handle on it.
+//! Outgoing delegations: the builder, and the handle on an accepted task.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -21,12 +21,12 @@ use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
-/// How long the other agent may take to say whether it takes a task on.
+/// Default timeout for the `ack` of a delegation or a cancellation.
 pub(super) const ACK: Duration = Duration::from_secs(30);
 
 impl PeerAgent {
-    /// A task for the other agent, sent when it is awaited. The handle comes when the other agent has taken
-    /// the task on; the result comes later.
+    /// Creates a delegation, which is sent when it is awaited. It resolves to a handle when the
+    /// other agent has accepted the task; the result comes later.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
@@ -73,20 +73,20 @@ impl PeerAgent {
     ///
     /// # Errors
     ///
-    /// [`Error::Declined`] when the other agent does not take it on, [`Error::Response`] with the code
-    /// `overloaded` when it has no room, [`Error::Timeout`] when it does not say in time, and as
-    /// [`query`](Self::query).
+    /// [`Error::Declined`] if the other agent rejects the task, [`Error::Response`] with the code
+    /// `overloaded` if it has no free slot, [`Error::Timeout`] if the `ack` is late, and the errors
+    /// of [`query`](Self::query).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the task, if the other agent has not taken it on yet.
+    /// Dropping the future withdraws the task unless the other agent has already accepted it.
     pub fn delegate(&self, task: impl Into<String>) -> DelegateBuilder {
         let delegate = Delegate::new(task).report_back(true);
         DelegateBuilder { peer: self.clone(), delegate, ack_timeout: ACK, hops: Hops::current() }
     }
 }
 
-/// A task before it is sent, see [`PeerAgent::delegate`].
+/// A delegation before it is sent; see [`PeerAgent::delegate`].
 #[must_use = "a task is sent when it is awaited"]
 #[derive(Debug)]
 pub struct DelegateBuilder {
@@ -97,32 +97,33 @@ pub struct DelegateBuilder {
 }
 
 impl DelegateBuilder {
-    /// What is needed to do it.
+    /// Sets additional data for the task.
     pub fn context(mut self, context: impl Into<Members>) -> Self {
         self.delegate = self.delegate.context(context);
         self
     }
 
-    /// It may use the slot that the other agent keeps free for urgent tasks.
+    /// Marks the task as urgent, which allows the one slot that is reserved for urgent tasks.
     pub fn urgent(mut self) -> Self {
         self.delegate = self.delegate.priority(Priority::Urgent);
         self
     }
 
-    /// Whether to be told how it ends; `true` by default.
+    /// Sets if a result is sent; `true` by default.
     pub fn report_back(mut self, report_back: bool) -> Self {
         self.delegate = self.delegate.report_back(report_back);
         self
     }
 
-    /// How long the other agent may work on it, once it has taken it on; by default there is no limit.
-    /// Nothing ends on our side: [`Delegation::result`] waits until the other agent says something.
+    /// Sets how long the other agent may work on the accepted task; there is no limit by default.
+    /// This side does not enforce it: [`Delegation::result`] waits until the other agent reports
+    /// the end.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.delegate = self.delegate.deadline_ms(millis(deadline));
         self
     }
 
-    /// How long the other agent may take to say whether it takes the task on; 30 seconds by default.
+    /// Sets the timeout for the `ack`; 30 seconds by default.
     pub fn ack_timeout(mut self, ack_timeout: Duration) -> Self {
         self.ack_timeout = ack_timeout;
         self
@@ -135,7 +136,7 @@ impl DelegateBuilder {
         let ending = delegate.wants_report().then(|| Arc::new(DelegationState::new()));
         let message = peer.counted(peer.envelope(delegate), hops)?;
         let id = message.envelope.id.clone();
-        // Before it is sent: its result may come before its ack.
+        // Registered before the request is sent: the result may arrive before the `ack`.
         if let Some(ending) = &ending {
             lock(&peer.link.envelopes.table).delegate(id.clone(), ending.clone());
         }
@@ -148,7 +149,7 @@ impl DelegateBuilder {
             Ok(ack) => Err(Error::Declined(refusal(ack.payload))),
             Err(error @ Error::Response(_)) => Err(error),
             Err(error) => match delegation.ending.as_ref().and_then(|ending| ending.now()) {
-                // Who has done it has taken it on, whatever became of the ack.
+                // A result implies that the task was accepted, even if the `ack` is lost.
                 Some(DelegationEnd::Result(..)) => Ok(delegation),
                 Some(DelegationEnd::Lost(why)) => Err(why),
                 _ => Err(error),
@@ -176,48 +177,49 @@ fn refusal(ack: Ack) -> EnvelopeError {
     })
 }
 
-/// A task that the other agent has taken on.
+/// A task that the other agent has accepted.
 ///
-/// Dropping the handle lets the task run. Its result then goes to
-/// [`EnvelopeHandler::result`](super::EnvelopeHandler::result), also if it has come and nobody looked at it. What has
-/// come before the connection ended is not lost with it, if the handle is dropped within a runtime.
+/// Dropping the handle does not stop the task. Its result then goes to
+/// [`EnvelopeHandler::result`](super::EnvelopeHandler::result), as does one that has arrived but
+/// was not read. A result that arrived before the connection ended is delivered too if the handle
+/// is dropped inside a runtime.
 pub struct Delegation {
     peer: PeerAgent,
     id: EnvelopeId,
     estimated: Option<Duration>,
-    /// `None` when no report was asked for.
+    /// `None` if no report was requested.
     ending: Option<Arc<DelegationState>>,
 }
 
 impl Delegation {
-    /// The id of the message that delegated it, which everything about it refers to.
+    /// Returns the id of the delegation. All messages about it carry this id as `ref`.
     #[must_use]
     pub fn id(&self) -> &EnvelopeId {
         &self.id
     }
 
-    /// How long the other agent thinks it takes, if it said so.
+    /// Returns the other agent's estimate of the duration, if it gave one.
     #[must_use]
     pub fn estimated(&self) -> Option<Duration> {
         self.estimated
     }
 
-    /// Whether it has ended, so that [`result`](Self::result) returns at once.
+    /// Returns true if the task has ended, so that [`result`](Self::result) returns at once.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.is_over())
     }
 
-    /// Waits for the end. Asked again, it says the same again.
+    /// Waits for the end of the task. Later calls return the same result.
     ///
-    /// A [`DelegationOutcome`] may be a failure: see its status.
+    /// A [`DelegationOutcome`] may report a failure: see its status.
     ///
     /// # Errors
     ///
-    /// [`Error::Response`] when the other agent ends it with an error: `cancelled` after
-    /// [`cancel`](Self::cancel), `timeout` when the deadline has passed. [`Error::NoReport`] at once
-    /// when it was delegated with `report_back(false)`. [`Error::Answer`] when what ends it does not fit.
-    /// [`Error::Connection`] when the connection ends.
+    /// [`Error::Response`] if the other agent ends the task with an error: `cancelled` after
+    /// [`cancel`](Self::cancel), `timeout` after the deadline. [`Error::NoReport`] at once if the
+    /// task was delegated with `report_back(false)`. [`Error::Answer`] if the message that ends the
+    /// task is invalid. [`Error::Connection`] if the connection ends.
     ///
     /// # Cancel safety
     ///
@@ -231,26 +233,27 @@ impl Delegation {
         }
     }
 
-    /// Asks the other agent to stop. It says whether it will try; the task ends as it ends, mostly with the
-    /// error `cancelled`.
+    /// Requests that the other agent stops the task. The task usually ends with the error
+    /// `cancelled`.
     ///
-    /// When it does not stop, the ack is not `accepted` and tells why, with the reason `already_finished`
-    /// for instance.
+    /// If the task does not stop, the ack is not `accepted` and gives a reason such as
+    /// `already_finished`.
     ///
     /// # Errors
     ///
-    /// As [`PeerAgent::query`], with a timeout of 30 seconds.
+    /// The errors of [`PeerAgent::query`], with a timeout of 30 seconds.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request, but the other agent may have heard it: the task may stop.
+    /// Dropping the future withdraws the request. The task may still stop, because the other agent
+    /// may have received it.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<Ack> {
         let envelope = self.peer.envelope(Cancel::new().reason(reason)).reference(&self.id);
         self.peer.ask(envelope, ACK).await.map(|ack| ack.payload)
     }
 
-    /// What the other agent says about it while it works, since the beginning. It ends when the task ends;
-    /// without a report there is none. Each message goes to one of the streams, if there are several.
+    /// Returns the progress notifications of the task, from its start to its end. Without a report
+    /// there are none. With several streams, each notification goes to one of them.
     pub fn progress(&self) -> Subscription {
         self.ending.as_ref().map_or_else(Subscription::ended, |ending| ending.progress())
     }
@@ -270,7 +273,8 @@ impl Drop for Delegation {
         let Some(ending) = &self.ending else { return };
         let link = &self.peer.link;
         lock(&link.envelopes.table).lets_run(&self.id);
-        // Nothing can end it after this, so what nobody has seen by now is to be handed on.
+        // No message can end the task after this, so an end that was not read is handed to the
+        // handler.
         match ending.unclaimed() {
             Some(DelegationEnd::Result(envelope, bytes)) => {
                 inbox::hand_on(

@@ -1,4 +1,4 @@
-//! Several agents at once: who knows about what, and news for all of them.
+//! A set of agents: lookup by domain, and notifications to all of them.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::request::SHORT;
 use crate::error::{Error, Result};
 use crate::peer_agent::PeerAgent;
 
-/// The agents one can turn to, each on a connection of its own.
+/// A set of agents, each on its own connection.
 ///
 /// ```no_run
 /// # async fn run(calendar: duologue_exchange::PeerAgent, kitchen: duologue_exchange::PeerAgent)
@@ -34,39 +34,40 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Nobody.
+    /// Creates an empty directory.
     #[must_use]
     pub fn new() -> Self {
         Directory::default()
     }
 
-    /// Adds an agent. What is asked of it is asked in the session it comes with.
+    /// Adds an agent. Messages to it are sent in the session of this handle.
     pub fn add(&mut self, agent: PeerAgent) -> &mut Self {
         self.agents.push(agent);
         self
     }
 
-    /// All of them, in the order they were added. Those whose connection has ended stay until
-    /// [`retain_connected`](Self::retain_connected).
+    /// Returns all agents in the order in which they were added. Agents whose connection has ended
+    /// stay until [`retain_connected`](Self::retain_connected).
     #[must_use]
     pub fn agents(&self) -> &[PeerAgent] {
         &self.agents
     }
 
-    /// Removes those whose connection has ended.
+    /// Removes the agents whose connection has ended.
     pub fn retain_connected(&mut self) {
         self.agents.retain(|agent| !agent.rpc().is_closed());
     }
 
-    /// Who says that it knows about `domain`, the one that says so most closely first: an agent for
-    /// `family.calendar` comes before one for `family`. An agent may well answer beyond what it declares.
+    /// Returns the agents that declare `domain`, best match first: an agent for `family.calendar`
+    /// comes before one for `family`. An agent may also answer queries about domains that it does
+    /// not declare.
     ///
-    /// What the agents declare comes from [`discover`](PeerAgent::discover), so mostly from its cache. One
-    /// that does not answer is left out, as is one whose connection has ended.
+    /// The declarations come from [`discover`](PeerAgent::discover), usually from its cache. Agents
+    /// that do not answer and agents whose connection has ended are left out.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing but the answers that have not come.
+    /// Dropping the future loses only the responses that have not arrived.
     pub async fn who_handles(&self, domain: &str) -> Vec<PeerAgent> {
         let declared = futures::future::join_all(self.agents.iter().map(PeerAgent::discover)).await;
         let mut known: Vec<(usize, &PeerAgent)> = Vec::new();
@@ -83,16 +84,19 @@ impl Directory {
         known.into_iter().map(|(_, agent)| agent.clone()).collect()
     }
 
-    /// News for all of them, sent when it is awaited. What became of each comes back in the order of
-    /// [`agents`](Self::agents): one that is gone does not keep the news from the others.
+    /// Creates a notification to all agents, which is sent when it is awaited. It resolves to one
+    /// result for each agent, in the order of [`agents`](Self::agents). A failure does not affect
+    /// the other agents.
     ///
     /// # Errors
     ///
-    /// Of each, as [`PeerAgent::notify`], and [`Error::Timeout`] of one that does not read what it is sent.
+    /// Each result has the errors of [`PeerAgent::notify`], and [`Error::Timeout`] if the agent
+    /// does not read its input.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while some have no room sends them nothing; the others have the news.
+    /// Dropping the future sends nothing to agents whose output is full. The others have been
+    /// notified.
     pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> BroadcastBuilder {
         let (topic, data) = (topic.into(), data.into());
         BroadcastBuilder {
@@ -101,7 +105,7 @@ impl Directory {
     }
 }
 
-/// News for several agents before they are sent, see [`Directory::notify`].
+/// A notification to several agents before it is sent; see [`Directory::notify`].
 #[must_use = "news are sent when they are awaited"]
 #[derive(Debug)]
 pub struct BroadcastBuilder {
@@ -109,7 +113,7 @@ pub struct BroadcastBuilder {
 }
 
 impl BroadcastBuilder {
-    /// How much they matter; medium by default.
+    /// Sets the importance; medium by default.
     pub fn importance(mut self, importance: Importance) -> Self {
         self.each = self.each.into_iter().map(|news| news.importance(importance.clone())).collect();
         self

@@ -1,4 +1,4 @@
-//! What the other agent can do, asked once in a while.
+//! A cache of the other agent's capabilities.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,28 +11,30 @@ use super::request::SHORT;
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
 
-/// How long an answer to [`discover`](PeerAgent::discover) is taken for true.
+/// Lifetime of a response to [`discover`](PeerAgent::discover) in the cache.
 pub const DISCOVER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What the last `discover` came to.
+/// The result of the last `discover`.
 #[derive(Debug, Default)]
 pub(crate) struct DiscoveryCache {
     last: Mutex<Option<Result<(Instant, Capabilities)>>>,
-    /// How often it has failed.
+    /// The number of failed requests.
     failures: AtomicU64,
 }
 
 impl PeerAgent {
-    /// What the other agent says it can do. An answer is kept for a minute ([`DISCOVER_LIFETIME`]) or until the
-    /// connection ends, for all handles on it; several calls at once ask once and fail together.
+    /// Returns the other agent's capabilities. All handles on the connection share one cache: a
+    /// response is kept for a minute ([`DISCOVER_LIFETIME`]) or until the connection ends.
+    /// Concurrent calls share one request and its error.
     ///
     /// # Errors
     ///
-    /// As [`ping`](Self::ping).
+    /// The errors of [`ping`](Self::ping).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the question, if this call asked it; the next one asks again.
+    /// Dropping the future withdraws the request if this call sent it; the next call sends a new
+    /// one.
     pub async fn discover(&self) -> Result<Capabilities> {
         let DiscoveryCache { last, failures } = &self.link.discovered;
         let before = failures.load(Relaxed);
@@ -41,7 +43,7 @@ impl PeerAgent {
             Some(Ok((at, capabilities))) if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closed() => {
                 Ok(capabilities.clone())
             }
-            // It failed while this call waited for it.
+            // The request failed while this call waited for it.
             Some(Err(error)) if failures.load(Relaxed) != before => Err(error.clone()),
             _ => {
                 *last = None;
@@ -60,12 +62,12 @@ impl PeerAgent {
         }
     }
 
-    /// Forgets what [`discover`](Self::discover) has kept, so that the next call asks. It waits for a
-    /// question that is on its way.
+    /// Clears the cache of [`discover`](Self::discover), so that the next call sends a request. It
+    /// waits for a request in flight.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future forgets nothing.
+    /// Dropping the future leaves the cache unchanged.
     pub async fn forget_discovered(&self) {
         *self.link.discovered.last.lock().await = None;
     }

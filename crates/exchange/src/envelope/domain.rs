@@ -1,17 +1,17 @@
-//! Names of domains and topics, and patterns over them.
+//! Patterns over the names of domains and topics.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A pattern over the names of domains and topics, whose parts are set apart by dots.
+/// A pattern over the names of domains and topics. The parts of a name are separated by dots.
 ///
-/// - A plain name matches itself and nothing else.
+/// - A plain name matches only itself.
 /// - `*` as the last part matches one part or more: `family.*` matches `family.calendar` and
 ///   `family.calendar.today`, but not `family`. `*` alone matches every name.
 /// - `*` before that matches exactly one part: `*.calendar` matches `family.calendar`.
 ///
-/// Which names there are is up to the agents. By convention `family.*` is the household, `work.*` the
-/// job, `logistics.*` what moves, and `meta.*` the exchange itself.
+/// The agents choose the names. By convention `family.*` is the household, `work.*` the job,
+/// `logistics.*` transport, and `meta.*` the exchange itself.
 ///
 /// ```
 /// use duologue_exchange::envelope::Pattern;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub struct Pattern(Arc<str>);
 
 impl Pattern {
-    /// Whether the name is one of those it means.
+    /// Returns true if the pattern matches the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let mut parts = name.split('.');
@@ -41,7 +41,7 @@ impl Pattern {
         parts.next().is_none()
     }
 
-    /// The pattern's text.
+    /// Returns the pattern's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -72,8 +72,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// How well an agent that declared `declared` knows about `domain`: the more parts it named, the better.
-/// One that declared `family` knows about `family.calendar` too.
+/// Returns how closely a declared domain matches `domain`: the number of its named parts, or `None`
+/// if it does not match. A declared `family` also covers `family.calendar`.
 pub(crate) fn familiarity(declared: &str, domain: &str) -> Option<usize> {
     let below = Pattern(format!("{declared}.*").into());
     let pattern = Pattern::from(declared);

@@ -1,4 +1,4 @@
-//! Who answers the envelopes of the other agent.
+//! The trait for handlers of envelopes.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -12,17 +12,18 @@ use duologue_schema::envelope::{
 use super::inbox::HandlerNotification;
 use super::{Received, ReceivedTask};
 
-/// Answers the other agent's envelopes: one method for each kind that can arrive.
+/// Handles the other agent's envelopes: one method for each kind that can arrive.
 ///
-/// `ping` has none, since it is answered even while every handler is busy, and neither have `pong`,
-/// `response`, `ack` and `capabilities`: they are answers, and go to whoever asked.
+/// `ping` has no method because it is answered even while every handler is busy. `pong`,
+/// `response`, `ack` and `capabilities` have none because they go to the caller that waits for
+/// them.
 ///
 /// [`query`](Self::query), [`accept`](Self::accept), [`delegate`](Self::delegate) and
-/// [`cancel`](Self::cancel) run in a task of their own for each message and may await anything, questions to
-/// the same agent included. One that is cancelled is dropped after
+/// [`cancel`](Self::cancel) run in one task for each message. They may await anything, including
+/// calls to the same agent. A cancelled one is dropped after
 /// [`Limits::cancel_grace`](duologue_rpc::Limits::cancel_grace). [`notify`](Self::notify),
-/// [`result`](Self::result) and [`error`](Self::error) are called one after the other, in the order of the
-/// wire: what takes long there keeps the others waiting.
+/// [`result`](Self::result) and [`error`](Self::error) run one after the other in the order of
+/// arrival, so a slow one delays the next.
 ///
 /// ```
 /// use duologue_exchange::envelope::{
@@ -60,20 +61,22 @@ use super::{Received, ReceivedTask};
 /// # }
 /// ```
 pub trait EnvelopeHandler: Send + Sync + 'static {
-    /// The answer to `discover`: who we are, what we know about, and how many delegations we work on at
-    /// once, an urgent one above that aside. With `max_concurrent_tasks` 0, the default, none is taken.
+    /// Returns the response to `discover`: our name, our domains, and the number of concurrent
+    /// delegations besides one urgent task. With `max_concurrent_tasks` 0, the default, every
+    /// delegation is rejected.
     ///
-    /// It is called when the connection begins, and by its reader for each `discover` and `delegate`: it must
-    /// return at once. A `ping` is answered from what it said last.
+    /// It is called when the connection starts and for each `discover` and `delegate`, by the
+    /// connection's reader, so it must return at once. A `ping` is answered from the last returned
+    /// value.
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("")
     }
 
-    /// Answers a question. It may be about a domain that was not declared.
+    /// Answers a query. The query may be about a domain that was not declared.
     ///
     /// # Errors
     ///
-    /// The fault is the answer.
+    /// The error is sent as the response.
     fn query(
         &self,
         query: Received<Query>,
@@ -82,23 +85,24 @@ pub trait EnvelopeHandler: Send + Sync + 'static {
         ready(Err(not_handled::<Query>()))
     }
 
-    /// Decides quickly whether to take a task on: the other agent waits for it, and the task has its slot
-    /// already. Accepts by default. The ack may estimate how long the task takes.
+    /// Accepts or rejects a task; accepts by default. It should return quickly, because the other
+    /// agent waits and the task already occupies its slot. The ack may carry an estimated duration.
     ///
     /// # Errors
     ///
-    /// The fault is why not.
+    /// The error is the reason for the rejection.
     fn accept(&self, task: &ReceivedTask) -> impl Future<Output = Result<Ack, EnvelopeError>> + Send {
         let _ = task;
         ready(Ok(Ack::new(true)))
     }
 
-    /// Does a task that was taken on. Its end is sent to the other agent, unless it wants no report.
+    /// Performs an accepted task. The result is sent to the other agent unless it requested no
+    /// report.
     ///
     /// # Errors
     ///
-    /// The fault is the end of the task. After a cancellation it is sent as `cancelled`, after the
-    /// deadline as `timeout`.
+    /// The error ends the task. It is sent as `cancelled` after a cancellation and as `timeout`
+    /// after the deadline.
     fn delegate(
         &self,
         task: ReceivedTask,
@@ -107,12 +111,12 @@ pub trait EnvelopeHandler: Send + Sync + 'static {
         ready(Err(not_handled::<Delegate>()))
     }
 
-    /// Decides quickly whether a task is to stop. With `Ok`, the default, the other agent is told so and
-    /// [`ReceivedTask::cancelled`] returns.
+    /// Accepts or rejects a cancellation; it should return quickly. With `Ok`, the default, the
+    /// cancellation is acknowledged and [`ReceivedTask::cancelled`] returns.
     ///
     /// # Errors
     ///
-    /// The fault is why not; the task goes on.
+    /// The error is the reason for the rejection; the task continues.
     fn cancel(
         &self,
         cancel: Received<Cancel>,
@@ -122,35 +126,35 @@ pub trait EnvelopeHandler: Send + Sync + 'static {
         ready(Ok(()))
     }
 
-    /// Hears news. The same message is heard once, however often it comes.
+    /// Receives a notification. A repeated message is delivered only once.
     fn notify(&self, news: Received<Notify>) -> impl Future<Output = ()> + Send {
         let _ = news;
         ready(())
     }
 
-    /// Hears of the end of a task whose [`Delegation`](super::Delegation) has been dropped, or that
-    /// was delegated before the connection was there.
+    /// Receives the end of a task whose [`Delegation`](super::Delegation) was dropped, or that was
+    /// delegated on an earlier connection.
     fn result(&self, result: Received<DelegationOutcome>) -> impl Future<Output = ()> + Send {
         tracing::debug!(of = ?result.envelope.reference, "nobody waits for a result");
         ready(())
     }
 
-    /// Hears of an error that belongs to nothing that waits: to a notification, for instance. It is not
-    /// answered.
+    /// Receives an error that belongs to no pending request, for example about a notification.
+    /// Errors are never answered.
     fn error(&self, error: Received<EnvelopeError>) -> impl Future<Output = ()> + Send {
         tracing::debug!(of = ?error.envelope.reference, fault = %*error, "the other agent complains");
         ready(())
     }
 }
 
-/// Answers `ping` and `discover`, and refuses the rest.
+/// Answers `ping` and `discover`, and rejects everything else.
 impl EnvelopeHandler for () {}
 
 fn not_handled<P: Payload>() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{} is not handled here", P::KIND))
 }
 
-/// Why a delegation is refused by those who take none.
+/// Returns the error for a delegation if this side accepts none.
 pub(crate) fn takes_none() -> EnvelopeError {
     let EnvelopeError { message, .. } = not_handled::<Delegate>();
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
@@ -158,7 +162,7 @@ pub(crate) fn takes_none() -> EnvelopeError {
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A [`EnvelopeHandler`] without its type.
+/// An object-safe [`EnvelopeHandler`].
 pub(crate) trait ErasedEnvelopeHandler: Send + Sync {
     fn capabilities(&self) -> Capabilities;
     fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>>;

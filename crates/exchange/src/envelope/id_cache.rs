@@ -1,11 +1,12 @@
-//! A memory of ids that does not grow.
+//! A bounded cache of ids.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::limits::ENVELOPE_IDS;
 
-/// The last [`ENVELOPE_IDS`] ids. It keeps a fingerprint of each, since a peer may pick ids of any length.
+/// A cache of the last [`ENVELOPE_IDS`] ids. It stores a fingerprint of each, because a peer may
+/// choose ids of any length.
 pub(crate) struct IdCache {
     states: [RandomState; 2],
     known: HashSet<u128>,
@@ -20,7 +21,7 @@ impl Default for IdCache {
 }
 
 impl IdCache {
-    /// Remembers an id; `false` if it was known.
+    /// Adds an id; returns false if it was already present.
     pub(crate) fn insert(&mut self, id: &str) -> bool {
         let print = self.fingerprint(id);
         if !self.known.insert(print) {
@@ -35,12 +36,13 @@ impl IdCache {
         true
     }
 
-    /// Whether an id is remembered.
+    /// Returns true if the id is present.
     pub(crate) fn contains(&self, id: &str) -> bool {
         self.known.contains(&self.fingerprint(id))
     }
 
-    /// With keys of our own, so that a peer cannot pick two ids that look the same.
+    /// Hashes an id with random keys, so that a peer cannot construct two ids with the same
+    /// fingerprint.
     fn fingerprint(&self, id: &str) -> u128 {
         let [low, high] = self.states.each_ref().map(|state| u128::from(state.hash_one(id)));
         high << 64 | low

@@ -1,5 +1,6 @@
-//! Notifications on their way to the handler: one task a connection hands them over in the order of
-//! the wire. Ends have a queue of their own, so that news that nobody takes do not push them out.
+//! The queue between the reader and the handler of notifications. One task for each connection
+//! delivers them in the order of arrival. Results and errors have a queue of their own, so that
+//! unread notifications do not displace them.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -18,23 +19,23 @@ use super::state::count;
 use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
-/// What is waiting for the handler.
+/// A message for the handler.
 pub(crate) enum HandlerNotification {
     Notify(Received<Notify>),
     Result(Received<DelegationOutcome>),
     Error(Received<EnvelopeError>),
 }
 
-/// With the number of what came.
+/// A message with its sequence number.
 type Item = (u64, HandlerNotification);
 
 const NEWS: usize = 0;
 const ENDS: usize = 1;
 
-/// Where it waits.
+/// The notifications that wait for the handler, in two queues.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// How much has come.
+    /// The sequence number of the last message.
     last: u64,
     lines: [Lane; 2],
 }
@@ -42,12 +43,12 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Lane {
     sender: Option<QueueSender<Item>>,
-    /// How many are in it.
+    /// The number of messages in the queue.
     waiting: u64,
 }
 
 impl Inbox {
-    /// Puts something behind what waits, or gives it back if nobody takes it.
+    /// Appends a message, or returns it if the queue has ended.
     pub(crate) fn push(&mut self, news: HandlerNotification, bytes: usize) -> Option<HandlerNotification> {
         let line = match news {
             HandlerNotification::Notify(_) => &mut self.lines[NEWS],
@@ -65,7 +66,7 @@ impl Inbox {
     }
 }
 
-/// Begins to hand notifications to the handler, if there is one.
+/// Starts to deliver notifications to the handler, if there is one.
 pub(crate) fn start(peer: &PeerAgent) {
     let Some(handler) = peer.link.envelope_handler.clone() else { return };
     let link = peer.link.clone();
@@ -79,13 +80,13 @@ pub(crate) fn start(peer: &PeerAgent) {
             }
         };
         let _ = with_cancel_grace(&link.envelopes.over, grace, drain).await;
-        // What it does not hear in time.
+        // Messages that the handler did not receive in time.
         [NEWS, ENDS].into_iter().for_each(|which| lost(&link, which));
     });
 }
 
-/// Hands on the end of a task that nobody has looked at: directly when the connection has ended, and nothing
-/// is waited for any more.
+/// Hands a result or an error that was not read to the handler. After the connection has ended, the
+/// handler runs in a task of its own.
 pub(crate) fn hand_on(link: &Link, end: HandlerNotification, bytes: usize) {
     let Some(end) = lock(&link.envelopes.inbox).push(end, bytes) else { return };
     let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
@@ -102,19 +103,19 @@ async fn hear(handler: Arc<dyn ErasedEnvelopeHandler>, news: HandlerNotification
     }
 }
 
-/// Counts what is in a queue as dropped.
+/// Counts the messages of a queue as dropped.
 fn lost(link: &Link, which: usize) {
     let lost = std::mem::take(&mut lock(&link.envelopes.inbox).lines[which].waiting);
     link.envelopes.dropped.fetch_add(lost, Relaxed);
 }
 
-/// Takes what waits, in the order it came.
+/// Merges the two queues in the order of arrival.
 struct InboxReader {
     link: Arc<Link>,
     lines: [LaneReader; 2],
 }
 
-/// One of the queues, and the first of what was in it.
+/// The reading end of one queue, and the first message taken from it.
 struct LaneReader {
     queue: Queue<Item>,
     head: Option<Item>,
@@ -131,7 +132,8 @@ impl LaneReader {
 
 impl InboxReader {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<HandlerNotification>> {
-        // HandlerNotification may come, and an end after them, between the first look and the second.
+        // A notification and a later result may both arrive between two looks, so the first queue
+        // is checked again.
         [NEWS, ENDS, NEWS].into_iter().for_each(|which| self.look(which, cx));
         let over = self.lines.iter().all(|line| line.over);
         let heads = self.lines.iter_mut().map(|line| &mut line.head).filter(|head| head.is_some());

@@ -1,4 +1,4 @@
-//! Envelopes: what is asked, delegated and told, and by whom it is answered.
+//! Envelopes: queries, delegations, notifications, and the handler for them.
 
 mod delegation;
 mod directory;

@@ -1,4 +1,4 @@
-//! Telling: news for the other agent.
+//! Outgoing notifications.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::peer_agent::PeerAgent;
 
 impl PeerAgent {
-    /// News for the other agent, sent when it is awaited. What comes back is the message's id, which an
-    /// error about it would refer to. In a session that an agent is making, they are kept and sent behind the
-    /// answer that names the session.
+    /// Creates a notification, which is sent when it is awaited. It resolves to the message's id,
+    /// which an error about it carries as `ref`. In a session that is still being created, it is
+    /// buffered and sent after the response that names the session.
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
@@ -33,7 +33,7 @@ impl PeerAgent {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits for room sends nothing.
+    /// Dropping the future while the output is full sends nothing.
     pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> NotifyBuilder {
         NotifyBuilder { peer: self.clone(), notify: Notify::new(topic).data(data) }
     }
@@ -50,7 +50,7 @@ impl PeerAgent {
     }
 }
 
-/// News before they are sent, see [`PeerAgent::notify`].
+/// A notification before it is sent; see [`PeerAgent::notify`].
 #[must_use = "news are sent when they are awaited"]
 #[derive(Debug)]
 pub struct NotifyBuilder {
@@ -59,7 +59,7 @@ pub struct NotifyBuilder {
 }
 
 impl NotifyBuilder {
-    /// How much they matter; medium by default.
+    /// Sets the importance; medium by default.
     pub fn importance(mut self, importance: Importance) -> Self {
         self.notify = self.notify.importance(importance);
         self

@@ -1,8 +1,8 @@
-//! The sending side: who waits for what, and what becomes of it. No I/O and no clock.
+//! The table of outgoing requests and delegations. It does no I/O and uses no clock.
 //!
-//! A message of ours that wants an answer is *asked* until its answer comes, on whatever way. A
-//! delegation is *delegated* besides, until it ends, which may be before its `ack` comes. Both are known by
-//! the envelope's id, so that the `ref` of whatever arrives tells whose it is.
+//! A request is pending until its response arrives, as a JSON-RPC response or as a notification. A
+//! delegation is also pending until its task ends, which may happen before its `ack` arrives. Both
+//! are registered under the envelope's id, which incoming messages carry as `ref`.
 
 use std::collections::HashMap;
 
@@ -10,28 +10,29 @@ use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 
 use super::id_cache::IdCache;
 
-/// What we have asked and delegated. `W` waits for an answer, `D` for the end of a delegation.
+/// The pending requests and delegations. `W` receives a response, `D` the end of a delegation.
 pub(crate) struct PendingReplies<W, D> {
     asked: HashMap<EnvelopeId, (EnvelopeKind, W)>,
     delegated: HashMap<EnvelopeId, D>,
-    /// Ids of what we asked and delegated.
+    /// Ids of all requests and delegations that we sent.
     ours: IdCache,
-    /// What has ended by a `result` or an `error`. There is no second end.
+    /// Ids of our messages that a `result` or an `error` has ended. Each ends only once.
     ended: IdCache,
-    /// The same of ids that are not ours, apart: however many a peer makes up, no end of ours is forgotten.
+    /// The same for foreign ids. They have a cache of their own, so that invented ids cannot evict
+    /// ours.
     unknown: IdCache,
 }
 
-/// ReplyTarget a `result` or an `error` is.
+/// The receiver of a `result` or an `error`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReplyTarget<W, D> {
-    /// Somebody waits for an answer, and this is it.
+    /// A request waits for this response.
     Asker(W),
-    /// A delegation ends with it.
+    /// A delegation ends with this message.
     Delegator(D),
-    /// It is about something that has ended before.
+    /// The message is about something that has already ended.
     Nobody,
-    /// It is about nothing that is known here: a task whose handle was dropped, or a notification.
+    /// The message is about nothing known here: a task without a handle, or a notification.
     Unknown,
 }
 
@@ -48,24 +49,24 @@ impl<W, D> Default for PendingReplies<W, D> {
 }
 
 impl<W, D> PendingReplies<W, D> {
-    /// A message is about to be sent whose answer is of this kind.
+    /// Registers a request before it is sent. `answer` is the kind of its response.
     pub(crate) fn ask(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
         self.ours.insert(id.as_str());
         self.asked.insert(id, (answer, waiter));
     }
 
-    /// A delegation is about to be sent, and its end wanted.
+    /// Registers a delegation whose end is requested, before it is sent.
     pub(crate) fn delegate(&mut self, id: EnvelopeId, waiter: D) {
         self.delegated.insert(id, waiter);
     }
 
-    /// The JSON-RPC response has come: whom to give it to, unless it is late.
+    /// Returns the waiter for a JSON-RPC response, or `None` if the response is late.
     pub(crate) fn answered(&mut self, id: &EnvelopeId) -> Option<W> {
         self.asked.remove(id).map(|(_, waiter)| waiter)
     }
 
-    /// A `pong`, `response`, `ack` or `capabilities` has come as a notification: whom to give it to, unless
-    /// it is late, or an answer to something else.
+    /// Returns the waiter for a `pong`, `response`, `ack` or `capabilities` notification. Returns
+    /// `None` if it is late or does not match the request.
     pub(crate) fn replied(&mut self, to: &EnvelopeId, kind: &EnvelopeKind) -> Option<W> {
         match self.asked.get(to) {
             Some((wanted, _)) if wanted == kind => self.answered(to),
@@ -73,7 +74,8 @@ impl<W, D> PendingReplies<W, D> {
         }
     }
 
-    /// A `result` has come. Who has done a task has taken it on: its `ack` is not waited for any more.
+    /// Finds the receiver of a `result`. A result implies that the task was accepted, so its `ack`
+    /// is no longer pending.
     pub(crate) fn result(&mut self, of: &EnvelopeId) -> ReplyTarget<W, D> {
         match self.delegated.remove(of) {
             Some(waiter) => {
@@ -85,7 +87,8 @@ impl<W, D> PendingReplies<W, D> {
         }
     }
 
-    /// An `error` has come as a notification. One that names a message that waits for its answer is that.
+    /// Finds the receiver of an `error` notification. If a request with that id waits for its
+    /// response, the error is the response.
     pub(crate) fn error(&mut self, about: &EnvelopeId) -> ReplyTarget<W, D> {
         let delegated = self.delegated.remove(about);
         let whose = match (self.answered(about), delegated) {
@@ -97,7 +100,7 @@ impl<W, D> PendingReplies<W, D> {
         whose
     }
 
-    /// An end that nobody waits for, the first of its message or not.
+    /// Classifies an end without a receiver as new or repeated.
     fn nobodys(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
         let id = id.as_str();
         let ours = self.ours.contains(id) || self.ended.contains(id);
@@ -105,27 +108,27 @@ impl<W, D> PendingReplies<W, D> {
         if memory.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Nobody }
     }
 
-    /// Whether somebody waits for an answer to a message, or for its end.
+    /// Returns true if a request or a delegation with this id is pending.
     pub(crate) fn awaits(&self, id: &EnvelopeId) -> bool {
         self.asked.contains_key(id) || self.delegated.contains_key(id)
     }
 
-    /// Who waits for the end of a delegation.
+    /// Returns the receiver of the end of a delegation.
     pub(crate) fn delegator(&self, id: &EnvelopeId) -> Option<&D> {
         self.delegated.get(id)
     }
 
-    /// Nobody waits for the answer any more. What comes after this is late.
+    /// Removes a request. Later responses are late.
     pub(crate) fn gives_up(&mut self, id: &EnvelopeId) -> bool {
         self.answered(id).is_some()
     }
 
-    /// Nobody waits for the end of a delegation any more.
+    /// Removes a delegation whose end is no longer requested.
     pub(crate) fn lets_run(&mut self, id: &EnvelopeId) {
         self.delegated.remove(id);
     }
 
-    /// The connection has ended: who waits in vain.
+    /// Removes and returns everything pending, when the connection has ended.
     pub(crate) fn close(&mut self) -> (Vec<W>, Vec<D>) {
         let asked = self.asked.drain().map(|(_, (_, waiter))| waiter).collect();
         (asked, self.delegated.drain().map(|(_, waiter)| waiter).collect())

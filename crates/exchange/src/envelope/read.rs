@@ -1,4 +1,5 @@
-//! Reading what others send: whatever is wrong with an envelope, its id is told if it can be read.
+//! Parsing of incoming envelopes. The id of an invalid envelope is extracted where possible, so
+//! that the error can refer to it.
 
 use duologue_schema::envelope::{
     AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload,
@@ -14,7 +15,7 @@ use crate::hops::{Hops, are_counted};
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
 
-/// A message that cannot be taken, and what could be read of it all the same.
+/// A message that cannot be handled, and the parts of it that could be parsed.
 #[derive(Debug)]
 pub(crate) struct InvalidEnvelope {
     pub(crate) id: Option<EnvelopeId>,
@@ -24,7 +25,7 @@ pub(crate) struct InvalidEnvelope {
     pub(crate) fault: EnvelopeError,
 }
 
-/// Reads what a method carries and checks whatever can be checked of every kind.
+/// Parses the params of a method and makes the checks that apply to every kind.
 pub(crate) fn read<P: Payload>(
     peer: &PeerAgent,
     knows: &SessionLookup,
@@ -41,7 +42,7 @@ pub(crate) fn read<P: Payload>(
     }
 }
 
-/// [`read`] without its content, for an answer: whoever asked reads that.
+/// Parses an envelope without its payload. The caller that waits for a response parses the payload.
 pub(crate) fn read_unopened<P: Payload>(
     peer: &PeerAgent,
     knows: &SessionLookup,
@@ -68,7 +69,8 @@ fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<
     serde_json::from_str(text).map_err(|error| {
         let head = EnvelopeHead::of(text);
         let fault = match &head.version {
-            // What another version looks like is not known here, so that it does not fit means nothing.
+            // Another version may have another form, so the version is reported instead of the
+            // mismatch.
             Some(version) if *version != VERSION.to_string() => unsupported(),
             _ => EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in(method, &error)),
         };
@@ -76,7 +78,7 @@ fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<
     })
 }
 
-/// Checks what every envelope has.
+/// Checks the version and the addressee of an envelope.
 pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), EnvelopeError> {
     if envelope.v != VERSION {
         return Err(unsupported());
@@ -88,7 +90,8 @@ pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Envelop
     Ok(())
 }
 
-/// Answers and errors find their way by `ref`, and a result may well come after its session.
+/// Checks the session. Responses and errors are matched by `ref`, and a result may arrive after its
+/// session has ended.
 fn check_session(
     kind: &EnvelopeKind,
     session: Option<&SessionId>,
@@ -112,7 +115,7 @@ fn check_session(
     }
 }
 
-/// What is about another message has to say which.
+/// Checks that a message about another one has a `ref`.
 fn check_reference(kind: &EnvelopeKind, envelope: &Envelope) -> Result<(), EnvelopeError> {
     if kind.needs_ref() && envelope.reference.is_none() {
         let message = format!("_session/{kind}: missing field `ref`");
@@ -126,10 +129,10 @@ fn unsupported() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnsupportedVersion, message)
 }
 
-/// What can be read of a message that does not fit, each part by itself.
+/// The parts of an invalid message, each parsed by itself.
 #[derive(Default)]
 pub(crate) struct EnvelopeHead {
-    /// Whether there is something like an envelope at all.
+    /// True if the params contain an object named `envelope`.
     pub(crate) is_envelope: bool,
     version: Option<String>,
     id: Option<EnvelopeId>,

@@ -1,4 +1,4 @@
-//! A message of the other agent, with a way back.
+//! A received envelope and the address for a reply.
 
 use std::ops::Deref;
 
@@ -9,13 +9,13 @@ use crate::error::to_wire;
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 
-/// An envelope of the other agent. It derefs to what it carries.
+/// An envelope from the other agent. It derefs to its payload.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Received<P> {
-    /// The envelope: who sent it, when, and what it belongs to.
+    /// The envelope.
     pub envelope: Envelope<P>,
-    /// Who sent it, in the session it came in: to ask back.
+    /// A handle on the sender, in the session of the message.
     pub peer: PeerAgent,
     pub(crate) hops: Hops,
 }
@@ -25,7 +25,7 @@ impl<P> Received<P> {
         Received { envelope, peer, hops }
     }
 
-    /// Returns how many handlers it has come through, if it is a query or a delegation.
+    /// Returns the number of handlers that a query or a delegation has passed through.
     #[must_use]
     pub fn hops(&self) -> Hops {
         self.hops
@@ -44,7 +44,7 @@ impl<P> Deref for Received<P> {
     }
 }
 
-/// The way back to a message, without what it carried.
+/// The address for a reply to a message, without its payload.
 #[derive(Clone)]
 pub(crate) struct ReplyAddress {
     peer: PeerAgent,
@@ -57,14 +57,14 @@ impl ReplyAddress {
         ReplyAddress { peer: peer.clone(), id: envelope.id.clone(), from: envelope.from.clone() }
     }
 
-    /// A new envelope that belongs to the message, to whoever sent it.
+    /// Creates an envelope that refers to the message and is addressed to its sender.
     pub(crate) fn reply<P: Payload>(&self, payload: P) -> Envelope<P> {
         let mut envelope = self.peer.envelope(payload).reference(&self.id);
         envelope.to = self.from.clone();
         envelope
     }
 
-    /// Answers the message. An answer that is too large becomes a fault, in an envelope like any other.
+    /// Sends the response. A response that is too large is replaced by an error envelope.
     pub(crate) fn respond<R: Payload>(&self, responder: Responder, answer: Result<R, EnvelopeError>) {
         let answer = match answer {
             Ok(payload) => Ok(EnvelopeResult::new(self.reply(payload))),

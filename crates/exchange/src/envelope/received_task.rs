@@ -1,4 +1,4 @@
-//! A task of the other agent, in the hands of who does it.
+//! A task received from the other agent.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,16 +16,17 @@ use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
-/// The topic of news about a delegation, whose `ref` names it.
+/// Topic of the progress notifications of a delegation. Their `ref` is the id of the delegation.
 pub const PROGRESS: &str = "task.progress";
 
-/// A task of the other agent. It derefs to the [`Delegate`] that describes it, and is cheap to clone.
+/// A task from the other agent. It derefs to the [`Delegate`] that describes it, and is cheap to
+/// clone.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReceivedTask {
-    /// The envelope it came in.
+    /// The envelope of the delegation.
     pub envelope: Arc<Envelope<Delegate>>,
-    /// Who delegated it, in the session it came in: to ask back.
+    /// A handle on the delegating agent, in the session of the task.
     pub peer: PeerAgent,
     hops: Hops,
     cancellation: CancellationToken,
@@ -38,21 +39,21 @@ impl ReceivedTask {
         ReceivedTask { envelope: Arc::new(envelope), peer, hops, cancellation, why: Arc::default() }
     }
 
-    /// Returns how many handlers it has come through.
+    /// Returns the number of handlers that the task has passed through.
     #[must_use]
     pub fn hops(&self) -> Hops {
         self.hops
     }
 
-    /// Whether it may use the slot above the limit.
+    /// Returns true if the task may use the slot for urgent tasks.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.priority == Priority::Urgent
     }
 
-    /// Waits until it is to stop: the other agent has cancelled it, its deadline has passed, or the
-    /// connection has ended. What returns within
-    /// [`Limits::cancel_grace`](duologue_rpc::Limits::cancel_grace) after that is still its result.
+    /// Waits until the task must stop: the other agent has cancelled it, its deadline has passed,
+    /// or the connection has ended. A result that the handler returns within
+    /// [`Limits::cancel_grace`](duologue_rpc::Limits::cancel_grace) after that still counts.
     ///
     /// # Cancel safety
     ///
@@ -61,28 +62,28 @@ impl ReceivedTask {
         self.cancellation.cancelled().await;
     }
 
-    /// Whether it is to stop, see [`cancelled`](Self::cancelled).
+    /// Returns true if the task must stop; see [`cancelled`](Self::cancelled).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
 
-    /// What [`cancelled`](Self::cancelled) waits for, to hand on.
+    /// Returns the token behind [`cancelled`](Self::cancelled).
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancellation
     }
 
-    /// Tells the other agent how it goes: a notification of the topic [`PROGRESS`]. Nothing is sent when
-    /// the other agent wants no report, or when the task is over: nothing comes behind its end.
+    /// Sends a progress notification with the topic [`PROGRESS`]. Nothing is sent if the other
+    /// agent requested no report, or if the task has ended: no progress follows the end.
     ///
     /// # Errors
     ///
-    /// As [`PeerAgent::notify`].
+    /// The errors of [`PeerAgent::notify`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits for room sends nothing.
+    /// Dropping the future while the output is full sends nothing.
     pub async fn progress(&self, data: impl Into<Json>) -> Result<()> {
         if !self.wants_report() {
             return Ok(());
@@ -90,7 +91,8 @@ impl ReceivedTask {
         let news = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
         loop {
             {
-                // Held while it is sent: the end leaves when the task is no longer among these.
+                // The lock is kept while the notification is sent: the end is sent after the task
+                // has been removed from this table.
                 let tasks = lock(&self.peer.link.envelopes.tasks);
                 let runs = matches!(tasks.find(&self.envelope.id), TaskLookup::Running(_));
                 if !runs || self.peer.rpc().try_notify(&news)? {
@@ -105,13 +107,13 @@ impl ReceivedTask {
         ReplyAddress::of(&self.envelope, &self.peer)
     }
 
-    /// Asks it to stop. The first reason counts.
+    /// Cancels the task. Only the first reason is kept.
     pub(crate) fn stop(&self, code: EnvelopeErrorCode, why: impl Into<String>) {
         lock(&self.why).get_or_insert_with(|| EnvelopeError::of(code, why));
         self.cancellation.cancel();
     }
 
-    /// What it ends with if it does not finish after having been asked to stop.
+    /// Returns the error that ends the task if it does not finish after a cancellation.
     pub(crate) fn stopped(&self) -> Option<EnvelopeError> {
         let why = lock(&self.why).clone();
         why.or_else(|| {

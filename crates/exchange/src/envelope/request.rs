@@ -1,4 +1,4 @@
-//! EnvelopeRequest: `ping` and `query`, and how any message waits for its answer.
+//! Outgoing requests: `ping`, `query`, and the wait for a response.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -19,24 +19,25 @@ use crate::hops::Hops;
 use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
-/// How long `ping` and `discover` may take.
+/// Timeout of `ping` and `discover`.
 pub(super) const SHORT: Duration = Duration::from_secs(10);
 
 impl PeerAgent {
-    /// Asks whether the other agent is there, and how busy it is.
+    /// Checks that the other agent responds, and returns its load.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], [`Error::Timeout`] after 10 seconds, and what the other agent answers.
+    /// [`Error::NotSupported`], [`Error::Timeout`] after 10 seconds, and the error that the other
+    /// agent returns.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the question.
+    /// Dropping the future withdraws the request.
     pub async fn ping(&self) -> Result<Pong> {
         self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
     }
 
-    /// A question, sent when it is awaited. Dropping the future withdraws it.
+    /// Creates a query, which is sent when it is awaited. Dropping the future withdraws it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
@@ -65,13 +66,15 @@ impl PeerAgent {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] and [`Error::NoSession`] before anything is sent, [`Error::Timeout`] at the
-    /// deadline, [`Error::Response`] with what the other agent says instead of an answer, [`Error::Answer`] if
-    /// what it sends is none, [`Error::TooManyHops`] in a handler, and [`Error::Connection`] when the connection ends.
+    /// [`Error::NotSupported`], [`Error::NoSession`] and, in a handler, [`Error::TooManyHops`]
+    /// before anything is sent. [`Error::Timeout`] at the deadline, [`Error::Response`] if the other
+    /// agent returns an error, [`Error::Answer`] if the response is invalid, and
+    /// [`Error::Connection`] if the connection ends.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the question; an answer that comes after that is dropped and counted.
+    /// Dropping the future withdraws the query. A response that arrives later is dropped and
+    /// counted.
     pub fn query(&self, question: impl Into<String>) -> QueryBuilder {
         QueryBuilder { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
     }
@@ -94,11 +97,11 @@ impl PeerAgent {
         self.post(message)?.answer::<P>(within).await
     }
 
-    /// Sends a message now, with somebody to wait for its answer.
+    /// Registers a request and sends it at once.
     pub(crate) fn post<P: RequestPayload>(&self, message: EnvelopeParams<P>) -> Result<EnvelopeRequest> {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
-        // Before it is sent, so that no answer can come too early.
+        // Registered before the request is sent, so that no response can be too early.
         lock(&self.link.envelopes.table).ask(id.clone(), P::Reply::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
@@ -121,7 +124,7 @@ impl PeerAgent {
     }
 }
 
-/// A message as it is sent. Its answer is read later, when it is known what it is.
+/// A request as it is sent. The response is parsed later, by the caller that waits for it.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound = "P: Payload")]
 struct Posted<P>(EnvelopeParams<P>);
@@ -131,7 +134,7 @@ impl<P: RequestPayload> Request for Posted<P> {
     type Result = EnvelopeResult;
 }
 
-/// A message that waits for its answer. Dropping it withdraws the message.
+/// A request that waits for its response. Dropping it withdraws the request.
 pub(crate) struct EnvelopeRequest {
     peer: PeerAgent,
     id: EnvelopeId,
@@ -145,19 +148,20 @@ impl EnvelopeRequest {
         let answer = match tokio::time::timeout(within, &mut self.answer).await {
             Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),
             Ok(Ok(answer)) => answer?,
-            // Its sender is in the table until it is used, the connection ends, or a result comes instead.
+            // The sender stays in the table until it is used, the connection ends, or a result
+            // arrives instead.
             Ok(Err(_)) => return Err(duologue_rpc::Error::Cancelled.into()),
             Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
         };
         self.fits(&answer).map_err(unfit)?;
         if answer.kind == EnvelopeKind::Error {
-            // Some peers have no other way to answer with an error.
+            // Some peers cannot respond with an error in another way.
             return Err(Error::Response(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
         }
         answer.open().map_err(unfit)
     }
 
-    /// Whether an answer belongs to the message. One without a `ref` came as the JSON-RPC response.
+    /// Checks that a response belongs to the request. A JSON-RPC response may have no `ref`.
     fn fits(&self, answer: &Envelope) -> Result<(), EnvelopeError> {
         super::read::check(&self.peer, answer)?;
         match &answer.reference {
@@ -178,7 +182,7 @@ impl Drop for EnvelopeRequest {
     }
 }
 
-/// A question before it is asked, see [`PeerAgent::query`].
+/// A query before it is sent; see [`PeerAgent::query`].
 #[must_use = "a question is asked when it is awaited"]
 #[derive(Debug)]
 pub struct QueryBuilder {
@@ -188,19 +192,20 @@ pub struct QueryBuilder {
 }
 
 impl QueryBuilder {
-    /// What it is about, such as `family.calendar`.
+    /// Sets the domain, such as `family.calendar`.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.query = self.query.domain(domain);
         self
     }
 
-    /// How long the answer should be at most, in tokens: a guideline. 0, the default, is no limit.
+    /// Sets the desired maximum length of the answer in tokens. 0, the default, means no limit. It
+    /// is not enforced.
     pub fn max_tokens(mut self, max_tokens: u64) -> Self {
         self.query = self.query.max_tokens(max_tokens);
         self
     }
 
-    /// How long to wait for the answer; 30 seconds by default.
+    /// Sets the timeout for the response; 30 seconds by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.query = self.query.deadline_ms(millis(deadline));
         self

@@ -1,5 +1,5 @@
-//! Routing of envelopes: from a line of the other side to the [`EnvelopeHandler`](super::EnvelopeHandler), or to
-//! whoever waits for it. All of it is called by the reader of the connection.
+//! Routing of incoming envelopes to the [`EnvelopeHandler`](super::EnvelopeHandler) or to the
+//! pending request that they belong to. The connection's reader calls all of it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
 
-/// Answers a request if it carries an envelope of a kind that is asked for.
+/// Handles a request that carries an envelope.
 pub(crate) fn request(
     peer: &PeerAgent,
     knows: &SessionLookup,
@@ -49,7 +49,7 @@ pub(crate) fn request(
     Ok(())
 }
 
-/// A request that is one of ours.
+/// A request of one of the envelope methods.
 struct IncomingRequest<'a> {
     peer: &'a PeerAgent,
     knows: &'a SessionLookup,
@@ -58,7 +58,7 @@ struct IncomingRequest<'a> {
 }
 
 impl IncomingRequest<'_> {
-    /// Reads it; one that does not fit is answered here.
+    /// Parses the request; an invalid one is rejected here.
     fn take<P: RequestPayload>(self, answer: impl FnOnce(Received<P>, Responder)) {
         match read::<P>(self.peer, self.knows, self.request.params) {
             Ok(received) => match received.hops.check(self.peer.link.max_hops) {
@@ -81,7 +81,7 @@ impl InvalidEnvelope {
     }
 }
 
-/// From what is known: a ping is answered whatever the handler does.
+/// Answers a ping from local state, without calling the handler.
 fn pong(peer: &PeerAgent) -> Pong {
     let envelopes = &peer.link.envelopes;
     let Capabilities { agent_name, max_concurrent_tasks, .. } = lock(&envelopes.own).clone();
@@ -98,8 +98,8 @@ fn pong(peer: &PeerAgent) -> Pong {
         .agent_name(agent_name)
 }
 
-/// How many questions are answered at once: a few less than there may be requests, so that they leave
-/// room for pings and cancellations.
+/// Returns the maximum number of concurrent queries. It is lower than the limit for requests, which
+/// leaves room for pings and cancellations.
 fn most_queries(peer: &PeerAgent) -> usize {
     let in_flight = peer.rpc().limits().in_flight;
     in_flight.saturating_sub((in_flight / 16).max(1))
@@ -117,13 +117,13 @@ fn ask(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responde
         let grace = query.peer.rpc().limits().cancel_grace;
         let handler = query.hops.next().scope(handler.query(query));
         let answer = task_runner::guarded(responder.cancellation(), grace, handler).await;
-        // Free before it is told: the other agent may ask the next one at once.
+        // Released before the response is sent: the other agent may send the next query at once.
         drop(place);
         origin.respond(responder, answer.unwrap_or_else(Err));
     });
 }
 
-/// The place of a question that is being answered.
+/// Counts a query that is being handled.
 struct QueryPermit(PeerAgent);
 
 impl Drop for QueryPermit {
@@ -132,7 +132,7 @@ impl Drop for QueryPermit {
     }
 }
 
-/// Answers a request that nobody has answered, if it carries an envelope: there is no such kind.
+/// Rejects a request that nothing else has handled if it carries an envelope.
 pub(crate) fn unknown_kind(
     peer: &PeerAgent,
     request: Incoming<'_>,
@@ -147,7 +147,7 @@ pub(crate) fn unknown_kind(
     }
 }
 
-/// Complains about a notification that nobody has taken, if it carries an envelope.
+/// Reports a notification that nothing else has handled if it carries an envelope.
 pub(crate) fn unknown_notification(peer: &PeerAgent, notification: Incoming<'_>) {
     if let Some(unfit) = no_such_kind(peer, notification) {
         complain(peer, *unfit);
@@ -162,7 +162,7 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEn
     }
     let row = METHODS.iter().find(|row| row.method == message.method);
     let fault = match row {
-        // An agent hears nothing before it knows with whom it speaks.
+        // Agents handle envelopes only after `initialize`.
         Some(row) if row.result.is_some() => {
             EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, "initialize first")
         }
@@ -175,8 +175,9 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEn
     Some(head.unfit(fault))
 }
 
-/// Takes a notification that carries an envelope; tells whether it was one. A side that was not set up to
-/// answer envelopes takes what belongs to its own, and leaves the rest to its user's handlers.
+/// Handles a notification that carries an envelope; returns false for other notifications. A side
+/// without a handler consumes only messages about its own requests and subscriptions, and leaves
+/// the others to the user's handlers.
 pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification: Incoming<'_>) -> bool {
     if peer.link.envelope_handler.is_none() && peer.require_envelopes().is_err() {
         return false;
@@ -196,7 +197,7 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification
     ours || peer.link.envelope_handler.is_some()
 }
 
-/// A notification that is one of ours.
+/// A notification of one of the envelope methods.
 struct IncomingNotification<'a> {
     peer: &'a PeerAgent,
     knows: &'a SessionLookup,
@@ -204,13 +205,13 @@ struct IncomingNotification<'a> {
 }
 
 impl IncomingNotification<'_> {
-    /// Takes one that belongs somewhere by itself.
+    /// Parses a notification and passes it on.
     fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> bool) -> bool {
         let received = read::<P>(self.peer, self.knows, self.notification.params);
         self.taken::<P>(received.map(|received| take(received, self.notification.wire_bytes)))
     }
 
-    /// Takes an answer that comes as a notification.
+    /// Delivers a response that arrives as a notification.
     fn reply<P: Payload>(&self) -> bool {
         let received = read_unopened::<P>(self.peer, self.knows, self.notification.params);
         self.taken::<P>(received.map(|Received { envelope, .. }| {
@@ -225,7 +226,8 @@ impl IncomingNotification<'_> {
         }))
     }
 
-    /// The sender is told if it does not fit, except of an error: errors are not answered.
+    /// Reports an invalid notification to its sender. Invalid errors are not reported, because
+    /// errors are never answered.
     fn taken<P: Payload>(&self, taken: Result<bool, Box<InvalidEnvelope>>) -> bool {
         let unfit = match taken {
             Ok(taken) => return taken,
@@ -234,7 +236,7 @@ impl IncomingNotification<'_> {
         let ours = unfit.reference.as_ref();
         let ours = ours.is_some_and(|of| unfit_end(self.peer, &P::KIND, of, &unfit.fault));
         match P::KIND {
-            // It may well fit what the user's handlers know of it.
+            // The message may be valid for the user's own handlers.
             _ if !ours && self.peer.link.envelope_handler.is_none() => {}
             EnvelopeKind::Error => drop_silently(self.peer, &unfit.fault),
             _ => complain(self.peer, *unfit),
@@ -242,7 +244,7 @@ impl IncomingNotification<'_> {
         ours
     }
 
-    /// Complains about a question that cannot be answered.
+    /// Reports a request that arrives as a notification.
     fn unasked(&self) -> bool {
         if self.peer.link.envelope_handler.is_none() {
             return false;
@@ -254,7 +256,8 @@ impl IncomingNotification<'_> {
     }
 }
 
-/// Ends what waits for a message that does not fit: a better one may never come. `false` if nothing does.
+/// Ends the pending request that an invalid message refers to, because a valid one may never
+/// arrive. Returns false if there is none.
 fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
     let mut table = lock(&peer.link.envelopes.table);
@@ -267,7 +270,7 @@ fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &Env
         _ => ReplyTarget::Unknown,
     };
     match whose {
-        // It knows better what it asked.
+        // The error names the kind of the delegation, not that of the message.
         ReplyTarget::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
         ReplyTarget::Delegator(task) => task.end(DelegationEnd::Lost(unfit(EnvelopeKind::Delegate))),
         ReplyTarget::Nobody | ReplyTarget::Unknown => return false,
@@ -275,7 +278,7 @@ fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &Env
     true
 }
 
-/// Gives it to the handler; `false` if there is none.
+/// Queues a message for the handler; returns false if there is no handler.
 fn deliver(peer: &PeerAgent, news: HandlerNotification, bytes: usize) -> bool {
     let answers = peer.link.envelope_handler.is_some();
     if answers {
@@ -289,7 +292,7 @@ fn drop_silently(peer: &PeerAgent, fault: &EnvelopeError) {
     count(&peer.link.envelopes.dropped);
 }
 
-/// Tells the sender of a notification what is wrong with it, if it can be told, and not too often.
+/// Reports an invalid notification to its sender if its id and sender are known, at a limited rate.
 fn complain(peer: &PeerAgent, unfit: InvalidEnvelope) {
     drop_silently(peer, &unfit.fault);
     let can_be_told = unfit.id.is_some() && unfit.from.is_some();
@@ -324,7 +327,7 @@ fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
 
 fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
-    // The lock is held until it is told, so that whoever lets the task run meanwhile sees the end.
+    // The lock is kept until the end is stored, so that a concurrent drop of the handle sees it.
     let mut table = lock(&envelopes.table);
     match result.envelope.reference.as_ref().map_or(ReplyTarget::Unknown, |of| table.result(of)) {
         ReplyTarget::Delegator(task) => task.end(DelegationEnd::Result(result.envelope, bytes)),
@@ -357,7 +360,7 @@ fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool
     true
 }
 
-/// The connection has ended.
+/// Ends everything that waits for the connection.
 pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
     let envelopes = &peer.link.envelopes;
     envelopes.over.cancel();

@@ -1,4 +1,4 @@
-//! What the envelopes of one connection have in common: who waits, what runs, what has been seen.
+//! The state of envelopes on one connection.
 
 use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,28 +19,28 @@ use super::task_slots::TaskSlots;
 use crate::error::Error;
 use crate::peer_agent::PeerAgent;
 
-/// What an asker gets.
+/// The response to a request.
 pub(crate) type EnvelopeReply = Result<Envelope, Error>;
 
-/// The state of one connection.
+/// The state of envelopes on one connection: pending requests, running tasks, and seen ids.
 pub(crate) struct EnvelopeState {
-    /// When the agent that we are began.
+    /// The start of this agent, for its uptime.
     pub(crate) started: Instant,
-    /// What we sent and wait for.
+    /// Our pending requests and delegations.
     pub(crate) table: Mutex<PendingReplies<oneshot::Sender<EnvelopeReply>, Arc<DelegationState>>>,
-    /// What we were given to do.
+    /// The tasks of the other agent.
     pub(crate) tasks: Mutex<TaskSlots<RunningTask>>,
-    /// How many questions are being answered.
+    /// The number of queries that are being handled.
     pub(crate) queries: AtomicUsize,
-    /// What our handler last said it can do.
+    /// The last capabilities that our handler returned.
     pub(crate) own: Mutex<Capabilities>,
-    /// The notifications that have come.
+    /// The ids of received notifications.
     pub(crate) seen: Mutex<IdCache>,
-    /// Where notifications wait for the handler.
+    /// The notifications that wait for the handler.
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) listeners: Mutex<Vec<Weak<SubscriptionQueue>>>,
     pub(crate) complaints: Mutex<ErrorRateLimit>,
-    /// Set when the connection has ended.
+    /// Cancelled when the connection has ended.
     pub(crate) over: CancellationToken,
     pub(crate) late: AtomicU64,
     pub(crate) repeated: AtomicU64,
@@ -66,7 +66,7 @@ impl EnvelopeState {
         }
     }
 
-    /// Puts something behind what waits for the handler.
+    /// Queues a message for the handler.
     pub(crate) fn deliver(&self, news: HandlerNotification, bytes: usize) {
         if lock(&self.inbox).push(news, bytes).is_some() {
             count(&self.dropped);
@@ -74,15 +74,15 @@ impl EnvelopeState {
     }
 }
 
-/// How a delegation of ours ends, and what is heard of it until then.
+/// The state of an outgoing delegation: its progress and its end.
 pub(crate) struct DelegationState {
     end: watch::Sender<Option<DelegationEnd>>,
     pub(crate) progress: Arc<SubscriptionQueue>,
-    /// Whether the end has been looked at.
+    /// True once the end has been read.
     claimed: AtomicBool,
 }
 
-/// The end of a delegation. The number is what its message took on the wire.
+/// The end of a delegation. The number is the size of its message on the wire.
 #[derive(Clone)]
 pub(crate) enum DelegationEnd {
     Result(Envelope<DelegationOutcome>, usize),
@@ -103,7 +103,7 @@ impl DelegationState {
         self.end.borrow().is_some()
     }
 
-    /// The end, if it has come.
+    /// Returns the end, if it has arrived.
     pub(crate) fn now(&self) -> Option<DelegationEnd> {
         self.end.borrow().clone()
     }
@@ -117,11 +117,11 @@ impl DelegationState {
         let mut end = self.end.subscribe();
         let end = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
         self.claimed.store(true, Relaxed);
-        // The sender is ours, so it is there for as long as we wait.
+        // This struct owns the sender, so the channel stays open.
         end.unwrap_or(DelegationEnd::Lost(Error::from(duologue_rpc::Error::Cancelled)))
     }
 
-    /// The end, if there is one that nobody has looked at.
+    /// Returns the end, if it has arrived and was not read.
     pub(crate) fn unclaimed(&self) -> Option<DelegationEnd> {
         if self.claimed.load(Relaxed) { None } else { self.now() }
     }
@@ -131,17 +131,17 @@ impl DelegationState {
     }
 }
 
-/// How often we complain about notifications: a peer that sends nothing else must not make us talk all day.
+/// A rate limit for error messages about invalid notifications.
 pub(crate) struct ErrorRateLimit {
     left: u32,
     since: Instant,
 }
 
 impl ErrorRateLimit {
-    /// How many may be sent in a row. Each second allows one more.
+    /// The number of errors that may be sent in a row. Each second allows one more.
     pub(crate) const AT_ONCE: u32 = 10;
 
-    /// Whether one more may be sent.
+    /// Returns true if another error may be sent.
     pub(crate) fn allow(&mut self, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.since).as_secs();
         if seconds > 0 {
@@ -155,21 +155,22 @@ impl ErrorRateLimit {
     }
 }
 
-/// What became of odd envelopes, since the connection began.
+/// Counters of dropped envelopes since the connection began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExchangeStats {
-    /// Answers that came as notifications when nobody waited for them any more. One that comes as a
-    /// JSON-RPC response is counted by the connection: [`stray_responses`](duologue_rpc::Stats::stray_responses).
+    /// Responses that arrived as notifications after the request had ended. Late JSON-RPC responses
+    /// are counted by the connection as [`stray_responses`](duologue_rpc::Stats::stray_responses).
     pub late: u64,
-    /// Messages that had come before.
+    /// Repeated messages.
     pub repeated: u64,
-    /// Notifications that were dropped: they did not fit, or the handler did not take them.
+    /// Notifications that were dropped because they were invalid or because the handler did not
+    /// read them.
     pub dropped: u64,
 }
 
 impl PeerAgent {
-    /// Counts of what was dropped.
+    /// Returns the counters of dropped envelopes.
     #[must_use]
     pub fn exchange_stats(&self) -> ExchangeStats {
         let EnvelopeState { late, repeated, dropped, .. } = &self.link.envelopes;

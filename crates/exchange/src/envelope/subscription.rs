@@ -1,4 +1,4 @@
-//! Streams of news: of topics, and of a task that goes on.
+//! Subscriptions to notifications by topic, and to the progress of a task.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,12 +15,13 @@ use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 
 impl PeerAgent {
-    /// The news of the other agent on the topics that `pattern` means, from now on: all of them, or on the
-    /// handle of a session those that come in it. They go to
-    /// [`EnvelopeHandler::notify`](super::EnvelopeHandler::notify) as well.
+    /// Subscribes to the notifications of the other agent whose topic matches `pattern`. A handle
+    /// with a session receives only those of its session.
+    /// [`EnvelopeHandler::notify`](super::EnvelopeHandler::notify) receives them too.
     ///
-    /// A side that was given no [`Exchange`](crate::Exchange) advertises nothing, so it is told nothing. To hear
-    /// what is told while a session is being made, subscribe on the handle of the connection.
+    /// A side without an [`Exchange`](crate::Exchange) advertises nothing, so it receives no
+    /// notifications. Subscribe on the handle of the connection to receive those sent while a
+    /// session is created.
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) {
@@ -36,7 +37,8 @@ impl PeerAgent {
             tracing::warn!(pattern = %filter.pattern, "nobody tells this side news: give it an Exchange");
         }
         let listener = SubscriptionQueue::new(Some(filter));
-        // Looked at under the lock: whoever ends the connection closes those that are in the list by then.
+        // Checked under the lock: the end of the connection closes the queues that are in the list
+        // by then.
         let mut listeners = lock(&self.link.envelopes.listeners);
         if self.link.envelopes.over.is_cancelled() {
             listener.close();
@@ -49,16 +51,16 @@ impl PeerAgent {
     }
 }
 
-/// What a subscriber wants to hear.
+/// The filter of a subscription.
 struct Filter {
     pattern: Pattern,
-    /// In whose session, if it has one. It keeps that known.
+    /// The session to filter by, if any. The handle keeps it registered.
     peer: PeerAgent,
 }
 
-/// The end of a subscription that messages are put into.
+/// The queue of a subscription.
 pub(crate) struct SubscriptionQueue {
-    /// `None` for the progress of a task, whose messages are sorted out by their `ref`.
+    /// `None` for the progress of a task, whose messages are routed by `ref`.
     filter: Option<Filter>,
     state: Mutex<State>,
 }
@@ -70,7 +72,7 @@ struct State {
     missed: u64,
     closed: bool,
     handles: u64,
-    /// One a handle: the progress of a task may have several.
+    /// One for each handle: the progress of a task may have several.
     wakers: Vec<(u64, Waker)>,
 }
 
@@ -83,7 +85,7 @@ impl SubscriptionQueue {
         SubscriptionQueue::new(None)
     }
 
-    /// Whether it wants to hear this.
+    /// Returns true if the notification matches the filter.
     pub(crate) fn wants(&self, news: &Received<Notify>) -> bool {
         self.filter.as_ref().is_some_and(|filter| {
             let session = filter.peer.session();
@@ -92,8 +94,8 @@ impl SubscriptionQueue {
         })
     }
 
-    /// Takes a message that took `bytes` on the wire. Never waits: the oldest make room. One that there is
-    /// no room for at all is lost.
+    /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
+    /// dropped. A message larger than the queue is dropped itself.
     pub(crate) fn push(&self, news: Arc<Received<Notify>>, bytes: usize) {
         let mut state = lock(&self.state);
         if state.closed {
@@ -113,7 +115,7 @@ impl SubscriptionQueue {
         state.wake();
     }
 
-    /// Nothing comes after this.
+    /// Closes the queue.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -127,10 +129,12 @@ impl State {
     }
 }
 
-/// News as they come, see [`PeerAgent::subscribe`] and [`Delegation::progress`](super::Delegation::progress).
+/// A stream of notifications; see [`PeerAgent::subscribe`] and
+/// [`Delegation::progress`](super::Delegation::progress).
 ///
-/// It holds 256 messages or 1 MiB of them. When nobody takes them the oldest are lost, as is a message that
-/// is larger by itself, and the next item says how many. It ends with the connection, and for a task with the task.
+/// It buffers 256 messages or 1 MiB. If they are not read in time, the oldest are dropped, as is a
+/// message that is larger than the buffer. The next item then reports how many. The stream ends
+/// with the connection, and the progress of a task ends with the task.
 #[must_use = "news are lost when nobody takes them"]
 pub struct Subscription {
     listener: Arc<SubscriptionQueue>,
@@ -147,18 +151,18 @@ impl Subscription {
         Subscription { listener, handle }
     }
 
-    /// One that is over.
+    /// Returns a closed subscription.
     pub(crate) fn ended() -> Self {
         let listener = SubscriptionQueue::of_a_task();
         listener.close();
         Subscription::new(listener)
     }
 
-    /// Waits for the next message; `None` at the end.
+    /// Waits for the next message; returns `None` at the end.
     ///
     /// # Errors
     ///
-    /// [`Lagged`] when messages were lost. The stream goes on.
+    /// [`Lagged`] if messages were dropped. The stream continues.
     ///
     /// # Cancel safety
     ///
@@ -209,11 +213,11 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Messages were lost because they were not taken.
+/// Messages were dropped because they were not read in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{missed} messages were lost because they were not taken in time")]
 #[non_exhaustive]
 pub struct Lagged {
-    /// How many.
+    /// The number of dropped messages.
     pub missed: u64,
 }

@@ -1,4 +1,4 @@
-//! Working: from a task that arrives to its end.
+//! Running of incoming tasks, from the delegation to the result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Received, ReceivedTask};
 use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
 
-/// What a delegate is answered with; the fault is a JSON-RPC error.
+/// The response to a delegation; an `Err` becomes a JSON-RPC error.
 type Decision = Result<Ack, EnvelopeError>;
 
 /// A task that has a slot.
@@ -28,7 +28,7 @@ pub(crate) struct RunningTask {
     decision: watch::Receiver<Option<Decision>>,
 }
 
-/// What the handler can do, asked anew, and kept for the pings until it is asked again.
+/// Calls the handler's `capabilities` and stores the result for pings.
 pub(crate) fn capabilities(
     peer: &PeerAgent,
     handler: &dyn ErasedEnvelopeHandler,
@@ -40,7 +40,7 @@ pub(crate) fn capabilities(
     Ok(capabilities)
 }
 
-/// A delegation has come. Called by the reader.
+/// Handles a delegation. The reader calls it.
 pub(crate) fn delegate(
     handler: &Arc<dyn ErasedEnvelopeHandler>,
     received: Received<Delegate>,
@@ -71,7 +71,7 @@ pub(crate) fn delegate(
             origin.respond::<Ack>(responder, Err(EnvelopeError::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
-            // There is no handler behind it that a withdrawal would have to wait for.
+            // No handler runs for this copy, so its withdrawal needs no grace period.
             let decided = guarded(responder.cancellation(), Duration::ZERO, first.decided()).await;
             origin.respond(responder, decided.unwrap_or_else(Err));
         }),
@@ -107,27 +107,27 @@ async fn run(
     let goes_on = decision.as_ref().is_ok_and(|ack| ack.accepted);
     decided.send_replace(Some(decision.clone()));
     if !goes_on {
-        // Free before it is told: the other agent may try again at once.
+        // Released before the response is sent: the other agent may retry at once.
         slot.refuse();
         return origin.respond(responder, decision);
     }
     origin.respond(responder, decision);
     let end = work(handler, &task, grace).await;
-    // The slot is kept until the end can leave, so that an agent that does not read gives us no more to do,
-    // and free before it leaves, so that the next task finds it.
+    // The slot is kept until the output has room, so that an agent that does not read cannot start
+    // more work. It is released before the result is sent, so that the next task finds it free.
     if task.wants_report() && task.peer.rpc().ready().await.is_ok() {
         drop(slot);
         report(&task, end);
     }
 }
 
-/// Does the task, for as long as it may take.
+/// Runs the task until its deadline.
 async fn work(
     handler: Arc<dyn ErasedEnvelopeHandler>,
     task: &ReceivedTask,
     grace: Duration,
 ) -> Result<DelegationOutcome, EnvelopeError> {
-    // A time too far away to be expressed is no limit.
+    // A deadline too far in the future to be represented is no limit.
     let limit = task.deadline_ms.map(Duration::from_millis);
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let expire = async {
@@ -150,7 +150,7 @@ async fn work(
                 let message = format!("{}: {}", stopped.message, fault.message);
                 stopped.message(message)
             }
-            // Whoever cancelled it knows why.
+            // The agent that cancelled the task knows the reason.
             Some(stopped) => stopped.message(fault.message),
             None => fault,
         }),
@@ -159,7 +159,7 @@ async fn work(
     }
 }
 
-/// Tells the other agent how a task has ended.
+/// Sends the end of a task.
 fn report(task: &ReceivedTask, end: Result<DelegationOutcome, EnvelopeError>) {
     let (peer, origin) = (&task.peer, task.origin());
     let sent = match end {
@@ -168,12 +168,12 @@ fn report(task: &ReceivedTask, end: Result<DelegationOutcome, EnvelopeError>) {
     };
     let Err(error) = sent else { return };
     tracing::warn!(%error, "the end of a task could not be sent");
-    // Too large, then. It must not wait for ever.
+    // The result is too large. The error keeps the other agent from waiting forever.
     let fault = EnvelopeError::internal(format!("the result cannot be sent: {error}"));
     let _ = peer.rpc().notify_now(&peer.carried(origin.reply(fault)));
 }
 
-/// A cancellation has come. Called by the reader.
+/// Handles a cancellation. The reader calls it.
 pub(crate) fn cancel(
     handler: &Arc<dyn ErasedEnvelopeHandler>,
     received: Received<Cancel>,
@@ -215,7 +215,7 @@ async fn stop(
         Ok(()) => Ack::new(true),
         Err(fault) => Ack::new(false).reason(fault.message.clone()).error(fault),
     });
-    // The ack goes first, so that it is there before the end.
+    // The ack is sent before the end of the task.
     origin.respond(responder, answer);
     if stops {
         let why = if reason.is_empty() { "it was cancelled".to_owned() } else { reason };
@@ -223,18 +223,18 @@ async fn stop(
     }
 }
 
-/// Counts the calls of a task's handler.
+/// Sets the hops of the calls that a task's handler makes.
 fn scoped<F: Future>(task: &ReceivedTask, handler: F) -> impl Future<Output = F::Output> + use<F> {
     task.hops().next().scope(handler)
 }
 
-/// Runs a handler until it is done, it panics, or the grace after its cancellation is over.
+/// Runs a handler until it returns, it panics, or the grace period after its cancellation is over.
 pub(crate) async fn guarded<F: Future>(
     cancellation: &CancellationToken,
     grace: Duration,
     handler: F,
 ) -> Result<F::Output, EnvelopeError> {
-    // Around the drop as well: what a handler holds may panic there.
+    // Dropping the handler may panic too.
     match AssertUnwindSafe(with_cancel_grace(cancellation, grace, handler)).catch_unwind().await {
         Ok(Some(output)) => Ok(output),
         Err(_) => Err(EnvelopeError::internal("the handler panicked")),
@@ -244,11 +244,11 @@ pub(crate) async fn guarded<F: Future>(
     }
 }
 
-/// A slot, which is free again however its task ends.
+/// The slot of a task. Dropping it frees the slot.
 struct Slot {
     link: Arc<Link>,
     id: EnvelopeId,
-    /// Given back, it may be another's at once.
+    /// False once the slot has been freed. Another task may own it after that.
     taken: bool,
 }
 

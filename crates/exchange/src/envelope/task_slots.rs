@@ -1,4 +1,4 @@
-//! The receiving side: which delegations run, and which have been there. No I/O and no clock.
+//! The slots for incoming delegations, and the ids of finished ones. No I/O and no clock.
 
 use std::collections::HashMap;
 
@@ -6,33 +6,33 @@ use duologue_schema::envelope::EnvelopeId;
 
 use super::id_cache::IdCache;
 
-/// The delegations of the other agent. `H` is what is known of one that runs.
+/// The delegations of the other agent. `H` is the handle on a running one.
 pub(crate) struct TaskSlots<H> {
     running: HashMap<EnvelopeId, H>,
     finished: IdCache,
 }
 
-/// What becomes of a delegation that arrives.
+/// The outcome of a request for a slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission<H> {
-    /// It has a slot, until [`TaskSlots::finish`] or [`TaskSlots::refuse`].
+    /// The task has a slot until [`TaskSlots::finish`] or [`TaskSlots::refuse`].
     Admitted,
-    /// There is no slot.
+    /// No slot is free.
     Full,
-    /// It has one already: the same message has come before.
+    /// The task already has a slot: this message is a repetition.
     Running(H),
-    /// It has been there and is over.
+    /// The task has already finished.
     Finished,
 }
 
-/// What a cancellation finds.
+/// The outcome of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TaskLookup<H> {
-    /// It runs.
+    /// The task is running.
     Running(H),
-    /// It is over.
+    /// The task has finished.
     Finished,
-    /// There was none of that id.
+    /// No task has this id.
     Nothing,
 }
 
@@ -43,7 +43,7 @@ impl<H> Default for TaskSlots<H> {
 }
 
 impl<H: Clone> TaskSlots<H> {
-    /// A delegation arrives. An urgent one may use one slot above the limit.
+    /// Requests a slot for a delegation. An urgent one may use one slot above the limit.
     pub(crate) fn admit(&mut self, id: &EnvelopeId, limit: u32, urgent: bool, handle: H) -> Admission<H> {
         if let Some(running) = self.running.get(id) {
             return Admission::Running(running.clone());
@@ -58,17 +58,17 @@ impl<H: Clone> TaskSlots<H> {
         Admission::Admitted
     }
 
-    /// It was not taken on: its slot is free, and the same message may come again.
+    /// Frees the slot of a rejected task. The same message may be sent again.
     pub(crate) fn refuse(&mut self, id: &EnvelopeId) {
         self.running.remove(id);
     }
 
-    /// It is over: its slot is free; `false` if it was over before.
+    /// Frees the slot of a finished task; returns false if it had already finished.
     pub(crate) fn finish(&mut self, id: &EnvelopeId) -> bool {
         self.running.remove(id).is_some() && self.finished.insert(id.as_str())
     }
 
-    /// What there is to cancel.
+    /// Looks up a task to cancel.
     pub(crate) fn find(&self, id: &EnvelopeId) -> TaskLookup<H> {
         match self.running.get(id) {
             Some(handle) => TaskLookup::Running(handle.clone()),
@@ -77,7 +77,7 @@ impl<H: Clone> TaskSlots<H> {
         }
     }
 
-    /// How many run.
+    /// Returns the number of running tasks.
     pub(crate) fn count(&self) -> u64 {
         self.running.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Writing what an agent proposes: inside the feature root, and all of it or nothing.
+//! Writes the artifacts of a work order: inside the feature root, all or none of them.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -10,26 +10,28 @@ use duologue_schema::work::{Artifact, ArtifactOperation, WorkInput, WorkOutput};
 use super::folders::ProjectFolders;
 use super::tree::{Changes, Staged};
 
-/// Writes the artifacts of `output` into the feature root of the order it answers. Returns their paths,
-/// from the root of the project, in the order of the artifacts.
+/// Writes the artifacts of `output` into the feature root of its order. Returns their paths
+/// relative to the project, in the order of the artifacts.
 ///
-/// A path that starts with the order's `paths.feature_root` begins at `project_root`, any other at the
-/// feature root. ProjectFolders that are missing are made, the feature root too. Nothing is read or written
-/// through a symbolic link below `project_root`, and nothing outside the feature root.
+/// A path that starts with the order's `paths.feature_root` is relative to `project_root`, any
+/// other to the feature root. Missing folders are created, including the feature root. Symbolic
+/// links below `project_root` are never followed, and nothing outside the feature root is touched.
 ///
-/// There may be any number of artifacts: few folders and one file are open at once.
+/// The number of artifacts is not limited: few folders and one file are open at a time.
 ///
-/// All artifacts are written beside their places and checked before the first takes its place. If one
-/// cannot, those before it are taken back, so that the tree is as it was. An update is a new file with the
-/// old one's group and permissions: where the old one had other names, those keep the old content. A file of another
-/// user is not updated, nor is one with a set-user-id, set-group-id or sticky bit: the new file would belong to this
-/// process, and a program that ran as one user would run as another. Until a text is complete, only this user can read it.
+/// All artifacts are written to temporary files and checked before the first is put in place. If
+/// one fails, the earlier ones are rolled back. An update is a new file with the group and
+/// permissions of the old one; other hard links to the old file keep its content. A file of another
+/// user is not updated, nor is one with a set-user-id, set-group-id or sticky bit: the new file
+/// would belong to this process, and a program would run as another user. Only this user can read a
+/// file before its text is complete.
 ///
-/// Each file changes in one step, all files together do not: whoever reads meanwhile may see some new and
-/// some old. A crash in that moment leaves it so, and files named `.duologue-*.tmp` beside them: the old
-/// content of what was updated, the new content of what was not.
+/// Each file changes atomically, but not all files together: a concurrent reader may see some new
+/// and some old files. A crash at that point leaves that state, together with files named
+/// `.duologue-*.tmp`. These contain the old content of updated files and the new content of the
+/// others.
 ///
-/// This waits for the disk; in asynchronous code put it into `tokio::task::spawn_blocking`.
+/// This function blocks on the disk; use `tokio::task::spawn_blocking` in asynchronous code.
 ///
 /// ```
 /// use duologue_exchange::work::apply_artifacts;
@@ -50,8 +52,8 @@ use super::tree::{Changes, Staged};
 ///
 /// # Errors
 ///
-/// When an artifact is refused or the disk is against it. Nothing has changed then, but for what
-/// [`ApplyError::Artifact`] lists as `left`.
+/// Returns an error if an artifact is rejected or the disk fails. Nothing has changed then, except
+/// for the paths in `left` of [`ApplyError::Artifact`].
 pub fn apply_artifacts(
     project_root: impl AsRef<Path>,
     input: &WorkInput,
@@ -82,14 +84,15 @@ pub fn apply_artifacts(
     Ok(places.iter().map(|place| place.iter().collect()).collect())
 }
 
-/// Checks all, stages all, then puts all in their places. An error says which artifact it is about.
+/// Checks all artifacts, stages all, then puts all in place. An error has the index of its
+/// artifact.
 fn write(
     artifacts: &[Artifact],
     places: &[Vec<&str>],
     changes: &mut Changes,
 ) -> Result<(), (usize, ArtifactError)> {
     let each = || artifacts.iter().zip(places).enumerate();
-    // Before a folder is made for any of them.
+    // Before a folder is created for any of them.
     for (index, (artifact, place)) in each() {
         changes.check(place, &artifact.operation).map_err(|fault| (index, fault))?;
     }
@@ -104,7 +107,7 @@ fn write(
     Ok(())
 }
 
-/// Where each artifact goes, as the names that lead there from the root of the project.
+/// Returns the path of each artifact from the project root, as names.
 fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec<Vec<&'a str>>, ApplyError> {
     let about = |index: usize, fault| {
         let path = artifacts[index].path.clone();
@@ -118,7 +121,7 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
         let place = place(feature_root, &artifact.path).map_err(|fault| about(index, fault))?;
         places.push(place);
     }
-    // Sorted, a path comes right before those that begin with it.
+    // In sorted order a path directly precedes those that start with it.
     let mut sorted: Vec<usize> = (0..places.len()).collect();
     sorted.sort_by(|left, right| places[*left].cmp(&places[*right]));
     for pair in sorted.windows(2) {
@@ -139,21 +142,21 @@ fn place<'a>(feature_root: &[&'a str], path: &'a str) -> Result<Vec<&'a str>, Ar
         Some(_) => names,
         None => [feature_root, &names].concat(),
     };
-    // The feature root itself is no place for a file.
+    // The feature root itself cannot be a file.
     if place.len() > feature_root.len() { Ok(place) } else { Err(ArtifactError::NotAFile) }
 }
 
-/// The names in the path of a folder; `.` has none.
+/// Returns the names in the path of a folder; `.` has none.
 fn folder(path: &str) -> Result<Vec<&str>, ArtifactError> {
     if path.is_empty() { Err(ArtifactError::Empty) } else { names(path) }
 }
 
-/// The names in a path, if it is one that only leads down.
+/// Returns the names in a path that does not lead up.
 fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
     if path.is_empty() {
         return Err(ArtifactError::Empty);
     }
-    // A backslash separates on one system and is part of a name on the next.
+    // A backslash is a separator on some systems and part of a name on others.
     if path.contains(['\0', '\\']) {
         return Err(ArtifactError::BadCharacter);
     }
@@ -165,49 +168,49 @@ fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
         match Path::new(name).components().next() {
             Some(Component::Normal(normal)) if normal == name => names.push(name),
             Some(Component::ParentDir) => return Err(ArtifactError::LeadsUp),
-            // What else begins a path is a drive's letter.
+            // The remaining prefixes are drive letters.
             _ => return Err(ArtifactError::Absolute),
         }
     }
     if names.len() > MAX_DEPTH { Err(ArtifactError::TooDeep) } else { Ok(names) }
 }
 
-/// The most names in a path. Deeper trees can hardly be used, and take long to walk.
+/// Maximum number of names in a path. Deeper trees are impractical, and slow to walk.
 const MAX_DEPTH: usize = 128;
 
-/// Why artifacts were not written.
+/// Errors of [`apply_artifacts`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// The project's own folder.
+    /// The project folder cannot be opened.
     #[error("cannot open the project {}: {error}", path.display())]
     Project {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The order does not say where its artifacts may be written.
+    /// The order names no folder for its artifacts.
     #[error("the order has artifacts but no paths.feature_root; name the folder they belong into")]
     NoFeatureRoot,
-    /// The folder the order names cannot be one for artifacts.
+    /// The feature root is invalid.
     #[error("feature_root {path:?} {fault}")]
     FeatureRoot {
-        /// What the order says.
+        /// The path in the order.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         fault: ArtifactError,
     },
-    /// One of the artifacts. None of them was written.
+    /// An artifact is invalid or could not be written. None of them was written.
     #[error("artifact {path:?} {fault}{}", left_behind(left))]
     Artifact {
-        /// Its place among the output's artifacts, from 0.
+        /// The index in the output's artifacts, from 0.
         index: usize,
-        /// Its path, as the output says it.
+        /// The path in the output.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         fault: ArtifactError,
-        /// What could not be taken back, because the disk was against that as well. Mostly empty.
+        /// The changes that could not be rolled back, because the disk failed again. Usually empty.
         left: Vec<String>,
     },
 }
@@ -216,82 +219,83 @@ fn left_behind(left: &[String]) -> String {
     if left.is_empty() { String::new() } else { format!("; not taken back: {}", left.join(", ")) }
 }
 
-/// What is wrong with an artifact or a feature root. Each reads on after its path.
+/// The reason why an artifact or a feature root is rejected. Its text continues a sentence that
+/// begins with the path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// It has no path.
+    /// The path is empty.
     #[error("is empty")]
     Empty,
-    /// Paths begin in the project.
+    /// The path is absolute.
     #[error("is absolute; begin at the root of the project or of the feature")]
     Absolute,
-    /// It has a `..`.
+    /// The path contains `..`.
     #[error("leads up by `..`; name the place itself")]
     LeadsUp,
-    /// It has a backslash or a NUL.
+    /// The path contains a backslash or a NUL.
     #[error("has a backslash or a NUL; separate its parts by `/`")]
     BadCharacter,
-    /// It has too many names.
+    /// The path has too many names.
     #[error("has more than {MAX_DEPTH} names")]
     TooDeep,
-    /// It names a folder, or something else that is no file.
+    /// The path names a folder, or something else that is not a file.
     #[error("names no file")]
     NotAFile,
-    /// A file stands where a folder must be.
+    /// A file is in the place of a folder.
     #[error("leads through {name:?}, which is no folder")]
     NotAFolder {
         /// The file.
         name: String,
     },
-    /// A symbolic link is on the way or at its end.
+    /// The path contains a symbolic link.
     #[error("leads through the symbolic link {name:?}")]
     Link {
         /// The link.
         name: String,
     },
-    /// A folder on the way, or the file itself, is another one than a moment ago, or its permissions are others.
+    /// A folder or the file was replaced, or its permissions changed, during the call.
     #[error("leads to {name:?}, which was changed while the artifacts were written")]
     Exchanged {
         /// The folder or file.
         name: String,
     },
-    /// To be updated, but a set-user-id, set-group-id or sticky bit is set.
+    /// The file to update has a set-user-id, set-group-id or sticky bit.
     #[error("has the mode {mode:o}, with a set-user-id, set-group-id or sticky bit; remove that bit first")]
     SpecialBits {
         /// The file's mode.
         mode: u32,
     },
-    /// To be updated, but it belongs to another user: its replacement would belong to this one.
+    /// The file to update belongs to another user. Its replacement would belong to this one.
     #[error("belongs to the user {owner}, and this process runs as {ours}; change its owner first")]
     ForeignOwner {
-        /// The file's owner, as a number.
+        /// The id of the file's owner.
         owner: u32,
-        /// The user of this process.
+        /// The id of this process's user.
         ours: u32,
     },
-    /// To be updated, but it belongs to a group that its replacement cannot be given.
+    /// The file to update belongs to a group that its replacement cannot be given.
     #[error("belongs to the group {group}, which this process is not in; change its group first")]
     ForeignGroup {
-        /// The file's group, as a number.
+        /// The id of the file's group.
         group: u32,
     },
     /// Another artifact has the same path, or needs a folder there.
     #[error("is in the way of the artifact {with:?}")]
     Clash {
-        /// The other's path.
+        /// The path of the other artifact.
         with: String,
     },
-    /// To be created, but there.
+    /// The file to create already exists.
     #[error("is to be created but exists; update it instead")]
     Exists,
-    /// To be updated, but not there.
+    /// The file to update does not exist.
     #[error("is to be updated but does not exist; create it instead")]
     Missing,
-    /// Neither `create` nor `update`.
+    /// The operation is neither `create` nor `update`.
     #[error("asks for the operation {0:?}; known are create and update")]
     UnknownOperation(String),
-    /// What the system says.
+    /// The error of the system.
     #[error("cannot be written: {0}")]
     Io(io::Error),
 }

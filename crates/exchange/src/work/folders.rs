@@ -1,4 +1,4 @@
-//! The folders of a project, and how few of them have to be open at once.
+//! The open folders of a project, limited in number.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,22 +9,22 @@ use cap_std::fs::Dir;
 
 use super::artifacts::ArtifactError as Fault;
 
-/// How many folders are open at once. Some systems give a program 256 descriptors for all it does.
+/// Maximum number of open folders. Some systems limit a process to 256 descriptors.
 const OPEN: usize = 32;
 
-/// A folder that was reached, without following a link, from the root of the project.
+/// A folder below the project root that was reached without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProjectFolder(usize);
 
-/// The root of the project, which stays open.
+/// The project root, which stays open.
 pub(super) const PROJECT: ProjectFolder = ProjectFolder(0);
 
-/// All folders that were reached. Those that were used last are open; the others are opened again when they
-/// are needed, and have to be what they were.
+/// All folders that were reached. The most recently used ones are open. The others are opened again
+/// on demand and must not have been replaced.
 pub(super) struct ProjectFolders {
     project: Rc<Dir>,
     reached: Vec<Reached>,
-    /// The one used last at the end.
+    /// Ordered by use, the most recent one last.
     open: Vec<(ProjectFolder, Rc<Dir>)>,
 }
 
@@ -35,7 +35,7 @@ struct Reached {
     children: HashMap<String, ProjectFolder>,
 }
 
-/// What a folder keeps when it is renamed, and another of its name does not have.
+/// The device and inode of a folder: unchanged by a rename, and different for a replacement.
 type Identity = (u64, u64);
 
 impl ProjectFolders {
@@ -45,7 +45,7 @@ impl ProjectFolders {
         Ok(ProjectFolders { project: Rc::new(project), reached: vec![root], open: Vec::new() })
     }
 
-    /// The folder at the end of the way, or `None` if it ends before.
+    /// Returns the folder at the end of a path, or `None` if it does not exist.
     pub(super) fn find(&mut self, way: &[&str]) -> Result<Option<ProjectFolder>, Fault> {
         let mut at = PROJECT;
         for name in way {
@@ -57,7 +57,8 @@ impl ProjectFolders {
         Ok(Some(at))
     }
 
-    /// The folder `name` in another one, which must not be a link. `None` if there is nothing.
+    /// Returns the folder `name` in another one, or `None` if it does not exist. Links are
+    /// rejected.
     pub(super) fn enter(
         &mut self,
         parent: ProjectFolder,
@@ -76,9 +77,9 @@ impl ProjectFolders {
         Ok(Some(folder))
     }
 
-    /// Hands out an open folder. Drop it before the next.
+    /// Returns an open folder. Drop it before the next call.
     pub(super) fn open(&mut self, folder: ProjectFolder) -> Result<Rc<Dir>, Fault> {
-        // Up to the nearest that is open, and down from there.
+        // Up to the nearest open folder, and down from there.
         let (mut at, mut way) = (folder, Vec::new());
         let mut dir = loop {
             if at == PROJECT {
@@ -103,8 +104,8 @@ impl ProjectFolders {
         Ok(dir)
     }
 
-    /// Opens the folder `name`. Before that it closes one, where there are enough: so taking changes back
-    /// needs no more descriptors than making them did.
+    /// Opens the folder `name`. At the limit it closes another one first, so that a rollback needs
+    /// no more descriptors than the changes did.
     fn step(&mut self, from: &Dir, name: &str) -> Result<Option<Dir>, Fault> {
         if self.open.len() >= OPEN {
             self.open.remove(0);
@@ -114,7 +115,7 @@ impl ProjectFolders {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => error,
         };
-        // The system says the same of a link and of a file.
+        // The system returns the same error for a link and for a file.
         match from.symlink_metadata(name) {
             Ok(metadata) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
             Ok(metadata) if !metadata.is_dir() => Err(Fault::NotAFolder { name: name.to_owned() }),
@@ -165,7 +166,7 @@ mod tests {
             let written = fs::read_to_string(project.path().join(format!("deep/{number}/number"))).unwrap();
             assert_eq!(written, number.to_string());
         }
-        // The way to all of them is used all the time.
+        // The parent of all of them is used all the time.
         let deep = folders.find(&["deep"]).unwrap().unwrap();
         assert!(folders.open.iter().any(|(open, _)| *open == deep));
     }

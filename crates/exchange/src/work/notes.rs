@@ -1,13 +1,13 @@
-//! Notes without names.
+//! Removal of agent names from notes.
 
 use duologue_schema::work::WorkNote;
 use serde_json::Value;
 
-/// The note with `name` replaced by `action`, where it stands by itself in one of its texts. What looks like a
-/// part of something else, a longer word or a path, stays; and so do the keys of objects.
+/// Replaces `name` by `action` in the texts of a note, where it stands alone. Parts of longer
+/// words, paths and keys of objects are unchanged.
 pub(super) fn renamed(note: &WorkNote, name: &str, action: &str) -> WorkNote {
     let Ok(mut value) = note.as_json().parse::<Value>() else { return note.clone() };
-    // Mostly there is nothing to do, and then the note keeps its spelling.
+    // Usually nothing changes, and the note keeps its spelling.
     if !name.is_empty() && rename(&mut value, name, action) { value.into() } else { note.clone() }
 }
 
@@ -20,7 +20,7 @@ fn rename(value: &mut Value, name: &str, action: &str) -> bool {
             }
             None => false,
         },
-        // All of them, so no `any`.
+        // Every item must be visited, so this is not `any`.
         Value::Array(items) => {
             items.iter_mut().fold(false, |changed, item| rename(item, name, action) | changed)
         }
@@ -32,7 +32,7 @@ fn rename(value: &mut Value, name: &str, action: &str) -> bool {
 }
 
 fn replaced(text: &str, name: &str, action: &str) -> Option<String> {
-    // The name stands between each piece and the next.
+    // The name stands between adjacent pieces.
     let pieces: Vec<&str> = text.split(name).collect();
     let (mut new, mut changed) = (String::new(), false);
     for (number, piece) in pieces.iter().enumerate() {
@@ -48,8 +48,8 @@ fn replaced(text: &str, name: &str, action: &str) -> Option<String> {
     changed.then_some(new)
 }
 
-/// What may stand between a word and the space beside it. In the middle of `val/notes.md` or `val.md` it
-/// does not make a word of the name.
+/// Punctuation between a word and the space beside it. Inside `val/notes.md` or `val.md` it does
+/// not separate words.
 const MARKS: &[char] = &['.', ',', ':', ';', '!', '?', '(', ')', '[', ']', '"', '\'', '`', '*'];
 
 #[cfg(test)]

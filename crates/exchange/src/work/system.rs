@@ -1,4 +1,5 @@
-//! The part of writing artifacts that depends on the operating system: who may read, write and run a file.
+//! The parts of writing artifacts that depend on the operating system: owners and permissions of
+//! files.
 
 #[cfg(unix)]
 pub(super) use self::unix::{FileAccess, private, special_bits};
@@ -17,10 +18,10 @@ mod unix {
     /// The permission bits of a file: read, write and execute for owner, group and others.
     const PERMISSIONS: u32 = 0o777;
 
-    /// Set-user-id, set-group-id and sticky: a copy of a file with these bits has another meaning than the file.
+    /// Set-user-id, set-group-id and sticky: with these bits a copy of a file behaves differently.
     const SPECIAL: u32 = 0o7000;
 
-    /// Options that make a file which only its owner can open, from its first moment on.
+    /// Returns options for creating a file that only its owner can open, from the start.
     pub(crate) fn private(options: &mut OpenOptions) -> OpenOptions {
         options.mode(0o600).clone()
     }
@@ -45,23 +46,23 @@ mod unix {
             FileAccess { owner: metadata.uid(), group: metadata.gid(), mode }
         }
 
-        /// Refuses to replace a file of another user by `new`, which belongs to this process.
+        /// Rejects the replacement of another user's file by `new`, which belongs to this process.
         pub(crate) fn check_owner(&self, new: &Metadata) -> Result<(), Fault> {
             let ours = new.uid();
             if self.owner == ours { Ok(()) } else { Err(Fault::ForeignOwner { owner: self.owner, ours }) }
         }
 
-        /// Gives a file of ours this group and these permissions, never more than these.
+        /// Gives one of our files this group and these permissions, never more than these.
         pub(crate) fn give_to(&self, file: &File) -> Result<(), Fault> {
             let now = FileAccess::of(&file.metadata()?);
             if now.group != self.group {
-                // Else the permissions of one group would become those of another.
+                // Otherwise the permissions of one group would apply to another.
                 fchown(file, None, Some(self.group)).map_err(|error| match error.kind() {
                     io::ErrorKind::PermissionDenied => Fault::ForeignGroup { group: self.group },
                     _ => Fault::Io(error),
                 })?;
             }
-            // Some file systems have one mode for all files, and refuse to set any.
+            // Some file systems have one mode for all files, and reject every change.
             if now.mode != self.mode {
                 file.set_permissions(Permissions::from_mode(self.mode))?;
             }
@@ -104,7 +105,7 @@ mod other {
         options.clone()
     }
 
-    /// There are no special bits.
+    /// Returns `None`: there are no special bits.
     pub(crate) fn special_bits(_: &Metadata) -> Option<u32> {
         None
     }
@@ -122,7 +123,7 @@ mod other {
             Ok(())
         }
 
-        /// Gives a file of ours these permissions.
+        /// Gives one of our files these permissions.
         pub(crate) fn give_to(&self, file: &File) -> Result<(), Fault> {
             Ok(file.set_permissions(self.0.clone())?)
         }

@@ -1,7 +1,7 @@
-//! Changes to a tree of files that can be taken back.
+//! Changes to a file tree that can be rolled back.
 //!
-//! Every step begins at an open folder and takes one name, which is not followed if it is a link. Whoever
-//! exchanges names meanwhile gains nothing by it: a folder that was reached stays what it was.
+//! Every operation starts at an open folder and takes one name, which is not followed if it is a
+//! link. Renaming folders meanwhile has no effect, because an open folder stays the same.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use super::artifacts::ArtifactError as Fault;
 use super::folders::{PROJECT, ProjectFolder, ProjectFolders};
 use super::system::{self, FileAccess};
 
-/// Checks that the operation can be done in this folder, as things are. Returns the old file's metadata.
+/// Checks that the operation is possible in this folder now. Returns the metadata of the old file.
 fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Option<Metadata>, Fault> {
     match (dir.symlink_metadata(name), operation) {
         (Ok(metadata), _) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
@@ -31,23 +31,23 @@ fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Op
     }
 }
 
-/// What was changed, and how to take it back. Dropped, it is taken back.
+/// The changes made so far, and the information to roll them back. Dropping it rolls them back.
 pub(super) struct Changes {
     folders: ProjectFolders,
-    /// ProjectFolders that were made.
+    /// The created folders.
     made: Vec<(ProjectFolder, String)>,
-    /// Files of ours that nobody needs in the end.
+    /// Temporary files, removed at the end.
     scratch: Vec<(ProjectFolder, String)>,
-    /// What took its place.
+    /// The artifacts that are in place.
     placed: Vec<Placed>,
 }
 
 struct Placed {
     folder: ProjectFolder,
     name: String,
-    /// For a person.
+    /// For error messages.
     path: String,
-    /// The name under which the old file still is.
+    /// The temporary name of the old file.
     old: Option<String>,
 }
 
@@ -56,13 +56,13 @@ impl Changes {
         Changes { folders, made: Vec::new(), scratch: Vec::new(), placed: Vec::new() }
     }
 
-    /// Leaves everything as it is now.
+    /// Keeps all changes.
     pub(super) fn keep(mut self) {
         self.made.clear();
         self.placed.clear();
     }
 
-    /// Takes everything back. Returns what could not be.
+    /// Rolls back all changes. Returns those that failed.
     pub(super) fn undo(mut self) -> Vec<String> {
         self.take_back()
     }
@@ -75,7 +75,7 @@ impl Changes {
                 None => dir.remove_file(&name),
             });
             if let Err(error) = done {
-                // The only place where the old content is.
+                // This file is the only copy of the old content.
                 self.scratch.retain(|(_, scratch)| Some(scratch) != old.as_ref());
                 let kept = old.map(|old| format!(", its old content is in {old}"));
                 left.push(format!("{path} ({error}{})", kept.unwrap_or_default()));
@@ -88,7 +88,7 @@ impl Changes {
             }
         }
         for (folder, name) in self.made.drain(..).rev() {
-            // What somebody else put into it meanwhile stays.
+            // Files that another process put into the folder stay.
             if let Err(error) = at(folders, folder, |dir| dir.remove_dir(&name)) {
                 left.push(format!("{name} ({error})"));
             }
@@ -96,7 +96,7 @@ impl Changes {
         left
     }
 
-    /// Whether the operation can be done at this place, as things are.
+    /// Checks that the operation is possible at this path now.
     pub(super) fn check(&mut self, place: &[&str], operation: &ArtifactOperation) -> Result<(), Fault> {
         let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
         match self.folders.find(way)? {
@@ -106,7 +106,7 @@ impl Changes {
         }
     }
 
-    /// The folder at the end of the way; what is missing is made.
+    /// Returns the folder at the end of a path, and creates missing ones.
     fn make(&mut self, way: &[&str]) -> Result<ProjectFolder, Fault> {
         let mut at = PROJECT;
         for name in way {
@@ -115,7 +115,7 @@ impl Changes {
                 None => {
                     match self.folders.open(at)?.create_dir(name) {
                         Ok(()) => self.made.push((at, (*name).to_owned())),
-                        // Somebody else was faster.
+                        // Another process created it first.
                         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                         Err(error) => return Err(error.into()),
                     }
@@ -126,18 +126,18 @@ impl Changes {
         Ok(at)
     }
 
-    /// Returns the access of a new file in this folder. It depends on the umask and on the folder's own rules, so it
-    /// is read from an empty file that is made there and removed again.
+    /// Returns the access of a new file in this folder. It depends on the umask and on the folder's
+    /// own rules, so it is read from an empty file that is created there and removed again.
     fn usual_access(&mut self, folder: ProjectFolder) -> Result<FileAccess, Fault> {
         let probe = self.scratch(folder)?;
         let dir = self.folders.open(folder)?;
         let metadata = dir.open_with(&probe, OpenOptions::new().write(true).create_new(true))?.metadata()?;
-        // One that cannot be removed now is tried again with the other scratch files.
+        // If it cannot be removed now, it is removed with the other temporary files.
         let _ = dir.remove_file(&probe);
         Ok(FileAccess::of(&metadata))
     }
 
-    /// A name for a file of ours, which is removed in the end.
+    /// Returns the name of a temporary file, which is removed at the end.
     fn scratch(&mut self, folder: ProjectFolder) -> Result<String, Fault> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let dir = self.folders.open(folder)?;
@@ -145,7 +145,7 @@ impl Changes {
             let number = NUMBER.fetch_add(1, Relaxed);
             let name = format!(".duologue-{}-{number}.tmp", std::process::id());
             match dir.symlink_metadata(&name) {
-                // Left behind by a program of the same number.
+                // Left behind by a process with the same id.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.scratch.push((folder, name.clone()));
@@ -157,7 +157,7 @@ impl Changes {
     }
 }
 
-/// Does something in a folder.
+/// Runs a function in a folder.
 fn at<T>(
     folders: &mut ProjectFolders,
     folder: ProjectFolder,
@@ -176,14 +176,14 @@ impl Drop for Changes {
     }
 }
 
-/// An artifact that is written, beside its place.
+/// An artifact in a temporary file.
 pub(super) struct Staged {
     folder: ProjectFolder,
     beside: String,
     name: String,
     path: String,
     operation: ArtifactOperation,
-    /// The access that the old file gave, if there is one.
+    /// The access of the old file, if there is one.
     old: Option<FileAccess>,
 }
 
@@ -201,7 +201,8 @@ impl Staged {
             None => changes.usual_access(folder)?,
         };
         let beside = changes.scratch(folder)?;
-        // Until the whole text is in it, nobody else may open it: who has it open once reads what comes later.
+        // Other users may not open the file before its text is complete: an open file can be read
+        // later.
         let mut file =
             dir.open_with(&beside, &system::private(OpenOptions::new().write(true).create_new(true)))?;
         #[cfg(test)]
@@ -219,7 +220,7 @@ impl Staged {
         Ok(Staged { folder, beside, name, path, operation, old: old.is_some().then_some(access) })
     }
 
-    /// Puts it in its place.
+    /// Puts the artifact in place.
     pub(super) fn place(&self, changes: &mut Changes) -> Result<(), Fault> {
         let (folder, name, path) = (self.folder, self.name.clone(), self.path.clone());
         let dir = changes.folders.open(folder)?;
@@ -231,7 +232,7 @@ impl Staged {
         let old = changes.scratch(folder)?;
         self.set_aside(&dir, &old)?;
         changes.placed.push(Placed { folder, name, path, old: Some(old.clone()) });
-        // Now that nobody can exchange it any more: it may not be what was checked.
+        // The file can no longer be replaced, but it may not be the one that was checked.
         let found = check_name(&dir, &old, &ArtifactOperation::Update).map_err(|fault| match fault {
             Fault::Link { .. } => Fault::Link { name: self.name.clone() },
             other => other,
@@ -242,12 +243,13 @@ impl Staged {
         Ok(dir.rename(&self.beside, &dir, &self.name)?)
     }
 
-    /// A second name fails where the first is taken, which renaming would not.
+    /// Creates the file by a hard link, which fails if the name is taken. A rename would replace
+    /// it.
     fn create(&self, dir: &Dir) -> Result<(), Fault> {
         match dir.hard_link(&self.beside, dir, &self.name) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Fault::Exists),
-            // A file system without second names.
+            // The file system does not support hard links.
             Err(_) => {
                 check_name(dir, &self.name, &ArtifactOperation::Create)?;
                 Ok(dir.rename(&self.beside, dir, &self.name)?)
@@ -255,7 +257,7 @@ impl Staged {
         }
     }
 
-    /// Gives the old file the name `old`, as a second one where that can be had: then its place is never
+    /// Gives the old file the name `old`, as a hard link if possible: then its place is never
     /// empty.
     fn set_aside(&self, dir: &Dir, old: &str) -> Result<(), Fault> {
         match dir.hard_link(&self.name, dir, old).or_else(|error| match error.kind() {
@@ -280,11 +282,11 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The scratch copies of this thread: right after each was made, and with its whole text in it.
+        /// The temporary files of this thread: after creation, and with their complete text.
         static LOOKED_AT: RefCell<Vec<Metadata>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Called for each scratch copy before it has its final mode.
+    /// Called for each temporary file before it has its final mode.
     pub(super) fn look_at(file: &File) {
         LOOKED_AT.with_borrow_mut(|all| all.push(file.metadata().unwrap()));
     }
@@ -311,7 +313,8 @@ mod tests {
         names
     }
 
-    /// A project with the file `old`, three artifacts staged, and what happens before the last is placed.
+    /// Stages three artifacts in a project with the file `old`, and calls `meddle` before the last
+    /// is put in place.
     fn fails_last(meddle: impl Fn(&Path)) -> (tempfile::TempDir, Fault, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("old"), "old").unwrap();
@@ -355,10 +358,10 @@ mod tests {
     fn what_cannot_be_taken_back_is_told_and_the_old_content_kept() {
         let (folder, _, left) = fails_last(|folder| {
             fs::remove_file(folder.join("last")).unwrap();
-            // No file can take the name of a folder.
+            // A file cannot replace a folder.
             fs::remove_file(folder.join("old")).unwrap();
             fs::create_dir(folder.join("old")).unwrap();
-            // And a folder that is used stays.
+            // A folder with files stays.
             fs::write(folder.join("a/theirs"), "").unwrap();
         });
         assert_eq!(left.len(), 2, "{left:?}");
@@ -406,7 +409,7 @@ mod tests {
             all.iter().map(|file| (file.len(), mode(file))).collect()
         });
         assert_eq!(seen, [(0, 0o600), (3, 0o600)].repeat(4));
-        // The file that shows what is usual is gone.
+        // The file that showed the usual access has been removed.
         assert_eq!(names(folder.path()).len(), 4 + 4);
         files.iter().for_each(|file| file.place(&mut changes).unwrap());
         changes.keep();

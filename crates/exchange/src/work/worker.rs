@@ -1,4 +1,4 @@
-//! Who does work orders, and how an order gets there.
+//! The trait for handlers of work orders, and the routing of orders.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
 
-/// Does work orders: one method, and all there is to know in its argument.
+/// Performs work orders. The order is the only input.
 ///
-/// Each order runs in a task of its own. It is dropped where it awaits, a second after the other side
-/// withdrew the order or the connection ended. Keep nothing between two orders: the next may be given to
-/// somebody else.
+/// Each order runs in its own task. It is dropped at its await point one second after the other
+/// side has withdrawn the order or the connection has ended. Keep no state between orders: the next
+/// one may go to another worker.
 ///
-/// Whether an artifact is to be created or updated depends on what is there by now, and the order says where
-/// that is. Nothing else tells: an order of a second iteration may follow a first one that wrote nothing.
+/// Check the files in the order's paths to decide if an artifact is created or updated. The
+/// iteration is not an indication: a first iteration may have written nothing.
 ///
-/// Functions and closures are workers, and so is a [`PeerAgent`], who passes the order on.
+/// Functions and closures are workers. A [`PeerAgent`] is a worker that forwards the order.
 ///
 /// ```
 /// use duologue_exchange::Exchange;
@@ -47,12 +47,12 @@ use crate::service::SessionLookup;
 /// # let _ = exchange;
 /// ```
 pub trait Worker: Send + Sync + 'static {
-    /// Does one order.
+    /// Performs one order.
     ///
     /// # Errors
     ///
-    /// Only for an order that could not be tried: an action nobody here knows, a tool that is not there. A
-    /// step that was tried and failed is an [`WorkOutput`] whose `success` is false.
+    /// Only for an order that could not be attempted, because of an unknown action or a missing
+    /// tool. A step that was attempted and failed is a [`WorkOutput`] whose `success` is false.
     fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send;
 }
 
@@ -73,8 +73,8 @@ impl Worker for PeerAgent {
 }
 
 impl PeerAgent {
-    /// Gives it a work order and waits for what comes of it, without end: put a `timeout` around it. An
-    /// order needs no session; one that is given in a session names it.
+    /// Sends a work order and waits for its output, without a timeout. An order needs no session; a
+    /// handle with a session sends its id along.
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,15 +93,15 @@ impl PeerAgent {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] if it did not say that it does work orders; nothing was sent then.
-    /// [`Error::Response`] if the order could not be tried, [`Error::TooManyHops`] in a handler, and
-    /// [`Error::Connection`].
+    /// [`Error::NotSupported`] if the other side does not support work orders; nothing was sent
+    /// then. [`Error::Response`] if the order could not be attempted, [`Error::TooManyHops`] in a
+    /// handler, and [`Error::Connection`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order.
     pub fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput>> + Send {
-        // Taken now too, because the future may run in a task that was not given the number.
+        // Taken here as well, because the future may run in a task without the hops.
         let hops = Hops::current();
         self.work_with(input, hops)
     }
@@ -121,7 +121,7 @@ impl PeerAgent {
     }
 }
 
-/// Answers a request if it is a work order and somebody does those.
+/// Handles a request that is a work order, if there is a worker.
 pub(crate) fn request(
     peer: &PeerAgent,
     worker: Option<&Arc<dyn ErasedWorker>>,
@@ -160,7 +160,8 @@ fn read(
     }
 }
 
-/// A fault as a JSON-RPC error: its code is kept in `data`, since several share a number.
+/// Returns the JSON-RPC error for an error. Several codes share a number, so the code is also in
+/// `data`.
 fn to_wire(fault: &EnvelopeError) -> WireError {
     let data = serde_json::json!({ "code": fault.code, "retryable": fault.retryable });
     WireError::new(fault.code.rpc_code(), fault.message.clone()).data(data)
@@ -175,7 +176,7 @@ fn from_wire(error: &WireError) -> EnvelopeError {
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A [`Worker`] without its type.
+/// An object-safe [`Worker`].
 pub(crate) trait ErasedWorker: Send + Sync {
     fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>>;
 }

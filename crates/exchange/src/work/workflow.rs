@@ -1,4 +1,4 @@
-//! Running work orders one after the other.
+//! Runs work orders in sequence.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::artifacts::{ApplyError, apply_artifacts};
 use super::notes;
 use super::worker::{ErasedWorker, Worker};
 
-/// Steps that agents do one after the other, each with what the steps before it noted.
+/// A sequence of steps performed by agents, each with the notes of the steps before it.
 ///
-/// After a step the run goes where its [`Recommendation`] says. `proceed`: on to the next step. `retry`:
-/// `iteration` is raised, and the run goes on with the step that [`WorkflowStep::back_to`] names, or else with the
-/// same step again. `escalate`, and whatever is not known here: the run stops, and a person is told. So it
-/// does instead of a retry once `iteration` has reached its limit. That a step's `success` is false changes
-/// nothing about this: it is the recommendation that counts.
+/// The [`Recommendation`] of a step decides how the run continues. `proceed` continues with the
+/// next step. `retry` increments `iteration` and continues with the step named by
+/// [`WorkflowStep::back_to`], or repeats this one. `escalate` and unknown recommendations stop the
+/// run for a decision by the user, as does `retry` at the limit of `iteration`. A `success` of
+/// false changes nothing: only the recommendation counts.
 ///
-/// With [`apply_to`](Self::apply_to) the artifacts of each step are written before the next begins: those
-/// of steps that succeeded and do not escalate. What else was proposed is in the [`WorkflowRun`], for a person to
-/// look at.
+/// With [`apply_to`](Self::apply_to) the artifacts of each step are written before the next one
+/// begins, if the step succeeded and does not escalate. Other artifacts are available in the
+/// [`WorkflowRun`].
 ///
 /// ```
 /// use duologue_exchange::work::{WorkContext, RunEnd, WorkInput, WorkOutput, Recommendation, WorkflowStep, Workflow};
@@ -61,7 +61,7 @@ pub struct Workflow {
 
 type Callback<T> = Box<dyn Fn(&T) + Send + Sync>;
 
-/// A step of a [`Workflow`]: what is to be done, and by whom.
+/// A step of a [`Workflow`]: an action and its worker.
 #[must_use = "give it to a workflow"]
 pub struct WorkflowStep {
     action: String,
@@ -72,7 +72,8 @@ pub struct WorkflowStep {
 }
 
 impl WorkflowStep {
-    /// A step: `worker` is asked for `action`. A [`PeerAgent`](crate::PeerAgent) is a worker.
+    /// Creates a step in which `worker` performs `action`. A [`PeerAgent`](crate::PeerAgent) is a
+    /// worker.
     pub fn new(action: impl Into<String>, worker: impl Worker) -> Self {
         WorkflowStep {
             action: action.into(),
@@ -83,26 +84,26 @@ impl WorkflowStep {
         }
     }
 
-    /// What the agent has to know to do it.
+    /// Sets the parameters of the action.
     pub fn params(mut self, params: impl Into<Members>) -> Self {
         self.params = params.into();
         self
     }
 
-    /// The action of the step the run goes back to when this one recommends `retry`: the nearest of that
-    /// name up to this step. By default this step is done again.
+    /// Sets the action with which the run continues after `retry`: the nearest step with that
+    /// action, up to this one. By default this step is repeated.
     pub fn back_to(mut self, action: impl Into<String>) -> Self {
         self.back_to = Some(action.into());
         self
     }
 
-    /// What the agent calls itself. Steps know no agents: where that name stands by itself in the text of a
-    /// note, between spaces or punctuation, those after it read this step's action instead. By default, notes
-    /// go on as they are.
+    /// Sets the agent's name. Steps do not know agents: where the name stands alone in the text of
+    /// a note, later steps receive this step's action instead. By default notes are passed on
+    /// unchanged.
     ///
-    /// This is a help and no filter. Names that no step has here, other spellings, and a name within a word,
-    /// a path or a key stay; a name that is also a common word is replaced wherever that word stands.
-    /// [`CompletedStep::output`] has the notes as they were said.
+    /// This is a convenience and not a filter. Names of other agents, other spellings, and names
+    /// within a word, a path or a key are unchanged. A name that is also a common word is replaced
+    /// everywhere. [`CompletedStep::output`] has the original notes.
     pub fn agent(mut self, name: impl Into<String>) -> Self {
         self.agent = Some(name.into());
         self
@@ -130,65 +131,66 @@ impl std::fmt::Debug for Workflow {
 }
 
 impl Workflow {
-    /// The highest `iteration`, unless something else is set.
+    /// Default of the highest `iteration`.
     pub const MAX_ITERATIONS: u32 = 3;
 
-    /// A workflow without steps.
+    /// Creates a workflow without steps.
     pub fn new() -> Self {
         Workflow::default()
     }
 
-    /// Adds a step at the end.
+    /// Appends a step.
     pub fn step(mut self, step: WorkflowStep) -> Self {
         self.steps.push(step);
         self
     }
 
-    /// The highest `iteration`; [`MAX_ITERATIONS`](Self::MAX_ITERATIONS) by default.
+    /// Sets the highest `iteration`; [`MAX_ITERATIONS`](Self::MAX_ITERATIONS) by default.
     pub fn max_iterations(mut self, max_iterations: u32) -> Self {
         self.max_iterations = max_iterations;
         self
     }
 
-    /// Writes the artifacts of each step below this folder, see [`apply_artifacts`]. By default nothing is
-    /// written.
+    /// Writes the artifacts of each step below this folder; see [`apply_artifacts`]. By default
+    /// nothing is written.
     pub fn apply_to(mut self, project_root: impl Into<PathBuf>) -> Self {
         self.project = Some(project_root.into());
         self
     }
 
-    /// What the first step is told already, such as the notes of an earlier run.
+    /// Sets the notes for the first step, for example those of an earlier run.
     pub fn prior_context(mut self, notes: impl Into<Vec<WorkNote>>) -> Self {
         self.prior_context = notes.into();
         self
     }
 
-    /// Called after each step, when its artifacts have been written.
+    /// Sets a callback for the end of each step, after its artifacts have been written.
     pub fn on_step(mut self, callback: impl Fn(&CompletedStep) + Send + Sync + 'static) -> Self {
         self.on_step = Some(Box::new(callback));
         self
     }
 
-    /// Called when the run stops because a person has to decide. What to do then is theirs: correct what
-    /// [`WorkflowRun::done`] shows, and run again.
+    /// Sets a callback for runs that stop for a decision by the user. The user may correct the
+    /// results in [`WorkflowRun::completed`] and start another run.
     pub fn on_escalate(mut self, callback: impl Fn(&WorkflowRun) + Send + Sync + 'static) -> Self {
         self.on_escalate = Some(Box::new(callback));
         self
     }
 
-    /// Runs all steps, beginning with the first.
+    /// Runs all steps, starting with the first.
     ///
     /// The orders have no time limit; put a `timeout` around the run.
     ///
     /// # Errors
     ///
-    /// When an order could not be tried, or its artifacts are refused. What earlier steps wrote stays; the
-    /// error has the [run](WorkflowError::run) so far. Also, before anything is done, when a step is to go back
-    /// to one that is not there.
+    /// Returns an error if an order could not be attempted, or if its artifacts are rejected. Files
+    /// written by earlier steps stay, and the error has the [run](WorkflowError::run) so far. It
+    /// also returns an error, before anything runs, if a step goes back to one that does not exist.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the order that runs. Artifacts that are being written are written.
+    /// Dropping the future withdraws the current order. Artifacts that are being written are
+    /// completed.
     pub async fn run(
         &self,
         context: WorkContext,
@@ -243,7 +245,7 @@ impl Workflow {
         Ok(run)
     }
 
-    /// Where to go on when `step`, which is the one `at`, is to be tried again.
+    /// Returns the index of the step that follows a `retry` of `step`, which has the index `at`.
     fn back(&self, at: usize, step: &WorkflowStep) -> Result<usize, WorkflowError> {
         let Some(action) = &step.back_to else { return Ok(at) };
         let earlier = self.steps[..=at].iter().rposition(|earlier| earlier.action == *action);
@@ -251,7 +253,7 @@ impl Workflow {
             .ok_or_else(|| WorkflowError::NoSuchStep { action: step.action.clone(), back_to: action.clone() })
     }
 
-    /// Writes the artifacts, if they are to be written. That waits for the disk.
+    /// Writes the artifacts, if required. Blocks a thread of the runtime's pool.
     async fn write(&self, input: WorkInput, output: &WorkOutput) -> Result<Vec<PathBuf>, ApplyError> {
         let Some(project) = &self.project else { return Ok(Vec::new()) };
         if !output.success || output.recommendation.escalates() {
@@ -283,97 +285,98 @@ impl Workflow {
     }
 }
 
-/// What came of a [`Workflow`].
+/// The result of a [`Workflow`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WorkflowRun {
-    /// What was done, in the order in which it was done.
+    /// The completed steps in order.
     pub completed: Vec<CompletedStep>,
-    /// What a next step would be told: the notes of all steps, oldest first.
+    /// The notes of all steps, oldest first.
     pub notes: Vec<WorkNote>,
-    /// How it ended.
+    /// The end of the run.
     pub end: RunEnd,
 }
 
-/// A step that was done.
+/// A completed step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CompletedStep {
-    /// What was to be done.
+    /// The action.
     pub action: String,
-    /// In which iteration.
+    /// The iteration.
     pub iteration: u32,
-    /// What came of it, as the agent said it.
+    /// The output of the agent.
     pub output: WorkOutput,
-    /// The files that were written, from the root of the project.
+    /// The paths of the written files, relative to the project.
     pub written: Vec<PathBuf>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEnd {
-    /// All steps are done.
+    /// All steps are completed.
     Finished,
-    /// A person has to decide. The last step that was done says more.
+    /// The user has to decide. The last completed step has the details.
     Escalated(EscalationReason),
-    /// It could not go on; the [`WorkflowError`] that has this run says why.
+    /// The run failed; the [`WorkflowError`] with this run has the reason.
     Failed,
 }
 
-/// Why a person has to decide.
+/// The reason for an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EscalationReason {
-    /// The agent asks for it.
+    /// The agent requested it.
     Requested,
-    /// The agent recommends something that is not known here.
+    /// The agent's recommendation is unknown here.
     Unknown(String),
-    /// The agent recommends a retry, but there were enough.
+    /// The agent recommended a retry, but the limit is reached.
     TooManyIterations,
 }
 
-/// Why a run could not go on.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkflowError {
-    /// A step is to go back to one that is not there, or comes after it.
+    /// A step goes back to one that does not exist or comes after it.
     #[error("the step {action:?} goes back to {back_to:?}, but no step up to it has that action")]
     NoSuchStep {
-        /// The step.
+        /// The action of the step.
         action: String,
-        /// Where it is to go back to.
+        /// The action of the missing step.
         back_to: String,
     },
-    /// The order could not be tried.
+    /// The order could not be attempted.
     #[error("the step {action:?}, iteration {iteration}, could not be tried: {fault}")]
     WorkflowStep {
-        /// The step.
+        /// The action of the step.
         action: String,
-        /// In which iteration.
+        /// The iteration.
         iteration: u32,
-        /// Why.
+        /// The error of the worker.
         fault: EnvelopeError,
-        /// What was done before that.
+        /// The run up to this step.
         run: Box<WorkflowRun>,
     },
-    /// The artifacts are refused, or could not be written. None of this step's was.
+    /// The artifacts were rejected or could not be written. None of this step's artifacts was
+    /// written.
     #[error("the artifacts of the step {action:?}, iteration {iteration}, were not written: {error}")]
     Artifacts {
-        /// The step.
+        /// The action of the step.
         action: String,
-        /// In which iteration.
+        /// The iteration.
         iteration: u32,
-        /// Why.
+        /// The reason.
         error: Box<ApplyError>,
-        /// What was done, the step itself last.
+        /// The run including this step.
         run: Box<WorkflowRun>,
     },
 }
 
 impl WorkflowError {
-    /// What was done, noted and written before it could not go on; `None` if nothing was begun. A later run can go
-    /// on with its notes as [`Workflow::prior_context`].
+    /// Returns the run up to the failure; `None` if nothing was started. A later run can continue
+    /// with its notes as [`Workflow::prior_context`].
     #[must_use]
     pub fn run(&self) -> Option<&WorkflowRun> {
         match self {

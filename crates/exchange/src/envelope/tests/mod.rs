@@ -1,4 +1,4 @@
-//! Random schedules: nothing is lost, told twice or told to somebody else, and no slot leaks.
+//! Random schedules: no message is lost, delivered twice or misrouted, and no slot leaks.
 
 mod pending;
 mod storm;

@@ -1,4 +1,4 @@
-//! The table against a model that only remembers what has happened.
+//! Compares the table of pending replies with a model that keeps every event.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use crate::envelope::pending::{PendingReplies, ReplyTarget};
 
-/// Messages: the even ones are delegations, the odd ones questions.
+/// Number of own messages: the even ones are delegations, the odd ones queries.
 const MESSAGES: usize = 6;
-/// And those that a peer makes up.
+/// Number of ids that the peer invents.
 const STRANGERS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ struct Model {
     sent: HashSet<usize>,
     asking: HashSet<usize>,
     delegated: HashSet<usize>,
-    /// With whether it had been sent by then: nobody knows an id before that.
+    /// The flag is true if the message had been sent by then: its id was unknown before.
     ended: HashSet<(usize, bool)>,
 }
 
@@ -76,7 +76,7 @@ proptest! {
                 }
                 Event::Result => {
                     let whose = if model.delegated.remove(&number) {
-                        // Its ack is not waited for any more.
+                        // Its `ack` is no longer pending.
                         model.asking.remove(&number);
                         model.ended.insert((number, true));
                         ReplyTarget::Delegator(number)
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// However many ids a peer makes up.
+/// Invented ids do not evict our own, however many there are.
 #[test]
 fn noise_does_not_make_anything_end_twice() {
     let mut table = PendingReplies::<(), u32>::default();

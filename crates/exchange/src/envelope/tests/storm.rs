@@ -1,4 +1,4 @@
-//! Two ends over a wire that delays, reorders and repeats what both of them say at once.
+//! Two sides over a wire that delays, reorders and repeats the messages of both.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -36,29 +36,30 @@ fn connect(transport: Transport, own: &str, other: &str, handler: impl EnvelopeH
     agent.unwrap()
 }
 
-/// What happened to the tasks of one side, by their names.
+/// The events of one side's tasks, by their names.
 #[derive(Default)]
 struct Log {
-    /// How often the handler began.
+    /// The number of starts of each task's handler.
     begun: Mutex<HashMap<String, u32>>,
-    /// ReplyTarget handler has returned an outcome.
+    /// Tasks whose handler returned an outcome.
     done: Mutex<Vec<String>>,
-    /// Who was told of an outcome: the handle, or the handler.
+    /// Outcomes that arrived at the delegation handle or at the handler.
     told: Mutex<Vec<String>>,
-    /// News that were sent, and those that were heard.
+    /// The notifications that were sent.
     sent: Mutex<Vec<String>>,
     heard: Mutex<Vec<String>>,
     active: AtomicU32,
 }
 
-/// Does the tasks of the other side (`theirs`), and hears of what nobody waits for of its own (`ours`).
+/// Performs the tasks of the other side (`theirs`) and records the unclaimed results of its own
+/// (`ours`).
 struct Worker {
     theirs: Arc<Log>,
     ours: Arc<Log>,
     rng: Mutex<Rng>,
 }
 
-/// A handler at work, however it ends.
+/// Counts a running handler, however it ends.
 struct Active<'a>(&'a Log);
 
 impl Drop for Active<'_> {
@@ -97,7 +98,7 @@ impl EnvelopeHandler for Worker {
         };
         let pause = tokio::time::sleep(Duration::from_millis(pause));
         match way {
-            // A panic that prints nothing.
+            // A panic without a message.
             0 => std::panic::resume_unwind(Box::new(())),
             1 => return Err(EnvelopeError::unknown_domain("anything")),
             2 => std::future::pending::<()>().await,
@@ -123,8 +124,8 @@ impl EnvelopeHandler for Worker {
     }
 }
 
-/// Carries the lines of one direction, late, out of order and more than once. What asks the same again gets
-/// a JSON-RPC id of its own, whose answer is swallowed on the way back.
+/// Carries the lines of one direction: delayed, reordered and repeated. A repeated request gets a
+/// JSON-RPC id of its own, whose response is dropped on the way back.
 async fn carry(from: DuplexStream, mut to: DuplexStream, mut rng: Rng) {
     let (sender, mut arriving) = mpsc::unbounded_channel::<String>();
     tokio::spawn(async move {
@@ -137,7 +138,7 @@ async fn carry(from: DuplexStream, mut to: DuplexStream, mut rng: Rng) {
     let mut lines = BufReader::new(from).lines();
     let mut copies = 0;
     while let Ok(Some(line)) = lines.next_line().await {
-        // The last line of a connection that is closed may be half a line.
+        // The last line of a closed connection may be incomplete.
         let Ok(mut message) = serde_json::from_str::<Value>(&line) else { return };
         if message["id"].as_str().is_some_and(|id| id.starts_with("again")) && message["method"].is_null() {
             continue;
@@ -176,7 +177,7 @@ fn wire(rng: &mut Rng) -> [Transport; 2] {
     <[_; 2]>::try_from(ends).ok().unwrap()
 }
 
-/// One thing that one side does, and what may come of it.
+/// One action of one side, with its possible outcomes.
 async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes: bool) {
     let pause = |rng: &mut Rng| tokio::time::sleep(Duration::from_millis(rng.u64(0..400)));
     pause(&mut rng).await;
@@ -203,7 +204,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
     if rng.bool() {
         task = task.urgent();
     }
-    // What never ends by itself has to end some day.
+    // A task that never ends by itself needs a deadline.
     task = task.deadline(Duration::from_millis(rng.u64(100..2_000)));
     if rng.u8(0..4) == 0 {
         task = task.ack_timeout(Duration::from_millis(rng.u64(10..150)));
@@ -212,7 +213,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
         Ok(task) => task,
         Err(Error::Declined(fault)) => return assert_eq!(fault.message, name),
         Err(error) => {
-            // The end of a task may overtake its ack.
+            // The end of a task may overtake its `ack`.
             let expected = matches!(error.code(), EnvelopeErrorCode::Overloaded) || ends_badly(&error);
             return assert!(expected || is_lost(closes, &error), "{error}");
         }
@@ -252,12 +253,13 @@ fn ends_badly(error: &Error) -> bool {
     )
 }
 
-/// Whether it failed because the connection ends. The side that closes it gives up what it does.
+/// Returns true for failures caused by the end of the connection. The side that closes it cancels
+/// its own calls.
 fn is_lost(closes: bool, error: &Error) -> bool {
     closes && matches!(error.code(), EnvelopeErrorCode::Unreachable | EnvelopeErrorCode::Cancelled)
 }
 
-/// With `closes`, one of the ends closes the connection in the middle of it.
+/// With `closes`, one side closes the connection in the middle.
 async fn storm(seed: u64, closes: bool) {
     let mut rng = Rng::with_seed(seed);
     let logs = [Arc::new(Log::default()), Arc::new(Log::default())];
@@ -285,7 +287,7 @@ async fn storm(seed: u64, closes: bool) {
     for act in futures::future::join_all(acts).await {
         act.unwrap();
     }
-    // Longer than anything takes: deadlines, graces and the wire.
+    // Longer than all deadlines, grace periods and delays.
     tokio::time::sleep(Duration::from_secs(10)).await;
     for (peer, log) in peers.iter().zip(&logs) {
         let envelopes = &peer.link.envelopes;
@@ -300,13 +302,13 @@ async fn storm(seed: u64, closes: bool) {
             assert!(is_part(&log.heard, &log.sent), "no news are heard twice");
             continue;
         }
-        // What is done within the grace after its deadline counts.
+        // A result within the grace period after the deadline counts.
         assert_eq!(sorted(&log.done), sorted(&log.told), "each result is told once, to somebody");
         assert_eq!(sorted(&log.sent), sorted(&log.heard), "news are heard once");
     }
 }
 
-/// Whether all of `some` are in `all`, each once.
+/// Returns true if every item of `some` is in `all`, without duplicates.
 fn is_part(some: &Mutex<Vec<String>>, all: &Mutex<Vec<String>>) -> bool {
     let (some, all) = (sorted(some), sorted(all));
     some.windows(2).all(|two| two[0] != two[1]) && some.iter().all(|name| all.contains(name))

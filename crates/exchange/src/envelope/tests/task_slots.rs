@@ -1,4 +1,4 @@
-//! The slots against a model.
+//! Compares the task slots with a model.
 
 use std::collections::HashSet;
 
