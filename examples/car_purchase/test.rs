@@ -167,7 +167,7 @@ fn an_altered_message_is_rejected_and_nothing_is_bought() {
         .output()
         .expect("it starts");
     assert!(!output.status.success());
-    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"car-purchase: the agent that was asked failed (SERVER_ERROR)");
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"car-purchase: another agent failed (SERVER_ERROR)");
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r"
     1. buyer to seller, request:
        Is the 2023 Camry from your advertisement still there? Tell me about it.
@@ -177,11 +177,11 @@ fn an_altered_message_is_rejected_and_nothing_is_bought() {
            One match: 15,000 miles, listed at $18,000.
            (the price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
         2. details to seller, error:
-           a message of mine was refused (UNAUTHORIZED) (SERVER_ERROR)
+           a message of this agent was rejected (UNAUTHORIZED) (SERVER_ERROR)
         3. seller to details, termination:
            That is all, thank you.
     2. seller to buyer, error:
-       the agent that was asked failed (SERVER_ERROR)
+       another agent failed (SERVER_ERROR)
     3. buyer to seller, termination:
        Then I keep looking.
     ");

@@ -134,8 +134,11 @@ async fn the_client_works_for_the_agent(wire: Wire) {
         async |text: &str| session.prompt(text).await.expect("idle").finish().await.expect("a reply").text;
     assert_eq!(says("write").await, "Wrote it. proceed");
     assert_eq!(says("fail").await, "No. retry");
-    assert_eq!(says("refuse").await, "the other agent says: come back later (overloaded)");
-    assert_eq!(says("dance").await, "the other agent says: nobody knows how to dance (not_found)");
+    assert_eq!(says("refuse").await, "the other agent returned an error: come back later (overloaded)");
+    assert_eq!(
+        says("dance").await,
+        "the other agent returned an error: nobody knows how to dance (not_found)"
+    );
     assert!(says("panic").await.contains("(internal)"));
     assert_eq!(says("write").await, "Wrote it. proceed");
     agent.close().await;

@@ -28,10 +28,10 @@ pub enum Error {
         kind: EnvelopeKind,
     },
     /// The other agent answered with an error, or ended an accepted task with one.
-    #[error("the other agent says: {0}")]
+    #[error("the other agent returned an error: {0}")]
     Response(EnvelopeError),
     /// The other agent did not accept the task.
-    #[error("the other agent refused: {0}")]
+    #[error("the other agent rejected the task: {0}")]
     Declined(EnvelopeError),
     /// No response arrived in time, or a broadcast found no room in the output. A response that
     /// comes later is dropped and counted.
@@ -43,7 +43,7 @@ pub enum Error {
         after: Duration,
     },
     /// The response is not valid. The connection is unaffected.
-    #[error("the answer to {kind} does not fit: {fault}")]
+    #[error("the response to {kind} is invalid: {fault}")]
     Answer {
         /// The kind of the request.
         kind: EnvelopeKind,
@@ -51,13 +51,11 @@ pub enum Error {
         fault: EnvelopeError,
     },
     /// The task was delegated with `report_back(false)`, so no result is sent.
-    #[error("no report was asked for: delegate with report_back(true) to wait for the result")]
+    #[error("no report was requested; delegate with report_back(true) to wait for the result")]
     NoReport,
     /// The notifications of a session that is still being created exceed their buffer. This one was
     /// not sent.
-    #[error(
-        "more news than fit into the output before the session was answered: tell them after new_session"
-    )]
+    #[error("too many notifications before the session was created; send them after new_session")]
     TooEarly,
     /// The handler that makes this call serves a call that has already reached the hop limit.
     /// Agents may be calling each other in a circle. Nothing was sent.
@@ -135,7 +133,7 @@ impl From<Error> for EnvelopeError {
             return error.fault();
         }
         let retryable = error.is_retryable();
-        EnvelopeError::internal(format!("what this depends on failed: {error}")).retryable(retryable)
+        EnvelopeError::internal(format!("a call to another agent failed: {error}")).retryable(retryable)
     }
 }
 
@@ -148,23 +146,23 @@ impl From<RpcError> for Error {
 fn not_supported(scheme: &str, versions: &[u32]) -> String {
     match (scheme, versions) {
         (DuologueCapabilities::ENVELOPE, []) => format!(
-            "does not speak envelopes: it would have to advertise \
+            "does not support envelopes: it does not advertise \
              \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its capabilities"
         ),
-        (scheme, []) => format!("does not speak {scheme}: it advertises no _meta.duologue.{scheme}"),
+        (scheme, []) => format!("does not support {scheme}: it does not advertise _meta.duologue.{scheme}"),
         // Only envelopes have versions.
         (_, versions) => {
             let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
             let versions = versions.join(", ");
-            format!("speaks envelopes of version {versions} and not of version {VERSION}, as this side does")
+            format!("supports envelope versions {versions}, but not version {VERSION}")
         }
     }
 }
 
 fn awaited(kind: &EnvelopeKind) -> String {
     match kind {
-        EnvelopeKind::Notify => "no room for news: the other side did not read".to_owned(),
-        kind => format!("no answer to {kind}"),
+        EnvelopeKind::Notify => "notification not sent: the other side did not read".to_owned(),
+        kind => format!("no response to {kind}"),
     }
 }
 

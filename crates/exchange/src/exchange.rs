@@ -41,7 +41,7 @@ use crate::work::worker::{self, Worker};
 /// let exchange = Exchange::new().agent_id("c0ffee").envelope_handler(Calendar);
 /// # let _ = exchange;
 /// ```
-#[must_use = "give it to a server or a client"]
+#[must_use = "pass it to a server or a client"]
 pub struct Exchange {
     started: Instant,
     agent_id: Option<AgentId>,

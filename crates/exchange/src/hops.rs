@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_counts_as_none() {
+    fn invalid_hops_count_as_none() {
         let of = |json| Hops::of(meta(json).as_ref()).get();
         assert_eq!(of(r#"{"duologue":{"hops":3,"later":[]}}"#), 3);
         assert_eq!(of(r#"{"duologue":{"hops":99999999999999}}"#), u32::MAX);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_keeps_the_rest() {
+    fn writing_keeps_other_members() {
         let mut written = meta(r#"{"a":1,"duologue":{"later":[]}}"#);
         Hops(2).write_to(&mut written, 2).unwrap();
         assert_eq!(serde_json::to_string(&written).unwrap(), r#"{"a":1,"duologue":{"hops":2,"later":[]}}"#);

@@ -45,7 +45,7 @@ pub(crate) struct Link {
     /// The handler for envelopes; `None` if this side was not configured for them.
     pub(crate) envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
     pub(crate) discovered: DiscoveryCache,
-    pub(crate) unannounced: PendingSessions,
+    pub(crate) pending_sessions: PendingSessions,
     /// The state of this connection for dialogues.
     pub(crate) dialogue_connection: DialogueConnection,
     /// The state of this connection for envelopes.
@@ -63,14 +63,14 @@ impl Link {
         envelopes: EnvelopeState,
         max_hops: u32,
     ) -> Self {
-        let (peer_capabilities, discovered, unannounced) = Default::default();
+        let (peer_capabilities, discovered, pending_sessions) = Default::default();
         Link {
             peer,
             own,
             peer_capabilities,
             envelope_handler,
             discovered,
-            unannounced,
+            pending_sessions,
             dialogue_connection,
             envelopes,
             max_hops,
@@ -104,9 +104,9 @@ impl PeerAgent {
     pub fn in_guarded_session(
         &self,
         session: impl Into<SessionId>,
-        held: Arc<dyn Any + Send + Sync>,
+        guard: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        PeerAgent { _session: Some(held), ..self.in_session(session) }
+        PeerAgent { _session: Some(guard), ..self.in_session(session) }
     }
 
     /// Returns a handle in the same session that does not keep the session registered.

@@ -21,13 +21,13 @@ pub(crate) struct PendingSessions(Mutex<HashMap<SessionId, Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
-    news: Vec<Send>,
+    notifications: Vec<Send>,
     bytes: usize,
 }
 
 /// A session that the other side does not know yet, for an SDK that is creating one. Dropping it
 /// drops the buffered notifications.
-#[must_use = "what is told in the session waits until it is announced"]
+#[must_use = "notifications are buffered until `done` is called"]
 pub struct PendingSession {
     link: Arc<Link>,
     session: SessionId,
@@ -38,7 +38,7 @@ impl PeerAgent {
     /// sent.
     pub fn pending_session(&self, session: impl Into<SessionId>) -> PendingSession {
         let session = session.into();
-        lock(&self.link.unannounced.0).insert(session.clone(), Waiting::default());
+        lock(&self.link.pending_sessions.0).insert(session.clone(), Waiting::default());
         PendingSession { link: self.link.clone(), session }
     }
 
@@ -47,7 +47,7 @@ impl PeerAgent {
         &self,
         message: EnvelopeParams<P>,
     ) -> Result<Option<EnvelopeParams<P>>> {
-        let mut all = lock(&self.link.unannounced.0);
+        let mut all = lock(&self.link.pending_sessions.0);
         let waiting = self.session().and_then(|session| all.get_mut(session));
         let Some(waiting) = waiting.filter(|_| !self.rpc().is_closed()) else { return Ok(Some(message)) };
         let method = P::METHOD;
@@ -58,7 +58,7 @@ impl PeerAgent {
             return Err(Error::TooEarly);
         }
         waiting.bytes += bytes;
-        waiting.news.push(Box::new(move |notifications| notifications.push(&message)));
+        waiting.notifications.push(Box::new(move |notifications| notifications.push(&message)));
         Ok(None)
     }
 }
@@ -69,10 +69,10 @@ impl PendingSession {
     /// that.
     pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
         // The lock is kept until everything is sent, so that no notification overtakes another.
-        let mut all = lock(&self.link.unannounced.0);
-        for send in all.remove(&self.session).unwrap_or_default().news {
+        let mut all = lock(&self.link.pending_sessions.0);
+        for send in all.remove(&self.session).unwrap_or_default().notifications {
             if let Err(error) = send(&mut notifications) {
-                tracing::warn!(session = %self.session, %error, "news could not be sent");
+                tracing::warn!(session = %self.session, %error, "a notification could not be sent");
             }
         }
         answer(notifications);
@@ -83,6 +83,6 @@ impl PendingSession {
 
 impl Drop for PendingSession {
     fn drop(&mut self) {
-        lock(&self.link.unannounced.0).remove(&self.session);
+        lock(&self.link.pending_sessions.0).remove(&self.session);
     }
 }

@@ -188,7 +188,7 @@ async fn what_is_not_set_up_is_a_typed_error() {
         assert_eq!(error.error_code, Code::NotFound);
         let error = session.peer_agent().dialogue(DETAILS).unwrap().inform("Hello.").await.unwrap_err();
         let Error::Response(error) = error else { panic!("{error}") };
-        assert_eq!(error.error_message, "it is for another agent");
+        assert_eq!(error.error_message, "the message is for another agent");
 
         let (ours, theirs) = duologue_client::Transport::memory();
         tokio::spawn(Server::new(Idle).serve(theirs));
@@ -448,7 +448,7 @@ async fn an_illegal_move_is_answered_with_the_legal_ones() {
         let answer = say(&mut buyer, &session, 2, "accept", Some("m1")).await;
         assert_eq!(
             answer["error"]["content"]["error_message"],
-            "accept answers a message of the same speaker; allowed here: request, inform, confirm, propose, \
+            "accept answers a message of its own sender; allowed here: request, inform, confirm, propose, \
              clarify, query, update, error, termination"
         );
         assert_eq!(say(&mut buyer, &session, 2, "termination", None).await["receipt"]["status"], "delivered");
@@ -572,7 +572,7 @@ async fn what_a_third_agent_fails_with_is_not_passed_on() {
         let (_connection, session) = connected(signing(BUYER), seller).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
         let error = dialogue.request("Car?").await.unwrap_err();
-        assert_eq!(error.to_string(), "the agent that was asked failed (SERVER_ERROR)");
+        assert_eq!(error.to_string(), "another agent failed (SERVER_ERROR)");
     })
     .await;
 }

@@ -101,24 +101,24 @@ fn queries() {
 fn tells_a_no_from_silence() {
     insta::assert_snapshot!(shown(&mut mock(&["query", "Who?", "--domain", "cooking"])), @"
     --- stderr
-    error: the other agent says: nobody here knows about cooking (unknown_domain)
+    error: the other agent returned an error: nobody here knows about cooking (unknown_domain)
     --- 1
     ");
     insta::assert_snapshot!(shown(&mut mock(&["query", "not_authorized", "--json"])), @r#"
     {"kind":"error","payload":{"code":"not_authorized","message":"the mock was asked for this error","retryable":false}}
     --- stderr
-    error: the other agent says: the mock was asked for this error (not_authorized)
+    error: the other agent returned an error: the mock was asked for this error (not_authorized)
     --- 1
     "#);
     insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "200ms"])), @"
     --- stderr
-    error: no answer to query within 200ms
+    error: no response to query within 200ms
     --- 3
     ");
     insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "200ms", "--json"])), @r#"
-    {"kind":"error","payload":{"code":"timeout","message":"no answer to query within 200ms","retryable":true}}
+    {"kind":"error","payload":{"code":"timeout","message":"no response to query within 200ms","retryable":true}}
     --- stderr
-    error: no answer to query within 200ms
+    error: no response to query within 200ms
     --- 3
     "#);
     insta::assert_snapshot!(shown(&mut mock(&["query", "slow", "--deadline", "soon"])), @"
@@ -189,16 +189,16 @@ fn says_how_a_task_ended() {
     --- 1
     $ refuse
     --- stderr
-    error: the other agent refused: the mock does not do that (not_authorized)
+    error: the other agent rejected the task: the mock does not do that (not_authorized)
     --- 1
     $ overloaded
     --- stderr
-    error: the other agent refused: the mock has enough to do (overloaded)
+    error: the other agent rejected the task: the mock has enough to do (overloaded)
     --- 1
     $ internal
     --- stderr
     · accepted, takes about 1ms
-    error: the other agent says: the mock was asked for this error (internal)
+    error: the other agent returned an error: the mock was asked for this error (internal)
     --- 1
     "#);
 }
@@ -210,14 +210,14 @@ fn cancels_what_takes_too_long() {
     · accepted, takes about 1ms
     · working until it is cancelled
     · cancelling
-    error: the other agent says: the mock stopped as it was told (cancelled)
+    error: the other agent returned an error: the mock stopped as it was told (cancelled)
     --- 1
     ");
     insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--deadline", "1s"])), @"
     --- stderr
     · accepted, takes about 1ms
     · working until it is cancelled
-    error: the other agent says: not done within 1s: the mock stopped as it was told (timeout)
+    error: the other agent returned an error: not done within 1s: the mock stopped as it was told (timeout)
     --- 1
     ");
     // Whoever does not stop is waited for.
@@ -284,7 +284,7 @@ fn is_a_colleague_too() {
     · You are idle.
     · Your name is "duologue".
     · I sent you news of work.build.
-    · You do not answer questions: the other agent says: query is not handled here (unknown_kind).
+    · You do not answer questions: the other agent returned an error: query is not handled here (unknown_kind).
     · 1 of 3: looked around
     · 2 of 3: changed something
     · 3 of 3: tidied up
@@ -318,7 +318,7 @@ fn a_task_ends_in_a_replay_too() {
     insta::assert_snapshot!(shown(&mut duologue(&["delegate", "internal"], &replay)), @"
     --- stderr
     · accepted, takes about 1ms
-    error: the other agent says: the mock was asked for this error (internal)
+    error: the other agent returned an error: the mock was asked for this error (internal)
     --- 1
     ");
 }
@@ -349,16 +349,16 @@ fn an_agent_that_does_not_speak_envelopes_is_told_what_is_missing() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(shown(&mut script(args, "", "read a")), @r#"
             --- stderr
-            error: sh does not speak envelopes: it would have to advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its capabilities
+            error: sh does not support envelopes: it does not advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its capabilities
             --- 5
             "#);
         }
     }
     let later = r#""_meta":{"duologue":{"agentId":"a1","envelope":{"v":[2,3]}}}"#;
     insta::assert_snapshot!(shown(&mut script(&["ping", "--json"], later, "read a")), @r#"
-    {"kind":"error","payload":{"code":"unknown_kind","message":"sh speaks envelopes of version 2, 3 and not of version 1, as this side does","retryable":false}}
+    {"kind":"error","payload":{"code":"unknown_kind","message":"sh supports envelope versions 2, 3, but not version 1","retryable":false}}
     --- stderr
-    error: sh speaks envelopes of version 2, 3 and not of version 1, as this side does
+    error: sh supports envelope versions 2, 3, but not version 1
     --- 5
     "#);
 }
@@ -398,13 +398,13 @@ fn an_agent_that_never_answers_is_not_waited_for() {
     let silent = "exec sleep 100";
     insta::assert_snapshot!(shown(&mut script(&["ping", "--timeout", "2"], SPEAKS, silent)), @"
     --- stderr
-    error: no answer to ping within 2s
+    error: no response to ping within 2s
     --- 3
     ");
     insta::assert_snapshot!(shown(&mut script(&["discover", "--timeout", "2", "--json"], SPEAKS, silent)), @r#"
-    {"kind":"error","payload":{"code":"timeout","message":"no answer to discover within 2s","retryable":true}}
+    {"kind":"error","payload":{"code":"timeout","message":"no response to discover within 2s","retryable":true}}
     --- stderr
-    error: no answer to discover within 2s
+    error: no response to discover within 2s
     --- 3
     "#);
     insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--timeout", "2"], SPEAKS, silent)), @"
@@ -415,12 +415,12 @@ fn an_agent_that_never_answers_is_not_waited_for() {
     let asked = format!("{SESSION}; {silent}");
     insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--deadline", "300ms"], SPEAKS, &asked)), @"
     --- stderr
-    error: no answer to query within 300ms
+    error: no response to query within 300ms
     --- 3
     ");
     insta::assert_snapshot!(shown(&mut script(&["delegate", "Paint", "--timeout", "2"], SPEAKS, &asked)), @"
     --- stderr
-    error: no answer to delegate within 2s
+    error: no response to delegate within 2s
     --- 3
     ");
 }
@@ -481,7 +481,7 @@ mod interrupted {
         assert_eq!(child.wait().unwrap().code(), Some(130));
         insta::assert_snapshot!(rest(stderr), @"
         · cancelling; Ctrl-C again leaves
-        · the other agent says: the mock stopped as it was told (cancelled)
+        · the other agent returned an error: the mock stopped as it was told (cancelled)
         ");
     }
 

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_to_fit_in_all_it_names() {
+    fn a_rule_matches_all_its_properties() {
         let list = AllowList::new()
             .rule(AllowRule::sender("agent://a").to("agent://x").to("agent://y").task("buy").task("sell"))
             .rule(AllowRule::sender("agent://b"));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn goodbyes_name_no_task() {
+    fn errors_and_terminations_need_no_task() {
         let list = AllowList::new().rule(AllowRule::sender("agent://a").task("buy"));
         for (kind, allowed) in [
             (MessageType::Termination, true),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_allows_nothing() {
+    fn an_empty_list_allows_nothing() {
         let message = message("agent://a", "agent://x", None);
         assert!(!AllowList::new().allows(&message));
         assert!(AllowList::everyone().allows(&message));

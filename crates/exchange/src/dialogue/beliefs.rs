@@ -31,7 +31,7 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beliefs {
-    held: BTreeMap<Key, BeliefEntry>,
+    beliefs: BTreeMap<Key, BeliefEntry>,
     bytes: usize,
     dropped: u64,
 }
@@ -58,7 +58,7 @@ pub struct BeliefEntry {
 impl BeliefEntry {
     /// Returns true if this belief replaces `other`, of the same participant about the same
     /// attribute.
-    fn holds_against(&self, other: &BeliefEntry) -> bool {
+    fn replaces(&self, other: &BeliefEntry) -> bool {
         let this = (self.step, self.confidence, self.index);
         // A confidence is never NaN: the message was checked.
         this.partial_cmp(&(other.step, other.confidence, other.index)).is_none_or(|order| order.is_ge())
@@ -93,22 +93,22 @@ impl Beliefs {
                 message_id: message.message_id.clone(),
                 index,
             };
-            let old = self.held.get(&key);
-            if old.is_some_and(|old| !new.holds_against(old)) {
+            let old = self.beliefs.get(&key);
+            if old.is_some_and(|old| !new.replaces(old)) {
                 continue;
             }
             // The old belief is removed even if the new one does not fit.
             let freed = old.map_or(0, |old| size(&key, old));
             let bytes = self.bytes - freed + size(&key, &new);
-            self.held.remove(&key);
+            self.beliefs.remove(&key);
             if bytes > Self::BYTES {
                 self.bytes -= freed;
                 self.dropped += 1;
-                tracing::warn!(dialogue = %message.session_id, "no room for another belief");
+                tracing::warn!(dialogue = %message.session_id, "a belief was dropped because the limit is reached");
                 continue;
             }
             self.bytes = bytes;
-            self.held.insert(key, new);
+            self.beliefs.insert(key, new);
         }
         Ok(())
     }
@@ -116,35 +116,35 @@ impl Beliefs {
     /// Returns the belief of `speaker` about an attribute.
     #[must_use]
     pub fn get(&self, speaker: &AgentUri, entity: &str, attribute: &str) -> Option<&BeliefEntry> {
-        self.held.get(&(entity.to_owned(), attribute.to_owned(), speaker.clone()))
+        self.beliefs.get(&(entity.to_owned(), attribute.to_owned(), speaker.clone()))
     }
 
     /// Returns the beliefs of all participants about an attribute.
     pub fn about(&self, entity: &str, attribute: &str) -> impl Iterator<Item = (&AgentUri, &BeliefEntry)> {
         let first = (entity.to_owned(), attribute.to_owned(), AgentUri::from(""));
-        self.held
+        self.beliefs
             .range(first..)
             .take_while(move |((of, which, _), _)| of == entity && which == attribute)
-            .map(|((.., speaker), held)| (speaker, held))
+            .map(|((.., speaker), beliefs)| (speaker, beliefs))
     }
 
     /// Returns all beliefs with their entity, attribute and participant.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &AgentUri, &BeliefEntry)> {
-        self.held
-            .iter()
-            .map(|((entity, attribute, speaker), held)| (entity.as_str(), attribute.as_str(), speaker, held))
+        self.beliefs.iter().map(|((entity, attribute, speaker), beliefs)| {
+            (entity.as_str(), attribute.as_str(), speaker, beliefs)
+        })
     }
 
     /// Returns the number of beliefs.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.beliefs.len()
     }
 
     /// Returns true if there are no beliefs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.beliefs.is_empty()
     }
 
     /// Returns the number of beliefs that did not fit; see [`BYTES`](Self::BYTES).
@@ -156,8 +156,8 @@ impl Beliefs {
 
 /// Returns the memory that a belief takes. The names of its participant and its message are counted
 /// in full.
-fn size((entity, attribute, speaker): &Key, held: &BeliefEntry) -> usize {
-    let texts = [entity, attribute, speaker.as_str(), held.value.get(), held.message_id.as_str()];
+fn size((entity, attribute, speaker): &Key, beliefs: &BeliefEntry) -> usize {
+    let texts = [entity, attribute, speaker.as_str(), beliefs.value.get(), beliefs.message_id.as_str()];
     size_of::<(Key, BeliefEntry)>() + 64 + texts.map(str::len).iter().sum::<usize>()
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_step_holds_and_within_one_the_surer() {
+    fn the_later_step_wins_and_then_the_higher_confidence() {
         let mut beliefs = Beliefs::new();
         beliefs.fold(&message("agent://a", 3, vec![belief("price", 3, 0.1)])).unwrap();
         beliefs.fold(&message("agent://a", 1, vec![belief("price", 1, 1.0)])).unwrap();
@@ -225,20 +225,20 @@ mod tests {
     }
 
     #[test]
-    fn speakers_are_not_mixed() {
+    fn participants_are_separate() {
         let mut beliefs = Beliefs::new();
         beliefs
             .fold(&message("agent://a", 1, vec![belief("price", 18, 1.0), belief("year", 2023, 1.0)]))
             .unwrap();
         beliefs.fold(&message("agent://b", 2, vec![belief("price", 16, 0.5)])).unwrap();
-        let said: Vec<_> =
-            beliefs.about("car", "price").map(|(who, held)| (who.as_str(), held.confidence)).collect();
-        assert_eq!(said, [("agent://a", 1.0), ("agent://b", 0.5)]);
+        let found: Vec<_> =
+            beliefs.about("car", "price").map(|(who, beliefs)| (who.as_str(), beliefs.confidence)).collect();
+        assert_eq!(found, [("agent://a", 1.0), ("agent://b", 0.5)]);
         assert_eq!(beliefs.about("car", "colour").count(), 0);
     }
 
     #[test]
-    fn a_bad_confidence_is_named_and_adds_nothing() {
+    fn an_invalid_confidence_is_reported_and_adds_nothing() {
         for confidence in [1.5, -0.1, f64::NAN, f64::INFINITY] {
             let mut beliefs = Beliefs::new();
             let updates = vec![belief("price", 1, 1.0), belief("price", 2, confidence)];
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_left_out_and_memory_is_bounded() {
+    fn unknown_forms_are_skipped_and_memory_is_bounded() {
         let mut beliefs = Beliefs::new();
         let other = BeliefUpdate::Other(Json::from(serde_json::json!({ "believes": "in luck" })));
         beliefs.fold(&message("agent://a", 1, vec![other])).unwrap();

@@ -30,7 +30,7 @@ pub enum CanonicalError {
     #[error("not JSON: {0}")]
     Json(String),
     /// An object contains a key twice.
-    #[error("the key {0:?} is there twice")]
+    #[error("duplicate key {0:?}")]
     DuplicateKey(String),
     /// An integer exceeds [`MAX_INTEGER`].
     #[error("the integer {0} is beyond 2^53; send it as a string")]
@@ -39,7 +39,7 @@ pub enum CanonicalError {
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// The message is not an object.
-    #[error("a message is an object")]
+    #[error("a message must be an object")]
     NoObject,
 }
 
@@ -220,7 +220,7 @@ mod tests {
 
     /// RFC 8785, 3.2.2: the example, and the bytes of 3.2.4.
     #[test]
-    fn the_values_of_the_rfc() {
+    fn example_values_of_the_rfc() {
         let json = r#"{
             "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
             "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -240,7 +240,7 @@ mod tests {
 
     /// RFC 8785, 3.2.3: keys are sorted by their UTF-16 units.
     #[test]
-    fn the_order_of_keys_of_the_rfc() {
+    fn key_order_of_the_rfc() {
         let json = r#"{
             "\u20ac": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh",
             "1": "One", "\ud83d\ude00": "Emoji: Grinning Face", "\u0080": "Control",
@@ -254,7 +254,7 @@ mod tests {
 
     /// RFC 8785, appendix B: doubles by their bits.
     #[test]
-    fn the_numbers_of_the_rfc() {
+    fn example_numbers_of_the_rfc() {
         for (bits, expected) in [
             (0x0000000000000000, "0"),
             (0x8000000000000000, "0"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_there_once_at_any_depth() {
+    fn duplicate_keys_are_rejected_at_any_depth() {
         for json in [r#"{"a":1,"a":1}"#, r#"[{"b":{"a":1,"x":[],"\u0061":2}}]"#] {
             assert_eq!(canonical(json), Err(CanonicalError::DuplicateKey("a".into())), "{json}");
         }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_what_a_double_holds() {
+    fn integers_beyond_a_double_are_rejected() {
         for integer in ["9007199254740991", "-9007199254740991", "0", "-0", "1e30", "9007199254740991.0"] {
             assert!(canonical(&format!(r#"{{"a":[{integer}]}}"#)).is_ok(), "{integer}");
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_is_refused_where_its_form_is_a_big_integer() {
+    fn doubles_with_a_big_integer_as_form_are_rejected() {
         for (double, form) in [
             ("9007199254740993.0", "9007199254740992"),
             ("-1.0e+18", "-1000000000000000000"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_rejected() {
         for text in
             ["", "{", "{}x", "{} {}", r#""\ud83d""#, r#""\ude00\ud83d""#, "01", "[1,]", "{\"a\":\u{1}}"]
         {

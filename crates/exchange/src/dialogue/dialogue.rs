@@ -148,63 +148,63 @@ impl Dialogue {
     /// Messages before that, such as `confirm` or `update`, are returned by [`next`](Self::next) or
     /// go to the handler.
     pub fn request(&self, content: impl Into<DialogueContent>) -> SendMessage<'_, VerifiedMessage> {
-        self.say(MessageType::Request, content).answer()
+        self.send(MessageType::Request, content).answer()
     }
 
     /// Requests information and waits for the answer, as [`request`](Self::request) does.
     pub fn query(&self, content: impl Into<DialogueContent>) -> SendMessage<'_, VerifiedMessage> {
-        self.say(MessageType::Query, content).answer()
+        self.send(MessageType::Query, content).answer()
     }
 
     /// Answers a request or a query.
     pub fn respond(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Response, content)
+        self.send(MessageType::Response, content)
     }
 
     /// Sends information that was not requested.
     pub fn inform(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Inform, content)
+        self.send(MessageType::Inform, content)
     }
 
     /// Confirms that a message was understood.
     pub fn confirm(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Confirm, content)
+        self.send(MessageType::Confirm, content)
     }
 
     /// Makes an offer. With [`answer`](SendMessage::answer) it waits for `accept`, `reject` or
     /// another `propose`.
     pub fn propose(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Propose, content)
+        self.send(MessageType::Propose, content)
     }
 
     /// Accepts an offer or a counter-offer.
     pub fn accept(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Accept, content)
+        self.send(MessageType::Accept, content)
     }
 
     /// Rejects an offer. With the parameter [`COUNTER_OFFER`](super::COUNTER_OFFER) it is a
     /// counter-offer.
     pub fn reject(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Reject, content)
+        self.send(MessageType::Reject, content)
     }
 
     /// Requests a clarification.
     pub fn clarify(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Clarify, content)
+        self.send(MessageType::Clarify, content)
     }
 
     /// Reports progress.
     pub fn update(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Update, content)
+        self.send(MessageType::Update, content)
     }
 
     /// Ends the dialogue. If both sides do so at the same time, both succeed.
     pub fn terminate(&self, content: impl Into<DialogueContent>) -> SendMessage<'_> {
-        self.say(MessageType::Termination, content)
+        self.send(MessageType::Termination, content)
     }
 
     /// Sends a message of any type.
-    pub fn say(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
+    pub fn send(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         let mut draft = MessageDraft::new(message_type, content.into());
         draft.parents = lock(&self.about).iter().cloned().collect();
         SendMessage { dialogue: self, draft, within: None, returns: PhantomData }
@@ -325,7 +325,7 @@ impl Dialogue {
 ///
 /// Dropping the future before the message has its step sends nothing. After that the message is
 /// sent, repeatedly if necessary, and its answer is delivered like any other message.
-#[must_use = "nothing is said until it is awaited"]
+#[must_use = "the message is sent when it is awaited"]
 pub struct SendMessage<'a, T = SentMessage> {
     dialogue: &'a Dialogue,
     draft: MessageDraft,
@@ -399,7 +399,7 @@ impl<'a> IntoFuture for SendMessage<'a, SentMessage> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { Ok(self.dialogue.inner.say(self.draft).await?.0) })
+        Box::pin(async move { Ok(self.dialogue.inner.send(self.draft).await?.0) })
     }
 }
 
@@ -409,7 +409,7 @@ impl<'a> IntoFuture for SendMessage<'a, VerifiedMessage> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (sent, waiter) = self.dialogue.inner.say(self.draft).await?;
+            let (sent, waiter) = self.dialogue.inner.send(self.draft).await?;
             if let Some(answer) = sent.fallback {
                 return Ok(handler::local_reply(answer));
             }

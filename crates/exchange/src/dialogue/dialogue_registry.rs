@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_makes_room() {
+    fn ended_dialogues_are_evicted() {
         let mut registry = DialogueRegistry::new(2);
         registry.add(key(1, "a"), "a").unwrap();
         registry.add(key(1, "b"), "b").unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_do_not_meet() {
+    fn connections_are_separate() {
         let mut registry = DialogueRegistry::new(1);
         registry.add(key(1, "a"), "first").unwrap();
         registry.add(key(2, "a"), "second").unwrap();

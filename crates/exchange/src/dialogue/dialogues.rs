@@ -50,7 +50,7 @@ use crate::lock::lock;
 /// # let _ = (to_buyers, to_the_database);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "give it to an Exchange"]
+#[must_use = "pass it to an `Exchange`"]
 pub struct Dialogues {
     pub(crate) verifier: Verifier,
     pub(crate) handler: Option<Arc<dyn ErasedDialogueHandler>>,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_without_end_is_a_time_in_the_future() {
+    fn an_unbounded_time_is_in_the_future() {
         let dialogues = Dialogues::new("agent://a").unwrap();
         assert!(dialogues.moment(Duration::MAX) > Instant::now() + Duration::from_secs(86_400));
     }

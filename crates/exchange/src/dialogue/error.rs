@@ -21,7 +21,7 @@ use super::signature::SignError;
 pub enum Error {
     /// The other side did not advertise dialogues in `initialize`. Nothing was sent.
     #[error(
-        "the other side takes no dialogue messages (it advertises no _meta.duologue.dialogue); nothing was sent"
+        "the other side does not support dialogues (it does not advertise _meta.duologue.dialogue); nothing was sent"
     )]
     NotSupported,
     /// The handle has no session, and dialogue messages need one. Nothing was sent.
@@ -30,7 +30,7 @@ pub enum Error {
     )]
     NoSession,
     /// This side has no [`Dialogues`](super::Dialogues).
-    #[error("this side is not set up for dialogues: give its Exchange a Dialogues")]
+    #[error("this side is not configured for dialogues; call Exchange::dialogue")]
     NotSetUp,
     /// A name is not a valid URI.
     #[error("an agent's name {0}")]
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("{0}; nothing was sent")]
     Sign(#[from] SignError),
     /// The other side rejected the message.
-    #[error("the other side refused the message: {} ({})", .0.error_message, .0.error_code)]
+    #[error("the other side rejected the message: {} ({})", .0.error_message, .0.error_code)]
     Response(Box<ErrorContent>),
     /// The other side accepted the message and then sent this `error` message.
     #[error("{} ({})", .0.error_message, .0.error_code)]
@@ -67,15 +67,13 @@ pub enum Error {
     Ended,
     /// The connection has the maximum number of dialogues; see `DialogueLimits::dialogues`.
     #[error(
-        "there are {0} dialogues over this connection, as many as there may be (DialogueLimits::dialogues)"
+        "dialogue limit reached ({0} on this connection); retry later or raise `DialogueLimits::dialogues`"
     )]
     TooMany(usize),
     /// A callback tried to send or receive: a method of [`KeyStore`](super::KeyStore), a type in
     /// [`Parameters`](super::Parameters), or a [`Tap`](duologue_rpc::Tap) that sees a receipt. A
     /// message waits for the callback, so nothing was sent.
-    #[error(
-        "a dialogue cannot send or receive from within {callback}, which must not wait: spawn a task for it"
-    )]
+    #[error("a dialogue cannot send or receive in {callback}, which must not block; spawn a task")]
     InCallback {
         /// The callback.
         callback: &'static str,
@@ -123,10 +121,10 @@ impl Error {
         let mut content = match self {
             Error::Own(content) => *content,
             Error::Failed(_) | Error::Connection(RpcError::Response(_)) => {
-                ErrorContent::of(Code::ServerError, "the agent that was asked failed")
+                ErrorContent::of(Code::ServerError, "another agent failed")
             }
             Error::Response(why) => {
-                let text = format!("a message of mine was refused ({})", why.error_code);
+                let text = format!("a message of this agent was rejected ({})", why.error_code);
                 ErrorContent::of(Code::ServerError, text)
             }
             Error::NoAnswer { .. } | Error::Connection(RpcError::Timeout { .. }) => {
@@ -147,7 +145,7 @@ impl From<crate::Error> for Error {
             crate::Error::Response(fault)
             | crate::Error::Declined(fault)
             | crate::Error::Answer { fault, .. } => {
-                Error::other(format!("the agent that was asked failed ({})", fault.code))
+                Error::other(format!("another agent failed ({})", fault.code))
             }
             other => Error::other(other),
         }

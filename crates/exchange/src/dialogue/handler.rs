@@ -100,18 +100,18 @@ impl UndeliveredMessage {
     /// other agent has answered.
     #[must_use]
     pub fn answer(&self, content: impl Into<DialogueContent>) -> DialogueMessage {
-        let asked = &self.message;
-        let own: AgentUri = asked.sender_id.clone();
+        let message = &self.message;
+        let own: AgentUri = message.sender_id.clone();
         DialogueMessage::new(
             super::inner::new_id(),
-            asked.session_id.clone(),
+            message.session_id.clone(),
             own.clone(),
             own,
             super::inner::timestamp(),
-            asked.interaction_step,
+            message.interaction_step,
             MessageType::Response,
         )
-        .parent_message_id(asked.message_id.clone())
+        .parent_message_id(message.message_id.clone())
         .content(content)
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct DialogueInner {
 pub(crate) struct InnerState {
     pub(crate) dialogue: DialogueState,
     /// Keeps the ACP session registered until the dialogue ends.
-    held: Option<PeerAgent>,
+    session_guard: Option<PeerAgent>,
     /// The waiters for answers to our messages, with the type of each message.
     pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>)>,
     /// Our last message in flight, and a channel that is notified when an answer arrives before its
@@ -88,7 +88,7 @@ pub(crate) struct InnerState {
     handling: usize,
     timer: bool,
     /// The number of tasks that report an invalid buffered message to the other side.
-    telling: usize,
+    error_reports: usize,
     /// The share of this dialogue in the connection's count of waiting bytes.
     counted: usize,
 }
@@ -114,7 +114,7 @@ impl DialogueInner {
             correlation,
             state: Mutex::new(InnerState {
                 dialogue,
-                held: Some(peer),
+                session_guard: Some(peer),
                 waiters: HashMap::new(),
                 leaving: None,
                 queue: VecDeque::new(),
@@ -123,7 +123,7 @@ impl DialogueInner {
                 working: false,
                 handling: 0,
                 timer: false,
-                telling: 0,
+                error_reports: 0,
                 counted: 0,
             }),
             changed: Notify::new(),
@@ -141,7 +141,7 @@ impl DialogueInner {
         }
         // Otherwise an intermediary with one of our messages could receive the answers.
         if registry.elsewhere(&self.key).any(|inner| inner.other == self.other) {
-            let text = "this dialogue is held over another connection";
+            let text = "this dialogue is open on another connection";
             return Err(Error::Response(refused(Code::Conflict, text)));
         }
         registry
@@ -174,7 +174,7 @@ impl DialogueInner {
             && all.saturating_add(bytes) > limits.waiting_bytes
             && state.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
         if full && !awaited {
-            let text = "too much waits to be handled; try again later";
+            let text = "too many bytes are waiting to be handled; retry later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
         let parent = received.parent_message_id.clone();
@@ -217,7 +217,7 @@ impl DialogueInner {
                         self.over(state, &Error::Ended);
                     }
                 }
-                DialogueAction::Refuse(received, error) => self.tell_later(state, &received, *error),
+                DialogueAction::Refuse(received, error) => self.report_later(state, &received, *error),
             }
         }
         self.count(state);
@@ -253,7 +253,7 @@ impl DialogueInner {
     /// Ends the dialogue and wakes all waiters.
     fn over(&self, state: &mut InnerState, why: &Error) {
         state.over.get_or_insert_with(|| why.clone());
-        state.held = None;
+        state.session_guard = None;
         for (_, (_, waiter)) in state.waiters.drain() {
             let _ = waiter.send(Err(why.clone()));
         }
@@ -338,48 +338,53 @@ impl DialogueInner {
                 None | Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => {
                     tracing::warn!(dialogue = %self.id, message = %received.message_id, %error, "a handler failed");
-                    self.tell(&received, error.into_content()).await;
+                    self.report(&received, error.into_content()).await;
                 }
                 Some(Err(_)) => {
                     tracing::error!(dialogue = %self.id, message = %received.message_id, "a handler panicked");
                     let error = ErrorContent::of(Code::ServerError, "the handler panicked").retryable(false);
-                    self.tell(&received, error).await;
+                    self.report(&received, error).await;
                 }
             }
         }
     }
 
     /// Reports an error about a message that already has its receipt.
-    async fn tell(self: &Arc<Self>, received: &VerifiedMessage, error: ErrorContent) {
+    async fn report(self: &Arc<Self>, received: &VerifiedMessage, error: ErrorContent) {
         // Two agents could otherwise exchange errors forever.
         if received.message_type != MessageType::Error {
-            self.say_error(MessageDraft::about(received, error.about(&received.raw))).await;
+            self.send_error(MessageDraft::about(received, error.about(&received.raw))).await;
         }
     }
 
-    async fn say_error(self: &Arc<Self>, draft: MessageDraft) {
-        if let Err(error) = self.say(draft).await {
+    async fn send_error(self: &Arc<Self>, draft: MessageDraft) {
+        if let Err(error) = self.send(draft).await {
             tracing::warn!(dialogue = %self.id, %error, "an error message could not be sent");
         }
     }
 
     /// Reports an error in a task of its own, unless too many such tasks are waiting.
-    fn tell_later(self: &Arc<Self>, state: &mut InnerState, received: &VerifiedMessage, error: ErrorContent) {
+    fn report_later(
+        self: &Arc<Self>,
+        state: &mut InnerState,
+        received: &VerifiedMessage,
+        error: ErrorContent,
+    ) {
         if received.message_type == MessageType::Error {
             return;
         }
-        if state.telling >= self.dialogues.limits.window || !in_runtime() {
+        if state.error_reports >= self.dialogues.limits.window || !in_runtime() {
             let (message, why) = (&received.message_id, error.error_message);
-            tracing::warn!(dialogue = %self.id, %message, why, "a message was dropped, and its sender is not told");
+            tracing::warn!(dialogue = %self.id, %message, why, "a message was dropped without notifying its sender");
             return;
         }
-        state.telling += 1;
+        state.error_reports += 1;
         let inner = self.clone();
         // Only the draft is kept: the message itself is no longer counted.
         let draft = MessageDraft::about(received, error.about(&received.raw));
         self.peer.rpc().spawn(async move {
-            inner.say_error(draft).await;
-            lock(&inner.state).telling -= 1;
+            inner.send_error(draft).await;
+            lock(&inner.state).error_reports -= 1;
         });
     }
 
@@ -399,7 +404,7 @@ impl DialogueInner {
             let Some(received) = queued.read().map(Arc::new) else { continue };
             match received.in_time(self.dialogues.now()) {
                 Ok(()) => return Some(received),
-                Err(error) => self.tell_later(state, &received, *error),
+                Err(error) => self.report_later(state, &received, *error),
             }
         }
     }
@@ -440,12 +445,12 @@ impl DialogueInner {
         self.apply(&mut state, events);
         if self.dialogues.handler.is_none() && state.over.is_none() && in_runtime() {
             let inner = self.clone();
-            let goodbye = MessageDraft::new(
+            let termination = MessageDraft::new(
                 MessageType::Termination,
                 DialogueContent::from("Nobody listens any more."),
             );
             self.peer.rpc().spawn(async move {
-                let _ = inner.say(goodbye).await;
+                let _ = inner.send(termination).await;
                 inner.end(&Error::Ended);
             });
         }
@@ -490,7 +495,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_enters_a_connection_that_ends() {
+    async fn no_dialogue_opens_on_a_connection_that_ends() {
         let us = Arc::new(Dialogues::new("agent://us").unwrap());
         let them = Exchange::new().dialogue(Dialogues::new("agent://them").unwrap());
         let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(them);

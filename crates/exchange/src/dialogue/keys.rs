@@ -168,7 +168,7 @@ pub enum KeyError {
     #[error("the peer of a key {0}")]
     Peer(#[source] AgentUriError),
     /// A key with that id exists or was revoked. Ids are never reused.
-    #[error("there is or was a key with that id; give every key its own")]
+    #[error("a key with that id exists or was revoked; ids are never reused")]
     Taken,
 }
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_an_id_an_owner_and_enough_bytes() {
+    fn a_key_needs_an_id_an_owner_and_a_long_secret() {
         let fault = |id: &str, owner: &str, secret: &[u8]| Key::new(id, owner, secret).unwrap_err();
         assert_eq!(fault("", "agent://a", &[1; 32]), KeyError::Id);
         assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyError::Id);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_output_shows_the_secret() {
+    fn debug_output_hides_the_secret() {
         let keys = Keys::new();
         keys.insert(Key::new("k", "agent://a", *b"correct horse battery staple !!!").unwrap()).unwrap();
         let shown = format!("{keys:?} {:?}", keys.key("k").unwrap());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_for_one_pair() {
+    fn a_bound_key_is_preferred() {
         let keys = Keys::new();
         keys.insert(key("b").with("agent://b").unwrap()).unwrap();
         keys.insert(key("c").with("agent://c").unwrap()).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_a_little() {
+    fn validity_has_a_tolerance_for_clocks() {
         let start = SystemTime::UNIX_EPOCH + DAY;
         let key = key("k").not_before(start).not_after(start + DAY);
         let valid = |now| key.is_valid(now, Duration::from_secs(60));

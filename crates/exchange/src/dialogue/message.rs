@@ -36,7 +36,9 @@ impl VerifiedMessage {
     /// Rejects an expired message.
     pub(crate) fn in_time(&self, now: Duration) -> Result<(), Box<ErrorContent>> {
         match self.ends {
-            Some(ends) if ends < now => Err(refused(Code::Expired, "its ttl has passed while it waited")),
+            Some(ends) if ends < now => {
+                Err(refused(Code::Expired, "the ttl passed while the message was buffered"))
+            }
             _ => Ok(()),
         }
     }
@@ -63,9 +65,7 @@ impl VerifiedMessage {
     /// Returns an error if it is missing or does not match `T`.
     pub fn parameter<T: DeserializeOwned>(&self, name: &str) -> serde_json::Result<T> {
         let value = self.message.content.parameters.get::<T>(name);
-        value.ok_or_else(|| {
-            serde_json::Error::custom(format!("the parameter {name} is missing or does not fit"))
-        })
+        value.ok_or_else(|| serde_json::Error::custom(format!("the parameter {name} is missing or invalid")))
     }
 }
 

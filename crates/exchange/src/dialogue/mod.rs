@@ -79,7 +79,7 @@ mod allow;
 mod beliefs;
 mod callbacks;
 mod canonical;
-#[allow(clippy::module_inception, reason = "the handle on one dialogue is called that")]
+#[allow(clippy::module_inception, reason = "the module contains the handle on one dialogue")]
 mod dialogue;
 mod dialogue_registry;
 mod dialogues;

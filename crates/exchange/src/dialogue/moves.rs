@@ -162,10 +162,10 @@ impl IllegalMove {
             (DialogueStage::New, _) => "opens no dialogue".to_owned(),
             (DialogueStage::Live, ParentMessage::None) => "names no parent_message_id".to_owned(),
             (DialogueStage::Live, ParentMessage::Forgotten) => {
-                "answers a message that is no longer remembered, or was never received".to_owned()
+                "answers a message that was evicted or never received".to_owned()
             }
             (DialogueStage::Live, ParentMessage::Known { same_speaker: true, .. }) => {
-                "answers a message of the same speaker".to_owned()
+                "answers a message of its own sender".to_owned()
             }
             (DialogueStage::Live, ParentMessage::Known { kind, .. }) => format!("does not answer {kind}"),
         };
@@ -198,7 +198,7 @@ mod tests {
     const ANYWHERE: &str = "request inform confirm propose clarify query update error termination";
 
     #[test]
-    fn the_table() {
+    fn legal_moves_by_stage_and_parent() {
         use MessageType as M;
         check(DialogueStage::New, ParentMessage::None, "request inform propose query");
         check(DialogueStage::Ended, ParentMessage::None, "error");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_answers_themselves() {
+    fn own_messages_cannot_be_answered() {
         for kind in [MessageType::Request, MessageType::Propose] {
             check(
                 DialogueStage::Live,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_is_no_move() {
+    fn unknown_types_are_never_legal() {
         let shout = MessageType::from("shout");
         for stage in [DialogueStage::New, DialogueStage::Live, DialogueStage::Ended] {
             assert!(!is_legal(&shout, stage, &ParentMessage::None));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_names_what_is_allowed() {
+    fn the_error_lists_legal_moves() {
         let illegal =
             IllegalMove::check(&MessageType::Accept, DialogueStage::New, &ParentMessage::None).unwrap_err();
         assert_eq!(

@@ -109,7 +109,7 @@ pub struct InvalidParameters {
 impl fmt::Display for InvalidParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { message_type, task, reason } = self;
-        write!(f, "the parameters of a {message_type} for {task} do not fit: {reason}")
+        write!(f, "the parameters of a {message_type} for {task} are invalid: {reason}")
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[derive(Deserialize)]
-    #[allow(dead_code, reason = "only its form is of interest")]
+    #[allow(dead_code, reason = "only its deserialization is tested")]
     struct Offer {
         amount: u32,
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_belongs_to_a_task_and_a_type() {
+    fn a_type_applies_to_a_task_and_a_message_type() {
         let parameters = Parameters::new().of::<Offer>("sales", "price", &[MessageType::Propose]);
         let check = |kind, task, value| parameters.check(&message(kind, task, value));
         assert!(check(MessageType::Propose, "price", json!({ "amount": 7, "more": true })).is_ok());
@@ -148,12 +148,12 @@ mod tests {
         let bad = check(MessageType::Propose, "price", json!({})).unwrap_err();
         assert!(
             bad.to_string()
-                .starts_with("the parameters of a propose for price do not fit: missing field `amount`")
+                .starts_with("the parameters of a propose for price are invalid: missing field `amount`")
         );
     }
 
     #[test]
-    fn a_form_for_every_type_leaves_errors_alone() {
+    fn errors_are_not_checked() {
         let parameters = Parameters::new().of::<Offer>("sales", "price", &[]);
         assert!(parameters.check(&message(MessageType::Inform, "price", json!({}))).is_err());
         assert!(parameters.check(&message(MessageType::Error, "price", json!({}))).is_ok());

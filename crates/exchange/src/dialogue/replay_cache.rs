@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_and_another_under_one_id() {
+    fn repetitions_and_conflicts_are_distinguished() {
         let mut memory = One::new(10);
         assert_eq!(memory.see("m", 1, 0, None, 0), ReplayCheck::New);
         assert_eq!(memory.see("m", 1, 0, None, 900_000), ReplayCheck::Same);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expired_is_remembered_a_little_longer() {
+    fn expired_entries_are_kept_for_the_grace_period() {
         let mut memory = One::new(10);
         assert_eq!(memory.see("m", 1, 0, Some(10), 0), ReplayCheck::New);
         assert_eq!(memory.see("n", 1, 0, Some(10), 70), ReplayCheck::New);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_old_as_the_forgotten_is_refused() {
+    fn messages_as_old_as_evicted_ones_are_rejected() {
         let mut memory = One::new(2);
         for (id, sent) in [("a", 1), ("b", 2), ("c", 3)] {
             assert_eq!(memory.see(id, 1, sent, None, 9), ReplayCheck::New);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_signs_is_known_on_every_line_and_who_does_not_on_one() {
+    fn signed_messages_are_shared_between_connections_and_unsigned_ones_are_not() {
         let mut seen = ReplayCache::new(9, GRACE, at(0));
         let mut see = |source: &ReplayScope, line| {
             let (source, name) = (source.clone(), name("m"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_push_each_other_out_and_nobody_else() {
+    fn unsigned_messages_do_not_evict_signed_ones() {
         const EACH: usize = 4096;
         let mut seen = ReplayCache::new(EACH, GRACE, Timestamp::MIN);
         let mut see = |source: &ReplayScope, line, id: usize| {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_before_the_memory() {
+    fn messages_from_before_the_cache_are_rejected() {
         let mut memory = One(ReplayCache::new(9, GRACE, at(100)));
         assert_eq!(memory.see("m", 1, 100, None, 200), ReplayCheck::TooOld);
         assert_eq!(memory.see("m", 1, 101, None, 200), ReplayCheck::New);
@@ -301,7 +301,7 @@ mod tests {
     proptest! {
         /// Every message is accepted at most once, for any cache size and any age.
         #[test]
-        fn nothing_is_taken_twice(
+        fn no_message_is_accepted_twice(
             capacity in 1..6_usize,
             arrivals in proptest::collection::vec((0..12_u8, 0..3_i64), 0..80),
         ) {

@@ -47,7 +47,7 @@ pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
     if received.message_type != MessageType::Error {
         return Ok(received.clone());
     }
-    let unnamed = || ErrorContent::of(Code::ServerError, "the other side names no reason");
+    let unnamed = || ErrorContent::of(Code::ServerError, "the other side gave no reason");
     Err(Error::Failed(Box::new(received.content.error().unwrap_or_else(unnamed))))
 }
 

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults() {
+    fn default_pauses() {
         let backoff = Backoff::new();
         let longest: Vec<u128> =
             (1..=5).filter_map(|n| backoff.pause(n, 1.0)).map(|p| p.as_millis()).collect();

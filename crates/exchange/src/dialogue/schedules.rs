@@ -59,7 +59,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
+fn early_messages_are_buffered_and_missing_ones_leave_a_gap() {
     let mut state = state(limits(64, 64));
     let mut arrive = |step: u64, at| {
         let (arrival, events) =
@@ -81,7 +81,7 @@ fn what_comes_early_waits_and_what_is_missing_is_a_gap() {
 }
 
 #[test]
-fn a_full_window_does_not_wait() {
+fn a_full_window_delivers_early() {
     let mut state = state(limits(3, 64));
     for step in [9, 7, 8] {
         let arrival =
@@ -94,7 +94,7 @@ fn a_full_window_does_not_wait() {
 }
 
 #[test]
-fn a_step_belongs_to_one_message_of_a_speaker() {
+fn a_step_belongs_to_one_message_of_a_participant() {
     let mut state = state(limits(64, 64));
     let mut arrive =
         |id: &str, step| refusal(&state.arrive(received(message(THEM, id, step, M::Inform)), false, ms(0)).0);
@@ -107,7 +107,7 @@ fn a_step_belongs_to_one_message_of_a_speaker() {
 }
 
 #[test]
-fn nobody_takes_the_last_step() {
+fn steps_far_ahead_are_rejected() {
     let mut state = state(limits(64, 64));
     let mut arrive =
         |step: u64| state.arrive(received(message(THEM, &step.to_string(), step, M::Inform)), false, ms(0));
@@ -122,10 +122,10 @@ fn nobody_takes_the_last_step() {
 }
 
 #[test]
-fn two_speakers_may_claim_a_step() {
+fn both_participants_may_use_a_step() {
     let mut state = state(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Inform));
-    state.say(&ours, &Json::new(&*ours).unwrap());
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
     assert_eq!(
         state.arrive(received(message(THEM, "theirs", 1, M::Inform)), false, ms(0)).0,
         Arrival::Delivered
@@ -137,28 +137,28 @@ fn two_speakers_may_claim_a_step() {
         Arrival::Buffered
     );
     let ours = Arc::new(message(US, "more", 2, M::Inform));
-    state.say(&ours, &Json::new(&*ours).unwrap());
-    assert_eq!(delivered(&state.receipted(&ours, ms(1))), [(3, false)]);
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
+    assert_eq!(delivered(&state.record_receipt(&ours, ms(1))), [(3, false)]);
 }
 
 #[test]
-fn an_answer_shows_that_its_question_has_arrived() {
+fn an_answer_implies_the_receipt() {
     let mut state = state(limits(64, 64));
     let ours = Arc::new(message(US, "ours", 1, M::Request));
-    state.say(&ours, &Json::new(&*ours).unwrap());
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
     let answer = message(THEM, "answer", 2, M::Response).parent_message_id("ours");
     assert_eq!(state.arrive(received(answer), false, ms(0)).0, Arrival::Delivered);
 }
 
 #[test]
-fn what_is_awaited_needs_no_room() {
+fn awaited_messages_ignore_the_inbox_limit() {
     let mut state = state(limits(64, 1));
     let inform = |step: u64| received(message(THEM, &step.to_string(), step, M::Inform));
     let answer =
         |step: u64| received(message(THEM, &step.to_string(), step, M::Response).parent_message_id("ours"));
     let ours = Arc::new(message(US, "ours", 1, M::Request));
-    state.say(&ours, &Json::new(&*ours).unwrap());
-    state.receipted(&ours, ms(0));
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
+    state.record_receipt(&ours, ms(0));
     assert_eq!(state.arrive(inform(2), false, ms(0)).0, Arrival::Delivered);
     assert_eq!(refusal(&state.arrive(inform(3), false, ms(0)).0), Some(Code::Overloaded));
     assert_eq!(state.arrive(answer(3), true, ms(0)).0, Arrival::Delivered);
@@ -173,7 +173,7 @@ fn what_is_awaited_needs_no_room() {
 }
 
 #[test]
-fn a_refused_message_leaves_its_step_free() {
+fn a_rejected_message_frees_its_step() {
     let mut state = state(limits(64, 64));
     let arrive = |state: &mut DialogueState, id: &str, step, kind| {
         state.arrive(received(message(THEM, id, step, kind)), false, ms(0)).0
@@ -183,7 +183,7 @@ fn a_refused_message_leaves_its_step_free() {
     // The sender may use the step again or the one after it.
     assert_eq!(arrive(&mut state, "c", 3, M::Inform), Arrival::Delivered);
     let ours = Arc::new(message(US, "ours", 4, M::Inform));
-    state.say(&ours, &Json::new(&*ours).unwrap());
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
     assert_eq!(state.next_step(), 5);
     state.refused(&ours);
     assert_eq!(state.next_step(), 4);
@@ -191,7 +191,7 @@ fn a_refused_message_leaves_its_step_free() {
 }
 
 #[test]
-fn what_was_held_and_does_not_fit_is_refused_later() {
+fn invalid_buffered_messages_are_rejected_later() {
     let mut state = state(limits(64, 64));
     let mut arrive =
         |id: &str, step, kind| state.arrive(received(message(THEM, id, step, kind)), false, ms(0));
@@ -205,7 +205,7 @@ fn what_was_held_and_does_not_fit_is_refused_later() {
 }
 
 #[test]
-fn what_was_held_too_long_is_refused_too() {
+fn expired_buffered_messages_are_rejected() {
     let mut state = state(limits(64, 64));
     let mut early = received(message(THEM, "b", 2, M::Inform));
     early.ends = Some(ms(1000));
@@ -218,7 +218,7 @@ fn what_was_held_too_long_is_refused_too() {
 }
 
 #[test]
-fn after_the_end_nothing_waits() {
+fn nothing_is_buffered_after_the_end() {
     let mut state = state(limits(64, 64));
     let mut arrive =
         |step: u64, kind| state.arrive(received(message(THEM, &step.to_string(), step, kind)), false, ms(0));
@@ -231,14 +231,12 @@ fn after_the_end_nothing_waits() {
 }
 
 #[test]
-fn a_bad_confidence_is_refused_by_name() {
+fn an_invalid_confidence_is_rejected_with_its_index() {
     let belief = duologue_schema::dialogue::Belief::new("car", "price", json!(1), 1.5);
     let mut state = state(limits(64, 64));
-    let told =
+    let bad =
         message(THEM, "a", 1, M::Inform).content(DialogueContent::new().belief_updates(vec![belief.into()]));
-    let Arrival::Refused(error) = state.arrive(received(told), false, ms(0)).0 else {
-        panic!("it was taken")
-    };
+    let Arrival::Refused(error) = state.arrive(received(bad), false, ms(0)).0 else { panic!("it was taken") };
     assert_eq!(error.error_code, Code::InvalidParameter);
     assert!(
         error.error_message.starts_with("belief_updates[0].confidence is 1.5"),
@@ -249,7 +247,7 @@ fn a_bad_confidence_is_refused_by_name() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
+fn the_log_is_bounded_and_evicted_offers_cannot_be_accepted() {
     let mut state = state(DialogueLimits { messages: 4, ..limits(64, usize::MAX) });
     let say = |state: &mut DialogueState, step: u64, kind, parent: Option<&str>| {
         let mut message = message(THEM, &step.to_string(), step, kind);
@@ -257,8 +255,8 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
         state.arrive(received(message), false, ms(0)).0
     };
     let ours = Arc::new(message(US, "offer", 1, M::Propose));
-    state.say(&ours, &Json::new(&*ours).unwrap());
-    state.receipted(&ours, ms(0));
+    state.record_sent(&ours, &Json::new(&*ours).unwrap());
+    state.record_receipt(&ours, ms(0));
     for step in 2..22 {
         assert_eq!(say(&mut state, step, M::Inform, None), Arrival::Delivered);
     }
@@ -271,7 +269,7 @@ fn memory_is_bounded_and_what_is_forgotten_cannot_be_accepted() {
 }
 
 #[test]
-fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
+fn too_long_messages_are_not_logged() {
     let mut state = state(DialogueLimits { message_bytes: 1000, ..limits(64, 64) });
     let mut arrive = |step: u64, words: &str| {
         let message = message(THEM, &step.to_string(), step, M::Inform).content(DialogueContent::from(words));
@@ -284,7 +282,7 @@ fn what_is_too_long_is_not_looked_up_and_takes_nothing_elses_room() {
     assert_eq!(arrive(3, &"x".repeat(500)), [1, 3]);
     assert_eq!(arrive(4, &"x".repeat(400)), [4]);
     // The summary is kept.
-    assert!(state.may_say(&M::Confirm, Some(&"2".into())).is_ok());
+    assert!(state.check_move(&M::Confirm, Some(&"2".into())).is_ok());
 }
 
 proptest! {
@@ -293,7 +291,7 @@ proptest! {
     /// Messages of one participant in any order, with repetitions, pauses and a slow handler. Each
     /// is delivered once and in order, or rejected.
     #[test]
-    fn nothing_is_lost_doubled_or_out_of_order(
+    fn no_message_is_lost_repeated_or_out_of_order(
         count in 1_u64..60,
         window in 1_usize..20,
         inbox in 1_usize..10,
@@ -391,7 +389,7 @@ proptest! {
     /// Two participants who both send, over connections that delay, reorder and repeat messages.
     /// Each sends the next message after the receipt of the last one, as a `Dialogue` does.
     #[test]
-    fn two_speakers_hear_all_of_each_other_and_agree_on_the_order(
+    fn both_participants_receive_everything_and_agree_on_the_order(
         counts in (1_u64..30, 1_u64..30),
         delays in proptest::collection::vec(0_u64..400, 50..200),
     ) {
@@ -407,7 +405,7 @@ proptest! {
         };
         loop {
             for (at, side) in sides.iter_mut().enumerate() {
-                if let Some(message) = side.speak() {
+                if let Some(message) = side.send() {
                     for copy in 0..=u64::from(message.interaction_step % 3 == 0) {
                         send(&mut way, now + copy, Flight::Message(1 - at, message.clone()));
                     }
@@ -419,13 +417,13 @@ proptest! {
                 Flight::Message(to, message) => {
                     let (arrival, events) = sides[to].state.arrive(received((*message).clone()), false, ms(now));
                     prop_assert_eq!(refusal(&arrival), None, "{:?}", arrival);
-                    sides[to].hear(&events, now);
+                    sides[to].deliver(&events, now);
                     send(&mut way, now, Flight::Receipt(1 - to, message));
                 }
                 Flight::Receipt(to, message) => {
-                    let events = sides[to].state.receipted(&message, ms(now));
-                    sides[to].said(&message);
-                    sides[to].hear(&events, now);
+                    let events = sides[to].state.record_receipt(&message, ms(now));
+                    sides[to].sent(&message);
+                    sides[to].deliver(&events, now);
                 }
             }
         }
@@ -442,19 +440,19 @@ proptest! {
 
     /// Compares random moves of both participants with the rules as an oracle states them.
     #[test]
-    fn moves_are_legal_when_the_rules_say_so(
+    fn legal_moves_match_the_oracle(
         tries in proptest::collection::vec((any::<bool>(), 0..12_usize, proptest::option::of(0..12_usize), any::<bool>()), 1..60),
     ) {
         let mut state = state(limits(64, usize::MAX));
-        let mut said: Vec<Said> = Vec::new();
+        let mut sent: Vec<SentMove> = Vec::new();
         for (number, (ours, kind, parent, counter)) in tries.into_iter().enumerate() {
             let kind = MOVES[kind].clone();
             let id = format!("m{number}");
             // Some of the parents do not exist.
-            let parent_id = parent.map(|at| said.get(at).map_or("nowhere".to_owned(), |said| said.id.clone()));
-            let parent = parent.map(|at| said.get(at));
+            let parent_id = parent.map(|at| sent.get(at).map_or("nowhere".to_owned(), |sent| sent.id.clone()));
+            let parent = parent.map(|at| sent.get(at));
             let allowed: Vec<M> =
-                MOVES.into_iter().filter(|kind| oracle(&said, ours, kind, parent)).collect();
+                MOVES.into_iter().filter(|kind| oracle(&sent, ours, kind, parent)).collect();
             let legal = allowed.contains(&kind);
             let mut message = message(if ours { US } else { THEM }, &id, state.next_step(), kind.clone());
             if counter {
@@ -462,12 +460,12 @@ proptest! {
             }
             message.parent_message_id = parent_id.map(|id| id.as_str().into());
             if ours {
-                let may = state.may_say(&kind, message.parent_message_id.as_ref());
+                let may = state.check_move(&kind, message.parent_message_id.as_ref());
                 prop_assert_eq!(may.as_ref().err().map(|illegal| &illegal.allowed), (!legal).then_some(&allowed));
                 if legal {
                     let message = Arc::new(message);
-                    state.say(&message, &Json::new(&*message).unwrap());
-                    state.receipted(&message, ms(0));
+                    state.record_sent(&message, &Json::new(&*message).unwrap());
+                    state.record_receipt(&message, ms(0));
                 }
             } else {
                 match state.arrive(received(message), false, ms(0)).0 {
@@ -483,14 +481,14 @@ proptest! {
                 }
             }
             if legal {
-                said.push(Said { id, ours, counter: counter && kind == M::Reject, kind });
+                sent.push(SentMove { id, ours, counter: counter && kind == M::Reject, kind });
             }
         }
     }
 }
 
 /// A message that was sent, for the oracle.
-struct Said {
+struct SentMove {
     id: String,
     ours: bool,
     kind: M,
@@ -499,14 +497,14 @@ struct Said {
 
 /// The rules in sequence. `parent` is the message that the move names; `Some(None)` is one that
 /// does not exist.
-fn oracle(said: &[Said], ours: bool, kind: &M, parent: Option<Option<&Said>>) -> bool {
+fn oracle(sent: &[SentMove], ours: bool, kind: &M, parent: Option<Option<&SentMove>>) -> bool {
     // After a termination only errors are legal.
-    if said.iter().any(|said| said.kind == M::Termination) {
+    if sent.iter().any(|sent| sent.kind == M::Termination) {
         return *kind == M::Error;
     }
     // A dialogue is opened by a request, a query, a proposal or an inform without a parent.
     let opens = [M::Request, M::Query, M::Propose, M::Inform].contains(kind);
-    if said.is_empty() {
+    if sent.is_empty() {
         return opens && parent.is_none();
     }
     // The parent exists.
@@ -530,7 +528,7 @@ fn oracle(said: &[Said], ours: bool, kind: &M, parent: Option<Option<&Said>>) ->
     }
 }
 
-impl PartialEq for Said {
+impl PartialEq for SentMove {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
@@ -561,33 +559,33 @@ impl Side {
         Side { name, state, left, open: None, spoken: Vec::new(), received: Vec::new() }
     }
 
-    fn speak(&mut self) -> Option<Arc<DialogueMessage>> {
+    fn send(&mut self) -> Option<Arc<DialogueMessage>> {
         if self.left == 0 || self.open.is_some() {
             return None;
         }
         self.left -= 1;
         let id = format!("{}-{}", self.name, self.left);
         let message = Arc::new(message(self.name, &id, self.state.next_step(), M::Inform));
-        self.state.say(&message, &Json::new(&*message).unwrap());
+        self.state.record_sent(&message, &Json::new(&*message).unwrap());
         self.spoken.push(id);
         self.open = Some(message.clone());
         Some(message)
     }
 
     /// Handles the receipt of our message. The receipt of a repetition has no effect.
-    fn said(&mut self, message: &DialogueMessage) {
+    fn sent(&mut self, message: &DialogueMessage) {
         if self.open.as_ref().is_some_and(|open| open.message_id == message.message_id) {
             self.open = None;
         }
     }
 
-    fn hear(&mut self, events: &[DialogueAction], now: u64) {
+    fn deliver(&mut self, events: &[DialogueAction], now: u64) {
         for event in events {
             let DialogueAction::Deliver(received) = event else { panic!("a refusal") };
             assert!(!received.gap);
             self.received.push(received.message_id.to_string());
             let more = self.state.taken(received.raw.get().len(), ms(now));
-            self.hear(&more, now);
+            self.deliver(&more, now);
         }
     }
 }

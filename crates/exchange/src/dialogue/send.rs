@@ -92,7 +92,7 @@ struct OutgoingMessage {
 impl DialogueInner {
     /// Sends a message and waits for the receipt. Returns a waiter for the answer if one was
     /// requested.
-    pub(crate) async fn say(
+    pub(crate) async fn send(
         self: &Arc<Self>,
         draft: MessageDraft,
     ) -> Result<(SentMessage, Option<ReplyWaiter>), Error> {
@@ -133,21 +133,21 @@ impl DialogueInner {
     ) -> Result<Option<Receipt>, Error> {
         let outcome = tokio::select! {
             biased;
-            outcome = self.send(message, json) => outcome,
+            outcome = self.send_until_accepted(message, json) => outcome,
             // An answer implies that the message was delivered.
             Ok(()) = answered => Ok(Receipt::new(message.message_id.clone(), message.session_id.clone())),
         };
         let error = match outcome {
             Ok(receipt) => {
-                self.taken(message);
+                self.accepted(message);
                 return Ok(Some(receipt));
             }
             Err(error) => error,
         };
-        if self.undone(message, &error) && message.message_type == MessageType::Termination {
+        if self.not_accepted(message, &error) && message.message_type == MessageType::Termination {
             return Ok(None);
         }
-        tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message did not get through");
+        tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message was not delivered");
         Err(error)
     }
 
@@ -156,9 +156,9 @@ impl DialogueInner {
         let MessageDraft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let (parent, step) = {
             let state = lock(&self.state);
-            let fits = |id: &&DialogueMessageId| state.dialogue.may_say(&kind, Some(id)).is_ok();
+            let fits = |id: &&DialogueMessageId| state.dialogue.check_move(&kind, Some(id)).is_ok();
             let parent = parents.iter().find(fits).or(parents.first()).cloned();
-            state.dialogue.may_say(&kind, parent.as_ref())?;
+            state.dialogue.check_move(&kind, parent.as_ref())?;
             // An answer has the domain and task of its parent, unless they are set.
             if content.domain.is_none()
                 && content.task.is_none()
@@ -190,16 +190,16 @@ impl DialogueInner {
         let mut state = lock(&self.state);
         // A message that arrived meanwhile may have the same step: the two have crossed. It may
         // also have ended the dialogue.
-        state.dialogue.may_say(&message.message_type, message.parent_message_id.as_ref())?;
+        state.dialogue.check_move(&message.message_type, message.parent_message_id.as_ref())?;
         let waiter = asks.then(|| self.wait(&mut state, &message));
-        state.dialogue.say(&message, &json);
+        state.dialogue.record_sent(&message, &json);
         let (sender, answered) = oneshot::channel();
         state.leaving = Some((message.message_id.clone(), sender));
         Ok(OutgoingMessage { message, json, waiter, answered })
     }
 
     /// Sends a message until it is accepted or the attempts are exhausted.
-    async fn send(&self, message: &DialogueMessage, json: Json) -> Result<Receipt, Error> {
+    async fn send_until_accepted(&self, message: &DialogueMessage, json: Json) -> Result<Receipt, Error> {
         let session = self.peer.session().cloned().ok_or(Error::NoSession)?;
         let request = DialogueRequest::new(session, json);
         let mut failures = 0;
@@ -219,7 +219,7 @@ impl DialogueInner {
             let Some(pause) = pause else { return Err(error) };
             tracing::info!(
                 dialogue = %self.id, message = %message.message_id, %error, ?pause, failures,
-                "a message is sent again"
+                "retrying a message"
             );
             let ended = self.peer.link.dialogue_connection.ended.cancelled();
             // The end of the connection ends the pause.
@@ -228,9 +228,9 @@ impl DialogueInner {
     }
 
     /// Records that the other side has accepted our message.
-    fn taken(self: &Arc<Self>, message: &DialogueMessage) {
+    fn accepted(self: &Arc<Self>, message: &DialogueMessage) {
         let mut state = lock(&self.state);
-        let events = state.dialogue.receipted(message, self.dialogues.now());
+        let events = state.dialogue.record_receipt(message, self.dialogues.now());
         self.apply(&mut state, events);
         drop(state);
         if message.message_type == MessageType::Termination {
@@ -240,7 +240,7 @@ impl DialogueInner {
 
     /// Records that our message was rejected or that its fate is unknown; returns true if the
     /// dialogue has ended.
-    fn undone(&self, message: &DialogueMessage, error: &Error) -> bool {
+    fn not_accepted(&self, message: &DialogueMessage, error: &Error) -> bool {
         let mut state = lock(&self.state);
         let unknown = matches!(
             error,
@@ -266,7 +266,7 @@ fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<Rece
         _ => None,
     };
     let unnamed = || {
-        let text = "the answer is neither a receipt for the message nor an error";
+        let text = "the response is neither a receipt for the message nor an error";
         ErrorContent::of(Code::ServerError, text).retryable(false)
     };
     Err(Error::Response(Box::new(content.unwrap_or_else(unnamed))))

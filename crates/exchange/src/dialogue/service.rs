@@ -58,7 +58,7 @@ pub(crate) fn request(
     });
     if let Err(error) = taken {
         // The text of the error may quote the message, so only the code is logged.
-        tracing::info!(code = %error.error_code, "a dialogue message was refused");
+        tracing::info!(code = %error.error_code, "a dialogue message was rejected");
         respond(DialogueResponse::refused(refusal(dialogues, &message, *error)));
     }
     Ok(())
@@ -76,7 +76,7 @@ fn take(
         .verifier
         .verify(json, peer.link.dialogue_connection.id, SystemTime::now())
         .map_err(|refusal| {
-            tracing::warn!(%refusal, "a dialogue message was not let in");
+            tracing::warn!(%refusal, "a dialogue message failed verification");
             Box::new(refusal.content(json))
         })?;
     let verified = match verdict {
@@ -137,7 +137,7 @@ fn find(
         return Ok(inner);
     }
     if dialogues.handler.is_none() {
-        return Err(refused(Code::NotFound, "there is no such dialogue, and nobody here takes new ones"));
+        return Err(refused(Code::NotFound, "unknown dialogue, and this side accepts no new ones"));
     }
     let metadata = &message.metadata;
     let parent = metadata.parent_session_id.clone().map(|session| ParentDialogue {

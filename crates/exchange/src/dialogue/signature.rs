@@ -171,7 +171,7 @@ mod tests {
 
     /// RFC 4231, 4.2 to 4.8.
     #[test]
-    fn the_macs_of_the_rfc() {
+    fn example_macs_of_the_rfc() {
         let cases: [(&[u8], &[u8], &str); 7] = [
             (&[0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b 881dc200c9833da726e9376c2e32cff7"),
             (
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_it_has_to_and_nothing_else() {
+    fn the_header_has_exactly_the_known_members() {
         let read = |header: &str| {
             ParsedSignature::read(&format!("{}..AAAA", URL_SAFE_NO_PAD.encode(header)))
                 .map(|claimed| claimed.kid)

@@ -139,19 +139,22 @@ impl DialogueState {
         match known {
             Some(true) => return Ok(Arrival::Duplicate),
             Some(false) => {
-                return Err(refused(Code::Conflict, "another message had this message_id"));
+                return Err(refused(Code::Conflict, "another message has this message_id"));
             }
             None => {}
         }
         if self.ended {
-            self.judge(message)?;
+            self.check_received(message)?;
         }
         let step = message.interaction_step;
         let next = self.next_step();
         let used = step <= self.their_step || self.early.keys().any(|place| place.step == step);
         if used || step.saturating_sub(next) > STEPS_AHEAD {
-            let what = if used { "you have used or passed" } else { "there is too much missing before" };
-            let text = format!("{what} step {step}; the next one is {next}");
+            let problem = match used {
+                true => format!("step {step} was already used or passed"),
+                false => format!("more than {STEPS_AHEAD} steps are missing before step {step}"),
+            };
+            let text = format!("{problem}; the next one is {next}");
             let details = json!({ "next_step": next });
             return Err(Box::new(ErrorContent::of(Code::Conflict, text).details(object(details))));
         }
@@ -164,7 +167,7 @@ impl DialogueState {
             self.settle(now, events);
         }
         if step <= self.settled.saturating_add(1) {
-            if let Err(illegal) = self.judge(message) {
+            if let Err(illegal) = self.check_received(message) {
                 // The sender may use the step again or the one after it.
                 self.settled = self.settled.max(step);
                 self.settle(now, events);
@@ -189,14 +192,14 @@ impl DialogueState {
         {
             return Ok(Arrival::Refused(error));
         }
-        let held = self.early.keys().any(|place| place.id == id);
-        Ok(if held { Arrival::Buffered } else { Arrival::Delivered })
+        let buffered = self.early.keys().any(|place| place.id == id);
+        Ok(if buffered { Arrival::Buffered } else { Arrival::Delivered })
     }
 
     /// Returns true if the window would overflow with these messages and bytes.
     fn is_full(&self, more: usize, bytes: usize) -> bool {
-        let held = self.early_bytes();
-        self.early.len() + more > self.limits.window || held + bytes > self.limits.message_bytes
+        let buffered = self.early_bytes();
+        self.early.len() + more > self.limits.window || buffered + bytes > self.limits.message_bytes
     }
 
     fn early_bytes(&self) -> usize {
@@ -213,12 +216,15 @@ impl DialogueState {
         if awaited || self.waiting < self.limits.inbox {
             return Ok(());
         }
-        let text = format!("{} messages of this dialogue wait to be handled; try again later", self.waiting);
+        let text = format!(
+            "inbox limit reached ({} messages of this dialogue are waiting); retry later",
+            self.waiting
+        );
         Err(refused(Code::Overloaded, text))
     }
 
     /// Checks that a message of the other side is a legal move now.
-    fn judge(&self, message: &DialogueMessage) -> Result<(), Box<ErrorContent>> {
+    fn check_received(&self, message: &DialogueMessage) -> Result<(), Box<ErrorContent>> {
         let parent = self.log.parent(message.parent_message_id.as_ref(), false);
         IllegalMove::check(&message.message_type, self.stage(), &parent).map_err(|illegal| {
             let allowed: Vec<&str> = illegal.allowed.iter().map(MessageType::as_str).collect();
@@ -261,7 +267,7 @@ impl DialogueState {
             let Some(received) = first.remove().queued.read() else { continue };
             let received = VerifiedMessage { gap, ..received };
             self.log.incomplete |= gap;
-            match received.in_time(now).and_then(|()| self.judge(&received.message)) {
+            match received.in_time(now).and_then(|()| self.check_received(&received.message)) {
                 Ok(()) => self.deliver(received, events),
                 Err(error) => {
                     // The sender has a receipt, so the step counts as used on both sides.
@@ -305,7 +311,7 @@ impl DialogueState {
     }
 
     /// Checks that we may make a move.
-    pub(crate) fn may_say(
+    pub(crate) fn check_move(
         &self,
         kind: &MessageType,
         parent: Option<&DialogueMessageId>,
@@ -314,13 +320,13 @@ impl DialogueState {
     }
 
     /// Records that we send a message with the [next step](Self::next_step).
-    pub(crate) fn say(&mut self, message: &DialogueMessage, text: &Json) {
+    pub(crate) fn record_sent(&mut self, message: &DialogueMessage, text: &Json) {
         self.own_step = message.interaction_step;
         self.log.add(message, text, true, &self.limits);
     }
 
     /// Records that the other side accepted our message.
-    pub(crate) fn receipted(&mut self, message: &DialogueMessage, now: Duration) -> Vec<DialogueAction> {
+    pub(crate) fn record_receipt(&mut self, message: &DialogueMessage, now: Duration) -> Vec<DialogueAction> {
         self.settled = self.settled.max(message.interaction_step);
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;

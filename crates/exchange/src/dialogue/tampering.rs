@@ -63,7 +63,7 @@ fn is_taken(message: &Value) -> bool {
 }
 
 #[test]
-fn another_program_signs_the_same() {
+fn signatures_match_another_implementation() {
     assert!(is_taken(&signed(message())));
     let sender = Verifier::new("agent://buyer.example").keys({
         let keys = Keys::new();
@@ -94,7 +94,7 @@ fn refused_with(bytes: &[u8], at: usize, byte: u8) {
 }
 
 #[test]
-fn no_byte_of_the_canonical_form_can_be_another() {
+fn every_changed_byte_of_the_canonical_form_is_rejected() {
     let bytes = canonical(MESSAGE).unwrap().into_bytes();
     assert!(verify(with_signature(std::str::from_utf8(&bytes).unwrap()).unwrap()).is_ok());
     for at in 0..bytes.len() {
@@ -108,7 +108,7 @@ fn no_byte_of_the_canonical_form_can_be_another() {
 }
 
 #[test]
-fn no_byte_can_be_added_or_left_out() {
+fn every_added_or_removed_byte_is_rejected() {
     let form = canonical(MESSAGE).unwrap();
     for at in 0..form.len() {
         if !form.is_char_boundary(at) {
@@ -127,7 +127,7 @@ fn no_byte_can_be_added_or_left_out() {
 }
 
 #[test]
-fn no_byte_of_the_signature_can_be_another() {
+fn every_changed_byte_of_the_signature_is_rejected() {
     for at in 0..SIGNATURE.len() {
         for byte in *b"AQgw019-_.= \"" {
             let mut altered = SIGNATURE.as_bytes().to_owned();
@@ -167,7 +167,7 @@ fn everywhere(at: &Value, path: &str, alter: &mut impl FnMut(&str)) {
 }
 
 #[test]
-fn no_value_can_be_another_gone_or_added() {
+fn every_changed_removed_or_added_value_is_rejected() {
     let original = message();
     let mut cases = 0;
     everywhere(&original, "", &mut |path| {
@@ -209,7 +209,7 @@ fn no_value_can_be_another_gone_or_added() {
 }
 
 #[test]
-fn a_field_nobody_knows_is_signed_too() {
+fn unknown_fields_are_signed() {
     let key = Key::new("k", "agent://buyer.example", [3; 32]).unwrap();
     let keys = Arc::new(Keys::new());
     keys.insert(key).unwrap();
@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn no_byte_can_be_any_other(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn every_random_change_is_rejected(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let bytes = canonical(MESSAGE).unwrap().into_bytes();
         let at = at.index(bytes.len());
         if bytes[at] != byte {
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_sent_cannot_be_altered_whatever_it_says(
+    fn random_messages_cannot_be_altered(
         words in any_json(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let mut message: DialogueMessage = serde_json::from_str(MESSAGE).unwrap();
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn the_spelling_does_not_matter(seed in any::<u64>()) {
+    fn every_spelling_is_accepted(seed in any::<u64>()) {
         let mut state = seed;
         let mut pick = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn two_values_have_one_form_only_if_they_are_equal(left in any_json(), right in any_json()) {
+    fn only_equal_values_share_a_canonical_form(left in any_json(), right in any_json()) {
         let form = |value: &Value| canonical(&value.to_string());
         if let (Ok(left_form), Ok(right_form)) = (form(&left), form(&right)) {
             prop_assert_eq!(left_form == right_form, left == right);

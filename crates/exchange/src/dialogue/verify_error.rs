@@ -11,7 +11,7 @@ use super::canonical::CanonicalError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VerifyError {
     /// The message exceeds the maximum size.
-    #[error("{bytes} bytes are more than the {limit} that are taken")]
+    #[error("message too large ({bytes} bytes, at most {limit} are allowed)")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -28,58 +28,58 @@ pub(crate) enum VerifyError {
     #[error(transparent)]
     Field(#[from] InvalidField),
     /// A required signature is missing.
-    #[error("it is not signed")]
+    #[error("the message is not signed")]
     Unsigned,
     /// The message is signed, but there are no keys to verify it.
-    #[error("it is signed, and there are no keys to check that with")]
+    #[error("the message is signed, but there are no keys to verify it")]
     NoKeys,
     /// The signature has another form or unknown members.
-    #[error("its signature is not of the form that RFD 0005 describes")]
+    #[error("the signature does not have the form described in RFD 0005")]
     SignatureForm,
     /// The signature names a key that is unknown or was revoked.
-    #[error("nobody has the key {0:?}, or it was revoked")]
+    #[error("the key {0:?} is unknown or was revoked")]
     UnknownKey(String),
     /// The key belongs to another agent.
-    #[error("the key {0:?} is not the sender's")]
+    #[error("the key {0:?} does not belong to the sender")]
     Owner(String),
     /// The key is bound to another recipient.
-    #[error("the key {0:?} is for messages to another agent")]
+    #[error("the key {0:?} is bound to another recipient")]
     Peer(String),
     /// The signature names another algorithm than that of its key.
-    #[error("its signature is not of the kind the key {0:?} makes")]
+    #[error("the signature names another algorithm than that of the key {0:?}")]
     Algorithm(String),
     /// The key is not valid yet, or no longer.
     #[error("the key {0:?} is not valid now")]
     KeyTime(String),
     /// The signature does not match the message.
-    #[error("the key {0:?} did not sign this")]
+    #[error("the signature does not match the key {0:?}")]
     Forged(String),
     /// The recipient is another agent.
-    #[error("it is for another agent")]
+    #[error("the message is for another agent")]
     Recipient,
     /// The sender has our own name.
-    #[error("it is in our own name")]
+    #[error("the sender has the name of the recipient")]
     Ourselves,
     /// The `timestamp` is invalid.
     #[error("timestamp must be ISO 8601 with an offset from UTC, such as 2026-03-01T12:00:00Z")]
     Timestamp,
     /// The message was sent in the future.
-    #[error("its timestamp is in the future by more than clocks may differ")]
+    #[error("the timestamp is in the future by more than clocks may differ")]
     Future,
     /// The `ttl` has passed.
-    #[error("its ttl has passed")]
+    #[error("the ttl has passed")]
     Expired,
     /// The message is older than the replay cache.
-    #[error("it is older than the memory of what came before")]
+    #[error("the message is older than the replay cache")]
     TooOld,
     /// No rule of the allow-list allows the message.
-    #[error("the allow-list does not allow it")]
+    #[error("the allow-list does not allow the message")]
     NotAllowed,
     /// Another message with that id was accepted before.
-    #[error("another message had that message_id")]
+    #[error("another message with that message_id was accepted")]
     Conflict,
     /// The message was accepted before, on another connection.
-    #[error("this message was taken before, elsewhere")]
+    #[error("the message was accepted before, on another connection")]
     Elsewhere,
 }
 
@@ -122,8 +122,8 @@ impl VerifyError {
             | Self::Forged(_)
             | Self::SignatureForm
             | Self::NoKeys => "the signature could not be verified".to_owned(),
-            Self::Unsigned => "sign the message".to_owned(),
-            Self::NotAllowed => "this sender may not ask that".to_owned(),
+            Self::Unsigned => "the message must be signed".to_owned(),
+            Self::NotAllowed => "this sender is not authorized for this message".to_owned(),
             shown => shown.to_string(),
         };
         let field = match self {

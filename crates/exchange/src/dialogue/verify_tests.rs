@@ -75,7 +75,7 @@ fn value(message: &DialogueMessage) -> Value {
 }
 
 #[test]
-fn a_signed_message_is_taken_once() {
+fn a_signed_message_is_accepted_once() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
     let verified = taken(seller.verify(&json, 0, start()));
@@ -95,7 +95,7 @@ fn a_signed_message_is_taken_once() {
 }
 
 #[test]
-fn the_same_id_with_other_words_is_a_conflict() {
+fn the_same_id_with_other_content_is_a_conflict() {
     let seller = seller(&keys([key("k1")]));
     let first = taken(seller.verify(&signed(&message("m1")), 0, start()));
     let other = signed(&message("m1").content(DialogueContent::new().task("negotiatePrice")));
@@ -118,7 +118,7 @@ fn a_message_signed_again_after_rotation_is_the_same() {
 }
 
 #[test]
-fn an_unsigned_message_is_refused_where_there_are_keys() {
+fn unsigned_messages_are_rejected_if_there_are_keys() {
     let json = Json::new(&message("m1")).unwrap();
     let keys = keys([key("k1")]);
     assert_eq!(seller(&keys).verify(&json, 0, start()), Err(VerifyError::Unsigned));
@@ -134,7 +134,7 @@ fn an_unsigned_message_is_refused_where_there_are_keys() {
 }
 
 #[test]
-fn without_keys_nothing_signed_is_believed() {
+fn signed_messages_are_rejected_without_keys() {
     let seller = Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH);
     assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::NoKeys));
     let unsigned = seller.sign(&message("m1"), start()).unwrap();
@@ -142,7 +142,7 @@ fn without_keys_nothing_signed_is_believed() {
 }
 
 #[test]
-fn a_signature_is_only_what_its_key_makes() {
+fn forged_signatures_are_rejected() {
     let other = Key::new("other", "agent://other.example", SECRET).unwrap();
     let seller = seller(&keys([key("k1"), other]));
     let message = value(&message("m1"));
@@ -158,10 +158,10 @@ fn a_signature_is_only_what_its_key_makes() {
     ] {
         let forged = forge(&message, &header, &secret);
         assert_eq!(seller.verify(&forged, 0, start()), Err(refusal.clone()), "{header}");
-        let told = refusal.content(&forged);
-        assert_eq!(told.error_code, DialogueErrorCode::Unauthorized);
-        assert_eq!(told.error_message, "the signature could not be verified");
-        assert_eq!(told.failed_message_id, Some("m1".into()));
+        let answer = refusal.content(&forged);
+        assert_eq!(answer.error_code, DialogueErrorCode::Unauthorized);
+        assert_eq!(answer.error_message, "the signature could not be verified");
+        assert_eq!(answer.failed_message_id, Some("m1".into()));
     }
     // No MAC at all, as for the algorithm `none`.
     let mut bare = message.clone();
@@ -173,7 +173,7 @@ fn a_signature_is_only_what_its_key_makes() {
 }
 
 #[test]
-fn nobody_speaks_for_another() {
+fn a_key_signs_only_for_its_owner() {
     let mut stolen = message("m1");
     stolen.sender_id = "agent://buyer.example/other".into();
     assert_eq!(sign(&stolen, &key("k1")), Err(SignError::Owner));
@@ -189,7 +189,7 @@ fn nobody_speaks_for_another() {
 }
 
 #[test]
-fn keys_have_their_time() {
+fn expired_and_revoked_keys_are_rejected() {
     let day = 86_400 * SECOND;
     let keys = keys([key("k1").not_before(start() - day).not_after(start() + day)]);
     let seller = seller(&keys);
@@ -222,7 +222,7 @@ fn old_and_new_keys_are_valid_together() {
 }
 
 #[test]
-fn time_runs_out() {
+fn expired_messages_are_rejected() {
     let seller = seller(&keys([key("k1")]));
     let with_ttl = |id: &str, ttl| signed(&message(id).metadata(DialogueMetadata::new().ttl(ttl)));
     taken(seller.verify(&with_ttl("m1", 10), 0, start() + 10 * SECOND));
@@ -239,7 +239,7 @@ fn time_runs_out() {
 }
 
 #[test]
-fn a_timestamp_says_where_on_earth() {
+fn a_timestamp_needs_an_offset() {
     let seller = seller(&keys([key("k1")]));
     let at = |id: &str, timestamp: &str| {
         let mut message = message(id);
@@ -255,7 +255,7 @@ fn a_timestamp_says_where_on_earth() {
 }
 
 #[test]
-fn the_list_is_behind_the_signature() {
+fn the_allow_list_is_checked_after_the_signature() {
     let list = AllowList::new().rule(AllowRule::sender(BUYER).to(SELLER).task("getCarDetails"));
     let seller = seller(&keys([key("k1")])).allow(list);
     taken(seller.verify(&signed(&message("m1")), 0, start()));
@@ -266,7 +266,7 @@ fn the_list_is_behind_the_signature() {
 }
 
 #[test]
-fn what_two_readers_could_read_differently_is_refused() {
+fn ambiguous_json_is_rejected() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
     let with = |member: &str| -> Json {
@@ -294,7 +294,7 @@ fn what_two_readers_could_read_differently_is_refused() {
 }
 
 #[test]
-fn size_comes_first() {
+fn the_size_is_checked_first() {
     let seller = seller(&keys([key("k1")]));
     let large = |json: Json| {
         let refusal = VerifyError::TooLarge { bytes: json.get().len(), limit: MESSAGE_BYTES };
@@ -305,7 +305,7 @@ fn size_comes_first() {
 }
 
 #[test]
-fn a_signature_does_not_make_a_message() {
+fn signed_messages_with_invalid_fields_are_rejected() {
     let seller = seller(&keys([key("k1")]));
     let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
     let changed = |change: fn(&mut Value)| {
@@ -323,21 +323,21 @@ fn a_signature_does_not_make_a_message() {
         (|message| message["interaction_step"] = 0.into(), "interaction_step"),
     ];
     for (change, field) in changes {
-        let (code, told) = changed(change);
+        let (code, answer) = changed(change);
         assert_eq!(code, DialogueErrorCode::InvalidParameter);
-        assert!(told.error_message.starts_with(field), "{told:?}");
-        assert_eq!(told.details.get::<String>("field").as_deref(), Some(field));
+        assert!(answer.error_message.starts_with(field), "{answer:?}");
+        assert_eq!(answer.details.get::<String>("field").as_deref(), Some(field));
     }
-    let (code, told) = changed(|message| {
+    let (code, answer) = changed(|message| {
         message.as_object_mut().unwrap().remove("interaction_step");
     });
     assert_eq!(code, DialogueErrorCode::InvalidParameter);
-    assert!(told.error_message.contains("missing field `interaction_step`"), "{told:?}");
-    assert_eq!(told.failed_session_id, Some("s1".into()));
+    assert!(answer.error_message.contains("missing field `interaction_step`"), "{answer:?}");
+    assert_eq!(answer.failed_session_id, Some("s1".into()));
 }
 
 #[test]
-fn a_memory_without_room_refuses_the_old() {
+fn a_full_replay_cache_rejects_old_messages() {
     let keys = keys([key("k1")]);
     let seller = seller(&keys).memory(2);
     let at = |id: &str, second: u32| {
@@ -353,7 +353,7 @@ fn a_memory_without_room_refuses_the_old() {
 }
 
 #[test]
-fn what_an_earlier_process_may_have_taken_is_refused() {
+fn messages_from_before_the_start_are_rejected() {
     let keys = keys([key("k1")]);
     let restarted = Verifier::new(SELLER).keys(keys.clone());
     let year = SystemTime::now() + 365 * 86_400 * SECOND;
@@ -365,12 +365,12 @@ fn what_an_earlier_process_may_have_taken_is_refused() {
     assert_eq!(restarted.verify(&at("old", 120), 0, year), Err(VerifyError::TooOld));
     // Within the tolerance of clocks.
     taken(restarted.verify(&at("recent", 30), 0, SystemTime::now()));
-    let told = Verifier::new(SELLER).keys(keys).since(start());
-    assert_eq!(told.verify(&signed(&message("m1")), 0, start() + SECOND), Err(VerifyError::TooOld));
+    let answer = Verifier::new(SELLER).keys(keys).since(start());
+    assert_eq!(answer.verify(&signed(&message("m1")), 0, start() + SECOND), Err(VerifyError::TooOld));
 }
 
 #[test]
-fn nobody_speaks_in_our_own_name() {
+fn messages_in_our_own_name_are_rejected() {
     let own = Key::new("own", SELLER, SECRET).unwrap();
     let mut ours = message("m1");
     ours.sender_id = SELLER.into();
@@ -379,7 +379,7 @@ fn nobody_speaks_in_our_own_name() {
 }
 
 #[test]
-fn what_is_signed_for_another_is_not_for_us() {
+fn keys_are_bound_to_a_recipient() {
     // The seller has a key for each recipient, and each recipient has its key.
     let pair = |id, owner, peer, secret: u8| Key::new(id, owner, [secret; 32]).unwrap().with(peer).unwrap();
     let (to_buyer, other) = (pair("b", SELLER, BUYER, 1), "agent://other.example");
@@ -401,7 +401,7 @@ fn what_is_signed_for_another_is_not_for_us() {
 }
 
 #[test]
-fn many_threads_take_it_once() {
+fn one_of_many_threads_accepts_a_message() {
     let seller = seller(&keys([key("k1")]));
     let json = signed(&message("m1"));
     let new = std::thread::scope(|scope| {

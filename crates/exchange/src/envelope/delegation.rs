@@ -66,7 +66,7 @@ impl PeerAgent {
     /// assert_eq!(task.result().await?.status, OutcomeStatus::Partial);
     ///
     /// let refused = peer.delegate("Lay the tiles").await.unwrap_err();
-    /// assert_eq!(refused.to_string(), "the other agent refused: no tiles (not_authorized)");
+    /// assert_eq!(refused.to_string(), "the other agent rejected the task: no tiles (not_authorized)");
     /// # Ok(())
     /// # }
     /// ```
@@ -87,7 +87,7 @@ impl PeerAgent {
 }
 
 /// A delegation before it is sent; see [`PeerAgent::delegate`].
-#[must_use = "a task is sent when it is awaited"]
+#[must_use = "the delegation is sent when it is awaited"]
 #[derive(Debug)]
 pub struct DelegateBuilder {
     peer: PeerAgent,
@@ -138,7 +138,7 @@ impl DelegateBuilder {
         let id = message.envelope.id.clone();
         // Registered before the request is sent: the result may arrive before the `ack`.
         if let Some(ending) = &ending {
-            lock(&peer.link.envelopes.table).delegate(id.clone(), ending.clone());
+            lock(&peer.link.envelopes.pending).add_delegation(id.clone(), ending.clone());
         }
         let mut delegation = Delegation { peer, id, estimated: None, ending };
         match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
@@ -272,19 +272,19 @@ impl Drop for Delegation {
     fn drop(&mut self) {
         let Some(ending) = &self.ending else { return };
         let link = &self.peer.link;
-        lock(&link.envelopes.table).lets_run(&self.id);
+        lock(&link.envelopes.pending).remove_delegation(&self.id);
         // No message can end the task after this, so an end that was not read is handed to the
         // handler.
         match ending.unclaimed() {
             Some(DelegationEnd::Result(envelope, bytes)) => {
-                inbox::hand_on(
+                inbox::deliver_unclaimed(
                     link,
                     HandlerNotification::Result(Received::new(envelope, self.peer.clone(), Hops::default())),
                     bytes,
                 );
             }
             Some(DelegationEnd::Error(envelope, bytes)) => {
-                inbox::hand_on(
+                inbox::deliver_unclaimed(
                     link,
                     HandlerNotification::Error(Received::new(envelope, self.peer.clone(), Hops::default())),
                     bytes,

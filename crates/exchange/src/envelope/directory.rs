@@ -77,7 +77,7 @@ impl Directory {
                     let best = capabilities.domains.iter().filter_map(|it| familiarity(it, domain)).max();
                     known.extend(best.map(|familiarity| (familiarity, agent)));
                 }
-                Err(error) => tracing::debug!(?agent, %error, "an agent does not say what it knows about"),
+                Err(error) => tracing::debug!(?agent, %error, "discover failed"),
             }
         }
         known.sort_by_key(|(familiarity, _)| std::cmp::Reverse(*familiarity));
@@ -106,7 +106,7 @@ impl Directory {
 }
 
 /// A notification to several agents before it is sent; see [`Directory::notify`].
-#[must_use = "news are sent when they are awaited"]
+#[must_use = "the notification is sent when it is awaited"]
 #[derive(Debug)]
 pub struct BroadcastBuilder {
     each: Vec<NotifyBuilder>,
@@ -115,7 +115,8 @@ pub struct BroadcastBuilder {
 impl BroadcastBuilder {
     /// Sets the importance; medium by default.
     pub fn importance(mut self, importance: Importance) -> Self {
-        self.each = self.each.into_iter().map(|news| news.importance(importance.clone())).collect();
+        self.each =
+            self.each.into_iter().map(|notification| notification.importance(importance.clone())).collect();
         self
     }
 }
@@ -125,9 +126,9 @@ impl IntoFuture for BroadcastBuilder {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let each = self.each.into_iter().map(|news| async move {
-            let told = tokio::time::timeout(SHORT, news.into_future()).await;
-            told.unwrap_or(Err(Error::Timeout { kind: EnvelopeKind::Notify, after: SHORT }))
+        let each = self.each.into_iter().map(|notification| async move {
+            let sent = tokio::time::timeout(SHORT, notification.into_future()).await;
+            sent.unwrap_or(Err(Error::Timeout { kind: EnvelopeKind::Notify, after: SHORT }))
         });
         Box::pin(futures::future::join_all(each))
     }

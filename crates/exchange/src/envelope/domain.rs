@@ -86,7 +86,7 @@ mod tests {
     use super::{Pattern, familiarity};
 
     #[test]
-    fn what_a_pattern_matches() {
+    fn patterns_match_names() {
         let check = |pattern: &str, yes: &[&str], no: &[&str]| {
             let pattern = Pattern::from(pattern);
             yes.iter().for_each(|name| assert!(pattern.matches(name), "{pattern} is to match {name}"));

@@ -127,22 +127,22 @@ pub trait EnvelopeHandler: Send + Sync + 'static {
     }
 
     /// Receives a notification. A repeated message is delivered only once.
-    fn notify(&self, news: Received<Notify>) -> impl Future<Output = ()> + Send {
-        let _ = news;
+    fn notify(&self, notification: Received<Notify>) -> impl Future<Output = ()> + Send {
+        let _ = notification;
         ready(())
     }
 
     /// Receives the end of a task whose [`Delegation`](super::Delegation) was dropped, or that was
     /// delegated on an earlier connection.
     fn result(&self, result: Received<DelegationOutcome>) -> impl Future<Output = ()> + Send {
-        tracing::debug!(of = ?result.envelope.reference, "nobody waits for a result");
+        tracing::debug!(of = ?result.envelope.reference, "a result without a receiver");
         ready(())
     }
 
     /// Receives an error that belongs to no pending request, for example about a notification.
     /// Errors are never answered.
     fn error(&self, error: Received<EnvelopeError>) -> impl Future<Output = ()> + Send {
-        tracing::debug!(of = ?error.envelope.reference, fault = %*error, "the other agent complains");
+        tracing::debug!(of = ?error.envelope.reference, fault = %*error, "an error without a receiver");
         ready(())
     }
 }
@@ -155,7 +155,7 @@ fn not_handled<P: Payload>() -> EnvelopeError {
 }
 
 /// Returns the error for a delegation if this side accepts none.
-pub(crate) fn takes_none() -> EnvelopeError {
+pub(crate) fn no_slots() -> EnvelopeError {
     let EnvelopeError { message, .. } = not_handled::<Delegate>();
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
 }
@@ -173,7 +173,7 @@ pub(crate) trait ErasedEnvelopeHandler: Send + Sync {
         cancel: Received<Cancel>,
         task: ReceivedTask,
     ) -> Boxed<Result<(), EnvelopeError>>;
-    fn hear(self: Arc<Self>, news: HandlerNotification) -> Boxed<()>;
+    fn receive(self: Arc<Self>, notification: HandlerNotification) -> Boxed<()>;
 }
 
 impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
@@ -201,10 +201,12 @@ impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
         Box::pin(async move { EnvelopeHandler::cancel(&*self, cancel, &task).await })
     }
 
-    fn hear(self: Arc<Self>, news: HandlerNotification) -> Boxed<()> {
+    fn receive(self: Arc<Self>, notification: HandlerNotification) -> Boxed<()> {
         Box::pin(async move {
-            match news {
-                HandlerNotification::Notify(news) => EnvelopeHandler::notify(&*self, news).await,
+            match notification {
+                HandlerNotification::Notify(notification) => {
+                    EnvelopeHandler::notify(&*self, notification).await
+                }
                 HandlerNotification::Result(result) => EnvelopeHandler::result(&*self, result).await,
                 HandlerNotification::Error(error) => EnvelopeHandler::error(&*self, error).await,
             }

@@ -55,7 +55,7 @@ mod tests {
     use crate::limits::ENVELOPE_IDS;
 
     #[test]
-    fn it_forgets_the_oldest() {
+    fn the_oldest_id_is_evicted() {
         let mut seen = IdCache::default();
         assert!(seen.insert("first") && !seen.insert("first"));
         for number in 0..ENVELOPE_IDS {

@@ -51,7 +51,7 @@ impl PeerAgent {
 }
 
 /// A notification before it is sent; see [`PeerAgent::notify`].
-#[must_use = "news are sent when they are awaited"]
+#[must_use = "the notification is sent when it is awaited"]
 #[derive(Debug)]
 pub struct NotifyBuilder {
     peer: PeerAgent,

@@ -12,8 +12,8 @@ use super::id_cache::IdCache;
 
 /// The pending requests and delegations. `W` receives a response, `D` the end of a delegation.
 pub(crate) struct PendingReplies<W, D> {
-    asked: HashMap<EnvelopeId, (EnvelopeKind, W)>,
-    delegated: HashMap<EnvelopeId, D>,
+    requests: HashMap<EnvelopeId, (EnvelopeKind, W)>,
+    delegations: HashMap<EnvelopeId, D>,
     /// Ids of all requests and delegations that we sent.
     ours: IdCache,
     /// Ids of our messages that a `result` or an `error` has ended. Each ends only once.
@@ -27,11 +27,11 @@ pub(crate) struct PendingReplies<W, D> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReplyTarget<W, D> {
     /// A request waits for this response.
-    Asker(W),
+    Request(W),
     /// A delegation ends with this message.
-    Delegator(D),
+    Delegation(D),
     /// The message is about something that has already ended.
-    Nobody,
+    Repeated,
     /// The message is about nothing known here: a task without a handle, or a notification.
     Unknown,
 }
@@ -39,8 +39,8 @@ pub(crate) enum ReplyTarget<W, D> {
 impl<W, D> Default for PendingReplies<W, D> {
     fn default() -> Self {
         PendingReplies {
-            asked: HashMap::new(),
-            delegated: HashMap::new(),
+            requests: HashMap::new(),
+            delegations: HashMap::new(),
             ours: IdCache::default(),
             ended: IdCache::default(),
             unknown: IdCache::default(),
@@ -50,26 +50,26 @@ impl<W, D> Default for PendingReplies<W, D> {
 
 impl<W, D> PendingReplies<W, D> {
     /// Registers a request before it is sent. `answer` is the kind of its response.
-    pub(crate) fn ask(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
+    pub(crate) fn add_request(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
         self.ours.insert(id.as_str());
-        self.asked.insert(id, (answer, waiter));
+        self.requests.insert(id, (answer, waiter));
     }
 
     /// Registers a delegation whose end is requested, before it is sent.
-    pub(crate) fn delegate(&mut self, id: EnvelopeId, waiter: D) {
-        self.delegated.insert(id, waiter);
+    pub(crate) fn add_delegation(&mut self, id: EnvelopeId, waiter: D) {
+        self.delegations.insert(id, waiter);
     }
 
     /// Returns the waiter for a JSON-RPC response, or `None` if the response is late.
-    pub(crate) fn answered(&mut self, id: &EnvelopeId) -> Option<W> {
-        self.asked.remove(id).map(|(_, waiter)| waiter)
+    pub(crate) fn take_response(&mut self, id: &EnvelopeId) -> Option<W> {
+        self.requests.remove(id).map(|(_, waiter)| waiter)
     }
 
     /// Returns the waiter for a `pong`, `response`, `ack` or `capabilities` notification. Returns
     /// `None` if it is late or does not match the request.
-    pub(crate) fn replied(&mut self, to: &EnvelopeId, kind: &EnvelopeKind) -> Option<W> {
-        match self.asked.get(to) {
-            Some((wanted, _)) if wanted == kind => self.answered(to),
+    pub(crate) fn take_reply(&mut self, to: &EnvelopeId, kind: &EnvelopeKind) -> Option<W> {
+        match self.requests.get(to) {
+            Some((wanted, _)) if wanted == kind => self.take_response(to),
             _ => None,
         }
     }
@@ -77,65 +77,65 @@ impl<W, D> PendingReplies<W, D> {
     /// Finds the receiver of a `result`. A result implies that the task was accepted, so its `ack`
     /// is no longer pending.
     pub(crate) fn result(&mut self, of: &EnvelopeId) -> ReplyTarget<W, D> {
-        match self.delegated.remove(of) {
+        match self.delegations.remove(of) {
             Some(waiter) => {
-                self.answered(of);
+                self.take_response(of);
                 self.ended.insert(of.as_str());
-                ReplyTarget::Delegator(waiter)
+                ReplyTarget::Delegation(waiter)
             }
-            None => self.nobodys(of),
+            None => self.unclaimed(of),
         }
     }
 
     /// Finds the receiver of an `error` notification. If a request with that id waits for its
     /// response, the error is the response.
     pub(crate) fn error(&mut self, about: &EnvelopeId) -> ReplyTarget<W, D> {
-        let delegated = self.delegated.remove(about);
-        let whose = match (self.answered(about), delegated) {
-            (Some(waiter), _) => ReplyTarget::Asker(waiter),
-            (None, Some(waiter)) => ReplyTarget::Delegator(waiter),
-            (None, None) => return self.nobodys(about),
+        let delegations = self.delegations.remove(about);
+        let whose = match (self.take_response(about), delegations) {
+            (Some(waiter), _) => ReplyTarget::Request(waiter),
+            (None, Some(waiter)) => ReplyTarget::Delegation(waiter),
+            (None, None) => return self.unclaimed(about),
         };
         self.ended.insert(about.as_str());
         whose
     }
 
     /// Classifies an end without a receiver as new or repeated.
-    fn nobodys(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
+    fn unclaimed(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
         let id = id.as_str();
         let ours = self.ours.contains(id) || self.ended.contains(id);
         let memory = if ours { &mut self.ended } else { &mut self.unknown };
-        if memory.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Nobody }
+        if memory.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Repeated }
     }
 
     /// Returns true if a request or a delegation with this id is pending.
     pub(crate) fn awaits(&self, id: &EnvelopeId) -> bool {
-        self.asked.contains_key(id) || self.delegated.contains_key(id)
+        self.requests.contains_key(id) || self.delegations.contains_key(id)
     }
 
     /// Returns the receiver of the end of a delegation.
-    pub(crate) fn delegator(&self, id: &EnvelopeId) -> Option<&D> {
-        self.delegated.get(id)
+    pub(crate) fn delegation(&self, id: &EnvelopeId) -> Option<&D> {
+        self.delegations.get(id)
     }
 
     /// Removes a request. Later responses are late.
-    pub(crate) fn gives_up(&mut self, id: &EnvelopeId) -> bool {
-        self.answered(id).is_some()
+    pub(crate) fn remove_request(&mut self, id: &EnvelopeId) -> bool {
+        self.take_response(id).is_some()
     }
 
     /// Removes a delegation whose end is no longer requested.
-    pub(crate) fn lets_run(&mut self, id: &EnvelopeId) {
-        self.delegated.remove(id);
+    pub(crate) fn remove_delegation(&mut self, id: &EnvelopeId) {
+        self.delegations.remove(id);
     }
 
     /// Removes and returns everything pending, when the connection has ended.
     pub(crate) fn close(&mut self) -> (Vec<W>, Vec<D>) {
-        let asked = self.asked.drain().map(|(_, (_, waiter))| waiter).collect();
-        (asked, self.delegated.drain().map(|(_, waiter)| waiter).collect())
+        let requests = self.requests.drain().map(|(_, (_, waiter))| waiter).collect();
+        (requests, self.delegations.drain().map(|(_, waiter)| waiter).collect())
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.asked.is_empty() && self.delegated.is_empty()
+        self.requests.is_empty() && self.delegations.is_empty()
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Envelop
         return Err(unsupported());
     }
     if !envelope.to.as_str().is_empty() && envelope.to != *peer.own_id() {
-        let message = format!("`to` is another agent: this one is {}", peer.own_id());
+        let message = format!("`to` names another agent; this one is {}", peer.own_id());
         return Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, message));
     }
     Ok(())
@@ -125,7 +125,7 @@ fn check_reference(kind: &EnvelopeKind, envelope: &Envelope) -> Result<(), Envel
 }
 
 fn unsupported() -> EnvelopeError {
-    let message = format!("this version of envelopes is not spoken here; these are: {VERSION}");
+    let message = format!("unsupported envelope version; supported: {VERSION}");
     EnvelopeError::of(EnvelopeErrorCode::UnsupportedVersion, message)
 }
 

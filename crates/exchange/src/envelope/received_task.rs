@@ -88,14 +88,14 @@ impl ReceivedTask {
         if !self.wants_report() {
             return Ok(());
         }
-        let news = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
+        let notification = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
         loop {
             {
                 // The lock is kept while the notification is sent: the end is sent after the task
                 // has been removed from this table.
                 let tasks = lock(&self.peer.link.envelopes.tasks);
                 let runs = matches!(tasks.find(&self.envelope.id), TaskLookup::Running(_));
-                if !runs || self.peer.rpc().try_notify(&news)? {
+                if !runs || self.peer.rpc().try_notify(&notification)? {
                     return Ok(());
                 }
             }

@@ -102,11 +102,11 @@ impl PeerAgent {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
-        lock(&self.link.envelopes.table).ask(id.clone(), P::Reply::KIND, sender);
+        lock(&self.link.envelopes.pending).add_request(id.clone(), P::Reply::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
-                let waiter = lock(&link.envelopes.table).answered(&id);
+                let waiter = lock(&link.envelopes.pending).take_response(&id);
                 let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
                 if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
                     count(&link.envelopes.late);
@@ -116,7 +116,7 @@ impl PeerAgent {
         let request = match self.rpc().request_into(&Posted(message), None, deliver) {
             Ok(request) => request,
             Err(error) => {
-                lock(&self.link.envelopes.table).gives_up(&id);
+                lock(&self.link.envelopes.pending).remove_request(&id);
                 return Err(error.into());
             }
         };
@@ -175,7 +175,7 @@ impl EnvelopeRequest {
 
 impl Drop for EnvelopeRequest {
     fn drop(&mut self) {
-        if lock(&self.peer.link.envelopes.table).gives_up(&self.id) {
+        if lock(&self.peer.link.envelopes.pending).remove_request(&self.id) {
             self.request.cancel();
         }
         self.request.forget();
@@ -183,7 +183,7 @@ impl Drop for EnvelopeRequest {
 }
 
 /// A query before it is sent; see [`PeerAgent::query`].
-#[must_use = "a question is asked when it is awaited"]
+#[must_use = "the query is sent when it is awaited"]
 #[derive(Debug)]
 pub struct QueryBuilder {
     peer: PeerAgent,

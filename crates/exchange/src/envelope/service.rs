@@ -39,7 +39,7 @@ pub(crate) fn request(
         Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
             discover.origin().respond(responder, task_runner::capabilities(peer, &**handler));
         }),
-        Query::METHOD => call.take(|query, responder| ask(handler.clone(), query, responder)),
+        Query::METHOD => call.take(|query, responder| answer_query(handler.clone(), query, responder)),
         Delegate::METHOD => {
             call.take(|delegate, responder| task_runner::delegate(handler, delegate, responder));
         }
@@ -88,7 +88,7 @@ fn pong(peer: &PeerAgent) -> Pong {
     let (active, queries) = (lock(&envelopes.tasks).count(), envelopes.queries.load(Relaxed));
     let full = active > 0 && active >= u64::from(max_concurrent_tasks);
     let status = match active {
-        _ if full || queries >= most_queries(peer) => AgentStatus::Overloaded,
+        _ if full || queries >= query_limit(peer) => AgentStatus::Overloaded,
         0 if queries == 0 => AgentStatus::Idle,
         _ => AgentStatus::Busy,
     };
@@ -100,17 +100,16 @@ fn pong(peer: &PeerAgent) -> Pong {
 
 /// Returns the maximum number of concurrent queries. It is lower than the limit for requests, which
 /// leaves room for pings and cancellations.
-fn most_queries(peer: &PeerAgent) -> usize {
+fn query_limit(peer: &PeerAgent) -> usize {
     let in_flight = peer.rpc().limits().in_flight;
     in_flight.saturating_sub((in_flight / 16).max(1))
 }
 
-fn ask(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
-    let (origin, most) = (query.origin(), most_queries(&query.peer));
+fn answer_query(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
+    let (origin, most) = (query.origin(), query_limit(&query.peer));
     let place = QueryPermit(query.peer.clone());
     if query.peer.link.envelopes.queries.fetch_add(1, Relaxed) >= most {
-        let fault =
-            EnvelopeError::overloaded(format!("no more than {most} questions at once; try again later"));
+        let fault = EnvelopeError::overloaded(format!("query limit reached ({most} running); retry later"));
         return origin.respond::<QueryResponse>(responder, Err(fault));
     }
     responder.spawn_with(|responder| async move {
@@ -138,7 +137,7 @@ pub(crate) fn unknown_kind(
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    match no_such_kind(peer, request) {
+    match unknown_kind_error(peer, request) {
         Some(unfit) => {
             responder.respond::<()>(Err(to_wire(unfit.answer(peer))));
             Ok(())
@@ -149,12 +148,12 @@ pub(crate) fn unknown_kind(
 
 /// Reports a notification that nothing else has handled if it carries an envelope.
 pub(crate) fn unknown_notification(peer: &PeerAgent, notification: Incoming<'_>) {
-    if let Some(unfit) = no_such_kind(peer, notification) {
-        complain(peer, *unfit);
+    if let Some(unfit) = unknown_kind_error(peer, notification) {
+        report_invalid(peer, *unfit);
     }
 }
 
-fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEnvelope>> {
+fn unknown_kind_error(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEnvelope>> {
     let kind = message.method.strip_prefix("_session/")?;
     let head = EnvelopeHead::of(message.params.map_or("{}", |params| params.get()));
     if peer.link.envelope_handler.is_none() || !head.is_envelope {
@@ -167,10 +166,10 @@ fn no_such_kind(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<InvalidEn
             EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, "initialize first")
         }
         Some(_) => {
-            let message = format!("{kind} is not asked for: send it as a notification");
+            let message = format!("{kind} is not a request: send it as a notification");
             EnvelopeError::of(EnvelopeErrorCode::UnknownKind, message)
         }
-        None => EnvelopeError::of(EnvelopeErrorCode::UnknownKind, "there is no such kind of envelope"),
+        None => EnvelopeError::of(EnvelopeErrorCode::UnknownKind, "unknown kind of envelope"),
     };
     Some(head.unfit(fault))
 }
@@ -182,16 +181,18 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification
     if peer.link.envelope_handler.is_none() && peer.require_envelopes().is_err() {
         return false;
     }
-    let news = IncomingNotification { peer, knows, notification };
+    let incoming = IncomingNotification { peer, knows, notification };
     let ours = match notification.method {
-        Notify::METHOD => news.take(|news, bytes| notify(peer, news, bytes)),
-        DelegationOutcome::METHOD => news.take(|result, bytes| outcome(peer, result, bytes)),
-        EnvelopeError::METHOD => news.take(|error, bytes| fault(peer, error, bytes)),
-        Pong::METHOD => news.reply::<Pong>(),
-        QueryResponse::METHOD => news.reply::<QueryResponse>(),
-        Ack::METHOD => news.reply::<Ack>(),
-        Capabilities::METHOD => news.reply::<Capabilities>(),
-        Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => news.unasked(),
+        Notify::METHOD => incoming.take(|notification, bytes| notify(peer, notification, bytes)),
+        DelegationOutcome::METHOD => incoming.take(|result, bytes| outcome(peer, result, bytes)),
+        EnvelopeError::METHOD => incoming.take(|error, bytes| fault(peer, error, bytes)),
+        Pong::METHOD => incoming.reply::<Pong>(),
+        QueryResponse::METHOD => incoming.reply::<QueryResponse>(),
+        Ack::METHOD => incoming.reply::<Ack>(),
+        Capabilities::METHOD => incoming.reply::<Capabilities>(),
+        Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => {
+            incoming.misplaced_request()
+        }
         _ => return false,
     };
     ours || peer.link.envelope_handler.is_some()
@@ -217,7 +218,7 @@ impl IncomingNotification<'_> {
         self.taken::<P>(received.map(|Received { envelope, .. }| {
             let envelopes = &self.peer.link.envelopes;
             let to = envelope.reference.as_ref();
-            let waiter = to.and_then(|to| lock(&envelopes.table).replied(to, &P::KIND));
+            let waiter = to.and_then(|to| lock(&envelopes.pending).take_reply(to, &P::KIND));
             let awaited = waiter.is_some_and(|waiter| waiter.send(Ok(envelope)).is_ok());
             if !awaited {
                 count(&envelopes.late);
@@ -234,105 +235,108 @@ impl IncomingNotification<'_> {
             Err(unfit) => unfit,
         };
         let ours = unfit.reference.as_ref();
-        let ours = ours.is_some_and(|of| unfit_end(self.peer, &P::KIND, of, &unfit.fault));
+        let ours = ours.is_some_and(|of| end_invalid(self.peer, &P::KIND, of, &unfit.fault));
         match P::KIND {
             // The message may be valid for the user's own handlers.
             _ if !ours && self.peer.link.envelope_handler.is_none() => {}
-            EnvelopeKind::Error => drop_silently(self.peer, &unfit.fault),
-            _ => complain(self.peer, *unfit),
+            EnvelopeKind::Error => count_dropped(self.peer, &unfit.fault),
+            _ => report_invalid(self.peer, *unfit),
         }
         ours
     }
 
     /// Reports a request that arrives as a notification.
-    fn unasked(&self) -> bool {
+    fn misplaced_request(&self) -> bool {
         if self.peer.link.envelope_handler.is_none() {
             return false;
         }
         let head = EnvelopeHead::of(self.notification.params.map_or("{}", |params| params.get()));
         let message = format!("{} is a request: give it a JSON-RPC id", self.notification.method);
-        complain(self.peer, *head.unfit(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message)));
+        report_invalid(
+            self.peer,
+            *head.unfit(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message)),
+        );
         true
     }
 }
 
 /// Ends the pending request that an invalid message refers to, because a valid one may never
 /// arrive. Returns false if there is none.
-fn unfit_end(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
+fn end_invalid(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
-    let mut table = lock(&peer.link.envelopes.table);
+    let mut pending = lock(&peer.link.envelopes.pending);
     let whose = match kind {
-        EnvelopeKind::Result if table.delegator(of).is_some() => table.result(of),
-        EnvelopeKind::Error if table.awaits(of) => table.error(of),
+        EnvelopeKind::Result if pending.delegation(of).is_some() => pending.result(of),
+        EnvelopeKind::Error if pending.awaits(of) => pending.error(of),
         EnvelopeKind::Pong | EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Capabilities => {
-            table.replied(of, kind).map_or(ReplyTarget::Unknown, ReplyTarget::Asker)
+            pending.take_reply(of, kind).map_or(ReplyTarget::Unknown, ReplyTarget::Request)
         }
         _ => ReplyTarget::Unknown,
     };
     match whose {
         // The error names the kind of the delegation, not that of the message.
-        ReplyTarget::Asker(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
-        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Lost(unfit(EnvelopeKind::Delegate))),
-        ReplyTarget::Nobody | ReplyTarget::Unknown => return false,
+        ReplyTarget::Request(waiter) => drop(waiter.send(Err(unfit(kind.clone())))),
+        ReplyTarget::Delegation(task) => task.end(DelegationEnd::Lost(unfit(EnvelopeKind::Delegate))),
+        ReplyTarget::Repeated | ReplyTarget::Unknown => return false,
     }
     true
 }
 
 /// Queues a message for the handler; returns false if there is no handler.
-fn deliver(peer: &PeerAgent, news: HandlerNotification, bytes: usize) -> bool {
+fn deliver(peer: &PeerAgent, notification: HandlerNotification, bytes: usize) -> bool {
     let answers = peer.link.envelope_handler.is_some();
     if answers {
-        peer.link.envelopes.deliver(news, bytes);
+        peer.link.envelopes.deliver(notification, bytes);
     }
     answers
 }
 
-fn drop_silently(peer: &PeerAgent, fault: &EnvelopeError) {
+fn count_dropped(peer: &PeerAgent, fault: &EnvelopeError) {
     tracing::debug!(%fault, "dropped a notification");
     count(&peer.link.envelopes.dropped);
 }
 
 /// Reports an invalid notification to its sender if its id and sender are known, at a limited rate.
-fn complain(peer: &PeerAgent, unfit: InvalidEnvelope) {
-    drop_silently(peer, &unfit.fault);
-    let can_be_told = unfit.id.is_some() && unfit.from.is_some();
-    if can_be_told && lock(&peer.link.envelopes.complaints).allow(Instant::now()) {
+fn report_invalid(peer: &PeerAgent, unfit: InvalidEnvelope) {
+    count_dropped(peer, &unfit.fault);
+    let has_address = unfit.id.is_some() && unfit.from.is_some();
+    if has_address && lock(&peer.link.envelopes.error_rate).allow(Instant::now()) {
         let session = unfit.session.clone();
         let _ = peer.rpc().try_notify(&EnvelopeParams::new(session, unfit.answer(peer)));
     }
 }
 
-fn notify(peer: &PeerAgent, news: Received<Notify>, bytes: usize) -> bool {
+fn notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
-    if !lock(&envelopes.seen).insert(news.envelope.id.as_str()) {
+    if !lock(&envelopes.seen).insert(notification.envelope.id.as_str()) {
         count(&envelopes.repeated);
         return true;
     }
     let mut listening: Vec<_> = lock(&envelopes.listeners).iter().filter_map(Weak::upgrade).collect();
-    listening.retain(|listener| listener.wants(&news));
-    let task = match &news.envelope.reference {
-        Some(task) if news.topic == PROGRESS => lock(&envelopes.table).delegator(task).cloned(),
+    listening.retain(|listener| listener.wants(&notification));
+    let task = match &notification.envelope.reference {
+        Some(task) if notification.topic == PROGRESS => lock(&envelopes.pending).delegation(task).cloned(),
         _ => None,
     };
     if !listening.is_empty() || task.is_some() {
-        let shared = Arc::new(news.clone());
+        let shared = Arc::new(notification.clone());
         listening.iter().for_each(|listener| listener.push(shared.clone(), bytes));
         if let Some(task) = task {
             task.progress.push(shared, bytes);
             return true;
         }
     }
-    deliver(peer, HandlerNotification::Notify(news), bytes) || !listening.is_empty()
+    deliver(peer, HandlerNotification::Notify(notification), bytes) || !listening.is_empty()
 }
 
 fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
     // The lock is kept until the end is stored, so that a concurrent drop of the handle sees it.
-    let mut table = lock(&envelopes.table);
-    match result.envelope.reference.as_ref().map_or(ReplyTarget::Unknown, |of| table.result(of)) {
-        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Result(result.envelope, bytes)),
-        ReplyTarget::Nobody => count(&envelopes.repeated),
-        ReplyTarget::Unknown | ReplyTarget::Asker(_) => {
+    let mut pending = lock(&envelopes.pending);
+    match result.envelope.reference.as_ref().map_or(ReplyTarget::Unknown, |of| pending.result(of)) {
+        ReplyTarget::Delegation(task) => task.end(DelegationEnd::Result(result.envelope, bytes)),
+        ReplyTarget::Repeated => count(&envelopes.repeated),
+        ReplyTarget::Unknown | ReplyTarget::Request(_) => {
             return deliver(peer, HandlerNotification::Result(result), bytes);
         }
     }
@@ -341,20 +345,20 @@ fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) 
 
 fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
-    let mut table = lock(&envelopes.table);
+    let mut pending = lock(&envelopes.pending);
     let whose = match &error.envelope.reference {
-        Some(about) => table.error(about),
+        Some(about) => pending.error(about),
         None if lock(&envelopes.seen).insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
-        None => ReplyTarget::Nobody,
+        None => ReplyTarget::Repeated,
     };
     match whose {
-        ReplyTarget::Asker(waiter) => {
+        ReplyTarget::Request(waiter) => {
             if waiter.send(Err(Error::Response(error.envelope.payload))).is_err() {
                 count(&envelopes.late);
             }
         }
-        ReplyTarget::Delegator(task) => task.end(DelegationEnd::Error(error.envelope, bytes)),
-        ReplyTarget::Nobody => count(&envelopes.repeated),
+        ReplyTarget::Delegation(task) => task.end(DelegationEnd::Error(error.envelope, bytes)),
+        ReplyTarget::Repeated => count(&envelopes.repeated),
         ReplyTarget::Unknown => return deliver(peer, HandlerNotification::Error(error), bytes),
     }
     true
@@ -363,13 +367,13 @@ fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool
 /// Ends everything that waits for the connection.
 pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
     let envelopes = &peer.link.envelopes;
-    envelopes.over.cancel();
+    envelopes.ended.cancel();
     let lost = || Error::from(RpcError::Closed(reason.clone()));
-    let (asked, delegated) = lock(&envelopes.table).close();
-    for waiter in asked {
+    let (requests, delegations) = lock(&envelopes.pending).close();
+    for waiter in requests {
         let _ = waiter.send(Err(lost()));
     }
-    delegated.iter().for_each(|task| task.end(DelegationEnd::Lost(lost())));
+    delegations.iter().for_each(|task| task.end(DelegationEnd::Lost(lost())));
     for listener in lock(&envelopes.listeners).drain(..) {
         if let Some(listener) = listener.upgrade() {
             listener.close();

@@ -27,7 +27,7 @@ pub(crate) struct EnvelopeState {
     /// The start of this agent, for its uptime.
     pub(crate) started: Instant,
     /// Our pending requests and delegations.
-    pub(crate) table: Mutex<PendingReplies<oneshot::Sender<EnvelopeReply>, Arc<DelegationState>>>,
+    pub(crate) pending: Mutex<PendingReplies<oneshot::Sender<EnvelopeReply>, Arc<DelegationState>>>,
     /// The tasks of the other agent.
     pub(crate) tasks: Mutex<TaskSlots<RunningTask>>,
     /// The number of queries that are being handled.
@@ -39,9 +39,9 @@ pub(crate) struct EnvelopeState {
     /// The notifications that wait for the handler.
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) listeners: Mutex<Vec<Weak<SubscriptionQueue>>>,
-    pub(crate) complaints: Mutex<ErrorRateLimit>,
+    pub(crate) error_rate: Mutex<ErrorRateLimit>,
     /// Cancelled when the connection has ended.
-    pub(crate) over: CancellationToken,
+    pub(crate) ended: CancellationToken,
     pub(crate) late: AtomicU64,
     pub(crate) repeated: AtomicU64,
     pub(crate) dropped: AtomicU64,
@@ -51,15 +51,15 @@ impl EnvelopeState {
     pub(crate) fn new(started: Instant) -> Self {
         EnvelopeState {
             started,
-            table: Mutex::default(),
+            pending: Mutex::default(),
             tasks: Mutex::default(),
             queries: AtomicUsize::new(0),
             own: Mutex::new(Capabilities::new("")),
             seen: Mutex::default(),
             inbox: Mutex::default(),
             listeners: Mutex::default(),
-            complaints: Mutex::new(ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: started }),
-            over: CancellationToken::new(),
+            error_rate: Mutex::new(ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: started }),
+            ended: CancellationToken::new(),
             late: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -67,8 +67,8 @@ impl EnvelopeState {
     }
 
     /// Queues a message for the handler.
-    pub(crate) fn deliver(&self, news: HandlerNotification, bytes: usize) {
-        if lock(&self.inbox).push(news, bytes).is_some() {
+    pub(crate) fn deliver(&self, message: HandlerNotification, bytes: usize) {
+        if lock(&self.inbox).push(message, bytes).is_some() {
             count(&self.dropped);
         }
     }

@@ -34,13 +34,13 @@ impl PeerAgent {
     pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
         let filter = Filter { pattern: pattern.into(), peer: self.clone() };
         if self.link.envelope_handler.is_none() {
-            tracing::warn!(pattern = %filter.pattern, "nobody tells this side news: give it an Exchange");
+            tracing::warn!(pattern = %filter.pattern, "this side receives no notifications without an Exchange");
         }
         let listener = SubscriptionQueue::new(Some(filter));
         // Checked under the lock: the end of the connection closes the queues that are in the list
         // by then.
         let mut listeners = lock(&self.link.envelopes.listeners);
-        if self.link.envelopes.over.is_cancelled() {
+        if self.link.envelopes.ended.is_cancelled() {
             listener.close();
         } else {
             listeners.retain(|other| other.strong_count() > 0);
@@ -86,17 +86,17 @@ impl SubscriptionQueue {
     }
 
     /// Returns true if the notification matches the filter.
-    pub(crate) fn wants(&self, news: &Received<Notify>) -> bool {
+    pub(crate) fn wants(&self, notification: &Received<Notify>) -> bool {
         self.filter.as_ref().is_some_and(|filter| {
             let session = filter.peer.session();
-            filter.pattern.matches(&news.topic)
-                && session.is_none_or(|session| news.peer.session() == Some(session))
+            filter.pattern.matches(&notification.topic)
+                && session.is_none_or(|session| notification.peer.session() == Some(session))
         })
     }
 
     /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
     /// dropped. A message larger than the queue is dropped itself.
-    pub(crate) fn push(&self, news: Arc<Received<Notify>>, bytes: usize) {
+    pub(crate) fn push(&self, notification: Arc<Received<Notify>>, bytes: usize) {
         let mut state = lock(&self.state);
         if state.closed {
             return;
@@ -111,7 +111,7 @@ impl SubscriptionQueue {
             state.missed += 1;
         }
         state.bytes += bytes;
-        state.waiting.push_back((news, bytes));
+        state.waiting.push_back((notification, bytes));
         state.wake();
     }
 
@@ -135,7 +135,7 @@ impl State {
 /// It buffers 256 messages or 1 MiB. If they are not read in time, the oldest are dropped, as is a
 /// message that is larger than the buffer. The next item then reports how many. The stream ends
 /// with the connection, and the progress of a task ends with the task.
-#[must_use = "news are lost when nobody takes them"]
+#[must_use = "notifications are dropped if they are not read"]
 pub struct Subscription {
     listener: Arc<SubscriptionQueue>,
     handle: u64,
@@ -177,9 +177,9 @@ impl Subscription {
             let missed = std::mem::take(&mut state.missed);
             return Poll::Ready(Some(Err(Lagged { missed })));
         }
-        if let Some((news, bytes)) = state.waiting.pop_front() {
+        if let Some((notification, bytes)) = state.waiting.pop_front() {
             state.bytes -= bytes;
-            return Poll::Ready(Some(Ok(news)));
+            return Poll::Ready(Some(Ok(notification)));
         }
         if state.closed {
             return Poll::Ready(None);
@@ -215,7 +215,7 @@ impl fmt::Debug for Subscription {
 
 /// Messages were dropped because they were not read in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{missed} messages were lost because they were not taken in time")]
+#[error("{missed} messages were dropped because they were not read in time")]
 #[non_exhaustive]
 pub struct Lagged {
     /// The number of dropped messages.

@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::handler::{ErasedEnvelopeHandler, takes_none};
+use super::handler::{ErasedEnvelopeHandler, no_slots};
 use super::task_slots::{Admission, TaskLookup};
 use super::{Received, ReceivedTask};
 use crate::lock::lock;
@@ -33,9 +33,9 @@ pub(crate) fn capabilities(
     peer: &PeerAgent,
     handler: &dyn ErasedEnvelopeHandler,
 ) -> Result<Capabilities, EnvelopeError> {
-    let asked = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
+    let result = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
     let capabilities =
-        asked.map_err(|_| EnvelopeError::internal("asked what it can do, the agent panicked"))?;
+        result.map_err(|_| EnvelopeError::internal("the handler panicked in `capabilities`"))?;
     lock(&peer.link.envelopes.own).clone_from(&capabilities);
     Ok(capabilities)
 }
@@ -56,7 +56,7 @@ pub(crate) fn delegate(
     let (decided, decision) = watch::channel(None);
     let running = RunningTask { task: task.clone(), decision };
     let admission = match limit {
-        0 => return origin.respond::<Ack>(responder, Err(takes_none())),
+        0 => return origin.respond::<Ack>(responder, Err(no_slots())),
         _ => lock(&link.envelopes.tasks).admit(&id, limit, task.is_urgent(), running),
     };
     match admission {
@@ -66,8 +66,8 @@ pub(crate) fn delegate(
             responder.spawn_with(|responder| run(slot, handler, task, decided, responder));
         }
         Admission::Full => {
-            let urgent = if task.is_urgent() { ", and the place for an urgent one is taken" } else { "" };
-            let message = format!("as many tasks run as may, {limit}{urgent}; try again later");
+            let urgent = if task.is_urgent() { ", the urgent slot is in use" } else { "" };
+            let message = format!("task limit reached ({limit} running{urgent}); retry later");
             origin.respond::<Ack>(responder, Err(EnvelopeError::overloaded(message)));
         }
         Admission::Running(first) => responder.spawn_with(|responder| async move {
@@ -194,7 +194,7 @@ pub(crate) fn cancel(
             origin.respond(responder, Ok(refuse("already_finished").error(fault)));
         }
         TaskLookup::Nothing => {
-            let fault = EnvelopeError::of(EnvelopeErrorCode::NotFound, "there is no delegation of this id");
+            let fault = EnvelopeError::of(EnvelopeErrorCode::NotFound, "there is no delegation with this id");
             origin.respond(responder, Ok(refuse("not_found").error(fault)));
         }
     }
@@ -238,9 +238,7 @@ pub(crate) async fn guarded<F: Future>(
     match AssertUnwindSafe(with_cancel_grace(cancellation, grace, handler)).catch_unwind().await {
         Ok(Some(output)) => Ok(output),
         Err(_) => Err(EnvelopeError::internal("the handler panicked")),
-        Ok(None) => {
-            Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was cancelled before it was done"))
-        }
+        Ok(None) => Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "cancelled before completion")),
     }
 }
 

@@ -191,7 +191,7 @@ pub enum ApplyError {
         error: io::Error,
     },
     /// The order names no folder for its artifacts.
-    #[error("the order has artifacts but no paths.feature_root; name the folder they belong into")]
+    #[error("the order has artifacts but no paths.feature_root; name their folder")]
     NoFeatureRoot,
     /// The feature root is invalid.
     #[error("feature_root {path:?} {fault}")]
@@ -216,7 +216,7 @@ pub enum ApplyError {
 }
 
 fn left_behind(left: &[String]) -> String {
-    if left.is_empty() { String::new() } else { format!("; not taken back: {}", left.join(", ")) }
+    if left.is_empty() { String::new() } else { format!("; not rolled back: {}", left.join(", ")) }
 }
 
 /// The reason why an artifact or a feature root is rejected. Its text continues a sentence that
@@ -243,7 +243,7 @@ pub enum ArtifactError {
     #[error("names no file")]
     NotAFile,
     /// A file is in the place of a folder.
-    #[error("leads through {name:?}, which is no folder")]
+    #[error("leads through {name:?}, which is not a folder")]
     NotAFolder {
         /// The file.
         name: String,

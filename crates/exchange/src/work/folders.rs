@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_open_at_once() {
+    fn the_number_of_open_folders_is_limited() {
         let project = tempfile::tempdir().unwrap();
         let mut folders = folders(project.path());
         let mut reached = Vec::new();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_open_stays_what_it_was_and_no_other_takes_its_place() {
+    fn open_folders_follow_renames_and_replacements_are_rejected() {
         let project = tempfile::tempdir().unwrap();
         let path = |name: &str| project.path().join(name);
         for name in ["a", "b"] {

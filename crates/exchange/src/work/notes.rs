@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_are_words() {
+    fn names_are_replaced_as_words() {
         fn check(note: Value, after: Value) {
             assert_eq!(renamed(&note.into(), "val", "validate"), after.into());
         }

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_placed_is_taken_back() {
+    fn placed_files_are_rolled_back() {
         let (folder, fault, left) = fails_last(|folder| fs::remove_file(folder.join("last")).unwrap());
         assert!(matches!(fault, Fault::Missing), "{fault}");
         assert_eq!((left, names(folder.path())), (vec![], vec!["old".to_owned()]));
@@ -343,7 +343,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_became_a_link_stays_one_and_is_not_followed() {
+    fn new_links_are_not_followed() {
         let (folder, fault, left) = fails_last(|folder| {
             fs::remove_file(folder.join("last")).unwrap();
             std::os::unix::fs::symlink("old", folder.join("last")).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_back_is_told_and_the_old_content_kept() {
+    fn failed_rollbacks_are_reported_and_keep_the_old_content() {
         let (folder, _, left) = fails_last(|folder| {
             fs::remove_file(folder.join("last")).unwrap();
             // A file cannot replace a folder.
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_came_first_is_not_overwritten() {
+    fn existing_files_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let mut changes = changes(folder.path());
         let files = staged(&[Artifact::create("a", "ours")], &mut changes);
@@ -385,7 +385,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_else_can_read_a_scratch_copy_before_it_is_complete() {
+    fn incomplete_files_are_private() {
         use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
         let folder = tempfile::tempdir().unwrap();
@@ -420,7 +420,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_whose_permissions_change_meanwhile_is_left_alone() {
+    fn files_with_changed_permissions_are_rejected() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let folder = tempfile::tempdir().unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_taken_back() {
+    fn dropped_changes_are_rolled_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut changes = changes(folder.path());
         let files = staged(&[Artifact::create("a/b/c", "")], &mut changes);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn more_folders_than_are_open_at_once() {
+    fn more_folders_than_the_limit_can_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = |number: usize| format!("{number}/file");
         for number in (0..200).step_by(2) {

@@ -62,7 +62,7 @@ pub struct Workflow {
 type Callback<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// A step of a [`Workflow`]: an action and its worker.
-#[must_use = "give it to a workflow"]
+#[must_use = "pass it to a workflow"]
 pub struct WorkflowStep {
     action: String,
     params: Members,
@@ -348,7 +348,7 @@ pub enum WorkflowError {
         back_to: String,
     },
     /// The order could not be attempted.
-    #[error("the step {action:?}, iteration {iteration}, could not be tried: {fault}")]
+    #[error("the step {action:?}, iteration {iteration}, could not be attempted: {fault}")]
     WorkflowStep {
         /// The action of the step.
         action: String,

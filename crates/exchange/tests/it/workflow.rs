@@ -168,7 +168,7 @@ async fn an_order_that_could_not_be_tried_is_an_error() {
     let error = workflow.run(context(), root()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"the step "b", iteration 2, could not be tried: nobody knows how (not_found)"#
+        r#"the step "b", iteration 2, could not be attempted: nobody knows how (not_found)"#
     );
     assert_eq!(told(&seen).len(), 2);
     // What was done before that is not lost.

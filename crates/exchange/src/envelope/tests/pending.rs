@@ -39,17 +39,17 @@ fn event() -> impl Strategy<Value = Event> {
 struct Model {
     sent: HashSet<usize>,
     asking: HashSet<usize>,
-    delegated: HashSet<usize>,
+    delegations: HashSet<usize>,
     /// The flag is true if the message had been sent by then: its id was unknown before.
     ended: HashSet<(usize, bool)>,
 }
 
 proptest! {
     #[test]
-    fn everybody_is_told_once_and_what_is_theirs(
+    fn every_reply_reaches_its_receiver_once(
         events in prop::collection::vec((0..MESSAGES + STRANGERS, event()), 0..60),
     ) {
-        let mut table = PendingReplies::<usize, usize>::default();
+        let mut pending = PendingReplies::<usize, usize>::default();
         let mut model = Model::default();
         for (number, event) in events {
             let id = EnvelopeId::from(&*number.to_string());
@@ -58,85 +58,88 @@ proptest! {
             match event {
                 Event::Send if number < MESSAGES && model.sent.insert(number) => {
                     if delegation {
-                        table.delegate(id.clone(), number);
-                        model.delegated.insert(number);
+                        pending.add_delegation(id.clone(), number);
+                        model.delegations.insert(number);
                     }
-                    table.ask(id.clone(), answer, number);
+                    pending.add_request(id.clone(), answer, number);
                     model.asking.insert(number);
                 }
                 Event::Send => {}
                 Event::Answered => {
-                    let told = model.asking.remove(&number).then_some(number);
-                    prop_assert_eq!(table.answered(&id), told);
+                    let reply = model.asking.remove(&number).then_some(number);
+                    prop_assert_eq!(pending.take_response(&id), reply);
                 }
                 Event::Replied { fits } => {
-                    let told = (fits && model.asking.remove(&number)).then_some(number);
+                    let reply = (fits && model.asking.remove(&number)).then_some(number);
                     let kind = if fits { answer } else { EnvelopeKind::Pong };
-                    prop_assert_eq!(table.replied(&id, &kind), told);
+                    prop_assert_eq!(pending.take_reply(&id, &kind), reply);
                 }
                 Event::Result => {
-                    let whose = if model.delegated.remove(&number) {
+                    let whose = if model.delegations.remove(&number) {
                         // Its `ack` is no longer pending.
                         model.asking.remove(&number);
                         model.ended.insert((number, true));
-                        ReplyTarget::Delegator(number)
+                        ReplyTarget::Delegation(number)
                     } else if model.ended.insert((number, model.sent.contains(&number))) {
                         ReplyTarget::Unknown
                     } else {
-                        ReplyTarget::Nobody
+                        ReplyTarget::Repeated
                     };
-                    prop_assert_eq!(table.result(&id), whose);
+                    prop_assert_eq!(pending.result(&id), whose);
                 }
                 Event::Error => {
-                    let delegated = model.delegated.remove(&number);
+                    let delegations = model.delegations.remove(&number);
                     let asking = model.asking.remove(&number);
-                    prop_assert_eq!(table.awaits(&id), asking || delegated);
+                    prop_assert_eq!(pending.awaits(&id), asking || delegations);
                     let first = model.ended.insert((number, model.sent.contains(&number)));
                     let whose = if asking {
-                        ReplyTarget::Asker(number)
-                    } else if delegated {
-                        ReplyTarget::Delegator(number)
+                        ReplyTarget::Request(number)
+                    } else if delegations {
+                        ReplyTarget::Delegation(number)
                     } else if first {
                         ReplyTarget::Unknown
                     } else {
-                        ReplyTarget::Nobody
+                        ReplyTarget::Repeated
                     };
-                    prop_assert_eq!(table.error(&id), whose);
+                    prop_assert_eq!(pending.error(&id), whose);
                 }
                 Event::GivesUp => {
-                    prop_assert_eq!(table.gives_up(&id), model.asking.remove(&number));
+                    prop_assert_eq!(pending.remove_request(&id), model.asking.remove(&number));
                 }
                 Event::LetsRun => {
-                    table.lets_run(&id);
-                    model.delegated.remove(&number);
+                    pending.remove_delegation(&id);
+                    model.delegations.remove(&number);
                 }
             }
-            prop_assert_eq!(table.delegator(&id).copied(), model.delegated.get(&number).copied());
+            prop_assert_eq!(pending.delegation(&id).copied(), model.delegations.get(&number).copied());
         }
-        let (asked, delegated) = table.close();
-        prop_assert_eq!(asked.into_iter().collect::<HashSet<_>>(), model.asking);
-        prop_assert_eq!(delegated.into_iter().collect::<HashSet<_>>(), model.delegated);
-        prop_assert!(table.is_empty());
+        let (requests, delegations) = pending.close();
+        prop_assert_eq!(requests.into_iter().collect::<HashSet<_>>(), model.asking);
+        prop_assert_eq!(delegations.into_iter().collect::<HashSet<_>>(), model.delegations);
+        prop_assert!(pending.is_empty());
     }
 }
 
 /// Invented ids do not evict our own, however many there are.
 #[test]
-fn noise_does_not_make_anything_end_twice() {
-    let mut table = PendingReplies::<(), u32>::default();
+fn invented_ids_do_not_repeat_an_end() {
+    let mut pending = PendingReplies::<(), u32>::default();
     let [ended, dropped, stranger] = ["ended", "dropped", "stranger"].map(EnvelopeId::from);
     for (number, id) in [&ended, &dropped].into_iter().enumerate() {
-        table.delegate(id.clone(), number as u32);
-        table.ask(id.clone(), EnvelopeKind::Ack, ());
+        pending.add_delegation(id.clone(), number as u32);
+        pending.add_request(id.clone(), EnvelopeKind::Ack, ());
     }
-    table.lets_run(&dropped);
-    assert_eq!(table.result(&ended), ReplyTarget::Delegator(0));
+    pending.remove_delegation(&dropped);
+    assert_eq!(pending.result(&ended), ReplyTarget::Delegation(0));
     assert_eq!(
-        [&dropped, &stranger].map(|id| table.result(id)),
+        [&dropped, &stranger].map(|id| pending.result(id)),
         [ReplyTarget::Unknown, ReplyTarget::Unknown]
     );
     for number in 0..10_000 {
-        table.result(&EnvelopeId::from(number.to_string()));
+        pending.result(&EnvelopeId::from(number.to_string()));
     }
-    assert_eq!([&ended, &dropped].map(|id| table.result(id)), [ReplyTarget::Nobody, ReplyTarget::Nobody]);
+    assert_eq!(
+        [&ended, &dropped].map(|id| pending.result(id)),
+        [ReplyTarget::Repeated, ReplyTarget::Repeated]
+    );
 }

@@ -44,10 +44,10 @@ struct Log {
     /// Tasks whose handler returned an outcome.
     done: Mutex<Vec<String>>,
     /// Outcomes that arrived at the delegation handle or at the handler.
-    told: Mutex<Vec<String>>,
+    claimed: Mutex<Vec<String>>,
     /// The notifications that were sent.
     sent: Mutex<Vec<String>>,
-    heard: Mutex<Vec<String>>,
+    received: Mutex<Vec<String>>,
     active: AtomicU32,
 }
 
@@ -113,14 +113,14 @@ impl EnvelopeHandler for Worker {
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(&*task.task))
     }
 
-    async fn notify(&self, news: Received<Notify>) {
-        if news.topic != PROGRESS {
-            lock(&self.theirs.heard).push(news.topic.clone());
+    async fn notify(&self, notification: Received<Notify>) {
+        if notification.topic != PROGRESS {
+            lock(&self.theirs.received).push(notification.topic.clone());
         }
     }
 
     async fn result(&self, result: Received<DelegationOutcome>) {
-        lock(&self.ours.told).push(result.outcome.clone());
+        lock(&self.ours.claimed).push(result.outcome.clone());
     }
 }
 
@@ -237,7 +237,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
     match task.result().await {
         Ok(outcome) => {
             assert_eq!(outcome.outcome, name);
-            lock(&log.told).push(name);
+            lock(&log.claimed).push(name);
         }
         Err(error) => {
             let cancelled = cancels && error.code() == EnvelopeErrorCode::Cancelled;
@@ -292,19 +292,19 @@ async fn storm(seed: u64, closes: bool) {
     for (peer, log) in peers.iter().zip(&logs) {
         let envelopes = &peer.link.envelopes;
         assert_eq!(lock(&envelopes.tasks).count(), 0, "slots are free");
-        assert!(lock(&envelopes.table).is_empty(), "nobody waits");
+        assert!(lock(&envelopes.pending).is_empty(), "nobody waits");
         assert_eq!(peer.rpc().pending_requests(), 0);
         assert!(lock(&log.begun).values().all(|times| *times == 1), "nothing is done twice");
         assert_eq!(peer.exchange_stats().dropped, 0, "what has come is handed on");
         assert_eq!(log.active.load(Relaxed), 0);
         if closes {
-            assert!(is_part(&log.told, &log.done), "no result is told twice, or to somebody else");
-            assert!(is_part(&log.heard, &log.sent), "no news are heard twice");
+            assert!(is_part(&log.claimed, &log.done), "no result is claimed twice, or to somebody else");
+            assert!(is_part(&log.received, &log.sent), "no notification are received twice");
             continue;
         }
         // A result within the grace period after the deadline counts.
-        assert_eq!(sorted(&log.done), sorted(&log.told), "each result is told once, to somebody");
-        assert_eq!(sorted(&log.sent), sorted(&log.heard), "news are heard once");
+        assert_eq!(sorted(&log.done), sorted(&log.claimed), "each result is claimed once, to somebody");
+        assert_eq!(sorted(&log.sent), sorted(&log.received), "notification are received once");
     }
 }
 
@@ -329,12 +329,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn nothing_is_lost_doubled_or_misrouted(seed in any::<u64>()) {
+    fn no_message_is_lost_repeated_or_misrouted(seed in any::<u64>()) {
         run(storm(seed, false));
     }
 
     #[test]
-    fn what_has_come_survives_the_end_of_the_connection(seed in any::<u64>()) {
+    fn received_messages_survive_the_end_of_the_connection(seed in any::<u64>()) {
         run(storm(seed, true));
     }
 }

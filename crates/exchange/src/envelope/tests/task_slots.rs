@@ -26,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn no_slot_is_lost_and_none_is_used_twice(
+    fn no_slot_leaks_or_is_used_twice(
         limit in 1_u32..4,
         events in prop::collection::vec((0..8_usize, event()), 0..80),
     ) {
