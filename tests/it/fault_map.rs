@@ -1,44 +1,80 @@
-//! `FAULTS.md`, kept honest: every fault and every requirement stands in it once, every test it names exists and
-//! runs, what has no test has a reason, and `RELIABILITY.md` has a number for every requirement that is shown.
+//! The rows of `FAULTS.md`: the page is generated from them, every test they name exists and runs, and what has no test
+//! has a reason. `RELIABILITY.md` has a number for every requirement with a test.
+
+mod files;
+mod flow;
+mod lines;
+mod processes;
+mod recordings;
+mod requirements;
+mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use crate::support::workspace::root;
+use crate::support::workspace::{compare_tables, root};
+use files::H;
+use flow::{F, G};
+use lines::{A, B, C};
+use processes::E;
+use recordings::{I, J};
+use requirements::REQUIREMENTS;
+use sessions::D;
 
+/// The sections of the page, in their order.
+const SECTIONS: [&[Row]; 10] = [A, B, C, D, E, F, G, H, I, J];
 /// The number of faults in each section. `H4b` is one more.
-const SECTIONS: [(char, usize); 10] =
+const COUNTS: [(char, usize); 10] =
     [('A', 13), ('B', 8), ('C', 7), ('D', 5), ('E', 14), ('F', 8), ('G', 10), ('H', 13), ('I', 4), ('J', 10)];
-const REQUIREMENTS: usize = 32;
+const REQUIREMENT_COUNT: usize = 32;
 
 /// A row of either table.
 struct Row {
-    id: String,
-    shown_by: Vec<String>,
-    reason: String,
+    id: &'static str,
+    fault: &'static str,
+    /// Our rule; requirements have none.
+    rule: &'static str,
+    /// Tests by file and function, lines of a table by file and case, fuzz targets, and commands.
+    shown_by: &'static [&'static str],
+    reason: &'static str,
 }
 
-/// The rows of all tables: the first cell is the id, the last two are what shows it and why not.
-fn rows(page: &str) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for line in page.lines() {
-        let Some(line) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else { continue };
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [id, .., shown_by, reason] = cells.as_slice() else { panic!("too few cells: {line}") };
-        if id.is_empty() || *id == "---" {
-            continue;
-        }
-        // Every second piece stands between backticks.
-        let shown_by = shown_by.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-        rows.push(Row { id: (*id).to_owned(), shown_by, reason: (*reason).to_owned() });
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let tests: Vec<String> = self.shown_by.iter().map(|name| format!("`{name}`")).collect();
+        let tests = if tests.is_empty() { "—".to_owned() } else { tests.join("<br>") };
+        let rule = (!self.rule.is_empty()).then(|| self.rule.to_owned());
+        let first = [self.id.to_owned(), self.fault.to_owned()].into_iter();
+        first.chain(rule).chain([tests, self.reason.to_owned()]).collect()
     }
-    rows
+}
+
+/// Returns all rows, those of the requirements last.
+fn rows() -> Vec<&'static Row> {
+    SECTIONS.into_iter().flatten().chain(REQUIREMENTS).collect()
+}
+
+/// Returns the lines of a table.
+fn table(titles: &str, rows: &[Row]) -> Vec<String> {
+    let rule = "| --- ".repeat(titles.matches('|').count() - 1) + "|";
+    let rows = rows.iter().map(|row| format!("| {} |", row.cells().join(" | ")));
+    [titles.to_owned(), rule].into_iter().chain(rows).collect()
+}
+
+#[test]
+fn the_page_has_the_rows() {
+    let mut tables: Vec<Vec<String>> = SECTIONS
+        .into_iter()
+        .map(|rows| table("| | fault | our rule | shown by | not shown, and why |", rows))
+        .collect();
+    tables.push(table("| | requirement | shown by | not shown, and why |", REQUIREMENTS));
+    compare_tables("tests/FAULTS.md", &tables);
 }
 
 fn ids() -> Vec<String> {
     let faults =
-        SECTIONS.iter().flat_map(|(section, count)| (1..=*count).map(move |n| format!("{section}{n}")));
-    let requirements = (1..=REQUIREMENTS).map(|number| format!("R{number}"));
+        COUNTS.iter().flat_map(|(section, count)| (1..=*count).map(move |n| format!("{section}{n}")));
+    let requirements = (1..=REQUIREMENT_COUNT).map(|number| format!("R{number}"));
     faults.chain(["H4b".to_owned()]).chain(requirements).collect()
 }
 
@@ -109,10 +145,8 @@ fn names(page: &str, requirement: &str) -> bool {
 fn every_requirement_that_is_shown_has_a_number() {
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("a page");
     let numbers = read("tests/RELIABILITY.md");
-    let requirements = rows(&read("tests/FAULTS.md")).into_iter();
-    let requirements =
-        requirements.filter(|row| row.id.starts_with('R') && row.id != "R32" && !row.shown_by.is_empty());
-    let missing: Vec<String> =
+    let requirements = REQUIREMENTS.iter().filter(|row| row.id != "R32" && !row.shown_by.is_empty());
+    let missing: Vec<&str> =
         requirements.map(|row| row.id).filter(|requirement| !names(&numbers, requirement)).collect();
     assert!(missing.is_empty(), "tests/RELIABILITY.md has no row or section for {missing:?}");
 }
@@ -120,12 +154,11 @@ fn every_requirement_that_is_shown_has_a_number() {
 #[test]
 #[allow(clippy::print_stdout, reason = "how much is covered is worth knowing")]
 fn every_fault_has_its_tests_or_a_reason() {
-    let page = std::fs::read_to_string(root().join("tests/FAULTS.md")).expect("the map");
-    let rows = rows(&page);
+    let rows = rows();
     let mut wrong = Vec::new();
-    let mut times: BTreeMap<&str, usize> = rows.iter().map(|row| (&*row.id, 0)).collect();
+    let mut times: BTreeMap<&str, usize> = rows.iter().map(|row| (row.id, 0)).collect();
     for row in &rows {
-        *times.entry(&row.id).or_default() += 1;
+        *times.entry(row.id).or_default() += 1;
     }
     for id in ids() {
         match times.remove(&*id) {
@@ -142,7 +175,8 @@ fn every_fault_has_its_tests_or_a_reason() {
             wrong.push(format!("{} has neither a test nor a reason", row.id));
         }
     }
-    let (requirements, faults): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.id.starts_with('R'));
+    let (requirements, faults): (Vec<&Row>, Vec<&Row>) =
+        rows.into_iter().partition(|row| row.id.starts_with('R'));
     for (what, rows) in [("faults", faults), ("requirements", requirements)] {
         let shown: Vec<_> = rows.iter().filter(|row| !row.shown_by.is_empty()).collect();
         let tests: usize = shown.iter().map(|row| row.shown_by.len()).sum();

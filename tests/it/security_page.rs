@@ -1,16 +1,18 @@
-//! `SECURITY.md`: its table of limits has every limit, with the number that holds, and the tests it names exist.
+//! `SECURITY.md`: its table of limits is generated here, and the tests it names exist.
+
+mod effects;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
 use duologue_transcript::{RecorderBuilder, Transcript};
 
-use crate::support::workspace::root;
+use crate::support::workspace::{compare_tables, root};
+use effects::EFFECTS;
 
 fn page() -> String {
     std::fs::read_to_string(root().join("SECURITY.md")).expect("the page")
@@ -80,32 +82,35 @@ fn limits_of_code() -> BTreeMap<String, String> {
     limits
 }
 
-/// `16 MiB`, `10 s` or `128`, as `Debug` shows the number.
-fn number(cell: &str) -> String {
-    let (digits, unit) = cell.split_once(' ').unwrap_or((cell, ""));
-    let count: u64 = digits.replace(',', "").parse().unwrap_or_else(|_| panic!("{cell} is no number"));
-    match unit {
-        "" => count.to_string(),
-        "KiB" => (count << 10).to_string(),
-        "MiB" => (count << 20).to_string(),
-        "s" => format!("{:?}", Duration::from_secs(count)),
-        other => panic!("{other} is no unit"),
+/// Returns `16 MiB`, `10 s` or `65,536` for a value that `Debug` has written.
+fn shown(name: &str, value: &str) -> String {
+    if let Some(seconds) = value.strip_suffix('s') {
+        return format!("{seconds} s");
     }
+    let number: u64 = value.parse().unwrap_or_else(|_| panic!("{name} = {value} is no number"));
+    let is_size = ["BYTES", "TAIL", "OUTPUT"].iter().any(|word| name.to_uppercase().contains(word));
+    for (unit, size) in [("MiB", 1 << 20), ("KiB", 1 << 10)] {
+        if is_size && number % size == 0 {
+            return format!("{} {unit}", number / size);
+        }
+    }
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
 }
 
 #[test]
 fn the_table_has_every_limit_as_it_is() {
-    let page = page();
-    let (_, table) = page.split_once("\n## Limits\n").expect("the section");
-    let (table, _) = table.split_once("\n## ").expect("the next section");
-    let mut rows = BTreeMap::new();
-    for row in table.lines().filter_map(|line| line.strip_prefix("| `")) {
-        let (name, rest) = row.split_once("` | ").expect("a name");
-        let (value, what) = rest.split_once(" | ").expect("a number");
-        assert!(what.len() > 5, "{name}: what happens at the limit?");
-        assert_eq!(rows.insert(name.to_owned(), number(value)), None, "{name} is there twice");
+    let mut limits = limits_of_code();
+    let mut table =
+        vec!["| limit | default | effect at the limit |".to_owned(), "| --- | --- | --- |".to_owned()];
+    for (name, effect) in EFFECTS {
+        let value = limits.remove(*name).unwrap_or_else(|| panic!("{name} is no limit, or there twice"));
+        table.push(format!("| `{name}` | {} | {effect} |", shown(name, &value)));
     }
-    assert_eq!(rows, limits_of_code());
+    assert!(limits.is_empty(), "limits without a row: {limits:?}");
+    compare_tables("SECURITY.md", &[table]);
 }
 
 #[test]

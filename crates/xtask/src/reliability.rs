@@ -17,7 +17,7 @@ use std::time::Instant;
 pub(crate) use soak::run as soak;
 
 use super::interop::Result;
-use harness::{Failed, Harness, Measured, RequirementOutcome, TestSubject};
+use harness::{Failed, Measured, RequirementOutcome, ScenarioHarness, TestSubject};
 use requirements::{Procedure, REQUIREMENTS, Requirement};
 use table::RequirementRow;
 
@@ -53,8 +53,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let subjects =
         if ours { &[TestSubject::Duologue][..] } else { &[TestSubject::Duologue, TestSubject::Official] };
-    let harness =
-        Harness::prepare(!quick, requirements.iter().any(|requirement| requirement.is_scenario()), subjects)?;
+    let harness = ScenarioHarness::prepare(
+        !quick,
+        requirements.iter().any(|requirement| requirement.is_scenario()),
+        subjects,
+    )?;
     let (mut short, mut not_played) = (0, 0);
     for requirement in requirements {
         let begun = Instant::now();
@@ -77,7 +80,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 }
 
-fn measure(requirement: &Requirement, harness: &Harness, subjects: &[TestSubject]) -> Result<RequirementRow> {
+fn measure(
+    requirement: &Requirement,
+    harness: &ScenarioHarness,
+    subjects: &[TestSubject],
+) -> Result<RequirementRow> {
     let (ours, theirs) = match requirement.how {
         Procedure::Test(test) => (test.run()?, None),
         Procedure::Command(args) => (requirements::subcommand(args)?, None),

@@ -5,7 +5,7 @@ use crate::workloads::{Figure, Workload};
 
 /// The figures of one pair on one workload, each the median of its runs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
+pub struct BenchSummary {
     /// The number of runs.
     pub runs: usize,
     /// The main value, in the unit of the workload's figure.
@@ -44,7 +44,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// Summarizes the runs of one pair.
 #[must_use]
-pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> Summary {
+pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> BenchSummary {
     let of = |figure: &dyn Fn(&BenchRun) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
     let value = |run: &BenchRun| match workload.figure {
         Figure::Rate => messages / run.wall_ns * 1e9,
@@ -61,7 +61,7 @@ pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> Summary
         _ => None,
     };
     let is_grown = workload.figure == Figure::Grown;
-    Summary {
+    BenchSummary {
         runs: runs.len(),
         value: median(values).unwrap_or_default(),
         p99: (workload.figure == Figure::Latency)

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::pairs::{OURS, PairKind, SERDE};
-use super::stats::{Summary, times_as_good};
+use super::stats::{BenchSummary, times_as_good};
 use crate::workloads::{Figure, Workload};
 
 /// One pair in a table.
@@ -14,7 +14,7 @@ pub struct TableRow {
     /// The kind of both programs, if it is the same.
     pub kind: Option<PairKind>,
     /// The summary of its runs.
-    pub figures: Summary,
+    pub figures: BenchSummary,
 }
 
 /// A workload and what came of it.
@@ -31,7 +31,7 @@ pub struct Results {
 impl Results {
     /// The figures of the pair of that name.
     #[must_use]
-    pub fn of(&self, name: &str) -> Option<&Summary> {
+    pub fn of(&self, name: &str) -> Option<&BenchSummary> {
         self.rows.iter().find(|row| row.name == name).map(|row| &row.figures)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::pairs::{OURS, SERDE};
-use super::stats::{Summary, times_as_good};
+use super::stats::{BenchSummary, times_as_good};
 use super::table::{Results, TableRow, number};
 use crate::workloads::Figure;
 
@@ -73,7 +73,7 @@ pub fn judge(all: &[Results]) -> Vec<Target> {
 
 struct Judge<'a> {
     results: &'a Results,
-    ours: &'a Summary,
+    ours: &'a BenchSummary,
     targets: &'a mut Vec<Target>,
 }
 
@@ -115,7 +115,7 @@ impl Judge<'_> {
     }
 
     fn cpu(&mut self, asks: &'static str, times: f64) {
-        let sum = |figures: &Summary| Some(figures.client_cpu? + figures.agent_cpu?);
+        let sum = |figures: &BenchSummary| Some(figures.client_cpu? + figures.agent_cpu?);
         let Some((ours, floor)) = sum(self.ours).zip(self.results.of(SERDE).and_then(sum)) else { return };
         let measured = format!("{} × ({} µs to {} µs)", number(ours / floor), number(ours), number(floor));
         self.add(asks, ours <= times * floor, measured);

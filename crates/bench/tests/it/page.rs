@@ -3,7 +3,7 @@
 use duologue_bench::play::Latency;
 use duologue_bench::runner::pairs::{OURS, PairKind, SERDE};
 use duologue_bench::runner::play::BenchRun;
-use duologue_bench::runner::stats::{Summary, allocations, figures, median, times_as_good};
+use duologue_bench::runner::stats::{BenchSummary, allocations, figures, median, times_as_good};
 use duologue_bench::runner::table::{Results, TableRow, number, section};
 use duologue_bench::runner::{plot, targets};
 use duologue_bench::workloads::{Figure, WORKLOADS, Workload};
@@ -29,7 +29,8 @@ fn run(ms: u64) -> BenchRun {
 }
 
 fn row(name: &str, kind: PairKind, value: f64) -> TableRow {
-    let figures = Summary { value, p99: Some(2.0 * value), range: (value, value), ..Summary::default() };
+    let figures =
+        BenchSummary { value, p99: Some(2.0 * value), range: (value, value), ..BenchSummary::default() };
     TableRow { name: name.to_owned(), kind: Some(kind), figures }
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::harness::{Harness, TestSubject};
+use super::harness::{ScenarioHarness, TestSubject};
 use super::measure::{ObservedProcess, TOO_LARGE_KIB, mib};
 use crate::interop::Result;
 
@@ -44,7 +44,7 @@ pub(super) struct ClientRun {
 impl ClientRun {
     /// Plays a scenario against an agent, to its end or for as long as `limit`.
     pub(super) fn of(
-        harness: &Harness,
+        harness: &ScenarioHarness,
         subject: TestSubject,
         scenario: &[&str],
         agent: &Command,
@@ -144,10 +144,10 @@ fn marked(mark: &str) -> Vec<i32> {
 }
 
 /// A command that starts the raw agent, and the file where it says what it saw.
-fn raw_agent(harness: &Harness, name: &str) -> Result<(Command, PathBuf)> {
+fn raw_agent(harness: &ScenarioHarness, name: &str) -> Result<(Command, PathBuf)> {
     let log = harness.scratch()?.join(format!("{name}.jsonl"));
     let _ = fs::remove_file(&log);
-    let mut agent = Harness::part(RAW)?;
+    let mut agent = ScenarioHarness::part(RAW)?;
     agent.arg(&log);
     Ok((agent, log))
 }

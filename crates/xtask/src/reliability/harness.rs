@@ -79,13 +79,13 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// The programs, built for release, and the size of the run.
-pub(super) struct Harness {
+pub(super) struct ScenarioHarness {
     full: bool,
     ours: PathBuf,
     official: PathBuf,
 }
 
-impl Harness {
+impl ScenarioHarness {
     /// Builds what scenarios need.
     pub(super) fn prepare(full: bool, scenarios: bool, subjects: &[TestSubject]) -> Result<Self> {
         let target = crate::target::folder();
@@ -107,7 +107,7 @@ impl Harness {
                 official = rust(&InteropPaths::new())?;
             }
         }
-        let harness = Harness { full, ours: target.join("release"), official };
+        let harness = ScenarioHarness { full, ours: target.join("release"), official };
         if scenarios {
             let programs =
                 subjects.iter().flat_map(|subject| [harness.agent(*subject), harness.client(*subject)]);

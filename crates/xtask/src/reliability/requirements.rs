@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
 use super::client::{control, ends, leaks, lines, memory, scale};
-use super::harness::{Harness, Measured, TestSubject};
+use super::harness::{Measured, ScenarioHarness, TestSubject};
 use crate::interop::Result;
 
 /// A number that has to be reached, and how it is measured.
@@ -25,7 +25,7 @@ pub(super) enum Procedure {
     /// Another command of this program.
     Command(&'static [&'static str]),
     /// A function that plays with a subject. An error means that it could not be played at all.
-    Scenario(fn(&Harness, TestSubject) -> Result<Measured>),
+    Scenario(fn(&ScenarioHarness, TestSubject) -> Result<Measured>),
 }
 
 /// A test that says what it measured on a line that begins with `measured: `.
@@ -63,7 +63,7 @@ impl Requirement {
         id: &'static str,
         part: &'static str,
         asks: &'static str,
-        play: fn(&Harness, TestSubject) -> Result<Measured>,
+        play: fn(&ScenarioHarness, TestSubject) -> Result<Measured>,
     ) -> Self {
         Requirement { id, part, asks, how: Procedure::Scenario(play) }
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::harness::Harness;
+use super::harness::ScenarioHarness;
 use super::measure::ObservedProcess;
 use crate::interop::Result;
 
@@ -63,7 +63,7 @@ struct Part {
 
 impl Part {
     fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
-        let mut command = Harness::part(hidden)?;
+        let mut command = ScenarioHarness::part(hidden)?;
         command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
         let mut process = ObservedProcess::start_with(&mut command, std::process::Stdio::inherit())?;
         let stdout = process.stdout()?;

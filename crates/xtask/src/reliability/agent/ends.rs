@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use super::super::harness::{Harness, Measured, TestSubject};
+use super::super::harness::{Measured, ScenarioHarness, TestSubject};
 use super::super::measure::{ObservedProcess, side_by_side};
 use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
@@ -38,7 +38,7 @@ const WAYS: [(&str, &str, &str); 4] = [
 ];
 
 /// The client killed at every frame of a turn, in each of the ways.
-pub(in super::super) fn client_killed(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn client_killed(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (frames, rounds) = (harness.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), harness.size(1, 2));
     let cases: Vec<(usize, usize)> = (0..WAYS.len())
         .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
@@ -73,13 +73,18 @@ pub(in super::super) fn client_killed(harness: &Harness, subject: TestSubject) -
 }
 
 /// Says how long the agent outlived a client that was killed at this frame, if it did end.
-fn killed_at(harness: &Harness, subject: TestSubject, way: usize, frame: usize) -> Result<Option<Duration>> {
+fn killed_at(
+    harness: &ScenarioHarness,
+    subject: TestSubject,
+    way: usize,
+    frame: usize,
+) -> Result<Option<Duration>> {
     let (_, mode, script) = WAYS[way];
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let script = format!("exec 9<>/dev/tcp/127.0.0.1/{port} && echo $$ >&9 || exit 99; {script}");
     let agent = harness.agent(subject);
-    let mut client = Harness::part("raw-client")?;
+    let mut client = ScenarioHarness::part("raw-client")?;
     client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
     let mut client = ObservedProcess::start_with(&mut client, Stdio::null())?;
     let mut tree = BufReader::new(accept(&listener)?);
@@ -166,7 +171,7 @@ pub(crate) fn doomed(args: &[String]) -> Result<()> {
 }
 
 /// Measures the time from the end of an agent's input to its own end.
-pub(in super::super) fn end_of_input(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn end_of_input(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(2, 20);
     let cases = [
         ("idle", "", 1, true),

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::super::harness::{Failed, Harness, Measured, TestSubject};
+use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
 use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
 use crate::interop::Result;
@@ -16,12 +16,12 @@ fn is_update(line: &[u8]) -> bool {
 }
 
 /// A client that stops reading while its agent has 300,000 updates to say, and then reads them.
-pub(in super::super) fn unread(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn unread(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     stalled(harness, subject, harness.size(100_000, 300_000), Duration::from_secs(harness.size(3, 15)), true)
 }
 
 /// The same with 10 GB, which nobody ever reads.
-pub(in super::super) fn never_read(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn never_read(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     stalled(
         harness,
         subject,
@@ -32,7 +32,7 @@ pub(in super::super) fn never_read(harness: &Harness, subject: TestSubject) -> R
 }
 
 fn stalled(
-    harness: &Harness,
+    harness: &ScenarioHarness,
     subject: TestSubject,
     count: usize,
     pause: Duration,
@@ -76,7 +76,7 @@ fn stalled(
 }
 
 /// 10 MB each way through the smallest pipes before the client reads anything.
-pub(in super::super) fn both_full(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn both_full(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(2_000, 10_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;
@@ -114,7 +114,7 @@ pub(in super::super) fn both_full(harness: &Harness, subject: TestSubject) -> Re
 }
 
 /// 2,000 prompts at once, each of a session of its own, none of which ends soon.
-pub(in super::super) fn at_once(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn at_once(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = 2_000;
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let sessions = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
@@ -157,7 +157,7 @@ pub(in super::super) fn at_once(harness: &Harness, subject: TestSubject) -> Resu
 }
 
 /// A client that asks for ever and never reads an answer.
-pub(in super::super) fn answers_unread(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn answers_unread(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let all = harness.size(500_000_000, 10_000_000_000_u64);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
@@ -188,7 +188,7 @@ pub(in super::super) fn answers_unread(harness: &Harness, subject: TestSubject) 
 }
 
 /// Many sessions on one connection: what each costs, and how soon each is served.
-pub(in super::super) fn sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1_000, 10_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let first = client.new_session()?;

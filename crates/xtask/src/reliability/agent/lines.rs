@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::harness::{Failed, Harness, Measured, TestSubject};
+use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
 use super::super::measure::mib;
 use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
 use crate::interop::Result;
@@ -36,7 +36,7 @@ pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn bad_lines(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
     for row in &rows {
         match Failed::of(put(harness, subject, row))? {
@@ -58,7 +58,7 @@ pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Re
 }
 
 /// Puts one line to an agent of its own, and says how soon a question behind it was answered.
-fn put(harness: &Harness, subject: TestSubject, row: &Value) -> Result<Duration> {
+fn put(harness: &ScenarioHarness, subject: TestSubject, row: &Value) -> Result<Duration> {
     let mut command = harness.agent(subject);
     let mut client = match row["state"].as_str() {
         Some("fresh") => RawClient::start(&mut command)?,
@@ -160,7 +160,7 @@ pub(in super::super) fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
 }
 
 /// Millions of lines that are none, an array of 100,000 notifications, and a million levels.
-pub(in super::super) fn floods(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn floods(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let notification = r#"{"jsonrpc":"2.0","method":"_n"}"#;
     let array = format!("[{}{notification}]\n", format!(" {notification},").repeat(100_000));
     let deep =
@@ -195,7 +195,7 @@ pub(in super::super) fn floods(harness: &Harness, subject: TestSubject) -> Resul
 
 /// Says how many answers a flood had, how long a question behind it took, and how much memory it cost.
 fn flood(
-    harness: &Harness,
+    harness: &ScenarioHarness,
     subject: TestSubject,
     unit: &str,
     count: usize,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use duologue_agent::Limits;
 use serde_json::json;
 
-use super::super::harness::{Failed, Harness, Measured, TestSubject};
+use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
 use super::super::measure::{TOO_LARGE_KIB, mib};
 use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
@@ -21,7 +21,7 @@ fn room_kib() -> u64 {
 }
 
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
-pub(in super::super) fn limit(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn limit(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (mut texts, mut met) = (Vec::new(), true);
     let limit = Limits::default().frame_bytes;
     for (name, length, fits) in
@@ -36,7 +36,12 @@ pub(in super::super) fn limit(harness: &Harness, subject: TestSubject) -> Result
 }
 
 /// A request of this length, and whether its agent did what it should.
-fn line_of(harness: &Harness, subject: TestSubject, length: usize, fits: bool) -> Result<(bool, String)> {
+fn line_of(
+    harness: &ScenarioHarness,
+    subject: TestSubject,
+    length: usize,
+    fits: bool,
+) -> Result<(bool, String)> {
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let idle = client.process.memory_kib();
     let (head, tail) = (r#"{"jsonrpc":"2.0","id":"long","method":"_nosuch","params":{"t":""#, "\"}}");
@@ -79,7 +84,7 @@ fn line_of(harness: &Harness, subject: TestSubject, length: usize, fits: bool) -
 }
 
 /// A line without an end.
-pub(in super::super) fn endless(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn endless(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let all: u64 = harness.size(1 << 30, 10_000_000_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let chunk = vec![b'x'; 64 * 1024];
@@ -172,7 +177,7 @@ const TYPED: &[Amplifier] = &[
 
 /// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
 /// SDK reads in one line, and blanks between them.
-pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn amplifiers(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     // Of this size in a short run too: a shorter line may be more times its own size, as few of its values are refused.
     let Limits { frame_bytes: size, values, .. } = Limits::default();
     let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
@@ -204,7 +209,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> R
 
 /// Measures the memory of a line as a multiple of its size. Returns true if it was accepted rather than rejected.
 fn amplifier(
-    harness: &Harness,
+    harness: &ScenarioHarness,
     subject: TestSubject,
     (size, values): (usize, usize),
     &(_, head, opening, unit, tail): &Amplifier,

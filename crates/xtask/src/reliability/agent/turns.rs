@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::harness::{Failed, Harness, Measured, TestSubject};
+use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
 use super::fails;
 use super::raw_client::{PATIENCE, RawClient, RawOutput};
 use crate::interop::Result;
@@ -101,7 +101,7 @@ fn ends_at_once(client: &mut RawClient, session: &str) -> Result<()> {
     ends(client, id, "end_turn")
 }
 
-pub(in super::super) fn cancels(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn cancels(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(20, 1_000);
     let (mut well, mut faults) = (0, Vec::new());
     let fast = CANCELS.iter().map(|case| (case, rounds));
@@ -131,7 +131,7 @@ fn joined_behind(faults: &[String]) -> String {
 }
 
 /// Handlers that panic, and tasks that they leave to their connection; another session's turn after each.
-pub(in super::super) fn panics(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn panics(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(100, 1_000);
     let mut texts = Vec::new();
     let mut met = true;
@@ -166,7 +166,7 @@ pub(in super::super) fn panics(harness: &Harness, subject: TestSubject) -> Resul
 }
 
 /// Handlers that ask back and wait for the answer, all at once; the answers come in the other order.
-pub(in super::super) fn asking_back(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn asking_back(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(100, 1_000);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let ids = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
@@ -194,7 +194,7 @@ pub(in super::super) fn asking_back(harness: &Harness, subject: TestSubject) -> 
 }
 
 /// Many sessions that stream at once through the smallest pipe.
-pub(in super::super) fn side_by_side(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn side_by_side(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (sessions, frames, longest) = (64, harness.size(50, 1_000), harness.size(13, 18));
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     client.narrow()?;
@@ -235,7 +235,7 @@ pub(in super::super) fn side_by_side(harness: &Harness, subject: TestSubject) ->
 }
 
 /// An agent that prints, and whose children do.
-pub(in super::super) fn foreign_bytes(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn foreign_bytes(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let rounds = harness.size(10, 30);
     let mut client = RawClient::greeted(&mut harness.agent(subject))?;
     let session = client.new_session()?;

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{ClientRun, log_of, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 
 /// A session nobody listens to, with a flood in it, and another one that talks. A cancel takes from the call to the
 /// moment the agent hears it: what comes of the turn then is another matter, and another one for each SDK.
-pub(in super::super) fn two_sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn two_sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (agent, log) = raw_agent(harness, "two")?;
     let rounds = harness.size(20, 10_000);
     let scenario = ["two", &rounds.to_string(), "flood 1000000000 1000", "say"];
@@ -56,7 +56,7 @@ const METHODS: [&str; 9] = [
 ];
 
 /// Every request is answered at once, also by a client that handles none.
-pub(in super::super) fn requests(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn requests(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (mut answered, mut asked, mut silent) = (0, 0, Vec::new());
     for method in METHODS {
         let (agent, log) = raw_agent(harness, "ask")?;

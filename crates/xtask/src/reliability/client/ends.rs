@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{ClientRun, log_of, raw_agent, wrapped};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 use crate::reliability::measure::side_by_side;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ const DEATHS: [(&str, [&str; 2]); 3] = [
 ];
 
 /// An agent that follows a script.
-fn scripted(harness: &Harness, args: &[&str]) -> Command {
+fn scripted(harness: &ScenarioHarness, args: &[&str]) -> Command {
     let mut agent = harness.scripted();
     agent.args(args);
     agent
@@ -45,7 +45,7 @@ struct Faults {
 
 /// Kills the agent at every frame, in three ways. Waiting calls must fail within a second, with the status and the last
 /// stderr lines. Updates sent before must arrive.
-pub(in super::super) fn killed(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn killed(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (rounds, step) = harness.size((1, 7), (20, 1));
     let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
     let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
@@ -72,7 +72,7 @@ pub(in super::super) fn killed(harness: &Harness, subject: TestSubject) -> Resul
 }
 
 fn one_death(
-    harness: &Harness,
+    harness: &ScenarioHarness,
     subject: TestSubject,
     at: usize,
     (how, signs): (&str, [&str; 2]),
@@ -122,7 +122,7 @@ fn one_death(
 
 /// Closes agents: one that exits, one with output left, one that stays, one that also ignores TERM,
 /// one with a helper, and one whose helper keeps its stdout open.
-pub(in super::super) fn close(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn close(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (well, log) = raw_agent(harness, "close")?;
     // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
     let said = harness.scratch()?.join("close-said");
@@ -172,7 +172,7 @@ pub(in super::super) fn close(harness: &Harness, subject: TestSubject) -> Result
 }
 
 /// E7 and E9: an agent that ends before it says hello, one whose helper holds the pipes, and one that never says hello.
-pub(in super::super) fn start(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn start(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let exits = scripted(harness, &["--at", "0", "--do", "exit:3"]);
     let held = wrapped("sleep 30 & exit 3", &exits);
     let missing = Command::new("/nowhere/agent");

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{ClientRun, log_of, raw_agent, wrapped};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 use crate::reliability::measure::mib;
 
 /// 1 GiB on stderr before the agent answers anything.
-pub(in super::super) fn stderr(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn stderr(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let mut agent = harness.scripted();
     agent.args(["--stderr", harness.size("134217728", "1073741824")]);
     let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
@@ -26,7 +26,7 @@ const CLOSE_ALL: &str = r#"exec bash -c 'for fd in /proc/self/fd/*; do fd=${fd##
     if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"' sh "$@""#;
 
 /// Checks the environment and the descriptors that an agent inherits.
-pub(in super::super) fn inherited(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn inherited(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (agent, log) = raw_agent(harness, "inherited")?;
     let mut client = harness.client(subject);
     client.args(["clean", "say", "--"]).arg(agent.get_program()).args(agent.get_args());
@@ -45,7 +45,7 @@ pub(in super::super) fn inherited(harness: &Harness, subject: TestSubject) -> Re
 }
 
 /// Agents that are started and closed, thousands of them, by one process.
-pub(in super::super) fn cycles(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn cycles(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size("200", "10000");
     let agent = harness.scripted();
     let run = ClientRun::of(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ClientRun, log_of, raw_agent};
 use crate::interop::Result;
 use crate::reliability::agent::lines::{bytes, is_right, known};
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 
 /// The session that a line may name.
 const SESSION: &str = "s1";
@@ -21,7 +21,7 @@ pub(super) fn table() -> Result<Vec<(Vec<u8>, bool)>> {
 }
 
 /// One turn for each line; a client that does not survive one is started again for the next.
-pub(in super::super) fn bad_lines(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn bad_lines(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let rows = known("client")?;
     let (mut off, mut from, mut lost, mut slowest) = (Vec::new(), 0, 0, 0);
     while let Some(left) = rows.get(from..).filter(|left| !left.is_empty()) {

@@ -6,7 +6,7 @@ use duologue_client::Limits;
 
 use super::{ClientRun, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 use crate::reliability::measure::mib;
 
 const MIB_IN_KIB: u64 = 1024;
@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(120);
 
 /// A line without end: an error that ends the connection, and no more than twice the limit and 32 MiB.
-pub(in super::super) fn long_line(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn long_line(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "line")?;
     let bytes = harness.size("1000000000", "10000000000");
     let scenario = ["turn", &format!("line {bytes}")];
@@ -42,7 +42,7 @@ const TYPED: [(&str, &str, usize); 5] = [
 
 /// 16 MiB of small things in every place where a valid line can have them: at most four times the line. A line that is
 /// refused is fine, a connection that is lost over it is not.
-pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn amplifiers(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "amplify")?;
     let units = harness.size(&["1,"][..], &["1,", "\"\",", "{},", "\"\\u0041\","][..]);
     let raw = ["meta", "raw", "unknown"].iter();
@@ -85,7 +85,7 @@ pub(in super::super) fn amplifiers(harness: &Harness, subject: TestSubject) -> R
 
 /// Floods a client and describes the result.
 fn flooded(
-    harness: &Harness,
+    harness: &ScenarioHarness,
     subject: TestSubject,
     (count, bytes): (u64, u64),
     stalled: &str,
@@ -99,7 +99,7 @@ fn flooded(
 }
 
 /// A consumer that stands still for a while and then takes everything: nothing is lost.
-pub(in super::super) fn paused(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn paused(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("3", "5"))?;
     let lossless = run.number("updates") == Some(count) && run.printed("stop").is_some();
@@ -107,7 +107,7 @@ pub(in super::super) fn paused(harness: &Harness, subject: TestSubject) -> Resul
 }
 
 /// The same with the smallest updates there are.
-pub(in super::super) fn paused_small(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn paused_small(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1_000_000, 20_000_000);
     let (run, text) = flooded(harness, subject, (count, 1), harness.size("3", "5"))?;
     let lossless = run.number("updates") == Some(count) && run.printed("stop").is_some();
@@ -115,7 +115,7 @@ pub(in super::super) fn paused_small(harness: &Harness, subject: TestSubject) ->
 }
 
 /// A consumer that stands still for good: its stream ends loudly, and the connection goes on.
-pub(in super::super) fn stalled(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn stalled(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(300_000, 9_000_000);
     let (run, text) = flooded(harness, subject, (count, 1000), harness.size("12", "60"))?;
     let ended = run.given_up.is_none() && run.printed("error").is_some();
@@ -123,7 +123,7 @@ pub(in super::super) fn stalled(harness: &Harness, subject: TestSubject) -> Resu
 }
 
 /// A million updates of a session nobody knows.
-pub(in super::super) fn unknown_session(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn unknown_session(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let (agent, _) = raw_agent(harness, "unknown")?;
     let run = ClientRun::of(
         harness,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{ClientRun, raw_agent};
 use crate::interop::Result;
-use crate::reliability::harness::{Harness, Measured, TestSubject};
+use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
 
 /// Opens them, has a turn in each, floods some, closes all; with an agent that costs both clients the same.
-pub(in super::super) fn sessions(harness: &Harness, subject: TestSubject) -> Result<Measured> {
+pub(in super::super) fn sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
     let count = harness.size(1000, 10_000);
     let limit = Duration::from_secs(harness.size(15, 90));
     let (agent, _) = raw_agent(harness, "sessions")?;

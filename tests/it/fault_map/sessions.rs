@@ -1,0 +1,67 @@
+//! Rows of `FAULTS.md`: D. Routing and sessions.
+
+use super::Row;
+
+pub(super) const D: &[Row] = &[
+    Row {
+        id: "D1",
+        fault: "Updates that come before the answer that names their session are lost.",
+        rule: "An agent holds them until the answer is out, and sends them with it as one piece. A client keeps 256 of them, 1 MiB, the newest, while it waits for such an answer; the rest is counted.",
+        shown_by: &[
+            "tests/it/order_rules/conformance.rs::updates_before_the_session_is_known_are_not_lost",
+            "tests/it/order_rules/sessions.rs::what_comes_before_a_session_is_known_is_bounded_by_its_number",
+            "tests/it/order_rules/sessions.rs::what_comes_before_a_session_is_known_is_bounded_by_its_bytes",
+            "tests/it/order_rules/sessions.rs::what_is_held_for_one_session_is_not_given_to_another",
+            "tests/it/regressions/agent.rs::updates_of_a_new_session_come_before_its_first_answer",
+            "tests/it/regressions/agent.rs::nothing_of_a_new_session_overtakes_its_kept_updates",
+            "tests/it/order_rules/memory.rs::rule_6_updates_held_for_a_new_session_never_wait",
+        ],
+        reason: "",
+    },
+    Row {
+        id: "D2",
+        fault: "Updates for sessions nobody knows are kept for ever.",
+        rule: "Bounded as in D1, else counted and dropped.",
+        shown_by: &[
+            "tests/it/order_rules/sessions.rs::updates_for_nobody_leave_nothing_behind",
+            "tests/it/hostile_lines/floods.rs::updates_for_nobody_are_counted_and_forgotten",
+            "tests/it/order_rules/memory.rs::rule_6_updates_without_a_subscriber_are_not_kept",
+        ],
+        reason: "",
+    },
+    Row {
+        id: "D3",
+        fault: "A request nobody handles is never answered.",
+        rule: "An error at once, on both sides, with a session or without: `-32601`, or `-32602` and `-32002` where the params or the session are wrong already. A permission request that nobody can decide is `cancelled`.",
+        shown_by: &[
+            "tests/it/order_rules/answers.rs::rule_7_what_nobody_handles_is_refused_at_once",
+            "tests/it/order_rules/sessions.rs::a_client_refuses_at_once_what_it_does_not_offer",
+            "tests/hostile/client.jsonl::a file nobody offered",
+            "tests/hostile/client.jsonl::a request that is an agent's own business",
+        ],
+        reason: "",
+    },
+    Row {
+        id: "D4",
+        fault: "Changes of one session overtake each other.",
+        rule: "What changes a session waits in line, in the order of the wire; prompts stand in it too.",
+        shown_by: &[
+            "tests/it/order_rules/sessions.rs::what_changes_a_session_is_done_in_order",
+            "tests/it/regressions/agent.rs::a_session_that_is_loaded_beside_a_close_survives",
+            "tests/it/regressions/loads.rs::the_agents_word_behind_an_answer_is_the_last_one",
+            "tests/it/order_rules/agent_conformance.rs::a_request_behind_a_close_fails_with_its_session",
+            "tests/it/order_rules/agent_conformance.rs::a_load_waits_for_the_end_of_the_old_turn",
+        ],
+        reason: "",
+    },
+    Row {
+        id: "D5",
+        fault: "The stored id is not the id that was sent.",
+        rule: "The SDK stores nothing. The id an agent makes is the one in later requests, in whichever process.",
+        shown_by: &[
+            "crates/cli/tests/it/mock.rs::keeps_sessions_to_list_load_resume_close_and_delete",
+            "crates/cli/tests/it/run.rs::goes_on_with_sessions",
+        ],
+        reason: "",
+    },
+];
