@@ -12,7 +12,7 @@ pub(super) const F: &[Row] = &[
             "tests/it/order_rules/answers.rs::rule_8_handlers_ask_each_other_in_turn",
             "tests/it/order_rules/memory.rs::rule_6_a_consumer_may_call_back_while_over_the_budget",
             "tests/it/processes/stdio.rs::a_stuck_handler_ends_with_the_input",
-            "crates/rpc/src/tap.rs::a_tap_that_uses_its_connection_neither_blocks_nor_changes_the_order",
+            "crates/rpc/src/tap.rs::a_tap_that_uses_its_connection_does_not_block_or_reorder",
             "crates/exchange/tests/it/callbacks.rs::a_key_store_may_look_at_the_dialogue_and_not_speak_in_it",
             "crates/exchange/tests/it/hops.rs::agents_that_delegate_to_each_other_stop",
         ],
@@ -133,7 +133,7 @@ pub(super) const G: &[Row] = &[
         shown_by: &[
             "tests/it/local_host/terminals.rs::output_is_cut_at_its_front_between_characters",
             "crates/client/src/local/tail.rs::is_the_longest_end_within_the_limit",
-            "crates/rpc/src/message.rs::whatever_arrives_the_repair_leaves_text_that_serde_can_read",
+            "crates/rpc/src/surrogates.rs::repaired_text_is_valid_json",
         ],
         reason: "",
     },

@@ -50,7 +50,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         fault: "Any split of the bytes; a read of the pipe that is dropped at any poll; replies over pipes that are short and late.",
         rule: "",
         shown_by: &[
-            "crates/rpc/src/line.rs::any_split_gives_the_same_lines",
+            "crates/rpc/src/line_buffer.rs::any_split_gives_the_same_lines",
             "tests/it/frames/replies.rs::no_reply_is_lost",
             "crates/rpc/src/simulation/splits.rs::any_split_gives_equal_messages",
             "crates/rpc/src/simulation/splits.rs::a_read_that_is_dropped_at_every_poll_loses_nothing",

@@ -85,10 +85,13 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("exchange::limits::SIGNATURE_BYTES", "the same"),
     ("exchange::limits::CLOCK_SKEW", "a message from further in the future is rejected"),
     (
-        "exchange::limits::SENDER_MEMORY",
+        "exchange::limits::REPLAY_MESSAGES_PER_SENDER",
         "the oldest message of the sender is evicted, and messages of that age or older are rejected",
     ),
-    ("exchange::limits::MEMORY", "the same, for unsigned senders first, then for the sender with the most"),
+    (
+        "exchange::limits::REPLAY_MESSAGES",
+        "the same, for unsigned senders first, then for the sender with the most",
+    ),
     ("exchange::limits::STEPS_AHEAD", "a message after a larger gap is rejected"),
     (
         "exchange::limits::HOPS",
@@ -99,8 +102,8 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "the oldest id is evicted, and an envelope that repeats it counts as new",
     ),
     (
-        "exchange::limits::NEWS",
+        "exchange::limits::SUBSCRIPTION_MESSAGES",
         "the oldest notification for a subscriber is evicted, and the subscriber gets the number",
     ),
-    ("exchange::limits::NEWS_BYTES", "the same"),
+    ("exchange::limits::SUBSCRIPTION_BYTES", "the same"),
 ];
