@@ -18,4 +18,5 @@ mod replays;
 mod security_page;
 mod simulation;
 mod support;
+mod type_names;
 mod work_orders;

@@ -95,7 +95,7 @@ impl Session {
         &self,
         command: impl Into<String>,
         args: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Result<Terminal> {
+    ) -> Result<RemoteTerminal> {
         let mut request = CreateTerminalRequest::new(self.id().clone(), command.into());
         request.args = args.into_iter().map(Into::into).collect();
         self.create_terminal_with(request).await
@@ -107,11 +107,11 @@ impl Session {
     /// # Errors
     ///
     /// As [`create_terminal`](Self::create_terminal).
-    pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<Terminal> {
+    pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<RemoteTerminal> {
         self.client().require(|client| client.terminal, "terminal")?;
         request.session_id = self.id().clone();
         let id = self.peer().request(&request).await?.terminal_id;
-        Ok(Terminal { session: self.clone(), id, released: false })
+        Ok(RemoteTerminal { session: self.clone(), id, released: false })
     }
 
     /// Asks the user to fill in a form. Never for secrets.
@@ -185,13 +185,13 @@ fn absolute(path: &Path) -> Result<()> {
 /// Embed it in a tool call (see [`ToolCallHandle::terminal`](crate::ToolCallHandle::terminal))
 /// before it is released, and the client keeps showing it.
 #[derive(Debug)]
-pub struct Terminal {
+pub struct RemoteTerminal {
     session: Session,
     id: TerminalId,
     released: bool,
 }
 
-impl Terminal {
+impl RemoteTerminal {
     /// The terminal's id.
     #[must_use]
     pub fn id(&self) -> &TerminalId {
@@ -250,7 +250,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for RemoteTerminal {
     fn drop(&mut self) {
         if !self.released {
             // The protocol wants every terminal released; nobody is left to wait for the answer.

@@ -23,7 +23,7 @@ mod turn;
 mod updates;
 
 pub use agent::{Agent, Prompt, SessionSetup};
-pub use calls::Terminal;
+pub use calls::RemoteTerminal;
 pub use client::ClientHandle;
 pub use duologue_exchange as exchange;
 pub use duologue_exchange::{Exchange, PeerAgent};

@@ -10,7 +10,7 @@ use duologue_schema::{
 };
 use serde_json::Value;
 
-use crate::calls::Terminal;
+use crate::calls::RemoteTerminal;
 use crate::error::Result;
 use crate::turn::Turn;
 
@@ -174,7 +174,7 @@ impl ToolCallHandle {
     /// # Errors
     ///
     /// As [`Turn::update`].
-    pub async fn terminal(&self, terminal: &Terminal) -> Result<()> {
+    pub async fn terminal(&self, terminal: &RemoteTerminal) -> Result<()> {
         self.add(ToolCallContent::terminal(terminal.id().clone())).await
     }
 

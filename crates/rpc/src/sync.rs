@@ -22,7 +22,7 @@ mod loomed {
     pub(crate) use tokio::spawn;
     pub(crate) use tokio::task::JoinHandle;
 
-    pub(crate) use crate::interleavings::notify::Notify;
+    pub(crate) use crate::interleavings::notify::ModelNotify as Notify;
 }
 
 #[cfg(all(test, duologue_shuttle))]

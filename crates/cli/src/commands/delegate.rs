@@ -21,7 +21,7 @@ use crate::run::envelope_command::{self, parse_duration};
 /// --no-report it exits as soon as the agent has accepted the task; an agent that ends with its input
 /// drops the task.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DelegateArgs {
     /// The task
     task: String,
     /// The context of the task: a JSON object, or @FILE with one in it
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     envelope: EnvelopeArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: DelegateArgs) -> Result<Exit> {
     let context = args.context.as_deref().map(context).transpose()?;
     block_on(envelope_command::run(&args.envelope, async |command| {
         let mut task = command.in_session().await?.delegate(&args.task).report_back(!args.no_report);

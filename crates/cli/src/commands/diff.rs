@@ -24,7 +24,7 @@ Example: token counts may differ, everything else may not.
 /// they are equal and with 1 if they differ.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct DiffArgs {
     /// A transcript; `-` is standard input
     a: PathBuf,
     /// Another transcript
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: DiffArgs) -> Result<Exit> {
     if is_stdin(&args.a) && is_stdin(&args.b) {
         return Err(Error::Usage("only one of the two can be standard input".into()));
     }

@@ -12,12 +12,12 @@ use crate::run::envelope_command::{self, one_line};
 /// The agent has to advertise envelopes. No session is created. The response may take 10 seconds,
 /// or --timeout if that is less.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DiscoverArgs {
     #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: DiscoverArgs) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let peer = command.peer();
         let told = command.answer_in_time(EnvelopeKind::Discover, peer.discover()).await?;

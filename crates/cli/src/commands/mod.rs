@@ -38,19 +38,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Args),
-    Record(record::Args),
-    Show(show::Args),
-    Replay(replay::Args),
-    Diff(diff::Args),
+    Run(run::RunArgs),
+    Record(record::RecordArgs),
+    Show(show::ShowArgs),
+    Replay(replay::ReplayArgs),
+    Diff(diff::DiffArgs),
     Validate(validate::ValidateArgs),
     Check(check::CheckArgs),
-    Ping(ping::Args),
-    Query(query::Args),
-    Delegate(delegate::Args),
-    Discover(discover::Args),
+    Ping(ping::PingArgs),
+    Query(query::QueryArgs),
+    Delegate(delegate::DelegateArgs),
+    Discover(discover::DiscoverArgs),
     Mock(mock::MockArgs),
-    Schema(schema::Args),
+    Schema(schema::SchemaArgs),
     /// Print completions for a shell
     Completions {
         /// The shell

@@ -15,12 +15,12 @@ use crate::ui::plural;
 /// The agent has to advertise envelopes. No session is created. The response may take 10 seconds,
 /// or --timeout if that is less.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PingArgs {
     #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: PingArgs) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let start = Instant::now();
         let peer = command.peer();

@@ -14,7 +14,7 @@ use crate::run::envelope_command::{self, data, multi_line, parse_duration};
 ///
 /// Exits with 1 if the agent answers with an error.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct QueryArgs {
     /// The question
     question: String,
     /// The domain of the question, such as family.calendar
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     envelope: EnvelopeArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: QueryArgs) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let mut query = command.in_session().await?.query(&args.question).deadline(args.deadline);
         if let Some(domain) = &args.domain {

@@ -42,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// The end of the client's input is passed on. An agent that does not end may continue while it owes a response or
 /// sends something, and then gets a SIGTERM. SIGHUP, SIGINT and SIGTERM end it at once; a second one kills it.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RecordArgs {
     /// The transcript to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     agent: AgentArgs,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: RecordArgs) -> Result<Exit> {
     let runtime = runtime::current_thread()?;
     let exit = runtime.block_on(record(&args));
     // A blocked read of a terminal is not waited for.
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     exit
 }
 
-async fn record(args: &Args) -> Result<Exit> {
+async fn record(args: &RecordArgs) -> Result<Exit> {
     let command = args.agent.required()?;
     // Checked first, so that an unwritable file is an error too.
     let signals = Signals::listen()?;
@@ -122,7 +122,7 @@ async fn record(args: &Args) -> Result<Exit> {
     })
 }
 
-impl Args {
+impl RecordArgs {
     fn open(&self) -> Result<Recorder> {
         let mut recorder = Recorder::builder()
             .name(concat!("duologue ", env!("CARGO_PKG_VERSION")))

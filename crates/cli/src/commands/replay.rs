@@ -34,7 +34,7 @@ const PIECE: u64 = 64 * 1024;
 /// exit code is 4 unless there was a difference.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ReplayArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// `fast`, `recorded`, or the recorded pauses times a number: `0.5x`
@@ -78,7 +78,7 @@ fn timing(text: &str) -> std::result::Result<Timing, String> {
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
     let source = args.source.read()?;
     let damaged = source.complain();
     let transcript = source.transcript;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
 }
 
 /// Plays the agent.
-async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Exit> {
+async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Result<Exit> {
     let stdio = Stdio::take()?;
     if !args.no_stderr {
         replay = replay.on_stderr(|line| {
@@ -128,7 +128,7 @@ async fn serve(args: &Args, mut replay: Replay, file: Option<File>) -> Result<Ex
 }
 
 /// Plays the client.
-async fn drive(args: &Args, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
+async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
     let mut signals = Signals::listen()?;
     let (process, pipes) = AgentProcess::start(command)?;
     let complaints = Arc::new(Mutex::new(Vec::new()));
@@ -183,7 +183,7 @@ fn save(file: Option<File>, live: &Transcript) -> Result<()> {
     Ok(live.write(BufWriter::new(file))?)
 }
 
-impl Args {
+impl ReplayArgs {
     /// Returns the folder that replaces the recorded one.
     fn live_cwd(&self, transcript: &Transcript) -> Result<Option<PathBuf>> {
         if self.agent.given().is_none() {

@@ -39,7 +39,7 @@ const KINDS: [&str; 10] =
 /// rule or the lack of a terminal refused a request and nothing worse happened. With several prompts in a pipe
 /// the worst of the turns counts, from a terminal none.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     /// The prompt; `-` reads it from stdin
     pub(crate) prompt: Option<String>,
     /// Print every update and the outcome of each turn as JSON, one a line
@@ -83,6 +83,6 @@ fn option(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: RunArgs) -> Result<Exit> {
     block_on(run::run(args))
 }

@@ -10,7 +10,7 @@ use crate::ui;
 
 /// Print the JSON Schema of the protocol, or of the messages between agents
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SchemaArgs {
     /// The protocol or scheme
     #[arg(default_value = ACP, value_parser = names())]
     of: String,
@@ -26,7 +26,7 @@ fn names() -> Vec<&'static str> {
     std::iter::once(ACP).chain(export::extension_schemas().iter().map(|scheme| scheme.name)).collect()
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: SchemaArgs) -> Result<Exit> {
     let scheme = export::extension_schemas().into_iter().find(|scheme| scheme.name == args.of);
     let value = match scheme {
         Some(scheme) if args.meta => scheme.meta(),

@@ -18,7 +18,7 @@ use crate::ui::{self, printable};
 /// code is 4.
 #[derive(clap::Args)]
 #[command(override_usage = "duologue show [OPTIONS] <FILE>")]
-pub(crate) struct Args {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Show the final state of the sessions, instead of the events
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     times: bool,
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit> {
+pub(crate) fn run(args: ShowArgs) -> Result<Exit> {
     let mut source = args.source.read()?;
     if args.redact {
         let redaction = Redaction::default().keep_pace(args.times);
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Exit> {
     Ok(if source.complain() { Exit::File } else { Exit::Ok })
 }
 
-fn print(args: &Args, source: &crate::source::Source, out: &mut impl Write) -> Result<()> {
+fn print(args: &ShowArgs, source: &crate::source::Source, out: &mut impl Write) -> Result<()> {
     let transcript = &source.transcript;
     if args.html {
         return Ok(page(transcript, &source.faults(), out)?);

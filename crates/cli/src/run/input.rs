@@ -22,7 +22,7 @@ pub(super) struct UserInput {
     lines: mpsc::Receiver<io::Result<String>>,
     /// The lines that were typed before a prompt was shown.
     ahead: VecDeque<io::Result<String>>,
-    terminal: Option<system::Terminal>,
+    terminal: Option<system::RawTerminal>,
     listening: bool,
 }
 
@@ -64,13 +64,13 @@ impl UserInput {
                 }
             }
         });
-        let terminal = is_interactive().then(system::Terminal::new);
+        let terminal = is_interactive().then(system::RawTerminal::new);
         UserInput { lines, ahead: VecDeque::new(), terminal, listening: false }
     }
 
     /// Returns a closure that restores the terminal, for an exit that drops nothing.
     pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
-        let restore = self.terminal.as_ref().map(system::Terminal::restore);
+        let restore = self.terminal.as_ref().map(system::RawTerminal::restore);
         move || restore.into_iter().for_each(|restore| restore())
     }
 
@@ -142,11 +142,11 @@ mod system {
     }
 
     /// The modes of the terminal at the start, which the drop restores.
-    pub(super) struct Terminal(Option<Termios>);
+    pub(super) struct RawTerminal(Option<Termios>);
 
-    impl Terminal {
+    impl RawTerminal {
         pub(super) fn new() -> Self {
-            let terminal = Terminal(tcgetattr(stdin()).ok());
+            let terminal = RawTerminal(tcgetattr(stdin()).ok());
             terminal.set(false);
             terminal
         }
@@ -168,7 +168,7 @@ mod system {
         /// Returns a closure that does the work of the drop.
         pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
             let found = self.0.clone();
-            move || drop(Terminal(found))
+            move || drop(RawTerminal(found))
         }
 
         pub(super) fn discard(&self) {
@@ -176,7 +176,7 @@ mod system {
         }
     }
 
-    impl Drop for Terminal {
+    impl Drop for RawTerminal {
         fn drop(&mut self) {
             self.set(true);
         }
@@ -190,11 +190,11 @@ mod system {
         true
     }
 
-    pub(super) struct Terminal;
+    pub(super) struct RawTerminal;
 
-    impl Terminal {
+    impl RawTerminal {
         pub(super) fn new() -> Self {
-            Terminal
+            RawTerminal
         }
         pub(super) fn echo(&mut self, _: bool) {}
         pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {

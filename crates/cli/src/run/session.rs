@@ -16,14 +16,14 @@ use super::output::SessionOutput;
 use super::permission::{DefaultAnswer, Rules};
 use super::rows::Span;
 use super::ui_queue::UiQueue;
-use crate::commands::run::Args;
+use crate::commands::run::RunArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::signals::Signal;
 use crate::ui::{BAD, DIM};
 
 /// Runs the command.
-pub(crate) async fn run(args: Args) -> Result<Exit> {
+pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
     let prompt = match args.prompt.as_deref() {
         Some("-") => Some(input::all()?),
         prompt => prompt.map(str::to_owned),
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit> {
 }
 
 /// Returns the host that serves the agent's requests.
-fn host(args: &Args, ui: UiQueue, asks: bool) -> Result<RunHost> {
+fn host(args: &RunArgs, ui: UiQueue, asks: bool) -> Result<RunHost> {
     let otherwise = match (args.yes, asks) {
         (true, _) => DefaultAnswer::Allow,
         (false, true) => DefaultAnswer::Ask,
@@ -62,7 +62,7 @@ fn host(args: &Args, ui: UiQueue, asks: bool) -> Result<RunHost> {
 impl AgentSession {
     async fn use_agent(
         &mut self,
-        args: &Args,
+        args: &RunArgs,
         prompt: Option<String>,
         agent: &Connection,
     ) -> Result<Exit, SessionEnd> {
@@ -93,7 +93,7 @@ impl AgentSession {
     }
 
     /// Opens or restores the session, and sets the mode and options of the command line.
-    async fn begin(&mut self, args: &Args, agent: &Connection) -> Result<Session, SessionEnd> {
+    async fn begin(&mut self, args: &RunArgs, agent: &Connection) -> Result<Session, SessionEnd> {
         let folder = args.session.folder()?;
         let session = if let Some(id) = &args.load {
             let mut replay = agent.load_session(id.as_str(), folder)?;
@@ -143,7 +143,7 @@ impl AgentSession {
     async fn interact(
         &mut self,
         session: &Session,
-        args: &Args,
+        args: &RunArgs,
         agent: &Connection,
     ) -> Result<Exit, SessionEnd> {
         self.output.tell_commands();
@@ -222,7 +222,7 @@ impl AgentSession {
         &mut self,
         session: &Session,
         prompt: String,
-        args: &Args,
+        args: &RunArgs,
     ) -> Result<Result<Exit>, SessionEnd> {
         self.output.begin_turn(&prompt);
         let mut cancelled = false;

@@ -22,7 +22,7 @@ use super::envelopes::{self, EnvelopeResponder};
 use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
 use super::session_store::SessionStore;
-use super::settings::{Settings, modes};
+use super::settings::{MockSettings, modes};
 use super::{client_requests, display, edge_cases, messages};
 
 /// The params of the extension method, which are also its result.
@@ -120,7 +120,7 @@ impl MockAgent {
     /// Sends the commands of a new session, and returns its modes and options.
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
         session.set_commands(Scenario::commands()).await?;
-        let setup = Settings::of(session).change(|settings| {
+        let setup = MockSettings::of(session).change(|settings| {
             let modes = SessionModeState::new(settings.mode.clone(), modes());
             SessionSetup::new().modes(modes).config_options(settings.options())
         });
@@ -281,7 +281,7 @@ impl Agent for MockAgent {
         if !modes().iter().any(|known| known.id == mode) {
             return Err(Error::invalid_params("there is no such mode"));
         }
-        Settings::of(session).change(|settings| settings.mode = mode);
+        MockSettings::of(session).change(|settings| settings.mode = mode);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Agent for MockAgent {
         session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> Result<Vec<SessionConfigOption>> {
-        Settings::of(session).change(|settings| {
+        MockSettings::of(session).change(|settings| {
             settings.set(request.config_id.as_str(), &request.value)?;
             Ok(settings.options())
         })

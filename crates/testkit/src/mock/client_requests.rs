@@ -7,7 +7,9 @@ use duologue_agent::schema::{
     ElicitationSchema, EnumOption, IntegerPropertySchema, MultiSelectPropertySchema, NumberPropertySchema,
     RequestPermissionOutcome, StringFormat, StringMultiSelectItems, StringPropertySchema,
 };
-use duologue_agent::{PermissionOption, PermissionOptionKind, Result, Terminal, ToolCallHandle, ToolKind};
+use duologue_agent::{
+    PermissionOption, PermissionOptionKind, RemoteTerminal, Result, ToolCallHandle, ToolKind,
+};
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
@@ -119,7 +121,7 @@ async fn run_programs(turn: &ScenarioTurn<'_>, call: &ToolCallHandle) -> Result<
     echo.release().await?;
     call.content(format!("echo ended with {:?} and said {:?}", status.exit_code, output.output)).await?;
 
-    let sleep: Terminal = turn.create_terminal("sleep", ["60"]).await?;
+    let sleep: RemoteTerminal = turn.create_terminal("sleep", ["60"]).await?;
     sleep.kill().await?;
     let status = sleep.wait_for_exit().await?;
     call.content(format!("sleep was killed by {:?}", status.signal)).await?;

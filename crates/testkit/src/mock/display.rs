@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
-use super::settings::Settings;
+use super::settings::MockSettings;
 
 /// An image of one red pixel.
 const PNG: &str =
@@ -129,7 +129,7 @@ fn blocks() -> Vec<ContentBlock> {
 
 pub(super) async fn modes(turn: &ScenarioTurn<'_>) -> Result<()> {
     for mode in ["plan", "code"] {
-        Settings::of(turn).change(|settings| settings.mode = mode.into());
+        MockSettings::of(turn).change(|settings| settings.mode = mode.into());
         turn.mode_changed(mode).await?;
         turn.send(&format!("Now the mode is {mode}.")).await?;
     }
@@ -137,7 +137,7 @@ pub(super) async fn modes(turn: &ScenarioTurn<'_>) -> Result<()> {
 }
 
 pub(super) async fn options(turn: &ScenarioTurn<'_>) -> Result<()> {
-    let settings = Settings::of(turn);
+    let settings = MockSettings::of(turn);
     let options = settings.change(|settings| {
         settings.model = "large".into();
         settings.effort = "high".into();

@@ -9,7 +9,7 @@ use duologue_agent::schema::{
 use duologue_agent::{Error, Result, Session};
 
 /// The settings of a session.
-pub(super) struct Settings(Mutex<SettingsValues>);
+pub(super) struct MockSettings(Mutex<SettingsValues>);
 
 pub(super) struct SettingsValues {
     pub(super) mode: SessionModeId,
@@ -18,14 +18,14 @@ pub(super) struct SettingsValues {
     pub(super) verbose: bool,
 }
 
-impl Default for Settings {
+impl Default for MockSettings {
     fn default() -> Self {
         let (model, effort) = ("small".into(), "low".into());
-        Settings(Mutex::new(SettingsValues { mode: "ask".into(), model, effort, verbose: false }))
+        MockSettings(Mutex::new(SettingsValues { mode: "ask".into(), model, effort, verbose: false }))
     }
 }
 
-impl Settings {
+impl MockSettings {
     pub(super) fn of(session: &Session) -> Arc<Self> {
         session.state()
     }

@@ -9,7 +9,7 @@ use loom::sync::Mutex;
 
 use crate::sync::Lock;
 
-pub(crate) struct Notify(Mutex<State>);
+pub(crate) struct ModelNotify(Mutex<State>);
 
 struct State {
     /// `notify_one` found nobody.
@@ -32,9 +32,9 @@ enum WakeKind {
     All,
 }
 
-impl Notify {
+impl ModelNotify {
     pub(crate) fn new() -> Self {
-        Notify(Mutex::new(State { permit: false, rounds: 0, last: 0, waiters: VecDeque::new() }))
+        ModelNotify(Mutex::new(State { permit: false, rounds: 0, last: 0, waiters: VecDeque::new() }))
     }
 
     pub(crate) fn notify_one(&self) {
@@ -71,7 +71,7 @@ impl Notify {
 }
 
 pub(crate) struct Notified<'a> {
-    notify: &'a Notify,
+    notify: &'a ModelNotify,
     round: u64,
     waiter: Option<u64>,
     done: bool,
