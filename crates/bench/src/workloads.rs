@@ -107,9 +107,9 @@ pub const WORKLOADS: &[Workload] = &[
         figure: Figure::Grown,
         floor: false,
         mixed: false,
-        note: "The growth of each process by the number of sessions; garbage that was not collected counts. Ours keeps of a \
-            session its state, its place for a turn and the room for what comes between turns; the programs on the \
-            official SDKs keep its id and would have to keep the rest themselves.",
+        note: "The figure is the growth of each process divided by the number of sessions, including garbage that was not collected.\n\
+            Ours keeps the state, the slot for a turn and the buffer between turns of each session.\n\
+            The programs on the official SDKs keep only its id.",
         ..STREAM
     },
     Workload {
@@ -127,8 +127,8 @@ pub const WORKLOADS: &[Workload] = &[
         play: Play::Redraw { rounds: 2_000, bytes: 64 << 10 },
         quick: Play::Redraw { rounds: 200, bytes: 64 << 10 },
         mixed: false,
-        note: "Ours clears with `agent_message_clear` and folds into a `Conversation`. The others know no clear: they \
-            send a chunk without text for it, and their client keeps a plain string.",
+        note: "Ours clears with `agent_message_clear` and folds into a `Conversation`.\n\
+            The others have no clear. They send a chunk without text instead, and their client keeps a plain string.",
         ..STREAM
     },
 ];

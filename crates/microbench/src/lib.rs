@@ -1,24 +1,24 @@
-//! The hot paths: what a connection does for every update, and for every small request.
+//! The hot paths: the work of a connection for every update, and for every small request.
 //!
-//! One table for three measures of the same work: time (`cargo bench -p duologue-microbench`), and instructions and
-//! allocations (`cargo xtask instructions`), which are the same on a busy machine.
+//! One table serves three measures of the same work. `cargo bench -p duologue-microbench` measures time. `cargo xtask
+//! instructions` counts instructions and allocations, which are the same on a busy machine.
 //!
-//! | group | one item is |
+//! | group | one item |
 //! |---|---|
-//! | `decode/…` | a type that comes often, read from its JSON |
+//! | `decode/…` | a frequent type, read from its JSON |
 //! | `encode/…` | such a type, written as JSON |
-//! | `line/…` | a whole line, the envelope and what is in it: a request or answer that is read |
-//! | `frame/…` | a line that a connection reads and nobody takes |
+//! | `line/…` | a whole line with its envelope: a request or a response that is read |
+//! | `frame/…` | a line that a connection reads and drops |
 //! | `client/…` | an update, from its bytes to the turn's `next()` |
 //! | `agent/…` | an update, from `push` to its bytes |
 //! | `both/…` | a small request there and back, client and agent in one process |
 //! | `fold/…` | an update that is folded into a conversation |
-//! | `render/…` | a line of a transcript, as it is rendered |
+//! | `render/…` | a rendered line of a recording |
 //!
 //! # Counting
 //!
-//! `cargo xtask instructions agent/update` counts one path, `cargo xtask instructions agent` those of a group, without a
-//! name all of them. What it prints, and what `instructions.txt` keeps, is of *one item*.
+//! `cargo xtask instructions agent/update` counts one path, `cargo xtask instructions agent` those of a group. Without a
+//! name it counts all of them. Its output and `instructions.txt` have the cost of *one item*.
 //!
 //! # Timing
 //!
@@ -28,10 +28,10 @@
 //! ```
 //!
 //! The name is a regular expression: `agent/update` times `agent/update_1k` too, `agent/update$` does not. The `time` is
-//! of *one run*, which for many paths is thousands of items ([`Path::items`]). Divide it by them to compare it with what is
-//! of one item, or go by the throughput line below it: items a second, so 5 Melem/s are 200 ns an item.
+//! that of *one run*, which for many paths has thousands of items ([`Path::items`]). Divide it by them, or read the
+//! throughput below it: 5 Melem/s are 200 ns for each item.
 //!
-//! Both build in release, which takes minutes the first time and after a change to a crate below.
+//! Both build in release mode, which takes minutes the first time and after a change to a crate below.
 #![forbid(unsafe_code)]
 
 mod agent;

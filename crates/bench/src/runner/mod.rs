@@ -102,9 +102,9 @@ pub fn main() -> Result<()> {
 
 fn page(head: &str, targets: &str, sections: &[String]) -> String {
     format!(
-        "# Benchmarks\n\nWritten by `cargo xtask bench`, which anybody can run; how to read it is in the documentation \
-         of [`crates/bench`](crates/bench/src/lib.rs), why it is as it is in [RFD \
-         0010](rfds/0010-the-benchmark.md).\n\n{head}\n\n![how many times as slow as duologue each SDK is, by \
+        "# Benchmarks\n\n`cargo xtask bench` writes this page. The documentation of \
+         [`crates/bench`](crates/bench/src/lib.rs) explains it, and\n[RFD 0010](rfds/0010-the-benchmark.md) gives the \
+         reasons.\n\n{head}\n\n![how many times as slow as duologue each SDK is, by \
          workload](BENCHMARKS.svg)\n\n{targets}\n{}",
         sections.join("\n")
     )

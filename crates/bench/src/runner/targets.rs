@@ -26,7 +26,7 @@ pub struct Target {
 /// The section of the page.
 #[must_use]
 pub fn section(targets: &[Target]) -> String {
-    let mut text = "## Targets\n\nMB are a million bytes here, as they were asked for; the MiB of the other tables are 1,048,576.\n\n| workload | asks | measured | met |\n|---|---|---|---|\n".to_owned();
+    let mut text = "## Targets\n\nA MB is a million bytes. The MiB of the other tables is 1,048,576 bytes.\n\n| workload | target | measured | met |\n|---|---|---|---|\n".to_owned();
     for Target { workload, asks, measured, met } in targets {
         let met = if *met { "yes" } else { "**no**" };
         let _ = writeln!(text, "| {workload} | {asks} | {measured} | {met} |");
