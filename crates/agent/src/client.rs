@@ -79,6 +79,7 @@ impl ClientHandle {
     /// The client as an agent like us, in no session: for `ping` and `discover`. A
     /// [`Session`](crate::Session) has the one to talk to.
     #[must_use]
+    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> &PeerAgent {
         &self.agent
     }

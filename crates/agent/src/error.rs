@@ -31,6 +31,7 @@ pub enum Error {
     #[error("the turn has ended; send what happens between turns through its session")]
     TurnEnded,
     /// The client as an agent: what became of a question to it, or of a task for it.
+    #[cfg(feature = "exchange")]
     #[error(transparent)]
     Exchange(duologue_exchange::Error),
     /// stdin and stdout could not be taken.
@@ -93,6 +94,7 @@ impl From<duologue_rpc::Error> for Error {
     }
 }
 
+#[cfg(feature = "exchange")]
 impl From<duologue_exchange::Error> for Error {
     fn from(error: duologue_exchange::Error) -> Self {
         match error {

@@ -25,7 +25,9 @@ mod updates;
 pub use agent::{Agent, Prompt, SessionSetup};
 pub use calls::RemoteTerminal;
 pub use client::ClientHandle;
+#[cfg(feature = "exchange")]
 pub use duologue_exchange as exchange;
+#[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, Transport};

@@ -125,6 +125,7 @@ impl<A: Agent> Server<A> {
     }
 
     /// What we answer to the other agent beyond ACP, and our name there.
+    #[cfg(feature = "exchange")]
     pub fn exchange(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
         self

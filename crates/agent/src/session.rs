@@ -161,6 +161,7 @@ impl Session {
     /// no such session (this project's SDK does not), so ask in the first turn, or in a task that begins
     /// there.
     #[must_use]
+    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> PeerAgent {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
     }

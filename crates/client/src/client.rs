@@ -117,6 +117,7 @@ impl<H: Host> Client<H> {
     }
 
     /// What we answer to the agent beyond ACP, as an agent like it, and our name there.
+    #[cfg(feature = "exchange")]
     pub fn exchange(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
         self

@@ -212,6 +212,7 @@ impl Connection {
     /// The agent as one that talks to agents, in no session: for `ping` and `discover`. A
     /// [`Session`] has the one to talk to. It does not keep the connection open.
     #[must_use]
+    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> &PeerAgent {
         self.inner.peer_agent()
     }

@@ -76,6 +76,7 @@ pub enum Error {
         after: Duration,
     },
     /// The agent as one that talks to agents: what became of a question to it, or of a task for it.
+    #[cfg(feature = "exchange")]
     #[error(transparent)]
     Exchange(duologue_exchange::Error),
     /// The connection: it ended, the answer took too long or did not fit, the message was too
@@ -146,6 +147,7 @@ impl From<duologue_rpc::Error> for Error {
     }
 }
 
+#[cfg(feature = "exchange")]
 impl From<duologue_exchange::Error> for Error {
     fn from(error: duologue_exchange::Error) -> Self {
         match error {

@@ -30,7 +30,9 @@ pub use child::{AgentProcess, Pipes};
 pub use client::Client;
 pub use command::Command;
 pub use connection::Connection;
+#[cfg(feature = "exchange")]
 pub use duologue_exchange as exchange;
+#[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, Transport};

@@ -238,6 +238,7 @@ impl Session {
     /// Its calls fail with a typed error if the agent speaks no envelopes. It keeps the session known, so that
     /// the agent is heard in it, but not the connection open.
     #[must_use]
+    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> PeerAgent {
         self.connection.peer_agent().in_guarded_session(self.route.id.clone(), self.route.clone())
     }

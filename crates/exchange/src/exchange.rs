@@ -7,6 +7,7 @@ use duologue_schema::envelope::{self, AgentId};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 use tokio::time::Instant;
 
+#[cfg(feature = "dialogue")]
 use crate::dialogue::{DialogueConnection, Dialogues};
 use crate::envelope::handler::{EnvelopeHandler, ErasedEnvelopeHandler};
 use crate::envelope::state::EnvelopeState;
@@ -14,6 +15,7 @@ use crate::envelope::{inbox, task_runner};
 use crate::limits::HOPS;
 use crate::peer_agent::{Link, PeerAgent};
 use crate::service::ExchangeService;
+#[cfg(feature = "work")]
 use crate::work::worker::{self, Worker};
 
 /// The configuration of one side of an exchange between agents: its id and its handlers.
@@ -46,9 +48,13 @@ pub struct Exchange {
     started: Instant,
     agent_id: Option<AgentId>,
     envelope_handler: Arc<dyn ErasedEnvelopeHandler>,
+    #[cfg(feature = "work")]
     worker: Option<Arc<dyn worker::ErasedWorker>>,
+    #[cfg(feature = "dialogue")]
     dialogues: Option<Arc<Dialogues>>,
     max_hops: u32,
+    offers_work: bool,
+    offers_dialogue: bool,
 }
 
 impl Default for Exchange {
@@ -57,9 +63,13 @@ impl Default for Exchange {
             started: Instant::now(),
             agent_id: None,
             envelope_handler: Arc::new(()),
+            #[cfg(feature = "work")]
             worker: None,
+            #[cfg(feature = "dialogue")]
             dialogues: None,
             max_hops: HOPS,
+            offers_work: false,
+            offers_dialogue: false,
         }
     }
 }
@@ -91,7 +101,9 @@ impl Exchange {
     }
 
     /// Sets the handler for work orders. Without one, work orders are rejected.
+    #[cfg(feature = "work")]
     pub fn work(mut self, worker: impl Worker) -> Self {
+        self.offers_work = true;
         self.worker = Some(Arc::new(worker));
         self
     }
@@ -106,7 +118,9 @@ impl Exchange {
 
     /// Sets our side of dialogues. Several connections can share one in an [`Arc`]. Without it
     /// neither side can open a dialogue.
+    #[cfg(feature = "dialogue")]
     pub fn dialogue(mut self, dialogues: impl Into<Arc<Dialogues>>) -> Self {
+        self.offers_dialogue = true;
         self.dialogues = Some(dialogues.into());
         self
     }
@@ -114,6 +128,7 @@ impl Exchange {
 
 /// Starts an exchange on a connection, for an SDK: advertises our capabilities, records those of
 /// the other side, and routes incoming messages.
+#[doc(hidden)]
 pub struct ExchangeConnector {
     settings: Option<Exchange>,
     own: AgentId,
@@ -134,8 +149,7 @@ impl ExchangeConnector {
         let mut capabilities = DuologueCapabilities::of(meta.as_ref());
         capabilities.agent_id = Some(self.own.clone());
         capabilities.envelope = vec![envelope::VERSION];
-        capabilities.work = settings.worker.is_some();
-        capabilities.dialogue = settings.dialogues.is_some();
+        (capabilities.work, capabilities.dialogue) = (settings.offers_work, settings.offers_dialogue);
         capabilities.write_to(meta);
     }
 
@@ -146,7 +160,9 @@ impl ExchangeConnector {
         peer: &Peer,
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
     ) -> ExchangeService {
+        #[cfg(feature = "work")]
         let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
+        #[cfg(feature = "dialogue")]
         let dialogue_connection =
             DialogueConnection::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
         let started = self.settings.as_ref().map_or_else(Instant::now, |settings| settings.started);
@@ -156,6 +172,7 @@ impl ExchangeConnector {
             peer.clone(),
             self.own,
             envelope_handler,
+            #[cfg(feature = "dialogue")]
             dialogue_connection,
             EnvelopeState::new(started),
             max_hops,
@@ -166,6 +183,11 @@ impl ExchangeConnector {
             let _ = task_runner::capabilities(&peer, &**envelope_handler);
         }
         inbox::start(&peer);
-        ExchangeService::new(peer, Box::new(knows), worker)
+        ExchangeService::new(
+            peer,
+            Box::new(knows),
+            #[cfg(feature = "work")]
+            worker,
+        )
     }
 }

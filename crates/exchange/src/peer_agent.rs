@@ -7,6 +7,7 @@ use duologue_rpc::Peer;
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload};
 use duologue_schema::{DuologueCapabilities, Meta, SessionId};
 
+#[cfg(feature = "dialogue")]
 use crate::dialogue::DialogueConnection;
 use crate::envelope::discovery::DiscoveryCache;
 use crate::envelope::handler::ErasedEnvelopeHandler;
@@ -47,6 +48,7 @@ pub(crate) struct Link {
     pub(crate) discovered: DiscoveryCache,
     pub(crate) pending_sessions: PendingSessions,
     /// The state of this connection for dialogues.
+    #[cfg(feature = "dialogue")]
     pub(crate) dialogue_connection: DialogueConnection,
     /// The state of this connection for envelopes.
     pub(crate) envelopes: EnvelopeState,
@@ -59,7 +61,7 @@ impl Link {
         peer: Peer,
         own: AgentId,
         envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
-        dialogue_connection: DialogueConnection,
+        #[cfg(feature = "dialogue")] dialogue_connection: DialogueConnection,
         envelopes: EnvelopeState,
         max_hops: u32,
     ) -> Self {
@@ -71,6 +73,7 @@ impl Link {
             envelope_handler,
             discovered,
             pending_sessions,
+            #[cfg(feature = "dialogue")]
             dialogue_connection,
             envelopes,
             max_hops,
@@ -110,6 +113,7 @@ impl PeerAgent {
     }
 
     /// Returns a handle in the same session that does not keep the session registered.
+    #[cfg(feature = "dialogue")]
     pub(crate) fn released(&self) -> Self {
         PeerAgent { _session: None, ..self.clone() }
     }

@@ -28,6 +28,7 @@ struct Waiting {
 /// A session that the other side does not know yet, for an SDK that is creating one. Dropping it
 /// drops the buffered notifications.
 #[must_use = "notifications are buffered until `done` is called"]
+#[doc(hidden)]
 pub struct PendingSession {
     link: Arc<Link>,
     session: SessionId,

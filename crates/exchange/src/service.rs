@@ -1,22 +1,28 @@
 //! Routing of incoming `_session/…` messages to the handlers of each scheme.
 
+#[cfg(feature = "work")]
 use std::sync::Arc;
 
 use duologue_rpc::{Closed, Incoming, Responder};
 use duologue_schema::{Meta, SessionId};
 
+#[cfg(feature = "dialogue")]
+use crate::dialogue;
+use crate::envelope;
 use crate::peer_agent::PeerAgent;
+#[cfg(feature = "work")]
 use crate::work::worker;
-use crate::{dialogue, envelope};
 
 pub(crate) type SessionLookup = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
 /// Routes incoming messages, for an SDK. It is tried before the user's extension handlers.
 ///
 /// The connection's reader calls these methods, and they return at once.
+#[doc(hidden)]
 pub struct ExchangeService {
     peer: PeerAgent,
     knows: SessionLookup,
+    #[cfg(feature = "work")]
     worker: Option<Arc<dyn worker::ErasedWorker>>,
 }
 
@@ -24,9 +30,14 @@ impl ExchangeService {
     pub(crate) fn new(
         peer: PeerAgent,
         knows: SessionLookup,
-        worker: Option<Arc<dyn worker::ErasedWorker>>,
+        #[cfg(feature = "work")] worker: Option<Arc<dyn worker::ErasedWorker>>,
     ) -> Self {
-        ExchangeService { peer, knows, worker }
+        ExchangeService {
+            peer,
+            knows,
+            #[cfg(feature = "work")]
+            worker,
+        }
     }
 
     /// Returns the handle on the other agent, without a session.
@@ -47,11 +58,15 @@ impl ExchangeService {
     /// Returns the responder if the method belongs to no scheme, or to one that this side does not
     /// handle.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        envelope::service::request(&self.peer, &self.knows, request, responder)
-            .or_else(|responder| {
-                worker::request(&self.peer, self.worker.as_ref(), &self.knows, request, responder)
-            })
-            .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder))
+        let unhandled = envelope::service::request(&self.peer, &self.knows, request, responder);
+        #[cfg(feature = "work")]
+        let unhandled = unhandled.or_else(|responder| {
+            worker::request(&self.peer, self.worker.as_ref(), &self.knows, request, responder)
+        });
+        #[cfg(feature = "dialogue")]
+        let unhandled = unhandled
+            .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder));
+        unhandled
     }
 
     /// Answers a request that nothing else has handled if it carries an envelope of an unknown
@@ -78,6 +93,7 @@ impl ExchangeService {
     /// Ends everything that waits for the connection.
     pub fn closed(&self, reason: &Closed) {
         envelope::service::closed(&self.peer, reason);
+        #[cfg(feature = "dialogue")]
         self.peer.link.dialogue_connection.closed(reason);
     }
 }
