@@ -123,6 +123,12 @@ mod tests {
     }
 
     #[test]
+    fn folding_sessions_is_linear() {
+        assert_linear(20, |count| drop(sessions(count).conversations()));
+        assert_linear(20, |count| drop(open_sessions(count).fold()));
+    }
+
+    #[test]
     fn replaying_sessions_is_linear() {
         assert_linear(20, |count| replay(sessions(count)));
         assert_linear(20, |count| replay(open_sessions(count)));

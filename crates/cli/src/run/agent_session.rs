@@ -68,7 +68,7 @@ pub(crate) struct AgentSession {
     pub(super) open_question: Option<Question>,
     /// The questions behind it.
     pub(super) waiting: VecDeque<Question>,
-    /// True if the agent was refused something.
+    /// True if a request of the agent was rejected.
     pub(super) refused: bool,
     /// True if that counts for the exit code.
     pub(super) counts_refusals: bool,
@@ -384,7 +384,7 @@ impl AgentSession {
         if let Some(call) = question.about.take() {
             question.text.describe(&self.output.described(call.clone()));
             if question.is_new {
-                self.output.asked_about(call);
+                self.output.apply_question(call);
             }
         }
         if let Some(input) = &mut self.input {
@@ -412,8 +412,8 @@ impl AgentSession {
     }
 }
 
-async fn withdrawn(asked: &mut Option<Question>) {
-    match asked {
+async fn withdrawn(question: &mut Option<Question>) {
+    match question {
         Some(question) => question.withdrawn().await,
         None => std::future::pending().await,
     }

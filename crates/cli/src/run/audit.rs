@@ -104,7 +104,8 @@ impl AuditEntry {
         AuditEntry::new(session, Action::Form { message: request.message.clone() })
     }
 
-    /// The entry of a request that was rejected before the host saw it. `None` for requests that change nothing.
+    /// Returns the entry of a request that was rejected before it reached the host. `None` for requests that change
+    /// nothing.
     pub(super) fn of_rejected(request: &AgentRequest, error: &WireError) -> Option<Self> {
         let mut entry = match request {
             AgentRequest::WriteTextFile(request) => AuditEntry::of_write(request),
@@ -126,7 +127,7 @@ impl AuditEntry {
         AuditEntry { session: session.cloned(), action, outcome: ActionOutcome::Unfinished }
     }
 
-    /// Returns true if the user, a rule or the lack of a user refused the agent something.
+    /// Returns true if the user, a rule or the lack of a user rejected the request.
     pub(super) fn is_refusal(&self) -> bool {
         match &self.outcome {
             ActionOutcome::Refused(_) => true,
@@ -135,7 +136,7 @@ impl AuditEntry {
         }
     }
 
-    /// The line on the screen.
+    /// Returns the line on the screen.
     pub(super) fn line(&self) -> Vec<Span> {
         let (style, mark) = match &self.outcome {
             ActionOutcome::Done => (MARK, "· "),
@@ -153,11 +154,11 @@ impl AuditEntry {
             Action::Terminal { command, args, env, cwd } => {
                 let env = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
                 let line = format!("{}{}", env.collect::<String>(), command_line(command, args));
-                let place = cwd
+                let folder = cwd
                     .as_ref()
                     .map(|cwd| format!(" (in {})", short(&cwd.to_string_lossy())))
                     .unwrap_or_default();
-                format!("$ {}{place}", short(&line))
+                format!("$ {}{folder}", short(&line))
             }
             Action::Permission { title, command: Some(command), .. } if command != title => {
                 format!("{}  $ {}", details::title(title), short(command))
@@ -200,7 +201,7 @@ impl AuditEntry {
         }
     }
 
-    /// The name and the value of the member for scripts.
+    /// Returns the name and the value of the member for scripts.
     pub(super) fn member(&self) -> (&'static str, Value) {
         let (name, mut value) = match &self.action {
             Action::Write { path, bytes } => {
@@ -281,18 +282,18 @@ impl Decider {
 pub(super) struct OpenEntry(Option<(OwnedPermit<UiEvent>, AuditEntry)>);
 
 impl OpenEntry {
-    /// Begins an entry. Without a permit nobody reads it any more.
+    /// Begins an entry. Without a permit the reader is gone.
     pub(super) fn new(permit: Option<OwnedPermit<UiEvent>>, entry: AuditEntry) -> Self {
         OpenEntry(permit.map(|permit| (permit, entry)))
     }
 
-    /// Writes the entry, and returns when it is shown: before the agent can act on the answer that follows.
+    /// Writes the entry and waits until it is shown, so that the agent cannot act on the answer before.
     async fn end(mut self, outcome: ActionOutcome) {
         if let Some((permit, mut entry)) = self.0.take() {
             entry.outcome = outcome;
             let (shown, is_shown) = oneshot::channel();
             permit.send(UiEvent::Audit { entry: Box::new(entry), shown: Some(shown) });
-            // Without a reader it is dropped, and there is nothing to wait for.
+            // Without a reader it is dropped, and the wait ends at once.
             let _ = is_shown.await;
         }
     }
@@ -350,7 +351,7 @@ impl Drop for OpenEntry {
     }
 }
 
-/// The command line of a terminal. A command without arguments may be a line for a shell already.
+/// Returns the command line of a terminal. A command without arguments may already be a line for a shell.
 fn command_line(command: &str, args: &[String]) -> String {
     match args {
         [] => command.to_owned(),

@@ -62,7 +62,7 @@ fn message(message: &ConversationMessage, repeat: Repeat) -> Vec<Span> {
     };
     let mut spans = Vec::new();
     if repeat == Repeat::Again {
-        spans.push(Span::new(DIM, "↑ what was said above is taken back\n"));
+        spans.push(Span::new(DIM, "↑ the text above was retracted\n"));
     }
     let last = message.content.len().saturating_sub(1);
     for (index, block) in message.content.iter().enumerate() {

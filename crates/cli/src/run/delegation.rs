@@ -136,12 +136,12 @@ impl EnvelopeCommand<'_> {
     fn show_notification(&mut self, notification: TaskNotification) -> crate::error::Result<()> {
         match notification {
             Ok(received) => {
-                let said = received.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
-                let said: String = said.unwrap_or_default();
+                let text = received.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
+                let text: String = text.unwrap_or_default();
                 let payload = &received.envelope.payload;
                 self.print_progress(payload, || match received.topic.as_str() {
-                    PROGRESS => said,
-                    topic => format!("{topic}: {said}"),
+                    PROGRESS => text,
+                    topic => format!("{topic}: {text}"),
                 })
             }
             Err(lagged) => self.note(&lagged.to_string()),
@@ -150,8 +150,8 @@ impl EnvelopeCommand<'_> {
 
     fn outcome(&mut self, outcome: exchange::Result<DelegationOutcome>) -> Result<Exit, SessionEnd> {
         let outcome = outcome.map_err(to_error)?;
-        let said = Some(multi_line(&outcome.outcome)).filter(|said| !said.is_empty());
-        let lines: Vec<_> = said.into_iter().chain(outcome.data.as_ref().map(data)).collect();
+        let text = Some(multi_line(&outcome.outcome)).filter(|text| !text.is_empty());
+        let lines: Vec<_> = text.into_iter().chain(outcome.data.as_ref().map(data)).collect();
         self.print(&outcome, &lines)?;
         if outcome.status == OutcomeStatus::Completed {
             return Ok(Exit::Ok);

@@ -49,7 +49,7 @@ pub(super) struct Details {
 }
 
 impl Details {
-    /// Describes everything that is known of a call: kind, title, input, files, content and whole diffs.
+    /// Describes a call completely: kind, title, input, files, content and whole diffs.
     pub(super) fn of(call: &ToolCall) -> Self {
         let mut details = Details::default();
         let kind = format!("{:.30}  ", call.kind.as_str());
@@ -68,8 +68,8 @@ impl Details {
             if location.line.is_none() && diffs.paths.contains(location.path.as_path()) {
                 continue;
             }
-            let place = describe::location(location);
-            details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &place);
+            let location = describe::location(location);
+            details.push(vec![Span::new(DIM, "file: ")], blocks::NORMAL, &location);
         }
         let mut next_diff = diffs.lines.iter();
         for content in &call.content {
@@ -194,7 +194,7 @@ pub(super) fn option(number: usize, option: &PermissionOption) -> DetailLine {
     DetailLine { spans, margins: ["", "     "] }
 }
 
-/// Returns a line of our own about what is left out.
+/// Returns a line of this program about left-out text.
 pub(super) fn remark(text: &str) -> DetailLine {
     DetailLine { spans: vec![Span::new(BAD, text)], margins: ["", ""] }
 }
@@ -204,7 +204,7 @@ pub(super) fn title(text: &str) -> String {
     cut(text, TITLE_CHARS)
 }
 
-/// Cuts a text that is to stay in one line, and says how much is cut.
+/// Cuts a text to one line, and adds the number of cut characters.
 pub(super) fn short(text: &str) -> String {
     cut(text, LINE_CHARS)
 }
@@ -228,7 +228,7 @@ struct Diffs<'a> {
     shown_new: HashSet<&'a str>,
 }
 
-/// The time for the diffs of one question. What is left of them then is shown as removed and added.
+/// Limit on the time for the diffs of one question. Text that is not compared by then is shown as removed and added.
 const DIFFS_TIME: Duration = Duration::from_millis(300);
 
 impl<'a> Diffs<'a> {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_anything_says_so() {
+    fn a_call_without_details_is_marked() {
         for input in ["{}", "null", "\"\""] {
             assert!(text(&call(input)).contains("only the title says what it does"), "{input}");
         }
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_limit_is_counted() {
+    fn lines_over_the_limit_are_counted() {
         let lines = "x\n".repeat(MAX_LINES);
         let details = Details::of(&call(&serde_json::json!({ "script": lines }).to_string()));
         assert_eq!((details.lines.len(), details.left_out), (MAX_LINES, 2));

@@ -28,12 +28,12 @@ use crate::ui::json_line;
 struct OutputLine<'a> {
     session_id: Option<&'a SessionId>,
     #[serde(flatten)]
-    body: LineBody<'a>,
+    body: OutputBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum LineBody<'a> {
+enum OutputBody<'a> {
     Update(&'a SessionUpdate),
     Outcome(&'a PromptResponse),
     Error(serde_json::Value),
@@ -41,7 +41,7 @@ enum LineBody<'a> {
 
 /// Writes an update.
 pub(super) fn update(out: &mut impl Write, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
-    write(out, Some(session), LineBody::Update(update))
+    write(out, Some(session), OutputBody::Update(update))
 }
 
 /// Writes an entry of the audit trail.
@@ -64,8 +64,8 @@ pub(super) fn outcome(
     outcome: &Result<PromptResponse, Error>,
 ) -> io::Result<()> {
     let body = match outcome {
-        Ok(response) => LineBody::Outcome(response),
-        Err(error) => LineBody::Error(value(error)?),
+        Ok(response) => OutputBody::Outcome(response),
+        Err(error) => OutputBody::Error(value(error)?),
     };
     write(out, Some(session), body)
 }
@@ -80,7 +80,7 @@ pub(super) fn failure(
         error::Error::Agent(error) => value(error)?,
         error => serde_json::json!({ "message": error.to_string() }),
     };
-    write(out, session, LineBody::Error(value))
+    write(out, session, OutputBody::Error(value))
 }
 
 fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
@@ -90,6 +90,6 @@ fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
     }
 }
 
-fn write(out: &mut impl Write, session_id: Option<&SessionId>, body: LineBody<'_>) -> io::Result<()> {
+fn write(out: &mut impl Write, session_id: Option<&SessionId>, body: OutputBody<'_>) -> io::Result<()> {
     json_line(out, &OutputLine { session_id, body })
 }

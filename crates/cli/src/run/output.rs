@@ -74,9 +74,9 @@ impl SessionOutput {
     }
 
     /// Shows the agent's slash commands, for a user who types prompts.
-    pub(super) fn tell_commands(&mut self) {
+    pub(super) fn show_commands(&mut self) {
         if let SessionOutput::Live(live) = self {
-            live.screen.tells_commands = true;
+            live.screen.shows_commands = true;
         }
     }
 
@@ -110,7 +110,7 @@ impl SessionOutput {
     }
 
     /// Applies the tool call of a permission request. The question shows it.
-    pub(super) fn asked_about(&mut self, call: ToolCallUpdate) {
+    pub(super) fn apply_question(&mut self, call: ToolCallUpdate) {
         if let SessionOutput::Live(live) = self {
             live.screen.update(&SessionUpdate::from(call));
         }

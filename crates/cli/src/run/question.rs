@@ -14,10 +14,10 @@ use crate::ui::{BAD, DIM, MARK, plural};
 pub(super) struct QuestionText {
     /// The question in our words.
     head: Vec<Span>,
-    /// The description of what it is about, in the agent's words.
+    /// The description of the tool call, in the agent's words.
     details: Details,
     choices: Vec<DetailLine>,
-    /// The reason why the last answer was not accepted.
+    /// The reason for which the last answer was rejected.
     complaint: Option<String>,
     /// The starts of the pages that the user turned to: a line, and a row of it.
     pages: Vec<(usize, usize)>,
@@ -30,7 +30,7 @@ impl From<Vec<Span>> for QuestionText {
 }
 
 impl QuestionText {
-    /// A question with numbered answers. What it is about is [described](Self::describe) when it is put.
+    /// Creates a question with numbered answers. The tool call is [added](Self::describe) when it is shown.
     pub(super) fn choose(head: &str, options: &[PermissionOption], complaint: Option<String>) -> Self {
         let choices = (1..).zip(options).map(|(number, option)| details::option(number, option)).collect();
         let head = vec![Span::new(MARK, "? "), Span::plain(head)];
@@ -45,7 +45,7 @@ impl QuestionText {
         *self = QuestionText::default();
     }
 
-    /// The text for a terminal without a cursor that moves.
+    /// Returns the text for a terminal that cannot move its cursor.
     pub(super) fn flat(&self, size: WindowSize) -> String {
         match self.choices.is_empty() {
             true => flat(&self.head),
@@ -53,7 +53,7 @@ impl QuestionText {
         }
     }
 
-    /// The rows to draw, at most as many as the window has if there is a choice.
+    /// Returns the rows to draw. With choices there are at most as many as the window has.
     pub(super) fn rows(&self, size: WindowSize, colours: bool) -> Vec<String> {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours };
         if self.choices.is_empty() {
@@ -65,7 +65,7 @@ impl QuestionText {
         }
     }
 
-    /// Turns the page if the line asks for that. `v` opens the first page and closes any.
+    /// Turns the page if the line demands that. `v` opens the first page and closes any.
     pub(super) fn turn_page(&mut self, line: &str, size: WindowSize) -> bool {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours: false };
         match (line.trim(), self.pages.last()) {
@@ -83,7 +83,7 @@ impl QuestionText {
         true
     }
 
-    /// The question with as many lines of the description as fit.
+    /// Returns the question with as many lines of the description as fit.
     fn front(&self, layout: &Layout) -> Vec<String> {
         let room = layout.size.height.saturating_sub(1);
         let mut rows = layout.wrapped(&self.head);
@@ -126,13 +126,13 @@ impl QuestionText {
         rows
     }
 
-    /// One page of everything, the answers included.
+    /// Returns one page of the description and the answers.
     fn page(&self, from: (usize, usize), layout: &Layout) -> Vec<String> {
         let (mut rows, next) = self.fill(from, layout.page_rows(), layout);
         let last = next.0.max(from.0 + 1).min(self.len());
         let enter = if next.0 >= self.len() { "Enter: the question" } else { "Enter: next page" };
-        let place = format!("lines {}-{last} of {}", from.0 + 1, self.len());
-        rows.extend(layout.one_row(&[Span::new(MARK, &place)]));
+        let range = format!("lines {}-{last} of {}", from.0 + 1, self.len());
+        rows.extend(layout.one_row(&[Span::new(MARK, &range)]));
         let keys = format!("[{enter}, b: back, q: the question, {}] ", self.answers());
         rows.extend(layout.one_row(&[Span::new(DIM, &keys)]));
         rows
@@ -171,7 +171,7 @@ impl QuestionText {
         let mut skip = skipped;
         for (index, line) in lines.enumerate().take(end).skip(first) {
             let of_line = layout.hanging(line);
-            // A row stays to be read if the window has changed since.
+            // At least one row is left if the window has changed since.
             let start = skip.min(of_line.len().saturating_sub(1));
             for (row, text) in of_line.into_iter().enumerate().skip(start) {
                 if rows.len() >= room {
@@ -192,7 +192,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The rows of a page without its last two.
+    /// Returns the number of rows of a page without its last two.
     fn page_rows(&self) -> usize {
         self.size.height.saturating_sub(3).max(1)
     }
@@ -205,7 +205,7 @@ impl Layout {
         self.wrapped(spans).into_iter().take(1)
     }
 
-    /// The rows of a line, each behind its margin.
+    /// Returns the rows of a line, each behind its margin.
     fn hanging(&self, line: &DetailLine) -> Vec<String> {
         let [first, further] = line.margins;
         let margin = first.chars().count().max(further.chars().count());

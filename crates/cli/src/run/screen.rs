@@ -30,7 +30,7 @@ pub(super) struct Screen {
     blocks: Vec<Block>,
     changed: HashSet<usize>,
     /// True if new slash commands are shown.
-    pub(super) tells_commands: bool,
+    pub(super) shows_commands: bool,
     /// True if the turn has reported its usage.
     used: bool,
     next: usize,
@@ -39,7 +39,7 @@ pub(super) struct Screen {
     /// The question below everything else, with the cursor behind it.
     question: QuestionText,
     /// The tool call that the question describes.
-    asked_call: Option<ToolCallId>,
+    described_call: Option<ToolCallId>,
 }
 
 /// A row on the screen.
@@ -53,12 +53,12 @@ struct DrawnRow {
 struct Block {
     id: usize,
     source: BlockSource,
-    again: Repeat,
+    repeat: Repeat,
     /// True if an empty row precedes it.
     apart: bool,
     spans: Vec<Span>,
     /// The text of the last span, if the block is one text that may grow.
-    said: String,
+    text: String,
     /// The text that cannot be drawn over: it scrolled away, or the window had another size.
     gone: String,
 }
@@ -87,19 +87,19 @@ impl Screen {
             conversation: Conversation::default(),
             blocks: Vec::new(),
             changed: HashSet::new(),
-            tells_commands: false,
+            shows_commands: false,
             used: false,
             next: 0,
             drawn: Vec::new(),
             question: QuestionText::default(),
-            asked_call: None,
+            described_call: None,
         }
     }
 
     /// Applies an update. A change that no block shows becomes a note.
     pub(super) fn update(&mut self, update: &SessionUpdate) {
-        let told = self.tells_commands || !matches!(update, SessionUpdate::AvailableCommandsUpdate(_));
-        let notes = if told { blocks::notes(&self.conversation, update) } else { Vec::new() };
+        let shown = self.shows_commands || !matches!(update, SessionUpdate::AvailableCommandsUpdate(_));
+        let notes = if shown { blocks::notes(&self.conversation, update) } else { Vec::new() };
         let entry = self.conversation.apply(update);
         if let Some(entry) = entry {
             self.touch(BlockSource::Entry(entry));
@@ -139,7 +139,7 @@ impl Screen {
         self.forget_question();
         self.question = question;
         self.touch_call(call.as_ref());
-        self.asked_call = call;
+        self.described_call = call;
     }
 
     /// Removes the question.
@@ -149,7 +149,7 @@ impl Screen {
 
     fn forget_question(&mut self) {
         self.question.clear();
-        let call = self.asked_call.take();
+        let call = self.described_call.take();
         self.touch_call(call.as_ref());
     }
 
@@ -290,7 +290,7 @@ impl Screen {
                 block.spans = self.spans(&block);
                 if !flat(&block.spans).starts_with(&block.gone) {
                     block.gone.clear();
-                    (block.again, block.apart) = (Repeat::Again, true);
+                    (block.repeat, block.apart) = (Repeat::Again, true);
                     block.spans = self.spans(&block);
                     moved.push(block);
                     continue;
@@ -306,26 +306,27 @@ impl Screen {
     fn grow(&self, block: &mut Block) -> bool {
         let BlockSource::Entry(index) = block.source else { return false };
         let text = self.conversation.entries().get(index).and_then(blocks::only_text).unwrap_or_default();
-        let grown = text.strip_prefix(block.said.as_str()).filter(|_| !block.said.is_empty());
+        let grown = text.strip_prefix(block.text.as_str()).filter(|_| !block.text.is_empty());
         if let (Some(grown), Some(span)) = (grown, block.spans.last_mut()) {
             span.push(grown);
-            block.said.push_str(grown);
+            block.text.push_str(grown);
             return true;
         }
-        block.said = text.into();
+        block.text = text.into();
         false
     }
 
     fn spans(&self, block: &Block) -> Vec<Span> {
-        let asked =
-            self.call_of(&block.source).filter(|call| self.asked_call.as_ref() == Some(&call.tool_call_id));
-        let head = asked
+        let described = self
+            .call_of(&block.source)
+            .filter(|call| self.described_call.as_ref() == Some(&call.tool_call_id));
+        let head = described
             .map(blocks::tool_call_head)
             .filter(|head| block.gone.len() <= flat(head).len() + usize::from(block.apart));
         let mut spans = match &block.source {
             BlockSource::Entry(_) if head.is_some() => head,
             BlockSource::Entry(index) => {
-                self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.again))
+                self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.repeat))
             }
             BlockSource::Plan => self.conversation.plan().map(blocks::plan),
             BlockSource::Note(spans) => Some(spans.clone()),
@@ -360,8 +361,8 @@ impl Screen {
             }
             _ => true,
         };
-        let (spans, said, gone) = (Vec::new(), String::new(), String::new());
-        self.blocks.push(Block { id, source, again: Repeat::First, apart, spans, said, gone });
+        let (spans, text, gone) = (Vec::new(), String::new(), String::new());
+        self.blocks.push(Block { id, source, repeat: Repeat::First, apart, spans, text, gone });
         self.changed.insert(id);
     }
 

@@ -146,7 +146,7 @@ impl AgentSession {
         args: &RunArgs,
         agent: &Connection,
     ) -> Result<Exit, SessionEnd> {
-        self.output.tell_commands();
+        self.output.show_commands();
         if self.output.is_live() {
             let name =
                 agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));

@@ -33,7 +33,7 @@ pub(super) enum UiEvent {
 pub(super) struct Question {
     /// The tool call of a permission request.
     pub(super) about: Option<ToolCallUpdate>,
-    /// True if it is asked for the first time.
+    /// True if it is shown for the first time.
     pub(super) is_new: bool,
     /// The text in front of the answer.
     pub(super) text: QuestionText,

@@ -1,10 +1,10 @@
 'use strict';
-// Shows the data of the page. All of it goes in as text: no innerHTML, no links, no images.
+// Shows the data of the page. All of it is inserted as text: no innerHTML, no links, no images.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = (id) => document.getElementById(id);
 
-/** The checkboxes: a name, and the kinds of items it stands for. */
+/** The checkboxes: a name, and the kinds of its items. */
 const GROUPS = [
   ['messages', 'Messages', ['user', 'agent']],
   ['thoughts', 'Thoughts', ['thought']],
@@ -17,12 +17,12 @@ const GROUPS = [
 ];
 const NAMES = { user: 'User', agent: 'Agent', thought: 'Thought', permission: 'Permission', plan: 'Plan' };
 const STEPS = { completed: '✓', in_progress: '▸', pending: '·' };
-/** Items put on the page at a time. */
+/** The number of items that are drawn at a time. */
 const BATCH = 200;
-/** Words marked at most. */
+/** Limit on the marked words. */
 const MARKS = 5000;
 
-/** What is chosen: the address holds all of it. `open` has places of items, with a `d` for their drafts. */
+/** The view, which the address contains. `open` has indexes of items, with a `d` for their drafts. */
 const state = { session: null, hide: new Set(), q: '', open: new Set() };
 let drawing = 0;
 
@@ -33,7 +33,7 @@ function make(tag, className, text) {
   return element;
 }
 
-/** A time since the start; nothing where the log has none. */
+/** Returns a time since the start, or nothing if the log has none. */
 function clock(micros) {
   if (!data.timed) return '';
   const seconds = micros / 1e6;
@@ -73,11 +73,11 @@ function remember(key, isOpen) {
   writeAddress();
 }
 
-// What matches.
+// The matching items.
 
 const haystacks = new Map();
 
-/** Everything that can be found in an item, made when it is first looked for. */
+/** Returns the searchable text of an item, which is built at the first search. */
 function haystack(place) {
   let text = haystacks.get(place);
   if (text === undefined) {
@@ -105,7 +105,7 @@ function matching() {
 
 // The timeline.
 
-/** Draws the first items at once, and the others whenever the browser has time. */
+/** Draws the first items at once, and the others later. */
 function draw() {
   const turn = ++drawing;
   const places = matching();
@@ -123,7 +123,7 @@ function draw() {
   };
   window.CSS?.highlights?.delete('found');
   batch(Math.max(BATCH, wanted + 1));
-  // A timer and no idle callback: those wait for ever on a page that is not in sight.
+  // A timer and not an idle callback: an invisible page never runs those.
   const more = () => {
     if (turn !== drawing || next >= places.length) return;
     batch(BATCH);
@@ -132,7 +132,7 @@ function draw() {
   setTimeout(more);
 }
 
-/** Marks what was searched for in a part of the page, without changing it. */
+/** Marks the matches in a part of the page without changing it. */
 function highlight(root) {
   const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length || !window.Highlight || !CSS.highlights) return;
@@ -141,7 +141,7 @@ function highlight(root) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node && found.size < MARKS; node = walker.nextNode()) {
     const text = node.data.toLowerCase();
-    // Some letters grow when they become small; their places cannot be told.
+    // Some letters are longer in lower case, so their offsets differ.
     if (text.length !== node.data.length) continue;
     for (const word of words) {
       for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + word.length)) {
@@ -197,7 +197,7 @@ function body(item, place) {
   return element;
 }
 
-/** The button that shows what a message said before it was cleared, above what it says now. */
+/** Returns the button that shows the cleared texts of a message above its text. */
 function toggle(item, place, element) {
   const key = `${place}d`;
   const label = `${count(item.drafts.length, 'cleared draft')}`;
@@ -222,7 +222,7 @@ function toggle(item, place, element) {
     remember(key, isOpen);
     highlight(element);
   });
-  // The text it goes above is not there yet.
+  // The text below it does not exist yet.
   queueMicrotask(() => set(state.open.has(key)));
   return button;
 }
@@ -245,7 +245,7 @@ function parts(item, place, element) {
     }
     return;
   }
-  // Changes are what one looks for; what went in and came out is there when asked for.
+  // Changes are open. Input and output are closed.
   const changes = item.parts.filter((it) => it.diff);
   const rest = item.parts.filter((it) => !it.diff);
   element.append(...changes.map(part));
@@ -293,7 +293,7 @@ function frames(item, place) {
     }));
 }
 
-/** Something to open, made when it is opened first. */
+/** Returns a part that can be opened. It is built when it is opened first. */
 function disclose(key, label, contents) {
   const details = make('details');
   details.append(make('summary', '', label));
@@ -316,7 +316,7 @@ function disclose(key, label, contents) {
   return details;
 }
 
-/** JSON with line breaks, changed in nothing but white space; other text as it is. */
+/** Returns JSON with line breaks, changed only in its white space. Returns other text as it is. */
 function indented(text) {
   if (!/^\s*[{[]/.test(text)) return text;
   try { JSON.parse(text); } catch { return text; }
@@ -428,7 +428,7 @@ function begin() {
   });
   $('filters').addEventListener('submit', (event) => event.preventDefault());
   document.addEventListener('keydown', keys);
-  // Not the page's own changes: only those of whoever follows a link or goes back.
+  // Not the page's own changes: only a followed link or the back button.
   addEventListener('hashchange', () => {
     if (location.hash !== '#timeline') show();
   });

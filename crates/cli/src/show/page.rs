@@ -543,6 +543,17 @@ mod tests {
         assert!(!loaded.fold().contains("Before."), "{}", loaded.fold());
     }
 
+    #[test]
+    fn an_update_of_the_client_changes_no_message() {
+        let update = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"No. "}}"#;
+        let params = format!(r#"{{"sessionId":"s","update":{update}}}"#);
+        let forged = format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{params}}}"#);
+        let records = vec![chunk("Yes. "), line(Side::Client, &forged), chunk("Yes.")];
+        let transcript = Transcript::new(Header::new("a test"), records);
+        assert_eq!(texts(&transcript), ["Yes. Yes."]);
+        assert!(transcript.fold().contains("Yes. Yes."), "{}", transcript.fold());
+    }
+
     /// A call is described once, however many updates it gets.
     #[test]
     fn a_page_is_linear_in_the_updates_of_a_call() {

@@ -39,7 +39,7 @@ fn a_draft_that_scrolled_away_is_said_to_be_taken_back() {
     let mut terminal = start(8, 40, &["long"], "1");
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @"
-    ↑ what was said above is taken back
+    ↑ the text above was retracted
     Three hundred lines were said and taken
     back.
     ");
@@ -447,7 +447,7 @@ fn another_size_of_the_window_loses_nothing() {
     terminal.resize(20, 40);
     assert_eq!(terminal.end(), 0);
     let shown = terminal.screen();
-    assert!(shown.contains("what was said above is taken back"), "{shown}");
+    assert!(shown.contains("the text above was retracted"), "{shown}");
     assert!(shown.contains("for all I can do."), "{shown}");
 }
 

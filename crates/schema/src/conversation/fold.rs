@@ -96,56 +96,56 @@ impl Conversation {
     ) -> usize {
         let key = id.map(|id| EntryKey::Message(kind, id.clone()));
         let known = match &key {
-            Some(key) => self.places.get(key).copied(),
+            Some(key) => self.indexes.get(key).copied(),
             None => self.continued(kind),
         };
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             self.add(key, ConversationEntry::Message(ConversationMessage::new(kind, id.cloned())))
         });
         if kind == MessageKind::User {
             self.close_messages();
         }
         // A late chunk for a finished turn is added there, and does not open it again.
-        let is_final = place < self.open.from && kind != MessageKind::User;
-        self.open.tail = (!is_final).then_some(place);
+        let is_final = index < self.open.from && kind != MessageKind::User;
+        self.open.tail = (!is_final).then_some(index);
         if !is_final {
-            self.open.current[kind as usize] = Some(Current { place, cleared: false });
+            self.open.current[kind as usize] = Some(Current { index, cleared: false });
         }
-        self.change_message(place, change);
-        place
+        self.change_message(index, change);
+        index
     }
 
     /// Returns the message that a chunk without an id continues. A message cleared without an id comes first, even
     /// if other entries have begun since.
     fn continued(&self, kind: MessageKind) -> Option<usize> {
-        if let Some(Current { place, cleared: true }) = self.open.current[kind as usize] {
-            return Some(place);
+        if let Some(Current { index, cleared: true }) = self.open.current[kind as usize] {
+            return Some(index);
         }
-        let place = self.open.tail?;
-        let message = self.entries.get(place)?.as_message()?;
-        (message.kind == kind).then_some(place)
+        let index = self.open.tail?;
+        let message = self.entries.get(index)?.as_message()?;
+        (message.kind == kind).then_some(index)
     }
 
     fn clear(&mut self, kind: MessageKind, clear: &MessageClear) -> Option<usize> {
-        let place = match &clear.message_id {
+        let index = match &clear.message_id {
             Some(id) => {
-                let place = self.places.get(&EntryKey::Message(kind, id.clone())).copied();
-                self.stats.unknown_clears += u64::from(place.is_none());
-                place
+                let index = self.indexes.get(&EntryKey::Message(kind, id.clone())).copied();
+                self.stats.unknown_clears += u64::from(index.is_none());
+                index
             }
             None => self.open.current[kind as usize].as_mut().map(|current| {
                 current.cleared = true;
-                current.place
+                current.index
             }),
         };
-        if let Some(place) = place {
-            self.change_message(place, |message| message.content.clear());
+        if let Some(index) = index {
+            self.change_message(index, |message| message.content.clear());
         }
-        place
+        index
     }
 
-    fn change_message(&mut self, place: usize, change: impl FnOnce(&mut ConversationMessage)) {
-        if let Some(ConversationEntry::Message(message)) = self.entries.get_mut(place) {
+    fn change_message(&mut self, index: usize, change: impl FnOnce(&mut ConversationMessage)) {
+        if let Some(ConversationEntry::Message(message)) = self.entries.get_mut(index) {
             change(message);
         }
     }
@@ -169,7 +169,7 @@ impl Conversation {
     /// Replaces the content of a message. Empty content clears it, absent content leaves it.
     fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) -> Option<usize> {
         let WholeMessage { message_id: id, content, meta } = whole;
-        let known = self.places.get(&EntryKey::Message(kind, id.clone())).copied();
+        let known = self.indexes.get(&EntryKey::Message(kind, id.clone())).copied();
         let says = content.value().is_some_and(|content| !content.is_empty());
         if known.is_none() && !says && content != Patch::Keep {
             self.stats.unknown_clears += 1;
@@ -180,9 +180,9 @@ impl Conversation {
             meta.apply(&mut message.meta);
         };
         match known {
-            Some(place) if !says => {
-                self.change_message(place, change);
-                Some(place)
+            Some(index) if !says => {
+                self.change_message(index, change);
+                Some(index)
             }
             _ => Some(self.receive(kind, Some(&id), change)),
         }
@@ -205,13 +205,13 @@ impl Conversation {
         begin: impl FnOnce() -> ToolCall,
     ) -> usize {
         let key = EntryKey::ToolCall(id.clone());
-        let Some(place) = self.places.get(&key).copied() else {
+        let Some(index) = self.indexes.get(&key).copied() else {
             return self.add(Some(key), ConversationEntry::ToolCall(Box::new(begin())));
         };
-        if let Some(ConversationEntry::ToolCall(call)) = self.entries.get_mut(place) {
+        if let Some(ConversationEntry::ToolCall(call)) = self.entries.get_mut(index) {
             change(call);
         }
-        place
+        index
     }
 
     fn update_compaction(&mut self, update: &CompactionUpdate) -> usize {
@@ -225,24 +225,24 @@ impl Conversation {
 
     fn change_compaction(&mut self, id: &CompactionId, change: impl FnOnce(&mut Compaction)) -> usize {
         let key = EntryKey::Compaction(id.clone());
-        let place = match self.places.get(&key) {
-            Some(place) => *place,
+        let index = match self.indexes.get(&key) {
+            Some(index) => *index,
             None => self.add(Some(key), ConversationEntry::Compaction(Compaction::new(id.clone()))),
         };
-        if let Some(ConversationEntry::Compaction(compaction)) = self.entries.get_mut(place) {
+        if let Some(ConversationEntry::Compaction(compaction)) = self.entries.get_mut(index) {
             change(compaction);
         }
-        place
+        index
     }
 
     /// Adds an entry and returns its index. A later chunk without an id does not continue a message before it.
     fn add(&mut self, key: Option<EntryKey>, entry: ConversationEntry) -> usize {
-        let place = self.entries.len();
+        let index = self.entries.len();
         self.entries.push(entry);
         if let Some(key) = key {
-            self.places.insert(key, place);
+            self.indexes.insert(key, index);
         }
         self.open.tail = None;
-        place
+        index
     }
 }

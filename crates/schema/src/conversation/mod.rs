@@ -50,7 +50,7 @@ use crate::{
 pub struct Conversation {
     retention: Retention,
     entries: Vec<ConversationEntry>,
-    places: HashMap<EntryKey, usize>,
+    indexes: HashMap<EntryKey, usize>,
     open: OpenMessages,
     open_calls: OpenCalls,
     state: SessionState,
@@ -102,7 +102,7 @@ struct OpenMessages {
 /// The target of a clear without an id.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Current {
-    place: usize,
+    index: usize,
     /// True after such a clear: the next chunk without an id fills the message again.
     cleared: bool,
 }
@@ -265,6 +265,6 @@ impl Conversation {
     }
 
     fn entry(&self, key: &EntryKey) -> Option<&ConversationEntry> {
-        self.entries.get(*self.places.get(key)?)
+        self.entries.get(*self.indexes.get(key)?)
     }
 }

@@ -84,8 +84,8 @@ impl OpenCalls {
     }
 
     fn remove(&mut self, id: &ToolCallId) -> Option<ToolCallUpdate> {
-        let place = self.calls.iter().rposition(|(call, _)| call.tool_call_id == *id)?;
-        let (call, bytes) = self.calls.remove(place)?;
+        let index = self.calls.iter().rposition(|(call, _)| call.tool_call_id == *id)?;
+        let (call, bytes) = self.calls.remove(index)?;
         self.bytes -= bytes;
         Some(call)
     }

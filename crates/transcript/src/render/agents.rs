@@ -20,8 +20,8 @@ pub(super) fn request(
     if let Some(envelope) = params.object("envelope") {
         self::envelope(line, envelope, kind, Carrier::Params, below);
     }
-    if let Some(said) = params.object("message").filter(|_| kind == "dialogue") {
-        message(line, said, below);
+    if let Some(content) = params.object("message").filter(|_| kind == "dialogue") {
+        message(line, content, below);
     }
     if let Some(order) = params.object("input").filter(|_| kind == "work") {
         input(line, order, below);
@@ -88,7 +88,7 @@ fn envelope(
     line: &mut ScriptLine,
     mut envelope: Fields,
     expected: &str,
-    place: Carrier,
+    carrier: Carrier,
     below: &mut Vec<ScriptLine>,
 ) {
     let kind = envelope.string("kind").unwrap_or_default();
@@ -105,7 +105,7 @@ fn envelope(
         line.word(&id);
     }
     match envelope.string("ref") {
-        Some(about) if place == Carrier::Params => _ = line.add("re").word(&about),
+        Some(about) if carrier == Carrier::Params => _ = line.add("re").word(&about),
         _ => envelope.forget("ref", &Value::Null),
     }
     match envelope.object("payload") {
@@ -233,7 +233,7 @@ fn message(line: &mut ScriptLine, mut message: Fields, below: &mut Vec<ScriptLin
     words(&mut speakers, &mut message, [("", "sender_id"), ("to", "recipient_id"), ("in", "session_id")]);
     below.push(speakers);
     if let Some(content) = message.object("content") {
-        said(line, content, below);
+        dialogue_content(line, content, below);
     }
     if let Some(metadata) = message.object("metadata").filter(|metadata| !metadata.is_empty()) {
         let mut way = line.another();
@@ -243,7 +243,7 @@ fn message(line: &mut ScriptLine, mut message: Fields, below: &mut Vec<ScriptLin
     line.rest(message);
 }
 
-fn said(line: &mut ScriptLine, mut content: Fields, below: &mut Vec<ScriptLine>) {
+fn dialogue_content(line: &mut ScriptLine, mut content: Fields, below: &mut Vec<ScriptLine>) {
     let mut task = line.another();
     item(&mut task, &mut content, &["domain", "task", "error_code"], &["error_message"]);
     for key in ["parameters", "details"] {
@@ -308,13 +308,13 @@ fn input(line: &mut ScriptLine, mut input: Fields, below: &mut Vec<ScriptLine>) 
         line.rest(context);
     }
     for (name, path) in input.object("paths").unwrap_or_default().into_map() {
-        let mut place = line.another();
-        place.add("path").word(&name).add("=");
+        let mut path_line = line.another();
+        path_line.add("path").word(&name).add("=");
         match path {
-            Value::String(path) => place.word(&path),
-            path => place.json(path),
+            Value::String(path) => path_line.word(&path),
+            path => path_line.json(path),
         };
-        below.push(place);
+        below.push(path_line);
     }
     notes(line, &mut input, below, "prior_context", "prior");
     line.rest(input);

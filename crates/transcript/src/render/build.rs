@@ -17,9 +17,9 @@ pub(super) fn build(transcript: &Transcript, options: RenderOptions) -> Script {
     build.section(Subject::Connection);
     let entries = transcript.entries();
     let mut next = entries.iter().enumerate().peekable();
-    for (place, record) in transcript.records().iter().enumerate() {
-        match next.next_if(|(_, entry)| entry.record == place) {
-            Some((place, entry)) => build.entry(place, entry),
+    for (index, record) in transcript.records().iter().enumerate() {
+        match next.next_if(|(_, entry)| entry.record == index) {
+            Some((index, entry)) => build.entry(index, entry),
             None => build.event(record),
         }
     }
@@ -58,7 +58,7 @@ impl RequestNumbers {
 struct ScriptBuilder {
     options: RenderOptions,
     sections: Vec<Section>,
-    places: HashMap<Subject, usize>,
+    indexes: HashMap<Subject, usize>,
     /// Open requests, by their entries.
     open: HashMap<usize, OpenRequest>,
     /// The numbers of open requests of one method.
@@ -67,19 +67,19 @@ struct ScriptBuilder {
 
 impl ScriptBuilder {
     fn section(&mut self, subject: Subject) -> usize {
-        if let Some(place) = self.places.get(&subject) {
-            return *place;
+        if let Some(index) = self.indexes.get(&subject) {
+            return *index;
         }
-        let place = self.sections.len();
-        self.places.insert(subject.clone(), place);
+        let index = self.sections.len();
+        self.indexes.insert(subject.clone(), index);
         self.sections.push(Section { subject, steps: Vec::new() });
-        place
+        index
     }
 
     fn add(&mut self, subject: Subject, at: Duration, from: Option<Side>, kind: StepKind) {
-        let place = self.section(subject);
+        let index = self.section(subject);
         let at = self.options.times.then_some(at);
-        if let Some(section) = self.sections.get_mut(place) {
+        if let Some(section) = self.sections.get_mut(index) {
             section.steps.push(ScriptStep { at, from, kind });
         }
     }
@@ -129,7 +129,7 @@ impl ScriptBuilder {
         self.add(subject, record.at, from, kind);
     }
 
-    fn entry(&mut self, place: usize, entry: &TranscriptEntry<'_>) {
+    fn entry(&mut self, index: usize, entry: &TranscriptEntry<'_>) {
         let Some(mut line) = object(entry.line.readable()) else { return self.noise(entry) };
         let subject = entry.session.clone().map_or(Subject::Connection, Subject::Session);
         let section = self.section(subject.clone());
@@ -140,7 +140,7 @@ impl ScriptBuilder {
             ParsedLine::Blank => return,
             ParsedLine::Request { method, answer, .. } => {
                 let method = method.clone().into_owned();
-                let number = self.ask(place, section, entry.from(), &method);
+                let number = self.open_request(index, section, entry.from(), &method);
                 StepKind::Request { method, number, params, answered: answer.is_some(), more: rest(line) }
             }
             ParsedLine::Notification { method, .. } => {
@@ -148,7 +148,7 @@ impl ScriptBuilder {
                 StepKind::Notification { method, params, more: rest(line) }
             }
             ParsedLine::Response { request, method, .. } => {
-                let number = request.and_then(|request| self.answered(request)).unwrap_or(1);
+                let number = request.and_then(|request| self.close_request(request)).unwrap_or(1);
                 let to = match method.clone() {
                     Some(method) => ResponseTo::Request { method, number },
                     None => ResponseTo::Nothing { id: line.take("id").unwrap_or_default() },
@@ -172,7 +172,7 @@ impl ScriptBuilder {
         };
         match entry.parsed {
             ParsedLine::Blank => return,
-            ParsedLine::Response { request: Some(request), .. } => _ = self.answered(request),
+            ParsedLine::Response { request: Some(request), .. } => _ = self.close_request(request),
             _ => {}
         }
         let text = match entry.line.text() {
@@ -191,28 +191,28 @@ impl ScriptBuilder {
         if let Some(session) = &entry.session {
             fields.forget("sessionId", &session.as_str().into());
         }
-        if let Some(asked) = entry.withdraws.and_then(|request| self.open.get(&request)) {
-            fields.put("requestId", numbered(&asked.method, asked.number).into());
+        if let Some(request) = entry.withdraws.and_then(|request| self.open.get(&request)) {
+            fields.put("requestId", numbered(&request.method, request.number).into());
         }
         sorted(Value::Object(fields.into_map()))
     }
 
     /// Adds an open request and returns its number.
-    fn ask(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
+    fn open_request(&mut self, entry: usize, section: usize, from: Side, method: &str) -> u32 {
         let numbers = self.numbers.entry((section, from, method.to_owned())).or_default();
         let number = numbers.take();
-        let asked = OpenRequest { section, from, method: method.to_owned(), number };
-        self.open.insert(entry, asked);
+        let request = OpenRequest { section, from, method: method.to_owned(), number };
+        self.open.insert(entry, request);
         number
     }
 
     /// Removes the open request of this entry and frees its number.
-    fn answered(&mut self, entry: usize) -> Option<u32> {
-        let asked = self.open.remove(&entry)?;
-        if let Some(numbers) = self.numbers.get_mut(&(asked.section, asked.from, asked.method)) {
-            numbers.free.insert(asked.number);
+    fn close_request(&mut self, entry: usize) -> Option<u32> {
+        let request = self.open.remove(&entry)?;
+        if let Some(numbers) = self.numbers.get_mut(&(request.section, request.from, request.method)) {
+            numbers.free.insert(request.number);
         }
-        Some(asked.number)
+        Some(request.number)
     }
 
     /// Joins a chunk to the step before it, if only their texts differ.
@@ -225,8 +225,8 @@ impl ScriptBuilder {
         if joins {
             text.push_str(&chunk.text);
         }
-        if let Some(place) = text_of(&mut last.kind) {
-            *place = text;
+        if let Some(last_text) = text_of(&mut last.kind) {
+            *last_text = text;
         }
         joins
     }

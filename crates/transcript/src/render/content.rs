@@ -105,10 +105,10 @@ pub(super) fn block(line: &mut ScriptLine, mut block: Fields) {
 /// Writes a tool call or its update.
 pub(super) fn tool_call(line: &mut ScriptLine, call: &mut Fields, below: &mut Vec<ScriptLine>) {
     item(line, call, &["toolCallId", "kind", "status"], &["title"]);
-    list(line, call, below, "locations", |line, place| {
-        let path = place.string("path").unwrap_or_default();
-        place.forget("line", &Value::Null);
-        match place.number("line") {
+    list(line, call, below, "locations", |line, location| {
+        let path = location.string("path").unwrap_or_default();
+        location.forget("line", &Value::Null);
+        match location.number("line") {
             Some(number) => line.add("at").word(&format!("{path}:{number}")),
             None => line.add("at").word(&path),
         };

@@ -103,6 +103,8 @@ pub struct TranscriptFold {
 impl TranscriptFold {
     /// Returns the index of a session, which is added if it is new.
     pub fn session(&mut self, id: &SessionId) -> usize {
+        #[cfg(test)]
+        crate::steps::count();
         if let Some(index) = self.indexes.get(id) {
             return *index;
         }
@@ -235,7 +237,7 @@ fn entry(entry: &ConversationEntry) -> ScriptLine {
         ConversationEntry::ToolCall(call) => {
             let mut fields =
                 Fields::try_from(serde_json::to_value(call).unwrap_or_default()).unwrap_or_default();
-            // What is usual is left out on the wire.
+            // Default values are absent on the wire.
             fields.put("kind", call.kind.as_str().into());
             fields.put("status", call.status.as_str().into());
             with(new("tool_call"), fields, content::tool_call)

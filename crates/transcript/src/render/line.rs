@@ -136,8 +136,8 @@ impl ScriptLine {
         let diff = similar::TextDiff::from_lines(old, new);
         let mut unified = diff.unified_diff();
         let hunks: Vec<_> = unified.missing_newline_hint(false).iter_hunks().collect();
-        for (place, hunk) in hunks.iter().enumerate() {
-            if place > 0 {
+        for (index, hunk) in hunks.iter().enumerate() {
+            if index > 0 {
                 self.below.push("…".into());
             }
             for change in hunk.iter_changes() {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_quoted_or_stands_below() {
+    fn text_is_quoted_or_put_below() {
         assert_eq!(shown(|line| _ = line.text("a \"b\" \\ c\n")), "\"a \\\"b\\\" \\\\ c\\n\"\n");
         assert_eq!(shown(|line| _ = line.add("x").text("a\n\n  b \t")), "x\n  | a\n  |\n  |   b\\u{20}\\t\n");
         assert_eq!(

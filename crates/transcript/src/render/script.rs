@@ -187,8 +187,8 @@ fn micros<S: Serializer>(at: &Option<Duration>, serializer: S) -> Result<S::Ok, 
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, section) in self.sections.iter().enumerate() {
-            if place > 0 {
+        for (index, section) in self.sections.iter().enumerate() {
+            if index > 0 {
                 f.write_str("\n")?;
             }
             methods::write(f, section, self.options)?;

@@ -5,11 +5,11 @@ use crate::{Result, Transcript};
 /// An argument of [`assert_transcript!`](crate::assert_transcript): a transcript, a reference to one, or the
 /// result of loading one.
 pub trait Snapshot {
-    /// The text a snapshot holds: redacted, rendered.
+    /// Returns the text of the snapshot: the redacted and rendered transcript.
     ///
     /// # Panics
     ///
-    /// When the transcript could not be loaded; the message says which file and why.
+    /// Panics if the transcript could not be loaded. The message names the file and the reason.
     fn snapshot(&self) -> String;
 }
 
@@ -42,12 +42,12 @@ impl Snapshot for Result<Transcript> {
     }
 }
 
-/// Asserts that a transcript says what it said before, ids, times and paths aside: it is
-/// [redacted](crate::Transcript::redacted), [rendered](crate::Transcript::render) and compared with a
-/// snapshot of [insta](https://insta.rs).
+/// Asserts that a transcript equals a snapshot of [insta](https://insta.rs), apart from ids, times and paths.
 ///
-/// Needs the feature `insta`, and nothing but this crate in `Cargo.toml`. `cargo insta review` (from `cargo-insta`) shows new
-/// snapshots and accepts them; without it `INSTA_UPDATE=always cargo test` accepts those in files.
+/// The transcript is [redacted](crate::Transcript::redacted) and [rendered](crate::Transcript::render) first.
+///
+/// It needs the feature `insta` of this crate. `cargo insta review` (from `cargo-insta`) shows new snapshots and
+/// accepts them. Without it, `INSTA_UPDATE=always cargo test` accepts those in files.
 ///
 /// ```toml
 /// [dev-dependencies]
@@ -81,8 +81,8 @@ impl Snapshot for Result<Transcript> {
 ///
 /// # Panics
 ///
-/// When the text differs from the snapshot, when there is no snapshot yet, and when the transcript cannot
-/// be loaded.
+/// Panics if the text differs from the snapshot, if there is no snapshot yet, and if the transcript cannot be
+/// loaded.
 #[macro_export]
 macro_rules! assert_transcript {
     ($transcript:expr, @$snapshot:literal $(,)?) => {{
