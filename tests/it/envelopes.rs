@@ -6,7 +6,7 @@ mod delegating;
 mod directory;
 mod lines;
 mod load;
-mod news;
+mod notifications;
 mod pair;
 mod processes;
 mod walkthrough;

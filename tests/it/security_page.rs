@@ -114,7 +114,7 @@ fn the_table_has_every_limit_as_it_is() {
 }
 
 #[test]
-fn what_a_client_can_hold_adds_up() {
+fn the_memory_of_a_client_adds_up() {
     let Limits { frame_bytes, queue_bytes_hard, in_flight_bytes, output_bytes_hard, .. } = Limits::default();
     let parts = [
         ("a line", frame_bytes),

@@ -24,7 +24,7 @@ over_every_wire!(
     the_client_works_for_the_agent,
     a_workflow_over_two_connections,
     nothing_is_sent_to_a_side_that_does_no_work_orders,
-    what_could_not_be_tried_is_an_error,
+    an_order_that_cannot_be_tried_is_an_error,
     a_dropped_order_is_withdrawn,
     orders_run_side_by_side,
     the_end_of_the_connection_ends_orders,
@@ -179,7 +179,7 @@ async fn nothing_is_sent_to_a_side_that_does_no_work_orders(wire: Wire) {
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
 }
 
-async fn what_could_not_be_tried_is_an_error(wire: Wire) {
+async fn an_order_that_cannot_be_tried_is_an_error(wire: Wire) {
     let agent = agent(wire, Hands::new()).await;
     let refused = async |action: &str| match agent.peer_agent().work(order(action)).await {
         Err(Error::Response(fault)) => fault,

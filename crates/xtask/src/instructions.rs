@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_the_baseline_is_told_both_ways() {
+    fn differences_from_the_baseline_are_reported_both_ways() {
         assert_eq!(
             changed(5265.0, 2.0).as_deref(),
             Some("agent/update 4806 → 5265 (+9.6 %), allocations 1.00 → 2.00")

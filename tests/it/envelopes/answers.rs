@@ -101,7 +101,7 @@ impl Desk {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent() {
+async fn sent_envelopes_match_the_snapshot() {
     let mut desk = named().await;
     let query = desk.peer.query("why?").domain("meta.why").max_tokens(9).deadline(Duration::from_secs(5));
     let (_query, asked) = desk.asks("_session/query", query).await;
@@ -388,7 +388,7 @@ async fn errors_of_those_who_know_no_envelopes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_answer_is_an_error_at_once() {
+async fn an_invalid_response_is_an_error_at_once() {
     let mut desk = named().await;
     let good = json!({"summary": "because"});
     for (change, code) in [
@@ -444,7 +444,7 @@ async fn an_agent_without_an_id_and_without_versions_of_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_discovered_is_kept_for_a_minute() {
+async fn discovered_capabilities_are_kept_for_a_minute() {
     let mut desk = named().await;
     let discover = |desk: &Desk| {
         let peer = desk.peer.clone();

@@ -133,7 +133,7 @@ async fn progress_comes_in_order_and_ends_with_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_is_heard_of_without_its_session() {
+async fn a_task_is_reported_without_its_session() {
     let (session, peer) = pair((), Painter(Heard::default())).await;
     let task = peer.delegate("with late news").await.unwrap();
     let _connection = session.connection();
@@ -200,7 +200,7 @@ async fn there_are_so_many_slots_and_one_for_what_is_urgent() {
 
 /// It is no matter of how many there are: none is ever taken.
 #[tokio::test(start_paused = true)]
-async fn who_has_no_slots_takes_no_tasks() {
+async fn without_slots_no_task_is_accepted() {
     let (_session, peer) = pair((), Listener(Heard::default())).await;
     let refused = peer.delegate("kitchen").await.unwrap_err();
     assert!(
@@ -212,7 +212,7 @@ async fn who_has_no_slots_takes_no_tasks() {
 
 /// A result that is too large to be sent is the error `internal`: nobody waits for ever.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_is_an_error() {
+async fn an_unsendable_message_is_an_error() {
     struct Lavish;
 
     impl EnvelopeHandler for Lavish {
@@ -253,7 +253,7 @@ async fn nobody_waits_for_what_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_goes_to_the_correspondent() {
+async fn messages_without_a_waiting_caller_go_to_the_handler() {
     let heard = Heard::default();
     let (_session, peer) = pair(Listener(heard.clone()), Painter(Heard::default())).await;
     drop(peer.delegate("later").await.unwrap());
@@ -266,7 +266,7 @@ async fn what_nobody_waits_for_goes_to_the_correspondent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_told_when_the_connection_ends() {
+async fn waiting_calls_fail_when_the_connection_ends() {
     let (_session, peer) = pair((), Painter(Heard::default())).await;
     let task = peer.delegate("for ever").await.unwrap();
     let thinking = tokio::spawn({

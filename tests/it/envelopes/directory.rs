@@ -43,7 +43,7 @@ async fn who(directory: &Directory, domain: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_closest_is_asked_first_and_the_dead_are_left_out() {
+async fn the_closest_is_queried_first_and_the_dead_are_left_out() {
     let mut directory = Directory::new();
     let (_family, peer) = agent("family", &["family"]).await;
     directory.add(peer);

@@ -141,7 +141,7 @@ async fn a_session_is_not_known_by_a_longer_id_than_is_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_answered_with_its_id() {
+async fn an_invalid_envelope_is_answered_with_its_id() {
     let mut desk = desk().await;
     let query = || envelope("q", "query", json!({"question": "why?"}));
     let faults = [
@@ -182,7 +182,7 @@ async fn what_does_not_fit_is_answered_with_its_id() {
 }
 
 #[tokio::test]
-async fn what_may_be_left_out() {
+async fn optional_members_may_be_missing() {
     let mut desk = desk().await;
     for params in [
         json!({"envelope": without(envelope("p", "ping", json!({})), "payload")}),
@@ -265,7 +265,7 @@ async fn complaints_are_few_and_errors_are_not_answered() {
 }
 
 #[tokio::test]
-async fn news_are_heard_once_and_in_order() {
+async fn notifications_are_received_once_and_in_order() {
     let mut desk = desk().await;
     for number in [1, 2, 1, 3, 2] {
         let news = json!({"topic": "a.b", "data": number, "importance": "high"});

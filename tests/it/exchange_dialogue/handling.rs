@@ -132,7 +132,7 @@ async fn a_handler_that_is_behind_makes_its_sender_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expires_while_it_waits_is_not_handled() {
+async fn a_message_that_expires_in_the_queue_is_not_handled() {
     let (out, listener) = (Arc::new(Semaphore::new(0)), Listener::default());
     let slow =
         Slow { inside: Arc::default(), most: Arc::default(), out: out.clone(), listener: listener.clone() };
@@ -178,7 +178,7 @@ async fn the_rules_hold_on_the_side_that_speaks_too() {
 }
 
 #[tokio::test]
-async fn what_is_not_set_up_is_a_typed_error() {
+async fn a_missing_setup_is_a_typed_error() {
     in_time(async {
         let (connection, session) = connected(signing(BUYER), signing(SELLER)).await;
         assert!(matches!(connection.peer_agent().dialogue(SELLER), Err(Error::NoSession)));
@@ -309,7 +309,7 @@ impl DialogueHandler for Careful {
 }
 
 #[tokio::test]
-async fn what_is_said_answers_the_last_message_it_can() {
+async fn a_message_replies_to_the_last_one_it_can() {
     in_time(async {
         let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(Careful)).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
@@ -377,7 +377,7 @@ async fn say(buyer: &mut ScriptedPeer, session: &str, step: u64, kind: &str, par
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_early_is_held_and_a_gap_is_said() {
+async fn early_messages_are_buffered_and_a_gap_is_reported() {
     struct Gaps(Listener);
     impl DialogueHandler for Gaps {
         async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
@@ -404,7 +404,7 @@ async fn what_comes_early_is_held_and_a_gap_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_early_behind_a_full_inbox_is_not_forgotten() {
+async fn early_messages_behind_a_full_inbox_are_kept() {
     struct Slow(Listener);
     impl DialogueHandler for Slow {
         async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
@@ -466,7 +466,7 @@ async fn an_illegal_move_is_answered_with_the_legal_ones() {
 }
 
 #[tokio::test]
-async fn what_was_said_over_one_connection_is_not_heard_over_another() {
+async fn messages_of_one_connection_are_rejected_on_another() {
     in_time(async {
         let listener = Listener::default();
         let shared = Arc::new(Dialogues::new(SELLER).unwrap().keys(keys()).handler(listener.clone()));
@@ -500,7 +500,7 @@ async fn another(seller: &Arc<Dialogues>) -> (ScriptedPeer, String) {
 }
 
 #[tokio::test]
-async fn a_message_that_is_stolen_on_its_way_is_heard_where_its_dialogue_is() {
+async fn a_stolen_message_is_delivered_to_its_own_dialogue() {
     in_time(async {
         let listener = Listener::default();
         let seller = Arc::new(signing(SELLER).handler(listener.clone()));
@@ -565,7 +565,7 @@ impl DialogueHandler for Asks {
 }
 
 #[tokio::test]
-async fn what_a_third_agent_fails_with_is_not_passed_on() {
+async fn errors_of_a_third_agent_are_not_forwarded() {
     in_time(async {
         let (_details, details) = connected(signing(SELLER), signing(DETAILS).handler(Fails)).await;
         let seller = signing(SELLER).handler(Asks(details.peer_agent()));
@@ -578,7 +578,7 @@ async fn what_a_third_agent_fails_with_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_message_is_bounded() {
+async fn the_stored_part_of_a_message_is_bounded() {
     in_time(async {
         let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Listener::default())).await;
         let long = "c".repeat(129);

@@ -58,7 +58,7 @@ fn said(dialogue: &Dialogue, step: u64, words: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_reads_makes_room_when_its_dialogue_goes() {
+async fn unread_messages_are_freed_with_their_dialogue() {
     let mut limits = DialogueLimits::new();
     (limits.dialogues, limits.waiting_bytes) = (2, 100_000);
     let long = "x".repeat(60_000);
@@ -78,7 +78,7 @@ async fn what_nobody_reads_makes_room_when_its_dialogue_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_could_be_handed_makes_room_when_it_is_forgotten() {
+async fn undeliverable_messages_are_freed_when_evicted() {
     let mut limits = DialogueLimits::new();
     (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
     let dialogues = Dialogues::new(BUYER).unwrap().limits(limits).handler(Stuck);
@@ -175,7 +175,7 @@ impl DialogueHandler for Looks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_is_forgotten_when_the_last_of_it_was_handled() {
+async fn messages_are_dropped_when_the_last_was_handled() {
     let looks = Looks::default();
     let (_connection, session) = connected(signing(BUYER), signing(SELLER).handler(looks.clone())).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
@@ -198,7 +198,7 @@ impl DialogueHandler for Stuck {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_handled_takes_up_room() {
+async fn messages_in_a_handler_count_against_the_limit() {
     let mut limits = DialogueLimits::new();
     (limits.dialogues, limits.waiting_bytes) = (4, 100_000);
     let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(Stuck).limits(limits)).await;

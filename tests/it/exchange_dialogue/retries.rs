@@ -201,7 +201,7 @@ async fn a_closed_pipe_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_dropped_half_way_is_seen_through() {
+async fn a_half_finished_send_is_completed() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
     let patience = Duration::from_millis(1);

@@ -73,7 +73,7 @@ pub(crate) async fn walkthrough(peer: &PeerAgent, other: &str) -> Result<String,
     heard.push(line(&dialogue.next().await?));
     dialogue.reject("Not today.").await?;
     let error = ErrorContent::of(DialogueErrorCode::ServerError, "It rains.");
-    dialogue.say(MessageType::Error, error).await?;
+    dialogue.send(MessageType::Error, error).await?;
     dialogue.terminate("Until tomorrow.").await?;
     Ok(heard.join("\n"))
 }

@@ -60,7 +60,7 @@ pub(super) const H: &[Row] = &[
         fault: "Devices, pipes, `/proc`.",
         rule: "Regular files only, 8 MiB at once.",
         shown_by: &[
-            "tests/it/local_host/files.rs::what_cannot_be_read_says_why",
+            "tests/it/local_host/files.rs::an_unreadable_file_is_an_error_with_a_reason",
             "tests/it/local_host/files.rs::a_huge_file_costs_its_answer_only",
             "tests/it/local_host/paths.rs::no_path_leads_out_of_the_project",
         ],
@@ -82,7 +82,7 @@ pub(super) const H: &[Row] = &[
         rule: "A program and its arguments are words. A `command` without arguments that looks like a command line is run by `/bin/sh`, for many agents send one; an agent that may run programs may run that one (`SECURITY.md`).",
         shown_by: &[
             "tests/it/local_host/terminals.rs::programs_run_and_tell_how_they_ended",
-            "tests/it/local_host/terminals.rs::what_cannot_be_run_says_why",
+            "tests/it/local_host/terminals.rs::a_program_that_cannot_run_is_an_error_with_a_reason",
         ],
         reason: "",
     },
@@ -119,10 +119,10 @@ pub(super) const H: &[Row] = &[
         shown_by: &[
             "crates/cli/tests/it/terminal/consent.rs::a_question_shows_the_command_and_not_just_the_title",
             "crates/cli/tests/it/terminal/consent.rs::a_long_change_can_be_paged_through_before_it_is_allowed",
-            "tests/it/local_host/permissions.rs::a_question_is_about_all_that_was_said_of_the_call",
-            "tests/it/local_host/permissions.rs::once_is_asked_again_and_what_was_not_offered_is_no_answer",
+            "tests/it/local_host/permissions.rs::a_permission_request_has_the_whole_call",
+            "tests/it/local_host/permissions.rs::once_is_requested_again_and_only_offered_options_count",
             "tests/it/local_host/permissions.rs::a_rule_chooses_no_id_that_stands_twice",
-            "tests/it/local_host/permissions.rs::what_goes_wrong_is_never_a_yes",
+            "tests/it/local_host/permissions.rs::a_failed_permission_request_is_never_a_yes",
             "crates/cli/tests/it/terminal.rs::questions_end_with_their_turn_and_begin_with_themselves",
         ],
         reason: "",

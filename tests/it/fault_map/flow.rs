@@ -156,7 +156,7 @@ pub(super) const G: &[Row] = &[
             "tests/it/order_rules/reading.rs::rule_2_many_turns_at_once_keep_their_order",
             "tests/it/order_rules/reading.rs::rule_3_a_response_comes_after_all_that_was_before_it",
             "tests/it/regressions/agent.rs::no_update_slips_behind_the_answer",
-            "tests/it/regressions/agent.rs::what_comes_behind_the_answer_is_refused",
+            "tests/it/regressions/agent.rs::updates_behind_the_response_are_rejected",
             "crates/rpc/src/simulation/pair.rs::every_request_gets_one_answer_and_order_is_kept",
         ],
         reason: "",

@@ -340,7 +340,7 @@ pub(super) const C: &[Row] = &[
         rule: "All state belongs to one connection and ends with it.",
         shown_by: &[
             "crates/exchange/src/dialogue/dialogue_registry.rs::connections_are_separate",
-            "tests/it/exchange_dialogue/handling.rs::what_was_said_over_one_connection_is_not_heard_over_another",
+            "tests/it/exchange_dialogue/handling.rs::messages_of_one_connection_are_rejected_on_another",
         ],
         reason: "Clients that share a transport: there is no gateway yet.",
     },

@@ -131,7 +131,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
             "tests/it/processes/client_dies.rs::with_a_wrapper_between",
             "tests/it/processes/client_dies.rs::with_a_handler_that_blocks_a_thread",
             "tests/it/processes/client_dies.rs::with_its_output_full",
-            "tests/it/processes/client_dies.rs::with_its_pipes_held_by_somebody_else",
+            "tests/it/processes/client_dies.rs::with_its_pipes_open_in_another_process",
         ],
         reason: "What left the group with `setsid`: see E2.",
     },
@@ -263,7 +263,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         fault: "Escapes and questions.",
         rule: "",
         shown_by: &[
-            "tests/it/local_host/permissions.rs::what_goes_wrong_is_never_a_yes",
+            "tests/it/local_host/permissions.rs::a_failed_permission_request_is_never_a_yes",
             "crates/cli/tests/it/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
         ],
         reason: "",

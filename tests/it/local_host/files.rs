@@ -65,7 +65,7 @@ async fn lines_are_counted_from_one_and_kept_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_says_why() {
+async fn an_unreadable_file_is_an_error_with_a_reason() {
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host().max_read(100), desk.root()).await;

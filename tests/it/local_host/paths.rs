@@ -336,7 +336,7 @@ async fn no_path_of_any_parts_leads_out_of_the_project() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_elsewhere_and_what_is_not_are_refused_alike() {
+async fn outside_and_missing_files_get_the_same_error() {
     in_time(async {
         let desk = desk();
         let mut agent = Agent::of(desk.host(), desk.root()).await;
@@ -361,7 +361,7 @@ async fn what_is_elsewhere_and_what_is_not_are_refused_alike() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_looks_like_a_way_out_is_a_name() {
+async fn names_that_look_like_a_way_out_are_names() {
     in_time(async {
         let desk = desk();
         let before = desk.outside();

@@ -189,7 +189,7 @@ impl Agent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_about_all_that_was_said_of_the_call() {
+async fn a_permission_request_has_the_whole_call() {
     in_time(async {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
@@ -250,7 +250,7 @@ async fn a_question_is_about_all_that_was_said_of_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closure_is_asked_about_the_whole_call_too() {
+async fn a_closure_gets_the_whole_call_too() {
     in_time(async {
         let client = Client::new(()).on(async |question: RequestPermissionRequest| {
             let title = question.tool_call.title.unwrap_or_default();
@@ -276,7 +276,7 @@ fn choosing(option: &'static str) -> (Permissions, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn always_is_remembered_for_what_it_was_said_about() {
+async fn always_is_remembered_for_its_own_subject() {
     in_time(async {
         for (chosen, again) in [("allow_always", "allow_once"), ("reject_always", "reject_once")] {
             let (permissions, asked) = choosing(chosen);
@@ -341,7 +341,7 @@ async fn always_is_remembered_for_what_it_was_said_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_is_asked_again_and_what_was_not_offered_is_no_answer() {
+async fn once_is_requested_again_and_only_offered_options_count() {
     in_time(async {
         let call = json!({"kind": "read"});
         for (chosen, offered, expect) in [
@@ -408,7 +408,7 @@ fn going_wrong(wrong: Wrong) -> Permissions {
 
 /// Whatever becomes of the question, nothing is allowed that nobody allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_is_never_a_yes() {
+async fn a_failed_permission_request_is_never_a_yes() {
     let rounds = runs(5);
     for round in 0..rounds {
         for wrong in WRONG {

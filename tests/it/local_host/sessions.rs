@@ -261,7 +261,7 @@ async fn an_editor_answers_from_its_buffers_and_keeps_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_switched_off_is_neither_offered_nor_done() {
+async fn disabled_features_are_neither_offered_nor_done() {
     in_time(async {
         let desk = Desk::new();
         for (host, write, terminal) in [

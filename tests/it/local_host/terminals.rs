@@ -153,7 +153,7 @@ async fn programs_run_and_tell_how_they_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_run_says_why() {
+async fn a_program_that_cannot_run_is_an_error_with_a_reason() {
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host(), desk.root()).await;

@@ -131,7 +131,7 @@ impl Agent for TwoDrafts {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clear_leaves_the_other_held_messages() {
+async fn a_clear_leaves_the_other_buffered_messages() {
     let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(TwoDrafts).clear_policy(ClearPolicy::Hold).serve(transport));
     client.initialize(json!({})).await;

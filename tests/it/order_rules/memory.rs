@@ -28,7 +28,7 @@ over_every_wire!(
     rule_6_what_is_too_long_for_the_state_is_delivered_all_the_same,
     rule_6_the_request_after_1024_is_refused_at_once,
     rule_6_a_cancel_wakes_an_agent_that_waits_for_room,
-    rule_6_updates_held_for_a_new_session_never_wait,
+    rule_6_updates_buffered_for_a_new_session_never_wait,
 );
 
 const KIB: usize = 1024;
@@ -383,7 +383,7 @@ async fn rule_6_a_cancel_wakes_an_agent_that_waits_for_room(wire: Wire) {
     }
 }
 
-async fn rule_6_updates_held_for_a_new_session_never_wait(wire: Wire) {
+async fn rule_6_updates_buffered_for_a_new_session_never_wait(wire: Wire) {
     let (mut client, mut words) = talker(wire);
     client.initialize(json!({})).await;
     let first = client.new_session().await;

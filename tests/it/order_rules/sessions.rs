@@ -14,11 +14,11 @@ use crate::support::client_of;
 use crate::support::{Wire, measured, memory, message_chunk, over_every_wire, runs, sent_away};
 
 over_every_wire!(
-    what_changes_a_session_is_done_in_order,
+    changes_of_a_session_are_applied_in_order,
     a_client_refuses_at_once_what_it_does_not_offer,
-    what_comes_before_a_session_is_known_is_bounded_by_its_number,
-    what_comes_before_a_session_is_known_is_bounded_by_its_bytes,
-    what_is_held_for_one_session_is_not_given_to_another,
+    updates_of_unknown_sessions_are_bounded_by_their_number,
+    updates_of_unknown_sessions_are_bounded_by_their_bytes,
+    buffered_updates_of_one_session_are_not_given_to_another,
 );
 
 /// Takes its time for some modes, and tells in which order it did what.
@@ -54,7 +54,7 @@ impl Agent for Slow {
 }
 
 /// In one write, so that all of them have arrived before the first one is done.
-async fn what_changes_a_session_is_done_in_order(wire: Wire) {
+async fn changes_of_a_session_are_applied_in_order(wire: Wire) {
     let (transport, mut client) = wire.scripted();
     let slow = Slow::default();
     tokio::spawn(duologue_agent::serve(slow.clone(), transport));
@@ -115,7 +115,7 @@ async fn a_client_refuses_at_once_what_it_does_not_offer(wire: Wire) {
 }
 
 /// The newest are kept, whatever their session.
-async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wire) {
+async fn updates_of_unknown_sessions_are_bounded_by_their_number(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
     let (session, ()) = tokio::join!(agent.new_session("/tmp"), async {
         let request = script.expect("session/new").await;
@@ -132,7 +132,7 @@ async fn what_comes_before_a_session_is_known_is_bounded_by_its_number(wire: Wir
     assert_eq!(agent.dropped_updates(), 300 - 256);
 }
 
-async fn what_comes_before_a_session_is_known_is_bounded_by_its_bytes(wire: Wire) {
+async fn updates_of_unknown_sessions_are_bounded_by_their_bytes(wire: Wire) {
     const EACH: usize = 100 * 1024;
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
     let fit = 1024 * 1024 / (EACH + message_chunk("s", "00").len());
@@ -152,7 +152,7 @@ async fn what_comes_before_a_session_is_known_is_bounded_by_its_bytes(wire: Wire
 }
 
 /// Two sessions are being made at once, and both agents' words come before either is known.
-async fn what_is_held_for_one_session_is_not_given_to_another(wire: Wire) {
+async fn buffered_updates_of_one_session_are_not_given_to_another(wire: Wire) {
     let (agent, mut script) = client_of(wire, Client::new(()), json!({})).await;
     for _ in 0..20 {
         let (left, right, ()) = tokio::join!(agent.new_session("/tmp"), agent.new_session("/tmp"), async {

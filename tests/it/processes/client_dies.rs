@@ -116,7 +116,7 @@ sleep 0.2; kill -9 $$
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_its_pipes_held_by_somebody_else() {
+async fn with_its_pipes_open_in_another_process() {
     for (flavor, stuck_in) in [("many", "nothing"), ("many", "await"), ("many", "sleep"), ("one", "sleep")] {
         let tree = Tree::new().await;
         let words = tree.words(&LEAKS_ITS_PIPES.replace("PROMPT", stuck_in), &[GUARDED, flavor]);

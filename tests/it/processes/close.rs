@@ -62,7 +62,7 @@ impl Tap for Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_still_to_be_written_is_read() {
+async fn remaining_output_is_read() {
     let tree = Tree::new().await;
     let bytes = Arc::new(Bytes::default());
     let command = tree.command(DIRECT, &[SCRIPTED, "--on-eof", "1048576"]);
@@ -90,12 +90,12 @@ async fn ladder(script: &str, seconds: u64, status: (Option<i32>, Option<i32>)) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_leave_is_told_so() {
+async fn an_agent_that_stays_gets_a_signal() {
     ladder(DIRECT, 2, (None, Some(15))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_still_does_not_leave_is_killed() {
+async fn an_agent_that_ignores_the_signal_is_killed() {
     ladder(DEAF, 4, (None, Some(9))).await;
 }
 
@@ -106,7 +106,7 @@ async fn a_whole_group_that_does_not_leave_is_killed() {
 
 /// The end of the input cannot reach it: there is too much before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_is_told_so() {
+async fn an_agent_that_does_not_read_gets_a_signal() {
     let tree = Tree::new().await;
     let agent = start(&tree, DIRECT, &[SCRIPTED, "--at", "2", "--do", "hang"]).await;
     let session = agent.new_session("/").await.expect("a session");
@@ -119,7 +119,7 @@ async fn who_does_not_read_is_told_so() {
 
 /// It cannot take a signal, either, but for one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_stopped_is_killed() {
+async fn a_stopped_agent_is_killed() {
     let tree = Tree::new().await;
     let agent = start(&tree, DIRECT, &[SCRIPTED]).await;
     let alive = tree.alive().await;

@@ -104,7 +104,7 @@ fn a_stuck_handler_ends_with_its_terminal() {
 /// The tap is let go of with the connection, while the process still waits for its own end: what a recorder
 /// has in its queue by then is written.
 #[test]
-fn what_was_recorded_is_written_before_the_process_ends() {
+fn the_recording_is_written_before_the_process_ends() {
     for flavor in (0..runs(3)).flat_map(|_| ["one", "many"]) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("talk.jsonl");

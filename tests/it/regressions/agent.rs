@@ -20,7 +20,7 @@ use super::in_time;
 use crate::support::{self, ScriptedPeer, Wire};
 
 in_time!(
-    what_comes_behind_the_answer_is_refused,
+    updates_behind_the_response_are_rejected,
     no_update_slips_behind_the_answer,
     updates_of_a_new_session_come_before_its_first_answer,
     the_next_prompt_keeps_its_own_cancellation,
@@ -156,7 +156,7 @@ fn text(update: &Value) -> &str {
     update["params"]["update"]["content"]["text"].as_str().unwrap_or_else(|| panic!("{update}"))
 }
 
-async fn what_comes_behind_the_answer_is_refused() {
+async fn updates_behind_the_response_are_rejected() {
     let (turns, mut taken) = mpsc::unbounded_channel();
     let mut client = client_of(Doer { turns: Some(turns), says: None }, Limits::default()).await;
     let session = client.new_session().await;

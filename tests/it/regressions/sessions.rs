@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::in_time;
 use crate::support::{ScriptedPeer, Wire};
 
-in_time!(what_sessions_hold_together_has_a_bound);
+in_time!(the_memory_of_all_sessions_is_bounded);
 
 struct Keeper;
 
@@ -37,7 +37,7 @@ async fn large(client: &mut ScriptedPeer, method: &str, id: &str) -> Value {
     client.request(method, params).await
 }
 
-async fn what_sessions_hold_together_has_a_bound() {
+async fn the_memory_of_all_sessions_is_bounded() {
     let (transport, mut client) = Wire::Pipes.scripted();
     let serving = tokio::spawn(serve(Keeper, transport));
     client.initialize(json!({})).await;

@@ -64,14 +64,14 @@ fn both_sides_say_what_they_used() {
 }
 
 #[test]
-fn both_share_one_core_when_they_are_told_to() {
+fn both_share_one_core_on_demand() {
     let before = std::thread::available_parallelism().expect("a number");
     play(&pair(OURS[0], OURS[1]), &COMMON[1], true).expect("nothing is lost");
     assert_eq!(std::thread::available_parallelism().expect("a number"), before, "the runner itself does not");
 }
 
 #[test]
-fn what_is_lost_does_not_count() {
+fn a_run_with_lost_messages_fails() {
     // Its line says that nothing arrived.
     let line = r#"{"messages":0,"bytes":0,"wall_ns":1}"#;
     let error = play(&pair(&["sh", "-c", &format!("echo '{line}'")], &[]), &COMMON[0], false);

@@ -91,17 +91,7 @@ impl ScenarioHarness {
         let target = crate::target::folder();
         let mut official = PathBuf::new();
         if scenarios {
-            let mut ours = crate::target::cargo();
-            ours.args([
-                "build",
-                "--release",
-                "--quiet",
-                "-p",
-                "duologue-tests",
-                "-p",
-                "duologue-cli",
-                "--bins",
-            ]);
+            let mut ours = crate::target::release(&["duologue-tests", "duologue-cli"], !full);
             finish(&mut ours, BUILD)?;
             if subjects.contains(&TestSubject::Official) {
                 official = rust(&InteropPaths::new())?;

@@ -489,7 +489,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R24",
         "questions",
         "questions that go wrong in 12 ways, 100 times each: none allowed",
-        ("duologue-tests", Some("it"), "local_host::permissions::what_goes_wrong_is_never_a_yes"),
+        ("duologue-tests", Some("it"), "local_host::permissions::a_failed_permission_request_is_never_a_yes"),
         100,
     ),
     Requirement::test(

@@ -62,7 +62,7 @@ impl EnvelopeHandler for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscriptions_hear_what_they_asked_for() {
+async fn subscriptions_receive_their_topics() {
     let heard = Heard::default();
     let slow = Slow { heard: heard.clone(), gate: Arc::default() };
     let (_session, peer) = pair((), slow).await;
@@ -184,7 +184,7 @@ async fn a_ping_is_answered_while_everybody_is_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_subscriber_does_not_take_is_counted() {
+async fn unread_messages_of_a_subscriber_are_counted() {
     let (_session, peer) = pair((), Flood).await;
     let mut all = peer.subscribe("*");
     let mut some = peer.subscribe("n.7");
@@ -231,7 +231,7 @@ impl EnvelopeHandler for Flood {
 
 /// A correspondent that stops is not waited for for ever, and goes on when it can.
 #[tokio::test(start_paused = true)]
-async fn news_that_nobody_takes_are_let_go() {
+async fn unread_notifications_are_evicted() {
     let (heard, gate) = (Heard::default(), Arc::new(Gate::new()));
     let slow = Slow { heard: heard.clone(), gate: gate.clone() };
     let (ours, theirs) = Transport::memory();
@@ -362,7 +362,7 @@ impl Agent for Eager {
 
 /// A handler gets a notification only after the session's id is known.
 #[tokio::test(start_paused = true)]
-async fn news_come_behind_the_answer_that_names_their_session() {
+async fn notifications_follow_the_response_that_names_their_session() {
     let (transport, mut client) = Wire::Memory.scripted();
     tokio::spawn(Server::new(Eager).exchange(Exchange::new().agent_id("c1e4")).serve(transport));
     client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
