@@ -243,7 +243,7 @@ pub(super) const B: &[Row] = &[
             "tests/hostile/client.jsonl::an update of an unknown kind",
             "tests/hostile/client.jsonl::a chunk without content",
             "tests/it/regressions/wire.rs::an_answer_without_a_result_is_null",
-            "crates/schema/tests/it/wire.rs::what_peers_get_wrong",
+            "crates/schema/tests/it/wire.rs::mistakes_of_peers",
             "crates/schema/tests/it/wire.rs::bad_values_are_forgiven_where_the_schema_says_so",
             "crates/schema/tests/it/order.rs::unknown_keys_are_passed_over",
             "crates/schema/tests/it/conversation.rs::whole_messages_of_draft_v2",

@@ -86,7 +86,7 @@ fn the_echo_agent_passes() {
 }
 
 #[test]
-fn the_tool_agent_passes_and_is_asked_for_its_permission() {
+fn the_tool_agent_passes_and_its_permission_is_requested() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("notes.txt"), "quiet words\n").expect("a file");
     let cwd = dir.path().to_str().expect("a path");
@@ -99,7 +99,7 @@ fn the_tool_agent_passes_and_is_asked_for_its_permission() {
 }
 
 #[test]
-fn the_notebook_agent_passes_once_it_is_asked_nicely() {
+fn the_notebook_agent_passes_with_a_suitable_prompt() {
     let output = duologue(&["check", "--auth", "just-ask", "--", &example("notebook-agent")]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("✓ load-replays "), "{text}");
@@ -227,7 +227,7 @@ fn a_signal_ends_the_agent_too_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_another_process_said_last_is_no_evidence() {
+fn the_last_line_of_another_process_is_no_evidence() {
     let echo =
         r#"read line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":65000}}'; cat >/dev/null"#;
     let (code, text) = check(&["--only", "initialize-answers", "version-negotiated", "--", "sh", "-c", echo]);
@@ -237,7 +237,7 @@ fn what_another_process_said_last_is_no_evidence() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn missing_files_and_programs() {
     let (code, text) = check(&["--", "/no/such/agent"]);
     assert_eq!(code, Some(3));
     insta::assert_snapshot!(text, @"error: cannot start /no/such/agent: No such file or directory (os error 2); is it installed and on the PATH?");

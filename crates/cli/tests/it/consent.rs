@@ -62,7 +62,7 @@ fn writes_and_programs_are_objects() {
 
 /// Requests that are rejected unread are objects too.
 #[test]
-fn what_is_not_lent_is_told() {
+fn missing_capabilities_are_reported() {
     let lines = [
         write("1", "[file]"),
         request("2", "terminal/create", json!({"command": "true"})),
@@ -138,7 +138,7 @@ fn anything_is_worse_than_a_refusal() {
 
 /// However many requests are rejected, each is an object or counted.
 #[test]
-fn a_flood_of_rejected_requests_is_told_or_counted() {
+fn a_flood_of_rejected_requests_is_shown_or_counted() {
     const MANY: usize = 20_000;
     let folder = TempDir::new().unwrap();
     let flood = write("1", "relative");

@@ -130,7 +130,7 @@ fn logs_of_other_programs_are_read_too() {
 }
 
 #[test]
-fn what_cannot_be_compared() {
+fn incomparable_recordings_are_an_error() {
     let folder = folder();
     insta::assert_snapshot!(diff(folder.path(), &["-", "-"], ""), @r"
     error: only one of the two can be standard input
@@ -147,7 +147,7 @@ fn what_cannot_be_compared() {
 }
 
 #[test]
-fn colours_where_they_are_asked_for() {
+fn colours_appear_on_request() {
     let folder = folder();
     let coloured = |variable: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_duologue"))

@@ -344,7 +344,7 @@ fn leaves_no_escape_sequence() {
 }
 
 #[test]
-fn an_agent_that_does_not_speak_envelopes_is_told_what_is_missing() {
+fn an_agent_without_envelopes_is_an_error_that_names_them() {
     for args in ALL {
         insta::allow_duplicates! {
             insta::assert_snapshot!(shown(&mut script(args, "", "read a")), @r#"
@@ -364,7 +364,7 @@ fn an_agent_that_does_not_speak_envelopes_is_told_what_is_missing() {
 }
 
 #[test]
-fn an_agent_that_dies_is_told_from_one_that_says_no() {
+fn a_dead_agent_and_a_rejection_are_reported_differently() {
     insta::assert_snapshot!(shown(&mut mock(&["query", "crash"])), @"
     --- stderr
     error: the agent ended with exit status: 7; its stderr ended with:
@@ -486,7 +486,7 @@ mod interrupted {
     }
 
     #[test]
-    fn scripts_are_told_how_it_was_cancelled() {
+    fn scripts_get_the_reason_of_a_cancellation() {
         let mut command = mock(&["delegate", "slow", "--json", "-v"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -95,7 +95,7 @@ fn every_fault_of_the_list_is_in_a_test() {
 }
 
 #[test]
-fn what_there_is_not_is_a_mistake_on_the_command_line() {
+fn unknown_faults_are_usage_errors() {
     for faults in ["quick", "hang=1,crash=2", "exit=x@1", "slow,slow"] {
         let output = alone(&["--faults", faults]);
         assert_eq!(output.status.code(), Some(2), "{faults}");
@@ -111,7 +111,7 @@ fn a_seed_without_faults_changes_nothing() {
 }
 
 #[test]
-fn what_was_collected_is_written_at_the_end() {
+fn buffered_records_are_written_at_the_end() {
     let noise = alone(&["--faults", "noise"]).stdout;
     assert!(!noise.is_empty());
     assert_eq!(alone(&["--faults", "noise,coalesce"]).stdout, noise);
@@ -309,7 +309,7 @@ async fn asked(faults: &str) -> (usize, usize, StopReason) {
 }
 
 #[tokio::test]
-async fn permissions_are_all_asked_at_once_and_all_answered() {
+async fn permissions_are_all_requested_at_once_and_all_answered() {
     assert_eq!(asked("permissions=200").await, (200, 200, StopReason::Refusal));
 }
 
@@ -374,7 +374,7 @@ async fn an_agent_that_dies_says_how() {
 
 /// A child of the agent's keeps the pipe open, and the launcher between us and it passes its code on.
 #[tokio::test]
-async fn who_is_left_behind_holds_nobody_up() {
+async fn a_process_left_behind_delays_nothing() {
     for faults in ["straggler,exit=5@6", "wrapper,exit=5@6", "wrapper,straggler,exit=5@6"] {
         let begun = Instant::now();
         let (exited, said) = end(faults).await;
@@ -457,7 +457,7 @@ async fn an_agent_that_will_not_leave_is_made_to() {
 }
 
 #[test]
-fn the_answer_to_the_prompt_is_the_frame_it_is_said_to_be() {
+fn the_response_to_the_prompt_is_the_listed_frame() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (agent, _session, mut turn) = turn(&format!("crash={LAST}")).await;

@@ -149,7 +149,7 @@ fn it_ends_as_the_agent_does() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_is_full_from_the_start_is_said_before_the_agent_starts() {
+fn a_full_disk_is_reported_before_the_agent_starts() {
     let output = run(record(Path::new("/dev/full"), &["--force"], &["echo", "started"]), b"");
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(output.stdout, b"");

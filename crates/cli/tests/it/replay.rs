@@ -123,7 +123,7 @@ fn another_prompt_is_an_error() {
 }
 
 #[test]
-fn what_is_ignored_may_differ() {
+fn ignored_values_may_differ() {
     let output =
         replay(TURN, &["--no-stderr", "--ignore", "prompt.*.text"], &format!("{NEW}\n{}", prompt("bye")));
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
@@ -134,7 +134,7 @@ fn what_is_ignored_may_differ() {
 }
 
 #[test]
-fn leaving_early_matters_if_asked_for() {
+fn an_early_end_matters_on_request() {
     assert_eq!(replay(TURN, &[], NEW).status.code(), Some(0));
     assert_snapshot!(shown(&replay(TURN, &["--strict", "--no-stderr"], NEW)), @r#"
     npm WARN
@@ -156,7 +156,7 @@ fn an_agent_that_died_dies_with_its_code() {
 }
 
 #[test]
-fn wrong_options_are_told_of() {
+fn wrong_options_are_reported() {
     assert_snapshot!(shown(&replay(TURN, &["--ignore", "$["], "")), @r"
     ---
     error: $[ is not a path: at position 1, parser error
@@ -224,7 +224,7 @@ fn tokens(used: u32) -> String {
 }
 
 #[test]
-fn what_is_ignored_may_differ_in_the_conversations_too() {
+fn ignored_values_may_differ_in_the_conversations_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     write(&folder.join("a.jsonl"), &tokens(700));
@@ -255,7 +255,7 @@ fn an_agent_that_is_not_there_is_no_difference() {
 }
 
 #[test]
-fn what_an_agent_complains_of_is_saved() {
+fn errors_of_an_agent_are_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder.path().join("turn.jsonl"), TURN);
     let duologue = env!("CARGO_BIN_EXE_duologue");
@@ -311,7 +311,7 @@ fn an_agent_that_floods_is_no_conversation() {
 }
 
 #[test]
-fn a_file_to_save_to_is_opened_before_a_word_is_said() {
+fn a_file_to_save_to_is_opened_before_the_first_message() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder.path().join("turn.jsonl"), TURN);
     let ran = folder.path().join("ran");

@@ -244,7 +244,7 @@ fn leaves_no_escape_sequence_in_a_pipe() {
 
 /// What is recorded can be shown; the end of the process is in it.
 #[test]
-fn records_what_is_said() {
+fn records_all_messages() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("talk.jsonl");
     let (code, _, stderr) = run(&["stderr", "--record", file.to_str().unwrap()], "");
@@ -273,7 +273,7 @@ fn records_what_is_said() {
 }
 
 #[test]
-fn shows_stderr_when_asked() {
+fn shows_stderr_on_request() {
     insta::assert_snapshot!(show(run(&["stderr"], "")), @"
     I wrote to stderr.
     --- stderr

@@ -162,7 +162,7 @@ fn the_page_has_both_states_of_a_message_and_asks_nobody() {
 }
 
 #[test]
-fn what_agents_say_to_each_other_is_shown_in_words() {
+fn messages_between_agents_are_shown_in_words() {
     insta::assert_snapshot!(said(&show(&["--redact", "agents.jsonl"])), @r#"
     ## connection
 
@@ -231,7 +231,7 @@ fn what_agents_say_to_each_other_is_shown_in_words() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_when_asked() {
+fn an_existing_file_is_replaced_only_on_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("hello.jsonl");
     std::fs::copy(Path::new(TRANSCRIPTS).join("hello.jsonl"), &file).expect("a copy");
@@ -251,7 +251,7 @@ fn redacted_events_keep_their_times_where_they_are_shown() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_requests_are_reported() {
     insta::assert_snapshot!(said(&show(&["nothing.jsonl"])), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)
     exit 4

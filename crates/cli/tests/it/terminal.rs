@@ -35,7 +35,7 @@ fn a_draft_is_seen_and_disappears() {
 /// The draft is longer than the window: what has scrolled away stays and is said to be taken back, what is
 /// within reach disappears.
 #[test]
-fn a_draft_that_scrolled_away_is_said_to_be_taken_back() {
+fn a_draft_that_scrolled_away_is_marked_as_cleared() {
     let mut terminal = start(8, 40, &["long"], "1");
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @"
@@ -202,7 +202,7 @@ fn fills_in_forms_and_shows_links() {
 }
 
 #[test]
-fn talks_until_told_to_leave() {
+fn talks_until_the_user_leaves() {
     let mut terminal = start(40, 60, &[], "0");
     terminal.wait_for("/crash\n> ");
     terminal.type_line("thoughts");

@@ -103,7 +103,7 @@ fn frames_come_from_standard_input_too() {
 }
 
 #[test]
-fn a_member_that_stands_twice_is_said() {
+fn a_duplicate_member_is_reported() {
     let log = r#"> {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"a","sessionId":"b","prompt":[{"type":"text","text":"1","te\u0078t":"2"}]}}
 < {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}
 "#;
@@ -116,7 +116,7 @@ fn a_member_that_stands_twice_is_said() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
+fn unreadable_and_invalid_frames_are_reported_differently() {
     insta::assert_snapshot!(said(&validate(&["nothing.jsonl"], "")), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)
     exit 4
@@ -141,7 +141,7 @@ fn what_cannot_be_read_is_told_apart_from_what_is_wrong() {
 
 /// What a receiver refuses is an error here, and what a sender may leave out costs nothing.
 #[test]
-fn what_an_envelope_needs_is_asked_for() {
+fn required_members_of_an_envelope_are_checked() {
     let carried = |kind: &str, session: &str, rest: &str| {
         let asks = ["query", "cancel", "ping"].contains(&kind);
         let id =
@@ -179,7 +179,7 @@ fn what_an_envelope_needs_is_asked_for() {
 
 /// Envelopes, dialogues and work orders have types too; other methods that begin with `_` have none.
 #[test]
-fn what_agents_say_to_each_other_is_checked() {
+fn messages_between_agents_are_checked() {
     let frames = [
         r#"{"from":"client","frame":{"jsonrpc":"2.0","id":1,"method":"_session/query","params":{"sessionId":"s","envelope":{"id":"e","from":"a","to":"b","ts":1,"kind":"query","payload":{"question":"Who?","mood":"kind"}}}}}"#,
         r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":1,"result":{"envelope":{"v":2,"id":"f","from":"b","to":"a","ts":1,"kind":"pong","ref":"e","payload":{}}}}}"#,

@@ -214,7 +214,7 @@ fn paths_that_are_none() {
 }
 
 #[test]
-fn what_fails_half_way_is_taken_back() {
+fn a_half_failed_change_is_undone() {
     let project = Project::new();
     let long = "x".repeat(300);
     // No name may be that long; the folders before it are made by then, and the first file is written.

@@ -112,7 +112,7 @@ async fn a_way_back_leads_back() {
 }
 
 #[tokio::test]
-async fn what_needs_a_person_stops_the_run() {
+async fn a_request_that_needs_the_user_stops_the_run() {
     for (recommendations, reason, orders) in [
         (&["escalate"][..], EscalationReason::Requested, 1),
         (&["ponder"], EscalationReason::Unknown("ponder".into()), 1),
@@ -235,7 +235,7 @@ async fn artifacts_are_written_before_the_next_step() {
 }
 
 #[tokio::test]
-async fn what_a_person_must_see_first_is_not_written() {
+async fn files_that_the_user_must_review_are_not_written() {
     let artifacts = [Artifact::create("report.md", "")];
     for (success, recommendation, written) in [
         (true, "proceed", true),

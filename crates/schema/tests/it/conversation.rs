@@ -120,7 +120,7 @@ fn chunks_of_one_kind_are_one_message() {
 }
 
 #[test]
-fn what_begins_ends_a_message_and_what_goes_on_does_not() {
+fn a_new_entry_ends_a_message_and_an_update_does_not() {
     check!("
         agent_message_chunk: before
         tool_call c1: Read
@@ -345,7 +345,7 @@ fn a_finished_turn_is_reached_by_id_only() {
 }
 
 #[test]
-fn what_comes_late_does_not_open_a_finished_message_again() {
+fn late_chunks_do_not_reopen_a_finished_message() {
     check!("
         agent_message_chunk a: first
         .
@@ -458,7 +458,7 @@ fn compactions_are_patched() {
 }
 
 #[test]
-fn how_things_stand() {
+fn the_state_of_a_session() {
     let conversation = fold(
         r#"
         usage_update {"used":1,"size":2}

@@ -69,7 +69,7 @@ fn every_type_of_message() {
 }
 
 #[test]
-fn what_stands_around_a_message() {
+fn members_around_a_message() {
     let metadata = DialogueMetadata::new()
         .priority(8)
         .ttl(300)
@@ -100,7 +100,7 @@ fn a_message_travels_as_it_was_written() {
 }
 
 #[test]
-fn what_a_message_says_beyond_its_fields_is_kept() {
+fn unknown_members_of_a_message_are_kept() {
     let text = r#"{"message_id":"m1","session_id":"d1","sender_id":"agent://a","recipient_id":"agent://b","timestamp":"t","interaction_step":1,"message_type":"sing","dialogue_act":"hum","content":{"previous_context":[],"parameters":{"b":1,"a":{"c":1.50}},"mood":"kind"},"metadata":{"hops":[1]},"colour":"blue"}"#;
     let message: DialogueMessage = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&message).unwrap(), text);
@@ -109,7 +109,7 @@ fn what_a_message_says_beyond_its_fields_is_kept() {
 }
 
 #[test]
-fn what_a_message_may_leave_out() {
+fn optional_members_of_a_message() {
     let full: Value =
         serde_json::to_value(message(1, MessageType::Inform, None, DialogueContent::new())).unwrap();
     let required = [

@@ -131,7 +131,7 @@ fn methods() {
 
 /// Which kinds need what is said once: their types, their schemas and whoever reads them go by it.
 #[test]
-fn what_a_kind_needs() {
+fn required_members_of_a_kind() {
     let schema = extension_schemas().into_iter().find(|scheme| scheme.name == "envelope").unwrap().document();
     let mut needs = String::new();
     for row in METHODS {
@@ -180,7 +180,7 @@ fn a_payload_without_content_may_be_left_out() {
 }
 
 #[test]
-fn what_an_envelope_may_leave_out() {
+fn optional_members_of_an_envelope() {
     let envelope: Envelope =
         serde_json::from_str(r#"{"id":"e","from":"a","to":"b","ts":1,"kind":"ping"}"#).unwrap();
     assert_eq!((envelope.v, envelope.reference.as_ref()), (VERSION, None));
@@ -205,7 +205,7 @@ fn what_an_envelope_may_leave_out() {
 }
 
 #[test]
-fn an_unknown_kind_is_kept_and_another_kind_is_told_apart() {
+fn unknown_kinds_are_kept_and_kinds_are_distinguished() {
     let text =
         r#"{"v":1,"id":"e","from":"a","to":"b","ts":1,"kind":"sing","ref":null,"payload":{"song":1.50}}"#;
     let envelope: Envelope = serde_json::from_str(text).unwrap();
@@ -216,7 +216,7 @@ fn an_unknown_kind_is_kept_and_another_kind_is_told_apart() {
 }
 
 #[test]
-fn what_a_payload_says_beyond_its_fields_is_kept() {
+fn unknown_members_of_a_payload_are_kept() {
     assert_snapshot!(table("QueryEnvelope", &[
         r#"{"question":"Who?","mood":{"tone":"kind","n":1.50},"max_tokens":0}"#,
         r#"{"mood":1}"#,
@@ -254,7 +254,7 @@ fn what_a_payload_says_beyond_its_fields_is_kept() {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn missing_members_have_a_default() {
     assert_snapshot!(table("DelegateEnvelope", &[r#"{"task":"t"}"#]), @r#"
     {"task":"t"}
       -> {"task":"t","context":{},"priority":"normal"}

@@ -233,7 +233,7 @@ fn three_states() {
 }
 
 #[test]
-fn what_peers_get_wrong() {
+fn mistakes_of_peers() {
     assert_snapshot!(table("CurrentModeUpdate", &[r#"{"modeId":"ask"}"#]), @r#"
     {"modeId":"ask"}
       -> {"currentModeId":"ask"}

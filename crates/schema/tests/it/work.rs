@@ -58,7 +58,7 @@ fn without(value: &Value, at: &str) -> Value {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_members_are_named() {
     fn check<T: DeserializeOwned>(whole: &Value, required: &[&str], optional: &[&str]) {
         for at in required {
             let key = at.rsplit('/').next().unwrap();
@@ -99,7 +99,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn what_nobody_knows_is_kept() {
+fn unknown_members_are_kept() {
     let text = r#"{"context":{"feature_id":"f","workflow":"w","iteration":2,"branch":"main"},"paths":{},"task":{"action":"a","params":{"deep":[1.50]},"budget":3},"deadline":"soon"}"#;
     let input: WorkInput = serde_json::from_str(text).unwrap();
     assert_eq!(write(&input), text);

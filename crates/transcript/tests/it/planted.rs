@@ -222,7 +222,7 @@ fn in_every_place_and_spelling() {
 }
 
 #[test]
-fn what_the_recorder_leaves_has_none() {
+fn recordings_have_no_secrets() {
     let mut seed = 2;
     for (_, place) in PLACES {
         for (text, secret) in shapes(&mut seed) {

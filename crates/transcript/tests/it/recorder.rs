@@ -213,7 +213,7 @@ impl tokio::io::AsyncWrite for Broken {
 }
 
 #[tokio::test]
-async fn what_was_passed_on_of_a_line_is_recorded_however_it_ends() {
+async fn forwarded_parts_of_a_line_are_recorded_however_it_ends() {
     let (_folder, path) = folder();
     let recorder = Recorder::create(&path).expect("a file");
     // Once nobody takes the rest, once nobody passes it on.
@@ -324,7 +324,7 @@ async fn a_lossy_recorder_leaves_lines_out_and_says_how_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_left_out_is_flushed_too() {
+async fn the_count_of_dropped_lines_is_flushed_too() {
     let (folder, _) = folder();
     let (path, mut disk) = stopped_disk(&folder);
     let recorder = Recorder::builder().lossy().queue_bytes(1).replace(path).expect("a file");
@@ -364,7 +364,7 @@ async fn dropping_the_last_handle_waits_for_the_queue_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn what_comes_after_the_end_is_ignored() {
+async fn records_after_the_end_are_ignored() {
     let (_folder, path) = folder();
     let recorder = Recorder::create(&path).expect("a file");
     let other = recorder.clone();

@@ -107,7 +107,7 @@ fn ids_paths_and_times_are_named() {
 }
 
 #[test]
-fn sessions_are_numbered_by_who_asked_first_and_count_for_themselves() {
+fn sessions_are_numbered_by_their_first_request_and_count_for_themselves() {
     check(
         r#"
         > {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w/a","mcpServers":[]}}

@@ -288,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_harmless_is_not_touched(json in harmless()) {
+    fn harmless_text_is_not_touched(json in harmless()) {
         let line = json.to_string();
         let redacted = Secrets::default().redact(line.as_bytes()).into_owned();
         prop_assert_eq!(String::from_utf8(redacted).unwrap(), line);

@@ -225,7 +225,7 @@ fn chunks_are_joined_when_nothing_but_their_text_differs() {
 }
 
 #[test]
-fn what_an_agent_asks_of_its_client() {
+fn requests_of_an_agent_to_its_client() {
     let transcript = requests(&[
         (
             "<",
@@ -313,7 +313,7 @@ fn what_an_agent_asks_of_its_client() {
 }
 
 #[test]
-fn what_a_client_asks_of_its_agent() {
+fn requests_of_a_client_to_its_agent() {
     let transcript = requests(&[
         (">", "authenticate", r#"{"methodId":"login"}"#, r#""result":{}"#),
         (
@@ -364,7 +364,7 @@ fn what_a_client_asks_of_its_agent() {
 }
 
 #[test]
-fn requests_that_cross_are_told_apart() {
+fn crossing_requests_are_distinguished() {
     let transcript = transcript(
         r#"
         < {"jsonrpc":"2.0","id":"x","method":"fs/read_text_file","params":{"sessionId":"s","path":"/a"}}
@@ -388,7 +388,7 @@ fn requests_that_cross_are_told_apart() {
 }
 
 #[test]
-fn who_withdraws_withdraws_its_own() {
+fn a_withdrawal_ends_only_requests_of_its_side() {
     let transcript = transcript(
         r#"
         > {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}
@@ -415,7 +415,7 @@ fn who_withdraws_withdraws_its_own() {
 }
 
 #[test]
-fn what_is_no_message_and_what_ends_it() {
+fn noise_and_the_end_of_a_recording() {
     let line = |side, bytes: &[u8]| RecordEvent::Line(RecordedLine::new(side, bytes));
     let events = vec![
         line(Side::Agent, b"npm WARN \"old\"\r"),
@@ -646,7 +646,7 @@ fn leaves(value: &serde_json::Value) -> Vec<String> {
 
 /// JavaScript cuts text in the middle of a character; and some numbers are too large for anybody.
 #[test]
-fn what_can_hardly_be_read_is_not_left_out() {
+fn barely_readable_lines_are_not_left_out() {
     let transcript = updates(&[
         r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"half \ud83d"}}"#,
         r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\ude00 a smile"}}"#,

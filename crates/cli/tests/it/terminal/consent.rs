@@ -55,7 +55,7 @@ fn a_question_shows_the_command_and_not_just_the_title() {
 
 /// An agent may announce a call and ask about it with nothing but its id.
 #[test]
-fn a_question_shows_what_was_said_of_the_call_before() {
+fn a_question_shows_earlier_updates_of_the_call() {
     let folder = TempDir::new().unwrap();
     let mut call = bash("rm -rf ~/project");
     call["sessionUpdate"] = "tool_call".into();
@@ -80,7 +80,7 @@ fn a_question_shows_what_was_said_of_the_call_before() {
 }
 
 #[test]
-fn a_call_that_says_nothing_but_its_title_is_told_apart() {
+fn a_call_with_nothing_but_a_title_is_distinguished() {
     let folder = TempDir::new().unwrap();
     let lines = [ask("1", json!({"toolCallId": "t", "title": "Bash"})), end_turn()];
     let mut terminal = start(24, folder.path(), &lines, &[]);
@@ -268,7 +268,7 @@ fn an_answer_from_before_is_a_line_too() {
 }
 
 #[test]
-fn a_question_that_ends_with_its_turn_is_said_to_be_unanswered() {
+fn a_question_that_ends_with_its_turn_is_shown_as_unanswered() {
     let folder = TempDir::new().unwrap();
     let lines = [ask("1", bash("ls")), end_turn()];
     let mut terminal = start(24, folder.path(), &lines, &[]);

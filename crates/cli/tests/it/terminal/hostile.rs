@@ -142,7 +142,7 @@ fn no_payload_is_obeyed_wherever_it_stands() {
     assert!(count >= 200, "{count}");
     questions_are_answered(folder.path());
     updates_are_shown(folder.path());
-    what_is_listed_is_shown(folder.path());
+    listed_sessions_are_shown(folder.path());
     transcripts_are_shown(folder.path());
     let places = talk().len() / count;
     println!(
@@ -197,7 +197,7 @@ fn updates_are_shown(folder: &Path) {
 }
 
 /// Sessions, and ways to log in.
-fn what_is_listed_is_shown(folder: &Path) {
+fn listed_sessions_are_shown(folder: &Path) {
     let session = |payload: &String| json!({"sessionId": payload, "cwd": format!("/{payload}"), "title": payload, "updatedAt": payload});
     let sessions: Vec<_> = payloads().iter().map(session).collect();
     let list = json!({"jsonrpc": "2.0", "id": 2, "result": {"sessions": sessions}});
