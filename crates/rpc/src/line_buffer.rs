@@ -135,6 +135,13 @@ impl LineBuffer {
         self.bytes.get(line).unwrap_or_default()
     }
 
+    /// Removes and returns the bytes after the last line end, all of them.
+    pub fn rest_with_end(&mut self) -> &[u8] {
+        let line = self.start..self.end;
+        self.start = self.end;
+        self.bytes.get(line).unwrap_or_default()
+    }
+
     fn trimmed(&self, line: Range<usize>) -> Range<usize> {
         match self.bytes.get(line.clone()) {
             Some([.., b'\r']) => line.start..line.end - 1,

@@ -1,4 +1,6 @@
 //! Reading of lines from a file, with a limit of their length.
+//!
+//! It is not `LineBuffer` of `duologue_rpc`, since it numbers the lines, and goes on after one that is too long.
 
 use std::io::{BufRead, Read as _};
 

@@ -1,4 +1,7 @@
 //! Splitting of a byte stream into lines with their ends.
+//!
+//! It is not `LineBuffer` of `duologue_rpc`, for which a line that is too long is an error. A proxy goes on after
+//! such a line and records its length, and a line within one read is not copied.
 
 use crate::format::LineEnd;
 

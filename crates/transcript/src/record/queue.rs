@@ -6,7 +6,7 @@
 //! queue delays the connection or drops lines, and callers wait until an entry is on the disk.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use duologue_rpc::Lock;
@@ -146,14 +146,10 @@ impl RecordQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock_unpoisoned()
-    }
-
     /// Appends an entry. If the queue is full, a lossy one counts the line instead. Any other one accepts it, and
     /// the caller has to wait for [`room`](Self::room) before the next.
     pub(super) fn push(&self, at: Instant, what: QueuedEvent, bytes: &[u8]) {
-        let mut guard = self.lock();
+        let mut guard = self.state.lock_unpoisoned();
         let state = &mut *guard;
         if state.closing || state.left {
             return;
@@ -190,7 +186,7 @@ impl RecordQueue {
     /// Waits until everything pushed before is with the operating system or, with `sync`, on the disk.
     pub(super) async fn flush(&self, sync: bool) -> Result<()> {
         let mark = {
-            let mut state = self.lock();
+            let mut state = self.state.lock_unpoisoned();
             if !state.left {
                 // Dropped lines are part of the recording.
                 let _ = self.unwritten.fetch_add(state.note_missing(), Relaxed);
@@ -206,7 +202,7 @@ impl RecordQueue {
 
     /// Rejects further entries; the thread writes the rest and stops.
     pub(super) fn close(&self) {
-        self.lock().closing = true;
+        self.state.lock_unpoisoned().closing = true;
         self.work.notify_one();
     }
 
@@ -218,11 +214,11 @@ impl RecordQueue {
 
     /// Blocks until the thread has stopped, or the time is over.
     pub(super) fn block_until_left(&self, longest: Duration) {
-        let _ = self.left.wait_timeout_while(self.lock(), longest, |state| !state.left);
+        let _ = self.left.wait_timeout_while(self.state.lock_unpoisoned(), longest, |state| !state.left);
     }
 
     pub(super) fn error(&self) -> Option<Error> {
-        self.lock().error.clone()
+        self.state.lock_unpoisoned().error.clone()
     }
 
     async fn until(&self, done: impl Fn(&QueueState) -> bool) {
@@ -230,7 +226,7 @@ impl RecordQueue {
             let mut progress = std::pin::pin!(self.progress.notified());
             progress.as_mut().enable();
             {
-                let state = self.lock();
+                let state = self.state.lock_unpoisoned();
                 if state.left || done(&state) {
                     return;
                 }
@@ -242,7 +238,7 @@ impl RecordQueue {
     /// For the thread: waits for a task and swaps the entries with the empty `batch`.
     pub(super) fn next(&self, batch: &mut RecordBatch) -> WriterTask {
         let mut gathered = false;
-        let mut guard = self.lock();
+        let mut guard = self.state.lock_unpoisoned();
         loop {
             let state = &mut *guard;
             if state.closing {
@@ -276,14 +272,14 @@ impl RecordQueue {
 
     /// For the thread: counts entries that are with the operating system, and their total size.
     pub(super) fn written(&self, items: usize, size: usize) {
-        self.lock().written += items as u64;
+        self.state.lock_unpoisoned().written += items as u64;
         self.unwritten.fetch_sub(size, Relaxed);
         self.progress.notify_waiters();
     }
 
     /// For the thread: everything written is on the disk.
     pub(super) fn synced(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock_unpoisoned();
         state.synced = state.written;
         drop(state);
         self.progress.notify_waiters();
@@ -291,7 +287,7 @@ impl RecordQueue {
 
     /// For the thread: no more entries will be written.
     pub(super) fn leave(&self, error: Option<Error>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock_unpoisoned();
         state.left = true;
         state.error = error;
         state.batch = RecordBatch::default();

@@ -1,12 +1,10 @@
 //! A scanner of JSON lines that reports each string with its path and its span. So parts of a line can be
 //! replaced while the rest stays byte for byte.
-//!
-//! It is not the scanner of `duologue_rpc`, which finds the members of an envelope: here each string, number
-//! and container of a line is visited, and escapes are mapped back to their place in the line.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+use duologue_rpc::{JsonScanner, JsonToken, JsonTokenKind};
 use serde_json::value::RawValue;
 
 use super::secret_patterns::SECRET;
@@ -28,6 +26,12 @@ pub(crate) struct QuotedString<'a> {
 }
 
 impl<'a> QuotedString<'a> {
+    /// `token` includes the quotes and starts at `at`.
+    fn new(token: &'a str, at: usize) -> Self {
+        let raw = token.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
+        QuotedString { raw, start: at + 1 }
+    }
+
     /// Returns the string as it is spelled, with its quotes.
     pub(crate) fn token(self) -> String {
         format!("\"{}\"", self.raw)
@@ -58,73 +62,31 @@ pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl JsonVisitor<'a>) -> boo
     if serde_json::from_str::<&RawValue>(line).is_err() {
         return false;
     }
-    let bytes = line.as_bytes();
     let mut frames: Vec<PathStep<'a>> = Vec::new();
-    let mut at = 0;
-    let mut names = false;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'{' | b'[' => {
-                names = byte == b'{';
+    for JsonToken { kind, span } in JsonScanner::new(line.as_bytes()) {
+        let token = line.get(span.clone()).unwrap_or_default();
+        match kind {
+            JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
                 frames.push(PathStep { member: None, index: 0 });
-                visitor.open(&frames, at);
+                visitor.open(&frames, span.start);
             }
-            b'}' | b']' => {
-                visitor.close(&frames, at + 1);
+            JsonTokenKind::ObjectEnd | JsonTokenKind::ArrayEnd => {
+                visitor.close(&frames, span.end);
                 frames.pop();
-                names = false;
             }
-            b',' => {
+            JsonTokenKind::Comma => frames.last_mut().into_iter().for_each(|frame| frame.index += 1),
+            JsonTokenKind::Key => {
+                let name = QuotedString::new(token, span.start).read();
+                visitor.name(&frames, &name);
                 if let Some(frame) = frames.last_mut() {
-                    frame.index += 1;
-                    names = frame.member.is_some();
+                    frame.member = Some(name.text);
                 }
             }
-            b':' => names = false,
-            b'"' => {
-                let start = at + 1;
-                let end = end_of_string(bytes, start);
-                let string = QuotedString { raw: line.get(start..end).unwrap_or_default(), start };
-                at = end;
-                if names {
-                    let name = string.read();
-                    visitor.name(&frames, &name);
-                    if let Some(frame) = frames.last_mut() {
-                        frame.member = Some(name.text);
-                    }
-                } else {
-                    visitor.string(&frames, string);
-                }
-            }
-            byte if byte.is_ascii_whitespace() => {}
-            _ => {
-                let rest = bytes.get(at..).unwrap_or_default();
-                let length = rest
-                    .iter()
-                    .position(|byte| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace())
-                    .unwrap_or(rest.len());
-                let span = at..at + length;
-                visitor.scalar(&frames, line.get(span.clone()).unwrap_or_default(), span);
-                at += length.saturating_sub(1);
-            }
+            JsonTokenKind::String => visitor.string(&frames, QuotedString::new(token, span.start)),
+            JsonTokenKind::Scalar => visitor.scalar(&frames, token, span),
         }
-        at += 1;
     }
     true
-}
-
-/// Returns the place of the quote that ends the string starting at `start`.
-fn end_of_string(bytes: &[u8], start: usize) -> usize {
-    let mut at = start;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
-        at += found;
-        if bytes.get(at) == Some(&b'"') {
-            return at;
-        }
-        // Skips the escaped character, which may be a quote.
-        at += 2;
-    }
-    bytes.len()
 }
 
 /// A decoded string that maps its parts to their place in the line.

@@ -1,4 +1,6 @@
 //! Ids and folders that have other names in the live conversation than in the recording.
+//!
+//! It is not the table of redaction, which invents a placeholder for each id. Here both names are given.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

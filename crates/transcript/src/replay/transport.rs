@@ -4,7 +4,7 @@
 use std::future::pending;
 use std::io;
 
-use duologue_rpc::{Limits, Transport};
+use duologue_rpc::{Limits, LineBuffer, LineTooLong, Transport};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
@@ -39,7 +39,7 @@ pub(super) async fn play(
     let mut live = Vec::new();
     let most = FLOOD + 4 * recording.iter().map(weight).sum::<usize>();
     let mut received = 0;
-    let mut input = Input::default();
+    let mut input = LineBuffer::new(Limits::default().frame_bytes);
     let mut output: Vec<u8> = Vec::new();
     // True if bytes are unwritten, or written but not flushed.
     let mut unflushed = false;
@@ -104,29 +104,42 @@ pub(super) async fn play(
                     writer = None;
                 }
             },
-            read = reader.read_buf(&mut input.bytes), if !ended => {
+            read = reader.read(input.space()), if !ended => {
                 let now = started.elapsed();
                 match read {
                     Ok(0) => ended = true,
-                    Ok(_) => {}
+                    Ok(count) => input.filled(count),
                     // A broken pipe is the end of the input.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                     Err(_) => ended = true,
                 }
-                while let Some(line) = input.line(plays.other(), ended) {
+                let mut receive = |bytes: &[u8]| {
+                    let line = line(plays.other(), bytes);
                     player.receive(line.readable(), now);
                     let record = Record::new(now, RecordEvent::Line(line));
                     received += weight(&record);
                     live.push(record);
+                };
+                let at_end = ended;
+                loop {
+                    match input.next_line_with_end() {
+                        Ok(Some(line)) => receive(line),
+                        Ok(None) => break,
+                        // A line without an end closes the conversation, as on every connection.
+                        Err(LineTooLong) => {
+                            ended = true;
+                            break;
+                        }
+                    }
+                }
+                let rest = if at_end { input.rest_with_end() } else { &[] };
+                if !rest.is_empty() {
+                    receive(rest);
                 }
                 if received > most {
                     let (who, mib) = (plays.other().name(), most >> 20);
                     let flood = format!("the {who} has sent more than {mib} MiB, four times the recording and 64 MiB more");
                     return Err(io::Error::other(flood));
-                }
-                if input.bytes.len() > Limits::default().frame_bytes {
-                    // A line without an end closes the conversation, as on every connection.
-                    ended = true;
                 }
                 if ended {
                     live.push(Record::new(now, RecordEvent::Eof(plays.other())));
@@ -155,31 +168,6 @@ async fn until(wake: Option<Instant>) {
     match wake {
         Some(wake) => sleep_until(wake).await,
         None => pending().await,
-    }
-}
-
-/// Received bytes that are not a whole line yet.
-#[derive(Default)]
-struct Input {
-    bytes: Vec<u8>,
-    /// The length of the start that contains no line feed.
-    seen: usize,
-}
-
-impl Input {
-    fn line(&mut self, from: Side, ended: bool) -> Option<RecordedLine> {
-        let unseen = self.bytes.get(self.seen..).unwrap_or_default();
-        let Some(end) = memchr::memchr(b'\n', unseen).map(|at| self.seen + at + 1) else {
-            self.seen = self.bytes.len();
-            return (ended && self.seen > 0).then(|| {
-                self.seen = 0;
-                line(from, &std::mem::take(&mut self.bytes))
-            });
-        };
-        let whole = line(from, self.bytes.get(..end).unwrap_or_default());
-        self.bytes.drain(..end);
-        self.seen = 0;
-        Some(whole)
     }
 }
 
