@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use duologue_rpc::{Malformed, ResponseOutcome, RpcMessage};
-use duologue_schema::{CancelRequestNotification, Notification as _, RequestId, SessionId};
+use duologue_schema::{
+    CancelRequestNotification, NewSessionRequest, Notification as _, Request as _, RequestId, SessionId,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -156,6 +158,11 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
 
 /// The draft method whose params name a session that is not the one it creates.
 const FORK: &str = "session/fork";
+
+/// Returns true for the methods whose response names the session that they create.
+pub(crate) fn creates_session(method: &str) -> bool {
+    method == NewSessionRequest::METHOD || method == FORK
+}
 
 /// Returns the session that params or a result name.
 pub(crate) fn session_of(json: &RawValue) -> Option<SessionId> {

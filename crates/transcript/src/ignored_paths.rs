@@ -100,8 +100,7 @@ impl Transcript {
         };
         let records =
             self.records().iter().map(|record| changed(record).unwrap_or_else(|| record.clone())).collect();
-        let transcript = Transcript::new(self.header().clone(), records);
-        if self.is_cut() { transcript.cut_short() } else { transcript }
+        self.with_records(self.header().clone(), records)
     }
 }
 

@@ -22,14 +22,6 @@ impl<V> PathIndex<V> {
         self.paths.entry(path.into()).or_insert_with(make)
     }
 
-    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut V> {
-        self.paths.get_mut(path.as_bytes())
-    }
-
-    pub(crate) fn remove(&mut self, path: &str) {
-        self.paths.remove(path.as_bytes());
-    }
-
     /// Calls `found` with each known path that stands alone in the text. Paths that start at the same
     /// place come longest first.
     pub(crate) fn find<'i>(&'i self, text: &[u8], mut found: impl FnMut(Range<usize>, &'i V)) {
@@ -150,7 +142,7 @@ mod tests {
                 index.get_or_insert_with(path, || path.clone());
                 for start in 0..text.len() {
                     let span = start..start + path.len();
-                    let alone = text[start..].starts_with(path.as_str()) && stands_alone(text.as_bytes(), &span);
+                    let alone = text.as_bytes()[start..].starts_with(path.as_bytes()) && stands_alone(text.as_bytes(), &span);
                     if alone && !expected.contains(&(span.clone(), path.clone())) {
                         expected.push((span, path.clone()));
                     }

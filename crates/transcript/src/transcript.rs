@@ -98,6 +98,11 @@ impl Transcript {
         Ok(())
     }
 
+    /// Returns a transcript of other records that is cut if this one is.
+    pub(crate) fn with_records(&self, header: Header, records: Vec<Record>) -> Self {
+        Transcript { header, records, cut: self.cut }
+    }
+
     /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use duologue_rpc::{ResponseOutcome, RpcMessage};
+use duologue_schema::{CancelRequestNotification, Notification as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,7 +13,7 @@ use super::placeholder_ids::{IdKind, IdPlaceholders, SessionNumber, is_uuid};
 use super::placeholders::{SIGNATURE, TIME, VERSION};
 use super::redaction::{Redaction, find_times};
 use super::secret_patterns::SECRET;
-use crate::classify::{id_key, request_of, session_of};
+use crate::classify::{creates_session, id_key, request_of, session_of};
 use crate::format::{RecordedLine, Side};
 use crate::id_paths::{VariableField, field_of};
 
@@ -167,7 +168,7 @@ impl Redactor {
     fn line_ids(&mut self, line: &RecordedLine, makes: Option<&str>) -> LineIds {
         match line.message() {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                let made = matches!(&*method, "session/new" | "session/fork").then(|| self.reserve(makes));
+                let made = creates_session(&method).then(|| self.reserve(makes));
                 let named = params.and_then(session_of);
                 let scope = match named {
                     Some(session) => Some(self.names.session(session.as_str())),
@@ -188,7 +189,7 @@ impl Redactor {
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 let withdrawn = || {
-                    let id = request_of(params.filter(|_| method == "$/cancel_request"))?;
+                    let id = request_of(params.filter(|_| method == CancelRequestNotification::METHOD))?;
                     self.requests.get(&(line.from, id))?.scope
                 };
                 let scope = match params.and_then(session_of) {

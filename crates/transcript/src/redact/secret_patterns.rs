@@ -17,8 +17,8 @@ struct SecretPattern {
     holds: Holds,
 }
 
-/// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in letters or digits,
-/// and count as the end of a word too.
+/// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in alphanumeric
+/// characters, and count as the end of a word too.
 const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2})";
 
 /// Keys with a prefix of their maker.
@@ -48,7 +48,7 @@ const PREFIXED: &[SecretPattern] = &[
     SecretPattern { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
     SecretPattern { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
     SecretPattern { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
-    // Hugging Face, whose keys may consist of letters only.
+    // Hugging Face, whose keys may have no digit.
     SecretPattern { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
     // npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
     SecretPattern {
@@ -249,8 +249,8 @@ impl PrivateKey {
     }
 }
 
-/// Calls `found` with the parts of a line that may belong to a private key: at least 16 letters and digits in a
-/// row, or a line that consists of them.
+/// Calls `found` with the parts of a line that may belong to a private key: at least 16 alphanumeric
+/// characters in a row, or a line that consists of them.
 pub(crate) fn parts_of_key(line: &[u8], mut found: impl FnMut(Range<usize>)) {
     const MANY: usize = 16;
     let whole = line.trim_ascii();
@@ -303,12 +303,12 @@ fn not_words(text: &[u8]) -> bool {
     has_digit(text) || text.split(|byte| matches!(byte, b'-' | b'_')).any(|part| part.len() >= 16)
 }
 
-/// Accepts values with both letters and digits.
+/// Accepts values with a digit and an alphabetic character.
 fn random(text: &[u8]) -> bool {
     has_digit(text) && text.iter().any(u8::is_ascii_alphabetic) && value(text)
 }
 
-/// Accepts generated values, with digits among letters. Names and words are rejected.
+/// Accepts generated values, with digits in the middle. Names and words are rejected.
 pub(crate) fn machine_made(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     // The value may follow the name of a variable: `PWD=/home/me1/x2y3`.

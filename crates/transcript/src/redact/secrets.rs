@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use duologue_schema::{AuthenticateRequest, Request as _};
 use regex::bytes::Regex;
 use serde::Deserialize;
 
@@ -148,7 +149,7 @@ fn is_login(line: &str) -> bool {
         #[serde(borrow)]
         method: Cow<'a, str>,
     }
-    serde_json::from_str::<Named<'_>>(line).is_ok_and(|named| named.method == "authenticate")
+    serde_json::from_str::<Named<'_>>(line).is_ok_and(|named| named.method == AuthenticateRequest::METHOD)
 }
 
 /// Collects the secrets in the values of a line.

@@ -38,8 +38,7 @@ impl Transcript {
             }
             records = next;
         }
-        let redacted = Transcript::new(header(self.header(), redaction, &redactor), records);
-        if self.is_cut() { redacted.cut_short() } else { redacted }
+        self.with_records(header(self.header(), redaction, &redactor), records)
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use regex::Regex;
 use serde_json::Value;
 
 use super::folder_index::{FolderIndex, MappedFolder};
 use super::name_map::{NameMap, NamePair, OPTION, SESSION, id_at};
+use crate::format::Side;
 use crate::id_paths::{AGENT, VariableField, field_at};
 use crate::ignored_paths::IgnoredPaths;
 
@@ -21,15 +23,6 @@ static NEVER: LazyLock<IgnoredPaths> = LazyLock::new(|| {
     never
 });
 
-/// The ids that the live side may choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freedom {
-    /// A client chooses terminals, its messages, folders, and sessions from before.
-    Client,
-    /// An agent chooses every id.
-    Agent,
-}
-
 /// The value of a member that is left out.
 static NULL: Value = Value::Null;
 
@@ -37,7 +30,9 @@ static NULL: Value = Value::Null;
 pub(super) struct Comparison<'a> {
     names: &'a NameMap,
     lane: usize,
-    freedom: Freedom,
+    /// The side that may choose names: a client those of terminals, messages, folders and sessions from before,
+    /// an agent every id.
+    live_side: Side,
     /// The placeholders of a redacted recording, which match any text.
     holes: Option<&'static Regex>,
     /// The folders in the live message itself.
@@ -53,13 +48,13 @@ impl<'a> Comparison<'a> {
     pub(super) fn new(
         names: &'a NameMap,
         lane: usize,
-        freedom: Freedom,
+        live_side: Side,
         holes: Option<&'static Regex>,
     ) -> Self {
         Comparison {
             names,
             lane,
-            freedom,
+            live_side,
             holes,
             folders: FolderIndex::default(),
             places: Vec::new(),
@@ -84,9 +79,9 @@ impl<'a> Comparison<'a> {
     /// Pairs the ids under which other agents know the live side. It announces its id in `initialize`, and may be
     /// addressed by it at once.
     fn announce(&mut self, recorded: &Value, live: &Value) {
-        let place = match self.freedom {
-            Freedom::Client => "/clientCapabilities/_meta/duologue/agentId",
-            Freedom::Agent => "/result/agentCapabilities/_meta/duologue/agentId",
+        let place = match self.live_side {
+            Side::Client => "/clientCapabilities/_meta/duologue/agentId",
+            Side::Agent => "/result/agentCapabilities/_meta/duologue/agentId",
         };
         let id = |value: &Value| value.pointer(place).and_then(Value::as_str).map(str::to_owned);
         if let Some((recorded, live)) = id(recorded).zip(id(live)) {
@@ -96,7 +91,7 @@ impl<'a> Comparison<'a> {
 
     /// Pairs the folders that a client names. Each request for a session names them again, and they may differ.
     fn introduce(&mut self, recorded: &Value, live: &Value) {
-        if self.freedom != Freedom::Client {
+        if self.live_side != Side::Client {
             return;
         }
         let folders = |value: &Value| {
@@ -107,7 +102,7 @@ impl<'a> Comparison<'a> {
         for (number, (recorded, live)) in (0..).zip(folders(recorded).into_iter().zip(folders(live))) {
             let (Some(recorded), Some(live)) = (recorded, live) else { continue };
             if let Some(folder) = MappedFolder::new(&recorded, &live) {
-                self.folders.add(&folder, number);
+                self.folders.add(number, &folder);
             }
             self.pairs.push(NamePair::Folder { recorded, live });
         }
@@ -200,12 +195,12 @@ impl<'a> Comparison<'a> {
     }
 
     fn may_pair(&self, member: &str, recorded: &str, live: &str) -> bool {
-        match self.freedom {
-            Freedom::Agent => true,
-            Freedom::Client if member == OPTION => false,
+        match self.live_side {
+            Side::Agent => true,
+            Side::Client if member == OPTION => false,
             // A session from before, unless this client got it from us.
-            Freedom::Client if member == SESSION => recorded == live || !self.names.knows_session(live),
-            Freedom::Client => true,
+            Side::Client if member == SESSION => recorded == live || !self.names.knows_session(live),
+            Side::Client => true,
         }
     }
 
@@ -216,7 +211,7 @@ impl<'a> Comparison<'a> {
             [list, _] => list == "additionalDirectories",
             _ => false,
         };
-        named && self.freedom == Freedom::Client
+        named && self.live_side == Side::Client
     }
 
     /// Returns the number of names that would have to change.
@@ -314,9 +309,15 @@ fn fits(holes: &Regex, pattern: &str, live: &str) -> bool {
     rest.is_empty()
 }
 
+/// The time after which texts with little in common are compared less exactly, since an exact diff of them takes
+/// quadratic time.
+const DIFF_TIME: Duration = Duration::from_secs(5);
+
 /// Returns a diff of two texts: `-` is recorded, `+` is live.
 pub(super) fn text_diff(recorded: &str, live: &str) -> String {
-    similar::TextDiff::from_lines(recorded, live)
+    similar::TextDiff::configure()
+        .timeout(DIFF_TIME)
+        .diff_lines(recorded, live)
         .unified_diff()
         .context_radius(2)
         .header("recorded", "live")
@@ -331,20 +332,21 @@ mod tests {
     use serde_json::json;
 
     fn compare(
-        freedom: Freedom,
+        live_side: Side,
         holes: bool,
         recorded: &Value,
         live: &Value,
     ) -> (Option<String>, Vec<NamePair>) {
         let names = NameMap::default();
         let holes = holes.then(|| placeholders(Redacted::Everything)).flatten();
-        let result = Comparison::new(&names, 1, freedom, holes).run(&IgnoredPaths::default(), recorded, live);
+        let result =
+            Comparison::new(&names, 1, live_side, holes).run(&IgnoredPaths::default(), recorded, live);
         (result.first(), result.pairs)
     }
 
     #[test]
     fn missing_values_are_empty_and_ignored_values_may_differ() {
-        let equal = |recorded, live| compare(Freedom::Client, false, &recorded, &live).0.is_none();
+        let equal = |recorded, live| compare(Side::Client, false, &recorded, &live).0.is_none();
         assert!(equal(
             json!({"mcpServers": [], "_meta": {"a": 1}, "x": null}),
             json!({"additionalDirectories": [], "a": {"_meta": {"b": 2}}})
@@ -360,7 +362,7 @@ mod tests {
     #[test]
     fn the_first_place_that_differs_is_named() {
         let (first, _) = compare(
-            Freedom::Client,
+            Side::Client,
             false,
             &json!({"prompt": [{"text": "hello"}]}),
             &json!({"prompt": [{"text": "bye"}]}),
@@ -373,7 +375,7 @@ mod tests {
         let recorded = json!({"cwd": "/a", "_meta": {}, "list": [1, 2], "gone": true});
         let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
         let names = NameMap::default();
-        let comparison = Comparison::new(&names, 1, Freedom::Client, None);
+        let comparison = Comparison::new(&names, 1, Side::Client, None);
         let diff = comparison.run(&IgnoredPaths::default(), &recorded, &live).diff(&live);
         insta::assert_snapshot!(diff, @r#"
         --- recorded
@@ -397,14 +399,13 @@ mod tests {
     fn names_are_learned() {
         let recorded = json!({"cwd": "/a", "text": "see /a/b", "terminalId": "1"});
         let live = json!({"cwd": "/x", "text": "see /x/b", "terminalId": "2"});
-        let (first, pairs) = compare(Freedom::Client, false, &recorded, &live);
+        let (first, pairs) = compare(Side::Client, false, &recorded, &live);
         assert_eq!(first, None);
         assert_eq!(pairs.len(), 2);
         let (first, _) =
-            compare(Freedom::Client, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
+            compare(Side::Client, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
         assert_eq!(first.as_deref(), Some("optionId"));
-        let (first, _) =
-            compare(Freedom::Agent, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
+        let (first, _) = compare(Side::Agent, false, &json!({"optionId": "yes"}), &json!({"optionId": "no"}));
         assert_eq!(first, None);
     }
 
@@ -418,7 +419,7 @@ mod tests {
         assert!(!fits("at [time] in", "at 12:30 on"));
         assert!(!fits("a [time] b [time] c", "a 1 c"));
         assert!(!fits("fix a[i] now", "fix a completely different thing now"));
-        let holes = |holes| compare(Freedom::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
+        let holes = |holes| compare(Side::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
         assert_eq!(holes(true), None);
         assert!(holes(false).is_some());
     }

@@ -9,7 +9,7 @@ use crate::path_index::{PathIndex, spellings};
 /// A recorded folder, and the live one that stands in its place.
 #[derive(Clone, Debug)]
 pub(super) struct MappedFolder {
-    pub(super) recorded: String,
+    recorded: String,
     /// Both folders in each spelling.
     spellings: Vec<(String, String)>,
     /// The live one in a URI.
@@ -42,81 +42,67 @@ impl MappedFolder {
     }
 }
 
-/// The order in which folders take their place in a text: the deeper recorded folder first, then the one
-/// that was added first.
-type Order = (Reverse<usize>, u64);
+/// The live folder of a recorded spelling.
+#[derive(Clone, Debug)]
+struct LiveFolder {
+    /// The lane that learned it first.
+    lane: usize,
+    recorded_len: usize,
+    live: String,
+    /// The live folder in a URI.
+    encoded: String,
+}
 
-/// The live spellings of a folder: as it is, and in a URI.
-type Live = (String, String);
-
-/// Folders by each of their recorded spellings.
+/// Live folders by each recorded spelling.
 #[derive(Debug, Default)]
 pub(super) struct FolderIndex {
-    paths: PathIndex<BTreeMap<Order, Live>>,
+    paths: PathIndex<LiveFolder>,
 }
 
 impl FolderIndex {
-    /// Adds a folder. `number` is greater than that of all folders before it.
-    pub(super) fn add(&mut self, folder: &MappedFolder, number: u64) {
+    /// Adds a folder, unless another lane has added it before.
+    pub(super) fn add(&mut self, lane: usize, folder: &MappedFolder) {
         for (recorded, live) in &folder.spellings {
-            let folders = self.paths.get_or_insert_with(recorded, BTreeMap::new);
-            let order = (Reverse(folder.recorded.len()), number);
-            folders.insert(order, (live.clone(), folder.encoded.clone()));
-        }
-    }
-
-    fn remove(&mut self, folder: &MappedFolder, number: u64) {
-        for (recorded, _) in &folder.spellings {
-            let Some(folders) = self.paths.get_mut(recorded) else { continue };
-            folders.remove(&(Reverse(folder.recorded.len()), number));
-            if folders.is_empty() {
-                self.paths.remove(recorded);
+            let recorded_len = folder.recorded.len();
+            let new = LiveFolder { lane, recorded_len, live: live.clone(), encoded: folder.encoded.clone() };
+            let known = self.paths.get_or_insert_with(recorded, || new.clone());
+            if known.lane == lane {
+                *known = new;
             }
         }
     }
 
     /// Appends the places where folders stand in a text. `rank` orders them among those of other indexes.
     fn find<'f>(&'f self, rank: u8, text: &str, found: &mut Vec<FoundFolder<'f>>) {
-        self.paths.find(text.as_bytes(), |span, folders| {
-            let Some((order, (live, encoded))) = folders.first_key_value() else { return };
+        self.paths.find(text.as_bytes(), |span, folder| {
             let uri = text.get(..span.start).is_some_and(|before| before.ends_with("://"));
             let goes_on = text.get(span.end..).is_some_and(|after| after.starts_with(['/', '\\']));
-            let live = if uri { encoded } else { live };
+            let live = if uri { &folder.encoded } else { &folder.live };
             let live = if live.is_empty() && !goes_on { "/" } else { live };
-            found.push(FoundFolder { order: (rank, *order), span, live });
+            found.push(FoundFolder { order: (rank, Reverse(folder.recorded_len), span.start), span, live });
         });
     }
 }
 
 struct FoundFolder<'f> {
-    order: (u8, Order),
+    /// The rank of its index, then the deeper recorded folder first.
+    order: (u8, Reverse<usize>, usize),
     span: Range<usize>,
     live: &'f str,
 }
 
-/// The folders of each lane, in the order in which they were learned.
+/// The folders of each lane, and of all.
 #[derive(Debug, Default)]
 pub(super) struct LaneFolders {
     lanes: HashMap<usize, FolderIndex>,
     all: FolderIndex,
-    /// The number of each folder, by its lane and recorded path.
-    learned: HashMap<(usize, String), (u64, MappedFolder)>,
-    last: u64,
 }
 
 impl LaneFolders {
     /// Adds a folder to a lane, in place of the one with the same recorded path.
-    pub(super) fn learn(&mut self, lane: usize, folder: MappedFolder) {
-        let index = self.lanes.entry(lane).or_default();
-        let key = (lane, folder.recorded.clone());
-        if let Some((number, old)) = self.learned.remove(&key) {
-            index.remove(&old, number);
-            self.all.remove(&old, number);
-        }
-        self.last += 1;
-        index.add(&folder, self.last);
-        self.all.add(&folder, self.last);
-        self.learned.insert(key, (self.last, folder));
+    pub(super) fn learn(&mut self, lane: usize, folder: &MappedFolder) {
+        self.lanes.entry(lane).or_default().add(lane, folder);
+        self.all.add(lane, folder);
     }
 
     /// Returns the places where recorded folders stand in a text, and the live text for each. Folders of
@@ -134,7 +120,7 @@ impl LaneFolders {
         for (rank, folders) in (0..).zip(groups) {
             folders.into_iter().for_each(|folders| folders.find(rank, text, &mut found));
         }
-        found.sort_by_key(|found| (found.order, found.span.start));
+        found.sort_by_key(|found| found.order);
         // Start and end of each place that is taken.
         let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
         found.retain(|FoundFolder { span, .. }| {

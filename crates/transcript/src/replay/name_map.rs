@@ -73,9 +73,9 @@ impl NameMap {
         let mut names = NameMap { secrets: redacted != Redacted::Nothing, ..NameMap::default() };
         if redacted == Redacted::Everything {
             let here = [(HOME, std::env::home_dir()), (TMP, Some(std::env::temp_dir()))];
-            for (number, (name, path)) in (0..).zip(here) {
+            for (name, path) in here {
                 let folder = path.and_then(|path| MappedFolder::new(name, path.to_str()?));
-                folder.into_iter().for_each(|folder| names.machine.add(&folder, number));
+                folder.into_iter().for_each(|folder| names.machine.add(CONNECTION, &folder));
             }
             names.differ = true;
         }
@@ -94,7 +94,7 @@ impl NameMap {
             NamePair::Folder { recorded, live } => {
                 self.differ |= recorded != live;
                 if let Some(folder) = MappedFolder::new(&recorded, &live) {
-                    self.folders.learn(lane, folder);
+                    self.folders.learn(lane, &folder);
                 }
             }
         }

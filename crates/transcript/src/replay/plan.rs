@@ -312,7 +312,7 @@ impl Open {
                 if request.is_none() && id.get() == "null" {
                     return LineKind::NotAMessage;
                 }
-                LineKind::Response { request: request, lost: false }
+                LineKind::Response { request, lost: false }
             }
             ParsedLine::Response { id, request, .. } => {
                 self.ids.remove(&(entry.from().other(), id_key(id.get())));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::ReplaySettings;
-use super::compare::{Comparison, Freedom};
+use super::compare::Comparison;
 use super::name_map::{NameMap, NamePair};
 use super::plan::{CONNECTION, LineKind, LineState, ReplayPlan, content};
 use super::report::Difference;
@@ -305,9 +305,8 @@ impl Player {
     }
 
     pub(super) fn compare(&self, at: usize, lane: usize, live: &Value) -> Comparison<'_> {
-        let freedom = if self.plays == Side::Agent { Freedom::Client } else { Freedom::Agent };
         let holes = placeholders(self.transcript.header().redacted);
-        Comparison::new(&self.names, lane, freedom, holes).run(
+        Comparison::new(&self.names, lane, self.plays.other(), holes).run(
             &self.settings.ignored,
             &self.content(at),
             live,
