@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures::Stream;
+use futures_util::Stream;
 
 use crate::budget::{Budget, BudgetedQueue, QueueGauge};
 use crate::byte_queue::ByteQueue;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -238,7 +238,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use futures::FutureExt;
+    use futures_util::FutureExt;
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 

@@ -115,7 +115,7 @@ async fn dropping(seed: u64) -> Result<u64, String> {
     loop {
         let polled = {
             let mut reading = pin!(input.read(buffer.space()));
-            futures::poll!(reading.as_mut())
+            futures_util::poll!(reading.as_mut())
         };
         match polled {
             Poll::Pending => {
