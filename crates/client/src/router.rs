@@ -379,8 +379,11 @@ impl EntryState {
             return;
         }
         self.conversation.apply(update);
+        let before = self.call_bytes;
         self.count_open_calls();
-        while self.together.call_bytes.load(Relaxed) > OPEN_CALL_BYTES_TOGETHER
+        let has_grown = self.call_bytes > before;
+        while has_grown
+            && self.together.call_bytes.load(Relaxed) > OPEN_CALL_BYTES_TOGETHER
             && self.conversation.evict_open_call()
         {
             self.count_open_calls();

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Returns the length of a value as JSON, or `None` if it exceeds `limit`. The text is not built: it may be as
-/// long as a frame.
+/// Returns the length of a value as JSON, or `None` if it exceeds `limit`. The text is not built: it
+/// may be as long as a frame.
 pub fn serialized_len(value: &impl Serialize, limit: usize) -> Option<usize> {
     struct Remaining(usize);
     impl std::io::Write for Remaining {

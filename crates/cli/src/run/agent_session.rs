@@ -1,5 +1,5 @@
-//! The lifetime of an agent under a command: starts the agent, serves the user while it works, and ends the agent
-//! and the recording.
+//! The lifetime of an agent under a command: starts the agent, serves the user while it works, and
+//! ends the agent and the recording.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
@@ -75,8 +75,8 @@ pub(crate) struct AgentSession {
 }
 
 impl AgentSession {
-    /// Runs `use_agent` with an initialized agent. `client` serves the agent's requests and may send questions to the
-    /// user through the queue. `reads` is true if the user types prompts or answers.
+    /// Runs `use_agent` with an initialized agent. `client` serves the agent's requests and may send
+    /// questions to the user through the queue. `reads` is true if the user types prompts or answers.
     pub(super) async fn run<H: Host>(
         args: &AgentSessionArgs,
         output: SessionOutput,
@@ -174,8 +174,8 @@ impl AgentSession {
         }
     }
 
-    /// Sets the emergency exit: if this program is stuck and a signal arrives, it kills the agent and restores the
-    /// terminal.
+    /// Sets the emergency exit: if this program is stuck and a signal arrives, it kills the agent and
+    /// restores the terminal.
     fn last_resort(&self, agent: Option<Connection>) {
         let restore = self.input.as_ref().map(UserInput::restore);
         self.signals.last_resort(move || {
@@ -309,8 +309,8 @@ impl AgentSession {
         Err(Error::Start(text).into())
     }
 
-    /// Waits for `work`. Meanwhile it shows the agent's questions and redraws the screen. With `reading` it also waits
-    /// for a line.
+    /// Waits for `work`. Meanwhile it shows the agent's questions and redraws the screen. With
+    /// `reading` it also waits for a line.
     ///
     /// Updates are shown before questions, in the order of the wire.
     pub(super) async fn wait_for<T>(
@@ -435,7 +435,7 @@ async fn sleep_until(due: Option<tokio::time::Instant>) {
 /// Adds the possible logins to an error that demands one.
 pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
     let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
-    let mut text = format!("the agent wants a login: {message}");
+    let mut text = format!("the agent requires a login: {message}");
     if methods.is_empty() {
         text.push_str("\nit offers no way to log in from here");
     } else {

@@ -1,5 +1,5 @@
-//! The audit trail: one entry for each action of the agent through this program, and for each decision about one. An
-//! entry is a line on the screen and an object for scripts.
+//! The audit trail: one entry for each action of the agent through this program, and for each
+//! decision about one. An entry is a line on the screen and an object for scripts.
 
 use std::path::PathBuf;
 
@@ -104,8 +104,8 @@ impl AuditEntry {
         AuditEntry::new(session, Action::Form { message: request.message.clone() })
     }
 
-    /// Returns the entry of a request that was rejected before it reached the host. `None` for requests that change
-    /// nothing.
+    /// Returns the entry of a request that was rejected before it reached the host. `None` for
+    /// requests that change nothing.
     pub(super) fn of_rejected(request: &AgentRequest, error: &WireError) -> Option<Self> {
         let mut entry = match request {
             AgentRequest::WriteTextFile(request) => AuditEntry::of_write(request),
@@ -116,7 +116,7 @@ impl AuditEntry {
         };
         let reason = match (error.code, &entry.action) {
             (ErrorCode::METHOD_NOT_FOUND, _) => "--read-only or --no-tools forbids it".to_owned(),
-            (_, Action::Form { .. }) => "there is nobody to ask".to_owned(),
+            (_, Action::Form { .. }) => "no user can answer".to_owned(),
             _ => error.message.to_string(),
         };
         entry.outcome = ActionOutcome::Refused(reason);
@@ -194,7 +194,7 @@ impl AuditEntry {
                     Decider::Rule(rule) => format!("{answer} by {rule}{chosen}: {object}"),
                     Decider::EarlierAnswer => format!("{answer} as you answered before{chosen}: {object}"),
                     Decider::NoUser => {
-                        format!("refused, with nobody to ask (--yes or --allow {kind} allows it): {object}")
+                        format!("refused: no user can answer (--yes or --allow {kind} allows it): {object}")
                     }
                 }
             }
@@ -351,7 +351,8 @@ impl Drop for OpenEntry {
     }
 }
 
-/// Returns the command line of a terminal. A command without arguments may already be a line for a shell.
+/// Returns the command line of a terminal. A command without arguments may already be a line for a
+/// shell.
 fn command_line(command: &str, args: &[String]) -> String {
     match args {
         [] => command.to_owned(),

@@ -52,8 +52,8 @@ impl EnvelopeCommand<'_> {
         Ok(task)
     }
 
-    /// Shows the notifications about the task until it ends. The task is cancelled after `cancel_after`, or when the
-    /// user interrupts.
+    /// Shows the notifications about the task until it ends. The task is cancelled after
+    /// `cancel_after`, or when the user interrupts.
     pub(crate) async fn result(
         &mut self,
         task: &Delegation,
@@ -80,15 +80,16 @@ impl EnvelopeCommand<'_> {
                                 until = None;
                             }
                         }
-                        Err(error) => {
-                            self.note(&format!("it is not known whether the agent cancels: {error}"))?
-                        }
+                        Err(error) => self.note(&format!("no response to the cancellation: {error}"))?,
                     }
                     continue;
                 }
                 WaitResult::Done(TaskEvent::End(outcome)) => break outcome,
                 WaitResult::Done(TaskEvent::Ignored) => {
-                    self.note("the agent does not end what it was asked to cancel")?;
+                    self.note(&format!(
+                        "the agent did not end the cancelled task within {}",
+                        format_duration(PATIENCE)
+                    ))?;
                     if interrupted {
                         return Err(SessionEnd::Left(Signal::Interrupt));
                     }
@@ -123,13 +124,14 @@ impl EnvelopeCommand<'_> {
         }
     }
 
-    /// Shows the response to a cancellation. As text it is shown only if the agent rejects the cancellation.
+    /// Shows the response to a cancellation. As text it is shown only if the agent rejects the
+    /// cancellation.
     fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
         if ack.accepted {
             return self.print(ack, &[]);
         }
         let fault = ack.error.as_ref().map(ToString::to_string);
-        let why = ack.reason.clone().or(fault).unwrap_or_else(|| "it does not say why".into());
+        let why = ack.reason.clone().or(fault).unwrap_or_else(|| "no reason given".into());
         self.print_progress(ack, || format!("the agent does not cancel: {why}"))
     }
 

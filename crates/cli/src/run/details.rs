@@ -130,7 +130,8 @@ impl Details {
         }
     }
 
-    /// Adds the input of the tool: the command first, then the paths, then everything else in its order.
+    /// Adds the input of the tool: the command first, then the paths, then everything else in its
+    /// order.
     fn input(&mut self, input: &Json, diffs: &Diffs<'_>) {
         let Ok(Members(mut members)) = input.parse::<Members>() else {
             return match input.get().trim() {
@@ -228,7 +229,8 @@ struct Diffs<'a> {
     shown_new: HashSet<&'a str>,
 }
 
-/// Limit on the time for the diffs of one question. Text that is not compared by then is shown as removed and added.
+/// Limit on the time for the diffs of one question. Text that is not compared by then is shown as
+/// removed and added.
 const DIFFS_TIME: Duration = Duration::from_millis(300);
 
 impl<'a> Diffs<'a> {

@@ -1,10 +1,11 @@
 //! The commands that send one envelope to an agent and wait for its answer.
 //!
-//! They advertise envelopes themselves, so that the agent can send progress and discover its peer. `duologue run`
-//! does not: an agent that took it for another agent would delegate tasks that no handler accepts.
+//! They advertise envelopes themselves, so that the agent can send progress and discover its peer.
+//! `duologue run` does not: an agent that took it for another agent would delegate tasks that no
+//! handler accepts.
 //!
-//! With `--json` each message of the agent is a line, `{"kind":…,"payload":…}` as in its envelope. A failure is a
-//! line of the kind `error`, with the code that an agent would use.
+//! With `--json` each message of the agent is a line, `{"kind":…,"payload":…}` as in its envelope. A
+//! failure is a line of the kind `error`, with the code that an agent would use.
 
 use std::io::{self, Write as _};
 use std::pin::pin;

@@ -168,50 +168,56 @@ fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
         Field::String(field) => {
             let length = line.chars().count();
             if field.min_length.is_some_and(|min| length < min as usize) {
-                return Err("that is too short".into());
+                return Err(format!(
+                    "too short: {length} characters, at least {} are needed",
+                    field.min_length.unwrap_or_default()
+                ));
             }
             if field.max_length.is_some_and(|max| length > max as usize) {
-                return Err("that is too long".into());
+                return Err(format!(
+                    "too long: {length} characters, at most {} are allowed",
+                    field.max_length.unwrap_or_default()
+                ));
             }
             Ok(line.into())
         }
         Field::Integer(field) => {
-            let number: i64 = line.parse().map_err(|_| "that is no whole number")?;
+            let number: i64 = line.parse().map_err(|_| "not a whole number")?;
             let fits = field.minimum.is_none_or(|min| number >= min)
                 && field.maximum.is_none_or(|max| number <= max);
-            if fits { Ok(number.into()) } else { Err(range(field.minimum, field.maximum)) }
+            if fits { Ok(number.into()) } else { Err(range("a number", field.minimum, field.maximum)) }
         }
         Field::Number(field) => {
-            let number: f64 = line.parse().map_err(|_| "that is no number")?;
+            let number: f64 = line.parse().map_err(|_| "not a number")?;
             let fits = field.minimum.is_none_or(|min| number >= min)
                 && field.maximum.is_none_or(|max| number <= max);
             if fits && number.is_finite() {
                 Ok(number.into())
             } else {
-                Err(range(field.minimum, field.maximum))
+                Err(range("a number", field.minimum, field.maximum))
             }
         }
         Field::Boolean(_) => match line.to_lowercase().as_str() {
             "y" | "yes" | "true" => Ok(true.into()),
             "n" | "no" | "false" => Ok(false.into()),
-            _ => Err("y or n?".into()),
+            _ => Err("expected y or n".into()),
         },
         Field::Array(field) => {
             let chosen = line.split(',').map(|text| choice(text.trim())).collect::<Result<Vec<_>, _>>()?;
             let count = chosen.len() as u64;
             let fits = field.min_items.is_none_or(|min| count >= min)
                 && field.max_items.is_none_or(|max| count <= max);
-            if fits { Ok(chosen.into()) } else { Err(range(field.min_items, field.max_items)) }
+            if fits { Ok(chosen.into()) } else { Err(range("a count", field.min_items, field.max_items)) }
         }
         _ => Err("this field is of an unknown kind".into()),
     }
 }
 
-fn range<T: std::fmt::Display>(min: Option<T>, max: Option<T>) -> String {
+fn range<T: std::fmt::Display>(noun: &str, min: Option<T>, max: Option<T>) -> String {
     match (min, max) {
-        (Some(min), Some(max)) => format!("it is from {min} to {max}"),
-        (Some(min), None) => format!("it is {min} or more"),
-        (None, Some(max)) => format!("it is {max} or less"),
-        (None, None) => "that is out of range".into(),
+        (Some(min), Some(max)) => format!("expected {noun} from {min} to {max}"),
+        (Some(min), None) => format!("expected {noun} of at least {min}"),
+        (None, Some(max)) => format!("expected {noun} of at most {max}"),
+        (None, None) => "out of range".into(),
     }
 }

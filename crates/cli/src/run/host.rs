@@ -1,4 +1,5 @@
-//! The host of `duologue run`: serves the files and programs of the folder, and sends questions to the user.
+//! The host of `duologue run`: serves the files and programs of the folder, and sends questions to
+//! the user.
 
 use duologue_client::{Host, HostResult, LocalHost};
 use duologue_schema::{

@@ -74,7 +74,8 @@ impl UserInput {
         move || restore.into_iter().for_each(|restore| restore())
     }
 
-    /// Turns the echo on or off. It is off while the agent writes, or typed text would end up in the output.
+    /// Turns the echo on or off. It is off while the agent writes, or typed text would end up in the
+    /// output.
     pub(super) fn listen(&mut self, listen: bool) {
         if let Some(terminal) = self.terminal.as_mut().filter(|_| listen != self.listening) {
             terminal.echo(listen);
@@ -88,7 +89,8 @@ impl UserInput {
         self.set_aside();
     }
 
-    /// Begins the input of an answer. Earlier input is discarded, since it was typed before the question was shown.
+    /// Begins the input of an answer. Earlier input is discarded, since it was typed before the
+    /// question was shown.
     pub(super) fn begin_answer(&mut self) {
         self.listen(true);
         if let Some(terminal) = &self.terminal {

@@ -1,12 +1,12 @@
 //! The commands that connect to an agent: `run` for a user or a script, and those that send envelopes.
 //!
-//! [`agent_session`] starts the agent, waits for it and for the user, and ends both. [`session`] runs turns;
-//! [`envelope_command`] sends one envelope, and [`delegation`] follows a delegated task.
+//! [`agent_session`] starts the agent, waits for it and for the user, and ends both. [`session`] runs
+//! turns; [`envelope_command`] sends one envelope, and [`delegation`] follows a delegated task.
 //!
-//! [`output`] shows the session: on a [`screen`] for a terminal, as final text for a pipe, as JSON for a script.
-//! [`host`] serves the agent's requests and sends questions to the user through the [`ui_queue`]. A
-//! [`question`] shows the [`details`] of its tool call. Writes, terminals and answers are logged in the
-//! [`audit`] trail.
+//! [`output`] shows the session: on a [`screen`] for a terminal, as final text for a pipe, as JSON
+//! for a script. [`host`] serves the agent's requests and sends questions to the user through the
+//! [`ui_queue`]. A [`question`] shows the [`details`] of its tool call. Writes, terminals and answers
+//! are logged in the [`audit`] trail.
 
 mod agent_session;
 mod audit;

@@ -30,7 +30,8 @@ impl From<Vec<Span>> for QuestionText {
 }
 
 impl QuestionText {
-    /// Creates a question with numbered answers. The tool call is [added](Self::describe) when it is shown.
+    /// Creates a question with numbered answers. The tool call is [added](Self::describe) when it is
+    /// shown.
     pub(super) fn choose(head: &str, options: &[PermissionOption], complaint: Option<String>) -> Self {
         let choices = (1..).zip(options).map(|(number, option)| details::option(number, option)).collect();
         let head = vec![Span::new(MARK, "? "), Span::plain(head)];

@@ -167,8 +167,8 @@ fn paint(cells: &[Cell], colours: bool) -> String {
     text
 }
 
-/// Returns the largest number of columns of a character. Characters that a terminal draws as one are counted one by
-/// one, so that a row may end early but never late.
+/// Returns the largest number of columns of a character. Characters that a terminal draws as one are
+/// counted one by one, so that a row may end early but never late.
 fn width_of(char: char) -> usize {
     match char {
         '\t' => TAB.len(),

@@ -1,10 +1,11 @@
 //! A session on a terminal: applies updates, returns the bytes to write.
 //!
-//! The blocks (messages, tool calls, the plan) are divided into rows here, so that the position of each row on the
-//! screen is known. A drawing starts at the first row that differs. The terminal itself never wraps a row.
+//! The blocks (messages, tool calls, the plan) are divided into rows here, so that the position of
+//! each row on the screen is known. A drawing starts at the first row that differs. The terminal
+//! itself never wraps a row.
 //!
-//! Rows that have scrolled out of the window cannot be drawn over. A block that changes there is drawn again at the
-//! bottom, with a remark.
+//! Rows that have scrolled out of the window cannot be drawn over. A block that changes there is
+//! drawn again at the bottom, with a remark.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -134,7 +135,8 @@ impl Screen {
         described(&self.conversation, update)
     }
 
-    /// Shows a question below everything else. The question describes `call`, so its block shows only its first line.
+    /// Shows a question below everything else. The question describes `call`, so its block shows only
+    /// its first line.
     pub(super) fn ask(&mut self, question: QuestionText, call: Option<ToolCallId>) {
         self.forget_question();
         self.question = question;
@@ -189,7 +191,8 @@ impl Screen {
         self.question.rows(self.size, false).last().map_or(0, |row| row.chars().count())
     }
 
-    /// Accounts for the echo of a typed line. Rows behind an echo of unknown width cannot be drawn over.
+    /// Accounts for the echo of a typed line. Rows behind an echo of unknown width cannot be drawn
+    /// over.
     fn echoed(&mut self, last: usize, typed: &str) {
         let known = typed.chars().all(|char| char == ' ' || char.is_ascii_graphic());
         if known && last + typed.len() + 1 < self.size.width {
@@ -206,8 +209,8 @@ impl Screen {
         self.let_go();
     }
 
-    /// Applies a new size of the window. The terminal has moved its text in an unknown way, so the drawn rows stay and
-    /// the next ones go below them.
+    /// Applies a new size of the window. The terminal has moved its text in an unknown way, so the
+    /// drawn rows stay and the next ones go below them.
     pub(super) fn resize(&mut self, size: WindowSize) -> String {
         if size == self.size {
             return String::new();

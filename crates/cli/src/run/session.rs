@@ -179,7 +179,8 @@ impl AgentSession {
         }
     }
 
-    /// Waits for a prompt and shows the updates that arrive meanwhile. Returns `None` if the user leaves.
+    /// Waits for a prompt and shows the updates that arrive meanwhile. Returns `None` if the user
+    /// leaves.
     async fn read_prompt(
         &mut self,
         session: &Session,

@@ -1,5 +1,5 @@
-//! The queue of questions, notes, audit entries and stderr lines for the user. Handlers add to it; the session shows
-//! one event after the other.
+//! The queue of questions, notes, audit entries and stderr lines for the user. Handlers add to it;
+//! the session shows one event after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -70,7 +70,8 @@ pub(super) struct UiEvents {
 }
 
 impl UiEvents {
-    /// Returns the number of rejected requests that are not among the events, and counts from zero again.
+    /// Returns the number of rejected requests that are not among the events, and counts from zero
+    /// again.
     pub(super) fn take_left_out(&self) -> usize {
         self.left_out.swap(0, Relaxed)
     }

@@ -1,7 +1,7 @@
 //! The data of a page.
 //!
-//! Every text that comes from the transcript is [`PrintableText`], which makes it printable. The page inserts it as
-//! text, never as HTML.
+//! Every text that comes from the transcript is [`PrintableText`], which makes it printable. The page
+//! inserts it as text, never as HTML.
 
 use duologue_transcript::{Side, printable};
 use serde::Serialize;

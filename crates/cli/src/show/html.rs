@@ -49,7 +49,8 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
         digest(SCRIPT),
         digest(STYLE)
     );
-    // The template is split before anything is inserted, so that inserted text is never taken for a mark.
+    // The template is split before anything is inserted, so that inserted text is never taken for a
+    // mark.
     let parts = [("{policy}", policy), ("{title}", title), ("{style}", STYLE.into())];
     let parts = parts.into_iter().chain([("{data}", embed(&data)), ("{script}", SCRIPT.into())]);
     let mut rest = PAGE;

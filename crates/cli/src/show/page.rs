@@ -1,4 +1,5 @@
-//! Builds the data of a page from a transcript: one item for each message, tool call, request and process event.
+//! Builds the data of a page from a transcript: one item for each message, tool call, request and
+//! process event.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -212,8 +213,8 @@ impl PageBuilder {
         }
     }
 
-    /// Describes the tool calls and compactions of a session as they are now. Once for each, not after every
-    /// update: a call may have a long diff and many updates.
+    /// Describes the tool calls and compactions of a session as they are now. Once for each, not
+    /// after every update: a call may have a long diff and many updates.
     fn finish_items(&mut self, session: usize) {
         let items = self.sessions.get_mut(session).map(std::mem::take).unwrap_or_default();
         let Some(conversation) = self.fold.conversation(session) else { return };

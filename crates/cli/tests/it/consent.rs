@@ -80,7 +80,7 @@ fn missing_capabilities_are_reported() {
     {"sessionId":"s","write":{"bytes":4,"outcome":"refused","path":"[folder]/written","reason":"--read-only or --no-tools forbids it"}}
     {"sessionId":"s","terminal":{"args":[],"command":"true","cwd":null,"env":[],"outcome":"refused","reason":"--read-only or --no-tools forbids it"}}
     {"sessionId":"other","write":{"bytes":0,"outcome":"refused","path":"/etc/none","reason":"--read-only or --no-tools forbids it"}}
-    {"sessionId":"s","answer":{"message":"Hello","outcome":"refused","reason":"there is nobody to ask"}}
+    {"sessionId":"s","answer":{"message":"Hello","outcome":"refused","reason":"no user can answer"}}
     {"sessionId":"s","outcome":{"stopReason":"end_turn"}}
     "#);
     let lines = [write("1", "relative"), end_turn()];

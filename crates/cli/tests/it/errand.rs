@@ -438,7 +438,7 @@ fn logs_in_first() {
     let mock = [env!("CARGO_BIN_EXE_duologue"), "mock", "login"];
     insta::assert_snapshot!(shown(&mut duologue(&["query", "Who?"], &mock)), @"
     --- stderr
-    error: the agent wants a login: authentication required
+    error: the agent requires a login: authentication required
     try again with:
       --login mock-login  Say please (Always works)
     --- 1

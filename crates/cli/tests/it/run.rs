@@ -121,7 +121,7 @@ fn refuses_what_nobody_allowed() {
     insta::assert_snapshot!(show(run(&["permission"], "")), @"
     I left it as it was.
     --- stderr
-    ✗ refused, with nobody to ask (--yes or --allow edit allows it): Change notes.txt
+    ✗ refused: no user can answer (--yes or --allow edit allows it): Change notes.txt
     --- 6
     ");
     insta::assert_snapshot!(show(run(&["permission", "--yes"], "")), @r#"
@@ -139,7 +139,7 @@ fn refuses_what_nobody_allowed() {
     insta::assert_snapshot!(show(run(&["permission", "--allow", "read"], "")), @"
     I left it as it was.
     --- stderr
-    ✗ refused, with nobody to ask (--yes or --allow edit allows it): Change notes.txt
+    ✗ refused: no user can answer (--yes or --allow edit allows it): Change notes.txt
     --- 6
     ");
 }
@@ -293,7 +293,7 @@ fn helps_with_a_login() {
     let mock = ["mock", "login", "--pace", "0"];
     insta::assert_snapshot!(show(with_agent(&["hello"], &mock, "")), @"
     --- stderr
-    error: the agent wants a login: authentication required
+    error: the agent requires a login: authentication required
     try again with:
       --login mock-login  Say please (Always works)
     --- 1

@@ -171,12 +171,12 @@ fn fills_in_forms_and_shows_links() {
     ");
     for (field, answer) in [
         ("Budget: a number", "much"),
-        ("that is no number", "12.5"),
+        ("not a number", "12.5"),
         ("language: text", "1"),
         ("Licence", ""),
         ("Mail", "me@example.com"),
         ("Members", "100"),
-        ("it is from 1 to 99", "7"),
+        ("expected a number from 1 to 99", "7"),
         ("Name (required)", ""),
         ("it needs a value", "Duologue"),
         ("Public?", "n"),

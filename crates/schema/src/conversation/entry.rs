@@ -114,8 +114,8 @@ impl Compaction {
     }
 }
 
-/// Appends `block`. Text joins the text before it unless their annotations differ, so that the boundaries of chunks
-/// leave no trace. Empty text adds nothing.
+/// Appends `block`. Text joins the text before it unless their annotations differ, so that the
+/// boundaries of chunks leave no trace. Empty text adds nothing.
 pub(super) fn append(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
     if let ContentBlock::Text(new) = block {
         if new.text.is_empty() {

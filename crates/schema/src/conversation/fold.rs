@@ -24,9 +24,11 @@ struct WholeMessage {
 }
 
 impl Conversation {
-    /// Applies one update. Returns the index of the [entry](Self::entries) that it began or changed, if any.
+    /// Applies one update. Returns the index of the [entry](Self::entries) that it began or changed,
+    /// if any.
     ///
-    /// Notices are not kept: they are shown once, and the replay of a loaded session does not repeat them.
+    /// Notices are not kept: they are shown once, and the replay of a loaded session does not repeat
+    /// them.
     pub fn apply(&mut self, update: &SessionUpdate) -> Option<usize> {
         if self.keeps_open_calls() {
             self.open_calls.apply(update);
@@ -67,8 +69,8 @@ impl Conversation {
         }
     }
 
-    /// Ends the turn. Its messages are final: only a clear that names a message changes them. Its open tool
-    /// calls are dropped.
+    /// Ends the turn. Its messages are final: only a clear that names a message changes them. Its
+    /// open tool calls are dropped.
     pub fn end_turn(&mut self) {
         self.close_messages();
         self.open_calls = OpenCalls::default();
@@ -115,8 +117,8 @@ impl Conversation {
         index
     }
 
-    /// Returns the message that a chunk without an id continues. A message cleared without an id comes first, even
-    /// if other entries have begun since.
+    /// Returns the message that a chunk without an id continues. A message cleared without an id
+    /// comes first, even if other entries have begun since.
     fn continued(&self, kind: MessageKind) -> Option<usize> {
         if let Some(Current { index, cleared: true }) = self.open.current[kind as usize] {
             return Some(index);
@@ -192,7 +194,8 @@ impl Conversation {
         self.change_tool_call(&call.tool_call_id, |known| known.clone_from(call), || call.clone())
     }
 
-    /// Updates a tool call. The first update may begin it, since many agents never announce their calls.
+    /// Updates a tool call. The first update may begin it, since many agents never announce their
+    /// calls.
     fn update_tool_call(&mut self, update: &ToolCallUpdate) -> usize {
         let change = |known: &mut ToolCall| update.clone().apply_to(known);
         self.change_tool_call(&update.tool_call_id, change, || update.clone().into())
@@ -235,7 +238,8 @@ impl Conversation {
         index
     }
 
-    /// Adds an entry and returns its index. A later chunk without an id does not continue a message before it.
+    /// Adds an entry and returns its index. A later chunk without an id does not continue a message
+    /// before it.
     fn add(&mut self, key: Option<EntryKey>, entry: ConversationEntry) -> usize {
         let index = self.entries.len();
         self.entries.push(entry);

@@ -18,9 +18,9 @@ use crate::{
 
 /// A session folded from its updates: messages, thoughts, tool calls, and the latest state.
 ///
-/// The fold is pure: the same updates always make the same conversation. Apply every update in order, and
-/// mark the beginning and the end of each turn. The replay of a loaded session contains the prompts as
-/// updates, so it needs no [`prompt`](Self::prompt).
+/// The fold is pure: the same updates always make the same conversation. Apply every update in order,
+/// and mark the beginning and the end of each turn. The replay of a loaded session contains the
+/// prompts as updates, so it needs no [`prompt`](Self::prompt).
 ///
 /// ```
 /// use duologue_schema::{Conversation, SessionUpdate};
@@ -39,13 +39,13 @@ use crate::{
 ///
 /// # Chunks and clears
 ///
-/// A chunk with an id belongs to the message of that kind and id. A chunk without an id continues the message of
-/// the previous chunk, if that has the same kind and no tool call has begun since.
+/// A chunk with an id belongs to the message of that kind and id. A chunk without an id continues the
+/// message of the previous chunk, if that has the same kind and no tool call has begun since.
 ///
-/// A clear empties one message. The message keeps its place, id and metadata. A clear with an id empties the
-/// message of that kind and id. A clear without an id empties the *current* message of its kind: the one that
-/// last received a chunk, until its turn ends or the user sends a message. The next chunk without an id then
-/// fills that message again, even if other entries have begun since.
+/// A clear empties one message. The message keeps its place, id and metadata. A clear with an id
+/// empties the message of that kind and id. A clear without an id empties the *current* message of
+/// its kind: the one that last received a chunk, until its turn ends or the user sends a message. The
+/// next chunk without an id then fills that message again, even if other entries have begun since.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
     retention: Retention,
@@ -64,7 +64,8 @@ pub enum Retention {
     /// The entries.
     #[default]
     Entries,
-    /// The [open tool calls](Conversation::open_call), for a session whose messages are shown and forgotten.
+    /// The [open tool calls](Conversation::open_call), for a session whose messages are shown and
+    /// forgotten.
     OpenCalls,
     /// Both.
     All,
@@ -108,7 +109,8 @@ struct Current {
 }
 
 impl Conversation {
-    /// Creates an empty conversation that keeps only some parts. The default keeps the entries and the state.
+    /// Creates an empty conversation that keeps only some parts. The default keeps the entries and
+    /// the state.
     #[must_use]
     pub fn retaining(retention: Retention) -> Self {
         Conversation { retention, ..Conversation::default() }
@@ -157,10 +159,12 @@ impl Conversation {
         self.entry(&EntryKey::ToolCall(id.into()))?.as_tool_call()
     }
 
-    /// Returns the parts of an open tool call that the agent has sent, if [open calls are kept](Retention).
+    /// Returns the parts of an open tool call that the agent has sent, if [open calls are
+    /// kept](Retention).
     ///
-    /// A call is open until it completes or fails, or until its turn ends. At most [`OPEN_CALLS`] calls with
-    /// [`OPEN_CALL_BYTES`] together are kept; the call that was updated longest ago is evicted first.
+    /// A call is open until it completes or fails, or until its turn ends. At most [`OPEN_CALLS`]
+    /// calls with [`OPEN_CALL_BYTES`] together are kept; the call that was updated longest ago is
+    /// evicted first.
     #[must_use]
     pub fn open_call(&self, id: &ToolCallId) -> Option<&ToolCallUpdate> {
         self.open_calls.get(id)
@@ -189,7 +193,8 @@ impl Conversation {
         self.messages().rfind(|message| message.kind == MessageKind::Thought)
     }
 
-    /// Returns the text of the agent's messages since the last message of the user, separated by blank lines.
+    /// Returns the text of the agent's messages since the last message of the user, separated by
+    /// blank lines.
     #[must_use]
     pub fn agent_text(&self) -> String {
         let mut texts: Vec<_> = self

@@ -1,4 +1,5 @@
-//! The open tool calls of a turn, so that a permission request can leave out what the agent already sent.
+//! The open tool calls of a turn, so that a permission request can leave out what the agent already
+//! sent.
 
 use std::collections::VecDeque;
 
@@ -14,8 +15,8 @@ pub const OPEN_CALL_BYTES: usize = 1024 * 1024;
 
 /// The tool calls that have not ended, the one updated last at the end.
 ///
-/// A [`ToolCall`] has defaults for absent fields. Here an absent field stays `None`: a permission rule about
-/// a kind must not match a kind that the agent never sent.
+/// A [`ToolCall`] has defaults for absent fields. Here an absent field stays `None`: a permission
+/// rule about a kind must not match a kind that the agent never sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OpenCalls {
     /// Each call with its bytes as JSON.
@@ -122,8 +123,8 @@ impl ToolCallUpdate {
     }
 }
 
-/// Returns true if the call is open and its new parts are short enough to copy: an update may be as long as a
-/// frame.
+/// Returns true if the call is open and its new parts are short enough to copy: an update may be as
+/// long as a frame.
 fn is_kept(status: &ToolCallStatus, parts: &impl Serialize) -> bool {
     let has_ended = matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
     !has_ended && serialized_len(parts, OPEN_CALL_BYTES).is_some()

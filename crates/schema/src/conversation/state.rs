@@ -9,8 +9,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SessionState {
-    /// The modes and the current one, if the agent has modes. The response that opens a session lists them,
-    /// see [`Conversation::begin`](super::Conversation::begin).
+    /// The modes and the current one, if the agent has modes. The response that opens a session lists
+    /// them, see [`Conversation::begin`](super::Conversation::begin).
     pub modes: Option<SessionModeState>,
     /// The current mode, if an update has named it.
     pub current_mode: Option<SessionModeId>,

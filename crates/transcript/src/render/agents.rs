@@ -82,8 +82,8 @@ enum Carrier {
     Result,
 }
 
-/// Writes an envelope. The arrow shows its direction, and the JSON-RPC response its request. So an id is written only
-/// if a later message refers to it.
+/// Writes an envelope. The arrow shows its direction, and the JSON-RPC response its request. So an id
+/// is written only if a later message refers to it.
 fn envelope(
     line: &mut ScriptLine,
     mut envelope: Fields,

@@ -182,7 +182,8 @@ impl ScriptBuilder {
         self.add(subject, entry.at, Some(entry.from()), StepKind::Noise { text, reason });
     }
 
-    /// Returns the members of a message without its session id. A cancelled request is replaced by its name.
+    /// Returns the members of a message without its session id. A cancelled request is replaced by
+    /// its name.
     fn body(&self, value: Value, entry: &TranscriptEntry<'_>) -> Value {
         let mut fields = match Fields::try_from(value) {
             Ok(fields) => fields,

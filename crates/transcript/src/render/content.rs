@@ -216,8 +216,8 @@ pub(super) fn plan(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<S
     });
 }
 
-/// Writes capabilities, one line for each at the top level. Nested ones have dotted names. A value other than `true`
-/// or `{}` is written too.
+/// Writes capabilities, one line for each at the top level. Nested ones have dotted names. A value
+/// other than `true` or `{}` is written too.
 pub(super) fn capabilities(line: &ScriptLine, capabilities: Fields, below: &mut Vec<ScriptLine>) {
     for (key, value) in capabilities.into_map() {
         let mut can = line.another();

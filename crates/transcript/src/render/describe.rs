@@ -1,7 +1,8 @@
 //! Updates, tool calls and plans in words: the one list of what is shown of each kind.
 //!
-//! [`update`] and its neighbours describe decoded values, for a terminal or a page. A script has to show every field,
-//! those of later versions included, so it is written from JSON: [`write_update`] lists the fields of each kind.
+//! [`update`] and its neighbours describe decoded values, for a terminal or a page. A script has to
+//! show every field, those of later versions included, so it is written from JSON: [`write_update`]
+//! lists the fields of each kind.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -101,8 +102,8 @@ impl<'a> DescribedPart<'a> {
     }
 }
 
-/// Describes an update of the session as a whole. `None` for the updates of messages, tool calls and compactions, of
-/// which the conversation is shown.
+/// Describes an update of the session as a whole. `None` for the updates of messages, tool calls and
+/// compactions, of which the conversation is shown.
 #[must_use]
 pub fn update(update: &SessionUpdate) -> Option<Description<'_>> {
     let described = match update {

@@ -1,4 +1,5 @@
-//! A JSON object whose fields are taken one by one. The remaining fields are written as JSON, so that none is lost.
+//! A JSON object whose fields are taken one by one. The remaining fields are written as JSON, so that
+//! none is lost.
 
 use serde_json::{Map, Number, Value};
 
@@ -95,8 +96,8 @@ impl TryFrom<Value> for Fields {
     }
 }
 
-/// Returns the value with sorted keys. Another crate of the program may have enabled the `preserve_order` feature of
-/// `serde_json`.
+/// Returns the value with sorted keys. Another crate of the program may have enabled the
+/// `preserve_order` feature of `serde_json`.
 pub(super) fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

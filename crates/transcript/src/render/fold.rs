@@ -47,8 +47,8 @@ pub enum ConversationEvent {
 }
 
 impl ConversationEvent {
-    /// Decodes the event in one of `entries`, if it has one. A `session/load` that the agent rejects is none: the
-    /// session continues as it was.
+    /// Decodes the event in one of `entries`, if it has one. A `session/load` that the agent rejects
+    /// is none: the session continues as it was.
     #[must_use]
     pub fn of(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> Option<Self> {
         match (&entry.parsed, entry.from()) {
@@ -114,8 +114,8 @@ impl TranscriptFold {
         index
     }
 
-    /// Applies an event to a session. Returns the index of the conversation's entry that an update began or
-    /// changed, if any.
+    /// Applies an event to a session. Returns the index of the conversation's entry that an update
+    /// began or changed, if any.
     pub fn apply(&mut self, session: usize, event: &ConversationEvent) -> Option<usize> {
         let conversation = &mut self.sessions.get_mut(session)?.conversation;
         match event {
@@ -153,8 +153,8 @@ impl Transcript {
         fold.sessions
     }
 
-    /// Returns the folded sessions as text: each message and tool call once, as it was at the end, then the
-    /// plan, the mode and the rest of the state.
+    /// Returns the folded sessions as text: each message and tool call once, as it was at the end,
+    /// then the plan, the mode and the rest of the state.
     #[must_use]
     pub fn fold(&self) -> String {
         let mut text = String::new();

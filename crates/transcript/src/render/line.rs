@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::fields::{Fields, sorted};
 use crate::printable;
 
-/// Words on a line, and further lines indented below it. All text is escaped and kept in its lines, so that no text can
-/// look like another step.
+/// Words on a line, and further lines indented below it. All text is escaped and kept in its lines,
+/// so that no text can look like another step.
 #[derive(Debug, Default)]
 pub(super) struct ScriptLine {
     head: String,
@@ -209,8 +209,8 @@ fn size(text: &str) -> String {
     format!("{} bytes, {:08x}", text.len(), digest(text.as_bytes()))
 }
 
-/// Returns the FNV-1a hash, folded to 32 bits. It never changes, so it can be part of a snapshot. It detects changes and
-/// is no protection against forgery.
+/// Returns the FNV-1a hash, folded to 32 bits. It never changes, so it can be part of a snapshot. It
+/// detects changes and is no protection against forgery.
 fn digest(bytes: &[u8]) -> u32 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

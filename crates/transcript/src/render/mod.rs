@@ -49,8 +49,8 @@ impl RenderOptions {
         Self::default()
     }
 
-    /// Makes each chunk of a message a step of its own. By default, adjacent chunks of a session that differ only in
-    /// their text are one step.
+    /// Makes each chunk of a message a step of its own. By default, adjacent chunks of a session that
+    /// differ only in their text are one step.
     #[must_use]
     pub fn single_chunks(mut self, yes: bool) -> Self {
         self.single_chunks = yes;
@@ -64,15 +64,16 @@ impl RenderOptions {
         self
     }
 
-    /// Includes stderr and the end of the process, which is the default. Logs of real agents differ in every run.
+    /// Includes stderr and the end of the process, which is the default. Logs of real agents differ
+    /// in every run.
     #[must_use]
     pub fn process(mut self, yes: bool) -> Self {
         self.process = yes;
         self
     }
 
-    /// Limits the bytes of one text or one piece of raw JSON; the default is 4,096. A longer one is cut and followed by
-    /// its length and a digest, so that a change is still visible.
+    /// Limits the bytes of one text or one piece of raw JSON; the default is 4,096. A longer one is
+    /// cut and followed by its length and a digest, so that a change is still visible.
     #[must_use]
     pub fn text_bytes(mut self, bytes: usize) -> Self {
         self.text_bytes = bytes;
@@ -87,15 +88,16 @@ impl RenderOptions {
 }
 
 impl Transcript {
-    /// Returns the transcript as a script, session by session. Recordings have the same script if they differ only in
-    /// times, in the boundaries of chunks, and in the interleaving of independent sessions and stderr.
+    /// Returns the transcript as a script, session by session. Recordings have the same script if
+    /// they differ only in times, in the boundaries of chunks, and in the interleaving of independent
+    /// sessions and stderr.
     #[must_use]
     pub fn script(&self) -> Script {
         RenderOptions::new().script(self)
     }
 
-    /// Returns the script as text, one line an event, for a snapshot. Ids are not replaced unless the transcript was
-    /// redacted before.
+    /// Returns the script as text, one line an event, for a snapshot. Ids are not replaced unless the
+    /// transcript was redacted before.
     ///
     /// ```
     /// use std::time::Duration;

@@ -12,13 +12,13 @@ use crate::format::{ProcessExit, Side};
 
 /// A transcript in sections of steps.
 ///
-/// It implements `Display` and `Serialize`. Both forms are the same for recordings that differ only in times, in the
-/// boundaries of chunks, and in the interleaving of independent sessions and stderr.
+/// It implements `Display` and `Serialize`. Both forms are the same for recordings that differ only
+/// in times, in the boundaries of chunks, and in the interleaving of independent sessions and stderr.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Script {
-    /// The connection, the sessions in the order of the requests that opened them, stderr, the end. Empty sections are
-    /// left out.
+    /// The connection, the sessions in the order of the requests that opened them, stderr, the end.
+    /// Empty sections are left out.
     pub sections: Vec<Section>,
     #[serde(skip)]
     pub(super) options: RenderOptions,
@@ -67,7 +67,8 @@ pub struct ScriptStep {
 
 /// The kinds of steps.
 ///
-/// Messages in the section of a session are without its id. Members that JSON-RPC does not know are in `more`.
+/// Messages in the section of a session are without its id. Members that JSON-RPC does not know are
+/// in `more`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "what")]
 #[non_exhaustive]

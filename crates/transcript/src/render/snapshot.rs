@@ -2,8 +2,8 @@
 
 use crate::{Result, Transcript};
 
-/// An argument of [`assert_transcript!`](crate::assert_transcript): a transcript, a reference to one, or the
-/// result of loading one.
+/// An argument of [`assert_transcript!`](crate::assert_transcript): a transcript, a reference to one,
+/// or the result of loading one.
 pub trait Snapshot {
     /// Returns the text of the snapshot: the redacted and rendered transcript.
     ///
@@ -42,12 +42,14 @@ impl Snapshot for Result<Transcript> {
     }
 }
 
-/// Asserts that a transcript equals a snapshot of [insta](https://insta.rs), apart from ids, times and paths.
+/// Asserts that a transcript equals a snapshot of [insta](https://insta.rs), apart from ids, times
+/// and paths.
 ///
-/// The transcript is [redacted](crate::Transcript::redacted) and [rendered](crate::Transcript::render) first.
+/// The transcript is [redacted](crate::Transcript::redacted) and
+/// [rendered](crate::Transcript::render) first.
 ///
-/// It needs the feature `insta` of this crate. `cargo insta review` (from `cargo-insta`) shows new snapshots and
-/// accepts them. Without it, `INSTA_UPDATE=always cargo test` accepts those in files.
+/// It needs the feature `insta` of this crate. `cargo insta review` (from `cargo-insta`) shows new
+/// snapshots and accepts them. Without it, `INSTA_UPDATE=always cargo test` accepts those in files.
 ///
 /// ```toml
 /// [dev-dependencies]
@@ -81,8 +83,8 @@ impl Snapshot for Result<Transcript> {
 ///
 /// # Panics
 ///
-/// Panics if the text differs from the snapshot, if there is no snapshot yet, and if the transcript cannot be
-/// loaded.
+/// Panics if the text differs from the snapshot, if there is no snapshot yet, and if the transcript
+/// cannot be loaded.
 #[macro_export]
 macro_rules! assert_transcript {
     ($transcript:expr, @$snapshot:literal $(,)?) => {{
