@@ -9,8 +9,8 @@ use duologue_exchange::PeerAgent;
 use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
     CloseSessionRequest, ConfigOptionUpdate, Conversation, CurrentModeUpdate, LoadSessionRequest,
-    LoadSessionResponse, McpServer, Meta, NewSessionRequest, PromptRequest, ResumeSessionRequest,
-    SessionConfigOption, SessionId, SessionModeId, SessionState, SessionUpdate,
+    LoadSessionResponse, McpServer, Meta, NewSessionRequest, PromptRequest, Request as _,
+    ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId, SessionState, SessionUpdate,
     SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures::Stream;
@@ -116,7 +116,7 @@ impl SessionBuilder {
                 return Err(error.into());
             }
         };
-        match inner.limited("session/new", receiver).await? {
+        match inner.limited(NewSessionRequest::METHOD, receiver).await? {
             Ok(Some(route)) => Ok(Session { connection: inner, route }),
             Ok(None) => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
             Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),

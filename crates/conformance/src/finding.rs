@@ -3,6 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use duologue_schema::{
+    InitializeRequest, ListSessionsRequest, LoadSessionRequest, NewSessionRequest, PromptRequest,
+    Request as _, SetSessionConfigOptionRequest,
+};
 use duologue_transcript::Record;
 use serde::Serialize;
 
@@ -174,12 +178,12 @@ pub(crate) fn skip_dependent(reason: impl Into<String>) -> Finding {
 /// Returns the check that tests the responses to a method.
 pub(crate) fn check_of_responses(method: &str) -> Option<&'static str> {
     Some(match method {
-        "initialize" => "initialize-answers",
-        "session/new" => "session-new",
-        "session/prompt" => "prompt-answered",
-        "session/load" => "load-replays",
-        "session/list" => "list-answers",
-        "session/set_config_option" => "set-config-option",
+        InitializeRequest::METHOD => "initialize-answers",
+        NewSessionRequest::METHOD => "session-new",
+        PromptRequest::METHOD => "prompt-answered",
+        LoadSessionRequest::METHOD => "load-replays",
+        ListSessionsRequest::METHOD => "list-answers",
+        SetSessionConfigOptionRequest::METHOD => "set-config-option",
         "_session/ping" => "ping-answered",
         "_session/discover" => "discover-fits",
         method if method.starts_with("_duologue.dev/") => "unknown-extension",

@@ -11,6 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use duologue_client::Command;
+use duologue_schema::{
+    AuthenticateRequest, InitializeRequest, NewSessionRequest, PromptRequest, Request as _,
+};
 use duologue_transcript::{Record, RecordEvent, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -318,7 +321,7 @@ pub(crate) async fn initialize(
 ) -> Result<ResponseFromAgent, Finding> {
     let patience = process.patience;
     process.patience = patience * 3;
-    let response = process.request("initialize", params.clone()).await;
+    let response = process.request(InitializeRequest::METHOD, params.clone()).await;
     process.patience = patience;
     response
 }
@@ -327,7 +330,7 @@ impl Agent {
     /// Opens a session in the folder.
     pub(crate) async fn open(&mut self) -> Result<OpenSession, Finding> {
         let others = self.sessions().len();
-        match self.request_with_login("session/new", self.new_session_params()).await?.outcome {
+        match self.request_with_login(NewSessionRequest::METHOD, self.new_session_params()).await?.outcome {
             Ok(offer) => match offer["sessionId"].as_str() {
                 Some(id) => Ok(OpenSession { id: id.to_owned(), offer }),
                 None => Err(fail("session/new is answered without a sessionId")),
@@ -360,7 +363,7 @@ impl Agent {
             let ids: Vec<_> = methods.iter().filter_map(|method| method["id"].as_str()).collect();
             return Err(skip(format!("it asks for a login; choose one with --auth ({})", ids.join(", "))));
         };
-        let response = self.request("authenticate", json!({"methodId": method})).await?;
+        let response = self.request(AuthenticateRequest::METHOD, json!({"methodId": method})).await?;
         self.logged_in = true;
         match response.outcome {
             Ok(_) => Ok(()),
@@ -386,7 +389,7 @@ impl Agent {
     /// Runs a turn with the configured prompt.
     pub(crate) async fn turn(&mut self, session: &str) -> Result<Turn, Finding> {
         let prompt = self.prompt_params(session);
-        let response = self.request("session/prompt", prompt).await?;
+        let response = self.request(PromptRequest::METHOD, prompt).await?;
         Ok(Turn { session: session.to_owned(), response })
     }
 

@@ -14,6 +14,9 @@ use duologue_client::schema::{
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Lock, Malformed, ResponseOutcome, RpcMessage};
+use duologue_schema::{
+    CancelNotification, CloseSessionRequest, Notification as _, PromptRequest, Request as _,
+};
 use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -245,7 +248,7 @@ impl RawProcess {
                     self.methods.insert(id_name(id.token()), method.into_owned());
                 }
                 // Some agents answer a cancel before its turn has ended.
-                Some(Ok(RpcMessage::Notification { method, .. })) if method == "session/cancel" => {
+                Some(Ok(RpcMessage::Notification { method, .. })) if method == CancelNotification::METHOD => {
                     self.anonymous_allowed += 1;
                 }
                 Some(Err(_)) => self.anonymous_allowed += 1,
@@ -298,7 +301,7 @@ impl RawProcess {
 
     /// Sends a request and returns its id, without waiting for the response.
     pub(crate) async fn send_request(&mut self, method: &str, params: Value) -> Result<String, Finding> {
-        if method == "session/prompt" {
+        if method == PromptRequest::METHOD {
             self.cancelled.remove(params["sessionId"].as_str().unwrap_or_default());
         }
         let id = self.new_id();
@@ -313,7 +316,7 @@ impl RawProcess {
     /// Cancels the turn of a session.
     pub(crate) async fn cancel(&mut self, session: &str) -> Result<(), Finding> {
         self.cancelled.insert(session.to_owned());
-        self.notify("session/cancel", json!({"sessionId": session})).await
+        self.notify(CancelNotification::METHOD, json!({"sessionId": session})).await
     }
 
     /// Sends a request and waits for its response. Requests of the agent are answered meanwhile.
@@ -447,7 +450,7 @@ impl RawProcess {
     /// Closes a session. Only a missing response is an error.
     pub(crate) async fn close(&mut self, session: &str) -> Result<(), Finding> {
         self.sessions.retain(|other| other != session);
-        self.request("session/close", json!({"sessionId": session})).await?;
+        self.request(CloseSessionRequest::METHOD, json!({"sessionId": session})).await?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use duologue_schema::{Notification, Request, RequestId};
+use duologue_schema::{CancelRequestNotification, Notification, Request, RequestId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ use crate::sync::spawn;
 use crate::tap::InsideTapPolicy;
 
 /// The notification that withdraws a request, from JSON-RPC's `$/` namespace.
-pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
+pub(crate) const CANCEL_REQUEST: &str = CancelRequestNotification::METHOD;
 
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct CancelRequest {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session};
-use duologue_schema::{AuthMethod, Implementation, SessionId};
+use duologue_schema::{AuthMethod, Implementation, NewSessionRequest, Request as _, SessionId};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 
@@ -257,7 +257,9 @@ impl AgentSession {
         args: &AgentSessionArgs,
         agent: &Connection,
     ) -> Result<Session, SessionEnd> {
-        let opened = self.with_timeout(args, agent, "session/new", agent.new_session(args.folder()?)).await?;
+        let opened = self
+            .with_timeout(args, agent, NewSessionRequest::METHOD, agent.new_session(args.folder()?))
+            .await?;
         let session = opened.map_err(|error| explain(error, args))?;
         self.session = Some(session.id().clone());
         Ok(session)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
-    ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, SessionConfigKind, SessionConfigOptionValue,
-    StopReason,
+    ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, Request as _, ResumeSessionRequest,
+    SessionConfigKind, SessionConfigOptionValue, StopReason,
 };
 
 use super::agent_session::{AgentSession, SessionEnd, WaitResult, explain};
@@ -106,7 +106,7 @@ impl AgentSession {
             self.with_timeout(
                 &args.session,
                 agent,
-                "session/resume",
+                ResumeSessionRequest::METHOD,
                 agent.resume_session(id.as_str(), folder),
             )
             .await?

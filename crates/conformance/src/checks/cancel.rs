@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use duologue_schema::{
+    CancelNotification, CancelRequestNotification, Notification as _, PromptRequest, Request as _,
+    RequestPermissionRequest,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -52,7 +56,7 @@ enum Cancelled {
 /// Runs a turn until its first update, cancels it, and waits for the response.
 async fn cancelled_turn(agent: &mut Agent, opened: &OpenSession) -> Result<Cancelled, Finding> {
     let prompt = agent.prompt_params(&opened.id);
-    let id = agent.send_request("session/prompt", prompt).await?;
+    let id = agent.send_request(PromptRequest::METHOD, prompt).await?;
     let deadline = Instant::now() + FIRST_WORDS;
     loop {
         match agent.next(deadline).await {
@@ -102,8 +106,8 @@ fn refused(error: &ErrorFromAgent) -> Finding {
 async fn cancel_at_once(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let id = agent.new_id();
-    let mut lines = request(&id, "session/prompt", &agent.prompt_params(&opened.id));
-    lines.extend(notification("session/cancel", &json!({"sessionId": opened.id})));
+    let mut lines = request(&id, PromptRequest::METHOD, &agent.prompt_params(&opened.id));
+    lines.extend(notification(CancelNotification::METHOD, &json!({"sessionId": opened.id})));
     agent.send(&lines).await?;
     let response = agent.response(&id, "a prompt that was cancelled at once").await;
     match response.map_err(|finding| finding.explained_by("cancel-ends-turn"))?.outcome {
@@ -153,7 +157,7 @@ async fn cancel_without_turn(harness: &mut Harness) -> Outcome {
 async fn cancel_request(harness: &mut Harness) -> Outcome {
     let agent = harness.agent().await?;
     let start = agent.log().len();
-    agent.notify("$/cancel_request", json!({"requestId": "an unknown request"})).await?;
+    agent.notify(CancelRequestNotification::METHOD, json!({"requestId": "an unknown request"})).await?;
     agent.expect_alive("a $/cancel_request").await?;
     agent.expect_no_response(start)?;
     Ok(pass("no answer, and the next request is answered"))
@@ -162,12 +166,12 @@ async fn cancel_request(harness: &mut Harness) -> Outcome {
 async fn permission_cancelled(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let prompt = agent.prompt_params(&opened.id);
-    let id = agent.send_request("session/prompt", prompt).await?;
+    let id = agent.send_request(PromptRequest::METHOD, prompt).await?;
     let deadline = Instant::now() + agent.patience;
     let request_key = loop {
         match agent.next(deadline).await {
             ReadOutcome::Message(FromAgent::Request(request_key))
-                if request_key.method == "session/request_permission" =>
+                if request_key.method == RequestPermissionRequest::METHOD =>
             {
                 break request_key;
             }

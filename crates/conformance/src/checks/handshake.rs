@@ -1,5 +1,6 @@
 //! The first request, `initialize`.
 
+use duologue_schema::{NewSessionRequest, Request as _};
 use serde_json::{Value, json};
 
 use crate::finding::{Outcome, checks, fail, pass, skip};
@@ -90,7 +91,7 @@ async fn unknown_fields(harness: &mut Harness) -> Outcome {
     let mut params = agent.new_session_params();
     params["tomorrow"] = json!("unheard of");
     params["_meta"] = json!({"duologue.dev": {"check": [1, 2, 3]}});
-    match agent.request("session/new", params).await?.outcome {
+    match agent.request(NewSessionRequest::METHOD, params).await?.outcome {
         Ok(_) => Ok(pass("initialize and session/new with more fields than it knows work")),
         Err(error) => {
             // It may only be out of sessions.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use duologue_schema::{PromptRequest, Request as _};
+
 use crate::finding::{Outcome, checks, fail, pass, skip};
 use crate::harness::{Harness, TestClient};
 use crate::raw_process::RawProcess;
@@ -42,7 +44,7 @@ async fn exits_in_turn(harness: &mut Harness) -> Outcome {
     let mut agent = harness.fresh(TestClient::Files).await?;
     let opened = agent.open().await?;
     let prompt = agent.prompt_params(&opened.id);
-    agent.send_request("session/prompt", prompt).await?;
+    agent.send_request(PromptRequest::METHOD, prompt).await?;
     agent.serve_for(Duration::from_millis(20)).await?;
     let mut process = agent.into_process();
     process.close_stdin();

@@ -1,5 +1,6 @@
 //! Invalid requests, and several requests at once.
 
+use duologue_schema::{NewSessionRequest, PromptRequest, Request as _};
 use serde_json::json;
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, warn};
@@ -66,7 +67,7 @@ async fn unknown_notification(harness: &mut Harness) -> Outcome {
 
 async fn bad_params(harness: &mut Harness) -> Outcome {
     let (agent, _) = harness.session().await?;
-    let response = agent.request("session/new", json!({"cwd": 7, "mcpServers": []})).await?;
+    let response = agent.request(NewSessionRequest::METHOD, json!({"cwd": 7, "mcpServers": []})).await?;
     let finding = refused(&response, "session/new with the number 7 as its cwd");
     agent.expect_alive("params of the wrong type").await?;
     Ok(finding)
@@ -98,7 +99,7 @@ fn refused(response: &ResponseFromAgent, what: &str) -> Finding {
 async fn unknown_session(harness: &mut Harness) -> Outcome {
     let agent = harness.agent().await?;
     let prompt = agent.prompt_params("no-such-session");
-    match agent.request("session/prompt", prompt).await?.outcome {
+    match agent.request(PromptRequest::METHOD, prompt).await?.outcome {
         Err(error) => Ok(pass(format!("{error}"))),
         Ok(result) => Ok(fail(format!("the prompt is answered with a result: {result}"))),
     }
@@ -107,7 +108,7 @@ async fn unknown_session(harness: &mut Harness) -> Outcome {
 async fn relative_cwd(harness: &mut Harness) -> Outcome {
     let (agent, _) = harness.session().await?;
     let params = json!({"cwd": "some/folder", "mcpServers": []});
-    match agent.request("session/new", params).await?.outcome {
+    match agent.request(NewSessionRequest::METHOD, params).await?.outcome {
         Err(error) => Ok(pass(format!("{error}"))),
         Ok(_) => Ok(fail("a session was made in some/folder, wherever that is")),
     }
@@ -118,7 +119,7 @@ async fn requests_in_flight(harness: &mut Harness) -> Outcome {
     let params = agent.new_session_params();
     let ids = [agent.new_id(), agent.new_id(), agent.new_id()];
     for id in &ids {
-        agent.send(&request(id, "session/new", &params)).await?;
+        agent.send(&request(id, NewSessionRequest::METHOD, &params)).await?;
     }
     let mut sessions = vec![first.id];
     for id in &ids {

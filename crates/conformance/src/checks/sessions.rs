@@ -1,5 +1,10 @@
 //! Operations on sessions that the agent advertises: load, resume, list, close, delete, modes and options.
 
+use duologue_schema::{
+    CloseSessionRequest, DeleteSessionRequest, ListSessionsRequest, LoadSessionRequest, Notification as _,
+    PromptRequest, Request as _, ResumeSessionRequest, SessionNotification, SetSessionConfigOptionRequest,
+    SetSessionModeRequest,
+};
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::{Value, json};
 
@@ -34,11 +39,11 @@ async fn load_replays(harness: &mut Harness) -> Outcome {
     let (agent, turn) = harness.after_turn().await?;
     offered(agent, "loadSession")?;
     let said = story(&agent.log().since(0), &turn.session);
-    let (records, response) = restore(harness, "session/load", &turn).await?;
+    let (records, response) = restore(harness, LoadSessionRequest::METHOD, &turn).await?;
     if let Err(error) = response {
         return Ok(fail(format!("the session of a moment ago cannot be loaded: {error}")));
     }
-    let (before, after) = around(&records, "session/load");
+    let (before, after) = around(&records, LoadSessionRequest::METHOD);
     if let Some(late) = story_of(&after, &turn.session).next() {
         let late = records.get(late.record).cloned();
         return Ok(fail("part of the conversation came after the answer").shown(late));
@@ -54,7 +59,7 @@ async fn load_unknown(harness: &mut Harness) -> Outcome {
     let (agent, _) = harness.session().await?;
     offered(agent, "loadSession")?;
     let params = agent.load_session_params("b5a0c1d2-0000-4000-8000-00000000dead");
-    match agent.request("session/load", params).await?.outcome {
+    match agent.request(LoadSessionRequest::METHOD, params).await?.outcome {
         Err(error) => Ok(pass(format!("{error}"))),
         Ok(_) => Ok(fail("an unknown session is loaded")),
     }
@@ -63,7 +68,7 @@ async fn load_unknown(harness: &mut Harness) -> Outcome {
 async fn resume_is_silent(harness: &mut Harness) -> Outcome {
     let (agent, turn) = harness.after_turn().await?;
     offered(agent, "resume")?;
-    let (records, response) = restore(harness, "session/resume", &turn).await?;
+    let (records, response) = restore(harness, ResumeSessionRequest::METHOD, &turn).await?;
     match response {
         Ok(_) => {}
         Err(error) if error.code == -32601 => {
@@ -110,7 +115,7 @@ async fn list_includes(harness: &mut Harness) -> Outcome {
 async fn list_bad_cursor(harness: &mut Harness) -> Outcome {
     let (agent, _) = harness.session().await?;
     offered(agent, "list")?;
-    match agent.request("session/list", json!({"cursor": "no cursor of yours"})).await?.outcome {
+    match agent.request(ListSessionsRequest::METHOD, json!({"cursor": "no cursor of yours"})).await?.outcome {
         Err(error) => Ok(pass(format!("{error}"))),
         Ok(_) => Ok(fail("an invented cursor is answered with a page")),
     }
@@ -120,16 +125,16 @@ async fn close_ends(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     offered(agent, "close")?;
     let prompt = agent.prompt_params(&opened.id);
-    let turn = agent.send_request("session/prompt", prompt).await?;
+    let turn = agent.send_request(PromptRequest::METHOD, prompt).await?;
     // As after a cancel, permission requests are cancelled.
-    let id = agent.send_request("session/close", json!({"sessionId": opened.id})).await?;
-    if let Err(error) = agent.response(&id, "session/close").await?.outcome {
+    let id = agent.send_request(CloseSessionRequest::METHOD, json!({"sessionId": opened.id})).await?;
+    if let Err(error) = agent.response(&id, CloseSessionRequest::METHOD).await?.outcome {
         return Ok(fail(format!("answered with {error}")));
     }
     let ended = agent.response(&turn, "the prompt of a session that was closed").await;
     let ended = ended.map_err(|finding| finding.explained_by("cancel-ends-turn"))?;
     let prompt = agent.prompt_params(&opened.id);
-    match agent.request("session/prompt", prompt).await?.outcome {
+    match agent.request(PromptRequest::METHOD, prompt).await?.outcome {
         Ok(_) => Ok(warn("closed, but the session still takes prompts")),
         Err(_) => match ended.outcome {
             Ok(result) => Ok(pass(format!("answered, and the turn with {}", result["stopReason"]))),
@@ -147,13 +152,15 @@ async fn delete_removes(harness: &mut Harness) -> Outcome {
     harness.expect_turns()?;
     let (agent, opened) = harness.session().await?;
     agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
-    if let Err(error) = agent.request("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+    if let Err(error) =
+        agent.request(DeleteSessionRequest::METHOD, json!({"sessionId": opened.id})).await?.outcome
+    {
         return Ok(fail(format!("answered with {error}")));
     }
     if agent.offers("list") && lists(agent, &opened.id).await? {
         return Ok(fail("the deleted session is still on the list"));
     }
-    match agent.request("session/delete", json!({"sessionId": opened.id})).await?.outcome {
+    match agent.request(DeleteSessionRequest::METHOD, json!({"sessionId": opened.id})).await?.outcome {
         Ok(_) => Ok(pass("deleted, and once more without complaint")),
         Err(error) => Ok(warn(format!("deleted; once more, which should work, it answers {error}"))),
     }
@@ -168,18 +175,18 @@ async fn set_mode(harness: &mut Harness) -> Outcome {
         return Ok(fail(format!("the current mode {} is not among those offered", modes["currentModeId"])));
     }
     let params = json!({"sessionId": opened.id, "modeId": modes["currentModeId"]});
-    if let Err(error) = agent.request("session/set_mode", params).await?.outcome {
+    if let Err(error) = agent.request(SetSessionModeRequest::METHOD, params).await?.outcome {
         return Ok(fail(format!("the mode it is in, {}, is answered with {error}", modes["currentModeId"])));
     }
     for id in &ids {
         let params = json!({"sessionId": opened.id, "modeId": id});
-        if let Err(error) = agent.request("session/set_mode", params).await?.outcome {
+        if let Err(error) = agent.request(SetSessionModeRequest::METHOD, params).await?.outcome {
             // The agent may refuse a mode in an untrusted folder; then it should not offer the mode.
             return Ok(warn(format!("the mode {id} is offered, and answered with {error}")));
         }
     }
     let params = json!({"sessionId": opened.id, "modeId": "no-such-mode"});
-    match agent.request("session/set_mode", params).await?.outcome {
+    match agent.request(SetSessionModeRequest::METHOD, params).await?.outcome {
         Ok(_) => Ok(warn("each can be set, but so can one that was not offered")),
         Err(_) => Ok(pass(format!("each of {} can be set", ids.len()))),
     }
@@ -193,7 +200,7 @@ async fn set_config_option(harness: &mut Harness) -> Outcome {
     };
     // The current value, so that the request changes nothing.
     let params = json!({"sessionId": opened.id, "configId": option["id"], "value": option["currentValue"]});
-    match agent.request("session/set_config_option", params).await?.outcome {
+    match agent.request(SetSessionConfigOptionRequest::METHOD, params).await?.outcome {
         // An error with a reason is acceptable: a value may be fixed, or need a login. A missing method that
         // is advertised is a fault.
         Err(error) if error.code == -32601 => {
@@ -255,7 +262,9 @@ fn story_of<'a>(
 ) -> impl Iterator<Item = &'a TranscriptEntry<'a>> {
     all.iter().filter(move |entry| {
         let update = match &entry.parsed {
-            ParsedLine::Notification { params: Some(params), method, .. } if method == "session/update" => {
+            ParsedLine::Notification { params: Some(params), method, .. }
+                if method == SessionNotification::METHOD =>
+            {
                 serde_json::from_str::<Value>(params.get()).unwrap_or_default()
             }
             _ => return false,
@@ -284,7 +293,7 @@ async fn list(agent: &mut Agent, mut params: Value) -> Result<Vec<Value>, Findin
     const PAGES: usize = 100;
     let mut sessions = Vec::new();
     for _ in 0..PAGES {
-        let page = match agent.request("session/list", params.clone()).await?.outcome {
+        let page = match agent.request(ListSessionsRequest::METHOD, params.clone()).await?.outcome {
             Ok(page) => page,
             Err(error) => return Err(unlisted(format!("session/list is answered with {error}"))),
         };

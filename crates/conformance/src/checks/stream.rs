@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, ResponseOutcome};
-use duologue_schema::{AgentNotification, SessionUpdate};
+use duologue_schema::{AgentNotification, Notification as _, SessionNotification, SessionUpdate};
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::Value;
 
@@ -281,15 +281,16 @@ async fn updates_name_session(harness: &mut Harness) -> Outcome {
             .filter_map(|entry| entry.session.as_ref().map(|session| session.as_str()))
             .collect();
         faults(all, |entry| match (&entry.parsed, &entry.session) {
-            (ParsedLine::Notification { method, .. }, session) if method == "session/update" => match session
-            {
-                Some(session) if known.contains(session.as_str()) => None,
-                Some(session) => {
-                    let saw = format!("the session {} is unknown", session.as_str());
-                    Some(Fault::new(entry, saw).in_context(all))
+            (ParsedLine::Notification { method, .. }, session) if method == SessionNotification::METHOD => {
+                match session {
+                    Some(session) if known.contains(session.as_str()) => None,
+                    Some(session) => {
+                        let saw = format!("the session {} is unknown", session.as_str());
+                        Some(Fault::new(entry, saw).in_context(all))
+                    }
+                    None => Some(Fault::new(entry, "an update without a session").in_context(all)),
                 }
-                None => Some(Fault::new(entry, "an update without a session").in_context(all)),
-            },
+            }
             _ => None,
         })
     })

@@ -1,5 +1,6 @@
 //! Turns: a prompt, its updates and its response.
 
+use duologue_schema::{PromptRequest, Request as _};
 use duologue_transcript::{ParsedLine, Side, entries};
 use serde_json::Value;
 
@@ -74,7 +75,7 @@ async fn updates_before_answer(harness: &mut Harness) -> Outcome {
     let entries = entries(&records);
     let answered = entries.iter().position(|entry| {
         entry.from() == Side::Agent
-            && entry.method() == Some("session/prompt")
+            && entry.method() == Some(PromptRequest::METHOD)
             && matches!(entry.parsed, ParsedLine::Response { .. })
     });
     let late = entries.iter().skip(answered.unwrap_or(entries.len())).find(|entry| {
@@ -120,7 +121,7 @@ async fn sessions_at_once(harness: &mut Harness) -> Outcome {
     let prompts = [agent.prompt_params(&one.id), agent.prompt_params(&other.id)];
     let mut ids = Vec::new();
     for prompt in prompts {
-        ids.push(agent.send_request("session/prompt", prompt).await?);
+        ids.push(agent.send_request(PromptRequest::METHOD, prompt).await?);
     }
     for id in ids {
         if let Err(error) = agent.response(&id, "one of two prompts at once").await?.outcome {

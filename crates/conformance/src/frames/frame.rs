@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use duologue_rpc::ResponseOutcome;
-use duologue_schema::{MethodSide as Handler, path_fault};
+use duologue_schema::{
+    CreateTerminalRequest, ListSessionsRequest, LoadSessionRequest, MethodSide as Handler, NewSessionRequest,
+    ReadTextFileRequest, Request as _, ResumeSessionRequest, WriteTextFileRequest, path_fault,
+};
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 
@@ -128,8 +131,12 @@ fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
 /// Returns the problems of relative paths, since paths on the wire are absolute.
 fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Problem> {
     let keys: &[&str] = match method {
-        "session/new" | "session/load" | "session/resume" | "session/list" | "terminal/create" => &["cwd"],
-        "fs/read_text_file" | "fs/write_text_file" => &["path"],
+        NewSessionRequest::METHOD
+        | LoadSessionRequest::METHOD
+        | ResumeSessionRequest::METHOD
+        | ListSessionsRequest::METHOD
+        | CreateTerminalRequest::METHOD => &["cwd"],
+        ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => &["path"],
         _ => &[],
     };
     let fault = |key: &&str| {

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::ResponseOutcome;
-use duologue_schema::SessionId;
+use duologue_schema::{
+    CancelRequestNotification, DeleteSessionRequest, InitializeRequest, LoadSessionRequest,
+    NewSessionRequest, Notification as _, Request as _, ResumeSessionRequest, SessionId,
+};
 use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Deserialize;
 
@@ -55,7 +58,7 @@ fn requests(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
 
 fn sessions(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
     // A log without `initialize` does not show the sessions that existed before.
-    let whole = entries.iter().any(|entry| entry.method() == Some("initialize"));
+    let whole = entries.iter().any(|entry| entry.method() == Some(InitializeRequest::METHOD));
     let mut made: HashMap<SessionId, usize> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
         for id in makes(entry) {
@@ -65,10 +68,10 @@ fn sessions(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]) {
     for (place, (entry, report)) in entries.iter().zip(reports).enumerate() {
         let is_call = matches!(entry.parsed, ParsedLine::Request { .. } | ParsedLine::Notification { .. });
         // The response to `session/new` names the session, not its params.
-        let named = is_call && entry.method() != Some("session/new");
+        let named = is_call && entry.method() != Some(NewSessionRequest::METHOD);
         let Some(session) = entry.session.as_ref().filter(|_| named && whole) else { continue };
         let path = match entry.method() {
-            Some("$/cancel_request") => "$.params.requestId",
+            Some(CancelRequestNotification::METHOD) => "$.params.requestId",
             _ => "$.params.sessionId",
         };
         report.problems.extend(match made.get(session) {
@@ -92,7 +95,10 @@ fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
     match &entry.parsed {
         // These may refer to a session of an earlier run.
         ParsedLine::Request { method, .. }
-            if matches!(&**method, "session/load" | "session/resume" | "session/delete") =>
+            if matches!(
+                &**method,
+                LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD | DeleteSessionRequest::METHOD
+            ) =>
         {
             entry.session.iter().cloned().collect()
         }

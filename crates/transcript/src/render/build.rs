@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use duologue_schema::{Notification as _, SessionNotification};
 use serde_json::{Map, Value};
 
 use super::RenderOptions;
@@ -262,7 +263,7 @@ impl TextChunk {
 /// Returns the text of a chunk.
 fn text_of(kind: &mut StepKind) -> Option<&mut String> {
     let StepKind::Notification { method, params: Some(params), .. } = kind else { return None };
-    let update = params.get_mut("update").filter(|_| method == "session/update")?;
+    let update = params.get_mut("update").filter(|_| method == SessionNotification::METHOD)?;
     if !CHUNKS.contains(&update.get("sessionUpdate")?.as_str()?) {
         return None;
     }

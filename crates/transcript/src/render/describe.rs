@@ -9,8 +9,9 @@ use std::path::Path;
 
 use duologue_schema::{
     AvailableCommand, Compaction, CompactionStatus, ContentBlock, Diff, EmbeddedResourceResource,
-    NoticeSeverity, Plan, PlanEntryPriority, PlanEntryStatus, SessionConfigKind, SessionConfigOption,
-    SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus, UsageUpdate,
+    NoticeSeverity, Notification as _, Plan, PlanEntryPriority, PlanEntryStatus, SessionConfigKind,
+    SessionConfigOption, SessionNotification, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation,
+    ToolCallStatus, UsageUpdate,
 };
 
 use super::RenderOptions;
@@ -289,7 +290,7 @@ pub fn changed_paths<'a>(description: &Description<'a>) -> impl Iterator<Item = 
 /// Writes the params of a `session/update` as lines of a script.
 pub(super) fn write_update(line: &mut ScriptLine, mut params: Fields, options: RenderOptions) {
     let Some(mut update) = params.object("update") else {
-        line.add("session/update").rest(params);
+        line.add(SessionNotification::METHOD).rest(params);
         return;
     };
     let mut below = Vec::new();
@@ -322,7 +323,7 @@ pub(super) fn write_update(line: &mut ScriptLine, mut params: Fields, options: R
             content::blocks(line, &mut update, &mut below, "summary");
         }
         _ => {
-            line.add("session/update");
+            line.add(SessionNotification::METHOD);
             if !kind.is_empty() {
                 update.put("sessionUpdate", kind.into());
             }

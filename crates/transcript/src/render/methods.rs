@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+use duologue_schema::{
+    AuthenticateRequest, CreateElicitationRequest, CreateTerminalRequest, InitializeRequest,
+    ListSessionsRequest, LoadSessionRequest, NewSessionRequest, Notification as _, PromptRequest,
+    ReadTextFileRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest, SessionNotification,
+    SetSessionConfigOptionRequest, SetSessionModeRequest, TerminalOutputRequest, WaitForTerminalExitRequest,
+    WriteTextFileRequest,
+};
 use serde_json::Value;
 
 use super::RenderOptions;
@@ -29,7 +36,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Rend
             f.write_str("\n")?;
         }
         write!(f, "{}", line(step, options))?;
-        turn_ended = matches!(&step.kind, StepKind::Response { to: ResponseTo::Request { method, .. }, .. } if method == "session/prompt");
+        turn_ended = matches!(&step.kind, StepKind::Response { to: ResponseTo::Request { method, .. }, .. } if method == PromptRequest::METHOD);
     }
     Ok(())
 }
@@ -55,7 +62,9 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         }
         StepKind::Notification { method, params, more } => {
             match (method.as_str(), params.clone().map(Fields::try_from)) {
-                ("session/update", Some(Ok(params))) => describe::write_update(&mut line, params, options),
+                (SessionNotification::METHOD, Some(Ok(params))) => {
+                    describe::write_update(&mut line, params, options)
+                }
                 (_, params) => {
                     line.word(method);
                     let params =
@@ -166,9 +175,12 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
     };
     let mut below = Vec::new();
     match method {
-        "initialize" => initialize(line, &mut params, &mut below, "client"),
-        "authenticate" => item(line, &mut params, &["methodId"], &[]),
-        "session/new" | "session/load" | "session/resume" | "session/list" => {
+        InitializeRequest::METHOD => initialize(line, &mut params, &mut below, "client"),
+        AuthenticateRequest::METHOD => item(line, &mut params, &["methodId"], &[]),
+        NewSessionRequest::METHOD
+        | LoadSessionRequest::METHOD
+        | ResumeSessionRequest::METHOD
+        | ListSessionsRequest::METHOD => {
             item(line, &mut params, &["cwd"], &[]);
             for folder in params.strings("additionalDirectories").unwrap_or_default() {
                 below.push(line.another().add("also in").word(&folder).take());
@@ -181,9 +193,9 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
             });
             params.forget("mcpServers", &Value::Array(Vec::new()));
         }
-        "session/prompt" => content::blocks(line, &mut params, &mut below, "prompt"),
-        "session/set_mode" => item(line, &mut params, &["modeId"], &[]),
-        "session/set_config_option" => {
+        PromptRequest::METHOD => content::blocks(line, &mut params, &mut below, "prompt"),
+        SetSessionModeRequest::METHOD => item(line, &mut params, &["modeId"], &[]),
+        SetSessionConfigOptionRequest::METHOD => {
             item(line, &mut params, &["configId"], &[]);
             if let Some(value) = params.take("value") {
                 match value {
@@ -192,7 +204,7 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
                 };
             }
         }
-        "session/request_permission" => {
+        RequestPermissionRequest::METHOD => {
             if let Some(mut call) = params.object("toolCall") {
                 content::tool_call(line, &mut call, &mut below);
                 line.rest(call);
@@ -201,7 +213,7 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
                 item(line.add("?"), option, &["kind", "optionId"], &["name"]);
             });
         }
-        "fs/read_text_file" | "fs/write_text_file" => {
+        ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => {
             item(line, &mut params, &["path"], &[]);
             for key in ["line", "limit"] {
                 if let Some(number) = params.number(key) {
@@ -212,7 +224,7 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
                 line.text(&text);
             }
         }
-        "terminal/create" => {
+        CreateTerminalRequest::METHOD => {
             item(line, &mut params, &["command"], &[]);
             for arg in params.strings("args").unwrap_or_default() {
                 line.word(&arg);
@@ -225,7 +237,7 @@ fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
                 line.add("with").word(&format!("{}={}", name.unwrap_or_default(), value.unwrap_or_default()));
             });
         }
-        "elicitation/create" => {
+        CreateElicitationRequest::METHOD => {
             item(line, &mut params, &["mode", "elicitationId", "url"], &[]);
             if let Some(message) = params.string("message") {
                 line.text(&message);
@@ -254,33 +266,36 @@ fn response(line: &mut ScriptLine, method: &str, result: Value) {
     }
     let mut below = Vec::new();
     match method {
-        "initialize" => initialize(line, &mut result, &mut below, "agent"),
-        "session/new" | "session/load" | "session/resume" | "session/set_config_option" => {
+        InitializeRequest::METHOD => initialize(line, &mut result, &mut below, "agent"),
+        NewSessionRequest::METHOD
+        | LoadSessionRequest::METHOD
+        | ResumeSessionRequest::METHOD
+        | SetSessionConfigOptionRequest::METHOD => {
             content::modes(line, &mut result, &mut below);
             content::config_options(line, &mut result, &mut below);
             if result.is_empty() {
                 line.add("ok");
             }
         }
-        "session/list" => {
+        ListSessionsRequest::METHOD => {
             content::list(line, &mut result, &mut below, "sessions", |line, session| {
                 item(line, session, &["sessionId", "cwd"], &["title"]);
             });
         }
-        "session/prompt" => item(line, &mut result, &["stopReason"], &[]),
-        "session/request_permission" => {
+        PromptRequest::METHOD => item(line, &mut result, &["stopReason"], &[]),
+        RequestPermissionRequest::METHOD => {
             if let Some(mut outcome) = result.object("outcome") {
                 item(line, &mut outcome, &["outcome", "optionId"], &[]);
                 line.rest(outcome);
             }
         }
-        "fs/read_text_file" => {
+        ReadTextFileRequest::METHOD => {
             if let Some(text) = result.string("content") {
                 line.text(&text);
             }
         }
-        "terminal/create" => item(line, &mut result, &["terminalId"], &[]),
-        "terminal/output" => {
+        CreateTerminalRequest::METHOD => item(line, &mut result, &["terminalId"], &[]),
+        TerminalOutputRequest::METHOD => {
             if let Some(mut status) = result.object("exitStatus") {
                 exit_status(line, &mut status);
                 line.rest(status);
@@ -290,8 +305,8 @@ fn response(line: &mut ScriptLine, method: &str, result: Value) {
                 line.text(&text);
             }
         }
-        "terminal/wait_for_exit" => exit_status(line, &mut result),
-        "elicitation/create" => item(line, &mut result, &["action"], &[]),
+        WaitForTerminalExitRequest::METHOD => exit_status(line, &mut result),
+        CreateElicitationRequest::METHOD => item(line, &mut result, &["action"], &[]),
         _ => _ = agents::response(line, method, &mut result, &mut below),
     }
     line.rest(result);
