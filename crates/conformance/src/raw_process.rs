@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_client::schema::{
-    Error as WireError, ReadTextFileRequest, Request as _, RequestPermissionRequest, SessionId,
-    WriteTextFileRequest,
+    Error as WireError, ReadTextFileRequest, RequestPermissionRequest, SessionId, WriteTextFileRequest,
 };
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Lock, Malformed, ResponseOutcome, RpcMessage};

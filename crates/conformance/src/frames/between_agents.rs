@@ -2,8 +2,7 @@
 
 use duologue_schema::dialogue::{self, DialogueMessage, DialogueRequest, DialogueResponse};
 use duologue_schema::envelope::{
-    self, Ack, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeError, EnvelopeKind,
-    EnvelopeParams, EnvelopeResult, Notify, Ping, Pong, Query, QueryResponse, VERSION,
+    self, EnvelopeKind, EnvelopeParams, EnvelopeResult, Payload, PayloadVisitor, VERSION,
 };
 use duologue_schema::work::{self, WorkParams, WorkResult};
 use duologue_schema::{MethodRow, Request};
@@ -53,13 +52,8 @@ pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) 
         }
         WorkParams::METHOD => typed::<WorkResult>(result, path, problems),
         _ => {
-            let answer = match kind_of(method) {
-                EnvelopeKind::Ping => EnvelopeKind::Pong,
-                EnvelopeKind::Query => EnvelopeKind::Response,
-                EnvelopeKind::Delegate | EnvelopeKind::Cancel => EnvelopeKind::Ack,
-                EnvelopeKind::Discover => EnvelopeKind::Capabilities,
-                kind => kind,
-            };
+            let kind = kind_of(method);
+            let answer = kind.response().unwrap_or(kind);
             carried::<EnvelopeResult>(result, &answer, path, problems)
         }
     }
@@ -130,22 +124,22 @@ fn required_members(params: &Value, kind: &EnvelopeKind, path: &str, problems: &
 }
 
 fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
-    let read = match kind {
-        EnvelopeKind::Ping => typed::<Ping>,
-        EnvelopeKind::Query => typed::<Query>,
-        EnvelopeKind::Delegate => typed::<Delegate>,
-        EnvelopeKind::Cancel => typed::<Cancel>,
-        EnvelopeKind::Discover => typed::<Discover>,
-        EnvelopeKind::Result => typed::<DelegationOutcome>,
-        EnvelopeKind::Notify => typed::<Notify>,
-        EnvelopeKind::Error => typed::<EnvelopeError>,
-        EnvelopeKind::Pong => typed::<Pong>,
-        EnvelopeKind::Response => typed::<QueryResponse>,
-        EnvelopeKind::Ack => typed::<Ack>,
-        EnvelopeKind::Capabilities => typed::<Capabilities>,
-        _ => return true,
-    };
-    read(payload, path, problems)
+    kind.visit(PayloadCheck { payload, path, problems }).unwrap_or(true)
+}
+
+/// Reads a payload as the type of its kind.
+struct PayloadCheck<'a> {
+    payload: &'a Value,
+    path: &'a str,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl PayloadVisitor for PayloadCheck<'_> {
+    type Output = bool;
+
+    fn visit<P: Payload>(self) -> bool {
+        typed::<P>(self.payload, self.path, self.problems)
+    }
 }
 
 /// Validates the message of a dialogue in the member `key` of `carrier`.

@@ -102,15 +102,11 @@ fn check_session(
             let message = format!("_session/{kind}: missing field `sessionId`");
             Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message))
         }
-        (
-            EnvelopeKind::Ping
-            | EnvelopeKind::Discover
-            | EnvelopeKind::Query
-            | EnvelopeKind::Delegate
-            | EnvelopeKind::Cancel
-            | EnvelopeKind::Notify,
-            Some(session),
-        ) if !knows(session) => Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session")),
+        (kind, Some(session))
+            if (kind.response().is_some() || *kind == EnvelopeKind::Notify) && !knows(session) =>
+        {
+            Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session"))
+        }
         _ => Ok(()),
     }
 }

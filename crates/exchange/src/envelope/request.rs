@@ -83,7 +83,7 @@ impl PeerAgent {
         &self,
         envelope: Envelope<P>,
         within: Duration,
-    ) -> Result<Envelope<P::Reply>> {
+    ) -> Result<Envelope<P::Response>> {
         self.ask_carried(self.carried(envelope), within).await
     }
 
@@ -91,7 +91,7 @@ impl PeerAgent {
         &self,
         message: EnvelopeParams<P>,
         within: Duration,
-    ) -> Result<Envelope<P::Reply>> {
+    ) -> Result<Envelope<P::Response>> {
         self.require_envelopes()?;
         self.require_session(P::KIND)?;
         self.post(message)?.answer::<P>(within).await
@@ -102,7 +102,7 @@ impl PeerAgent {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
-        lock(&self.link.envelopes.pending).add_request(id.clone(), P::Reply::KIND, sender);
+        lock(&self.link.envelopes.pending).add_request(id.clone(), P::Response::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
@@ -143,7 +143,10 @@ pub(crate) struct EnvelopeRequest {
 }
 
 impl EnvelopeRequest {
-    pub(crate) async fn answer<P: RequestPayload>(mut self, within: Duration) -> Result<Envelope<P::Reply>> {
+    pub(crate) async fn answer<P: RequestPayload>(
+        mut self,
+        within: Duration,
+    ) -> Result<Envelope<P::Response>> {
         let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         let answer = match tokio::time::timeout(within, &mut self.answer).await {
             Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),

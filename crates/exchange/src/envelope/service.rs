@@ -63,7 +63,7 @@ impl IncomingRequest<'_> {
         match read::<P>(self.peer, self.knows, self.request.params) {
             Ok(received) => match received.hops.check(self.peer.link.max_hops) {
                 Ok(()) => answer(received, self.responder),
-                Err(fault) => received.origin().respond::<P::Reply>(self.responder, Err(fault)),
+                Err(fault) => received.origin().respond::<P::Response>(self.responder, Err(fault)),
             },
             Err(unfit) => self.responder.respond::<()>(Err(to_wire(unfit.answer(self.peer)))),
         }
@@ -190,10 +190,11 @@ pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification
         QueryResponse::METHOD => incoming.reply::<QueryResponse>(),
         Ack::METHOD => incoming.reply::<Ack>(),
         Capabilities::METHOD => incoming.reply::<Capabilities>(),
-        Ping::METHOD | Query::METHOD | Delegate::METHOD | Cancel::METHOD | Discover::METHOD => {
-            incoming.misplaced_request()
-        }
-        _ => return false,
+        // The other kinds are requests.
+        method => match EnvelopeKind::of_method(method) {
+            Some(_) => incoming.misplaced_request(),
+            None => return false,
+        },
     };
     ours || peer.link.envelope_handler.is_some()
 }

@@ -6,6 +6,8 @@
 mod fault;
 mod payload;
 
+use std::fmt;
+
 use serde::de::{DeserializeOwned, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -15,9 +17,11 @@ use crate::wire::{ReadFields, lenient, read_struct, required};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
 pub use fault::{EnvelopeError, EnvelopeErrorCode};
+#[cfg(feature = "schemars")]
+pub(crate) use payload::definitions;
 pub use payload::{
     Ack, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeKind, Importance,
-    METHODS, Notify, OutcomeStatus, Ping, Pong, Priority, Query, QueryResponse,
+    METHODS, Notify, OutcomeStatus, PayloadVisitor, Ping, Pong, Priority, Query, QueryResponse,
 };
 
 /// The version of envelopes that this crate speaks: their `v`.
@@ -150,7 +154,7 @@ impl<'de, P: DeserializeOwned> Deserialize<'de> for Envelope<P> {
 }
 
 /// What an envelope carries, and so what kind it is.
-pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
+pub trait Payload: Serialize + DeserializeOwned + PartialEq + fmt::Debug + Send + 'static {
     /// The kind.
     const KIND: EnvelopeKind;
     /// The method that carries envelopes of this kind.
@@ -159,8 +163,8 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
 
 /// A payload that is answered.
 pub trait RequestPayload: Payload {
-    /// What the answer carries.
-    type Reply: Payload;
+    /// The payload of the response.
+    type Response: Payload;
 }
 
 /// A payload that travels as a notification.
@@ -269,7 +273,7 @@ impl<'de, P: DeserializeOwned> Deserialize<'de> for EnvelopeResult<P> {
 
 impl<P: RequestPayload> Request for EnvelopeParams<P> {
     const METHOD: &'static str = P::METHOD;
-    type Result = EnvelopeResult<P::Reply>;
+    type Result = EnvelopeResult<P::Response>;
 }
 
 impl<P: NotificationPayload> Notification for EnvelopeParams<P> {

@@ -5,71 +5,118 @@ use duologue_schema_derive::wire;
 use super::EnvelopeError;
 use crate::{Json, Members};
 
-/// What a kind may need beside its payload.
+/// The members beside the payload that a method requires.
 #[derive(PartialEq)]
 enum Need {
     Session,
     Ref,
 }
 
-/// The kinds, once each: the payload, the name, what else its method needs, and for a request what answers it.
+/// The one list of the envelope kinds.
+///
+/// A line of `requests` reads: type of the payload, kind, required members, type of the response,
+/// definition of the result in the JSON Schema. A line of `notifications` reads: type of the payload,
+/// definition of the params in the JSON Schema, variant of the kind, kind, required members.
 macro_rules! kinds {
     (
-        requests { $($ask:ident $ask_kind:literal [$($ask_need:ident)*] -> $reply:ident $result:literal,)* }
-        notifications { $($tell:ident $params:literal $variant:ident $tell_kind:literal [$($tell_need:ident)*],)* }
+        requests {
+            $($request:ident $request_kind:literal [$($request_need:ident)*] -> $response:ident $result:literal,)*
+        }
+        notifications { $($other:ident $params:literal $variant:ident $kind:literal [$($need:ident)*],)* }
     ) => {
         /// The kind of an envelope.
         #[wire(open, definition = "Kind")]
         pub enum EnvelopeKind {
-            $(#[doc = concat!("`", $ask_kind, "`, a request")] $ask,)*
-            $(#[doc = concat!("`", $tell_kind, "`, a notification or an answer")] $variant,)*
+            $(#[doc = concat!("`", $request_kind, "`, a request")] $request,)*
+            $(#[doc = concat!("`", $kind, "`, a notification or an answer")] $variant,)*
         }
 
         impl EnvelopeKind {
+            /// Every kind that this crate knows.
+            pub const ALL: &[Self] = &[$(Self::$request,)* $(Self::$variant,)*];
+
             fn needs(&self) -> &'static [Need] {
                 match self {
-                    $(Self::$ask => &[$(Need::$ask_need),*],)*
-                    $(Self::$variant => &[$(Need::$tell_need),*],)*
+                    $(Self::$request => &[$(Need::$request_need),*],)*
+                    $(Self::$variant => &[$(Need::$need),*],)*
                     Self::Unknown(_) => &[],
                 }
+            }
+
+            /// Returns the kind that answers a request of this kind, or `None` if this is no request.
+            #[must_use]
+            pub fn response(&self) -> Option<Self> {
+                match self {
+                    $(Self::$request => Some(<$response as super::Payload>::KIND),)*
+                    _ => None,
+                }
+            }
+
+            /// Calls `visitor` with the payload type of this kind. Returns `None` for an unknown kind.
+            pub fn visit<V: PayloadVisitor>(&self, visitor: V) -> Option<V::Output> {
+                Some(match self {
+                    $(Self::$request => visitor.visit::<$request>(),)*
+                    $(Self::$variant => visitor.visit::<$other>(),)*
+                    Self::Unknown(_) => return None,
+                })
             }
         }
 
         $(
-            impl super::Payload for $ask {
-                const KIND: EnvelopeKind = EnvelopeKind::$ask;
-                const METHOD: &'static str = concat!("_session/", $ask_kind);
+            impl super::Payload for $request {
+                const KIND: EnvelopeKind = EnvelopeKind::$request;
+                const METHOD: &'static str = concat!("_session/", $request_kind);
             }
-            impl super::RequestPayload for $ask {
-                type Reply = $reply;
+            impl super::RequestPayload for $request {
+                type Response = $response;
             }
         )*
         $(
-            impl super::Payload for $tell {
+            impl super::Payload for $other {
                 const KIND: EnvelopeKind = EnvelopeKind::$variant;
-                const METHOD: &'static str = concat!("_session/", $tell_kind);
+                const METHOD: &'static str = concat!("_session/", $kind);
             }
-            impl super::NotificationPayload for $tell {}
+            impl super::NotificationPayload for $other {}
         )*
 
-        /// The methods of envelopes, all of them for both sides.
+        /// The methods of envelopes. Both sides handle all of them.
         pub const METHODS: &[crate::MethodRow] = &[
             $(crate::MethodRow {
-                method: <$ask as super::Payload>::METHOD,
-                name: stringify!($ask),
-                params: concat!(stringify!($ask), "Params"),
+                method: <$request as super::Payload>::METHOD,
+                name: stringify!($request),
+                params: concat!(stringify!($request), "Params"),
                 result: Some($result),
                 side: crate::MethodSide::Protocol,
             },)*
             $(crate::MethodRow {
-                method: <$tell as super::Payload>::METHOD,
-                name: stringify!($tell),
+                method: <$other as super::Payload>::METHOD,
+                name: stringify!($other),
                 params: $params,
                 result: None,
                 side: crate::MethodSide::Protocol,
             },)*
         ];
+
+        /// Lists the definitions of every kind: its payload, its envelope, its params and its result.
+        #[cfg(feature = "schemars")]
+        pub(crate) fn definitions() -> Vec<crate::export::Definition> {
+            use super::{Envelope, EnvelopeParams, EnvelopeResult};
+            crate::export::define![
+                $($request, Envelope<$request>, EnvelopeParams<$request>, EnvelopeResult<$response>,)*
+                $($other, Envelope<$other>, EnvelopeParams<$other>,)*
+                EnvelopeResult<EnvelopeError>,
+            ]
+        }
     };
+}
+
+/// Code that is generic over the payload of an envelope, for [`EnvelopeKind::visit`].
+pub trait PayloadVisitor {
+    /// The type that a visit returns.
+    type Output;
+
+    /// Runs for the payload `P`.
+    fn visit<P: super::Payload>(self) -> Self::Output;
 }
 
 kinds! {
@@ -92,14 +139,20 @@ kinds! {
 }
 
 impl EnvelopeKind {
-    /// Whether `_session/<kind>` has to say in which session it is sent.
+    /// Returns the kind that `method` carries, or `None` if the method carries no envelope.
+    #[must_use]
+    pub fn of_method(method: &str) -> Option<Self> {
+        METHODS.iter().any(|row| row.method == method).then(|| method.trim_start_matches("_session/").into())
+    }
+
+    /// Returns true if the params of `_session/<kind>` must name a session.
     #[must_use]
     pub fn needs_session(&self) -> bool {
         self.needs().contains(&Need::Session)
     }
 
-    /// Whether what `_session/<kind>` carries has to say which message it is about, by its `ref`. An answer that comes
-    /// back as the result of a request may leave it out.
+    /// Returns true if the params of `_session/<kind>` must name the message that they refer to, in
+    /// `ref`. A response that is the result of a JSON-RPC request may leave it out.
     #[must_use]
     pub fn needs_ref(&self) -> bool {
         self.needs().contains(&Need::Ref)

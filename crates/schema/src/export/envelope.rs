@@ -9,9 +9,8 @@ use super::extension_schemas::ExtensionSchema;
 use super::nullable;
 use super::registry::{Definition, define};
 use crate::envelope::{
-    Ack, AgentId, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, Envelope,
-    EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult, Importance,
-    METHODS, Notify, OutcomeStatus, Payload, Ping, Pong, Priority, Query, QueryResponse, VERSION,
+    AgentId, AgentStatus, Envelope, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams,
+    EnvelopeResult, Importance, METHODS, OutcomeStatus, Payload, Priority, VERSION,
 };
 use crate::{Json, SessionId};
 
@@ -24,40 +23,23 @@ pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
 };
 
 fn definitions() -> Vec<Definition> {
-    define! {
-        Ack, AgentId, Cancel, Capabilities, Delegate, Discover, EnvelopeId, EnvelopeError, EnvelopeErrorCode, Importance, EnvelopeKind,
-        Notify, DelegationOutcome, OutcomeStatus, Ping, Pong, Priority, Query, QueryResponse, SessionId, AgentStatus,
+    let mut all = define![
+        AgentId,
+        AgentStatus,
         Envelope<Json>,
-        Envelope<Ack>,
-        Envelope<Cancel>,
-        Envelope<Capabilities>,
-        Envelope<Delegate>,
-        Envelope<Discover>,
-        Envelope<EnvelopeError>,
-        Envelope<Notify>,
-        Envelope<DelegationOutcome>,
-        Envelope<Ping>,
-        Envelope<Pong>,
-        Envelope<Query>,
-        Envelope<QueryResponse>,
-        EnvelopeParams<Ack>,
-        EnvelopeParams<Cancel>,
-        EnvelopeParams<Capabilities>,
-        EnvelopeParams<Delegate>,
-        EnvelopeParams<Discover>,
-        EnvelopeParams<EnvelopeError>,
-        EnvelopeParams<Notify>,
-        EnvelopeParams<DelegationOutcome>,
-        EnvelopeParams<Ping>,
-        EnvelopeParams<Pong>,
-        EnvelopeParams<Query>,
-        EnvelopeParams<QueryResponse>,
-        EnvelopeResult<Ack>,
-        EnvelopeResult<Capabilities>,
-        EnvelopeResult<EnvelopeError>,
-        EnvelopeResult<Pong>,
-        EnvelopeResult<QueryResponse>,
-    }
+        EnvelopeErrorCode,
+        EnvelopeId,
+        EnvelopeKind,
+        Importance,
+        OutcomeStatus,
+        Priority,
+        SessionId,
+    ];
+    all.extend(crate::envelope::definitions());
+    // Two requests may have the same response.
+    all.sort_by(|left, right| left.name.cmp(&right.name));
+    all.dedup_by(|left, right| left.name == right.name);
+    all
 }
 
 impl<P: Payload + JsonSchema> JsonSchema for Envelope<P> {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::{METHODS, MethodRow, MethodSide, ProtocolVersion};
 
 pub use extension_schemas::{ExtensionSchema, extension_schemas};
+pub(crate) use registry::define;
 pub use registry::{Definition, definitions};
 
 /// The generated files: a path from the root of the repository, and the text.

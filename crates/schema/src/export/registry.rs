@@ -59,7 +59,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    pub(super) fn of<T: JsonSchema + Serialize + DeserializeOwned>() -> Self {
+    pub(crate) fn of<T: JsonSchema + Serialize + DeserializeOwned>() -> Self {
         Definition {
             name: T::schema_name(),
             round_trip: round_trip::<T>,
@@ -76,7 +76,7 @@ macro_rules! define {
         vec![$(crate::export::Definition::of::<$type>()),*]
     };
 }
-pub(super) use define;
+pub(crate) use define;
 
 /// Every definition of the schema.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Messages between agents as lines: envelopes, dialogue messages, work orders.
 
+use duologue_schema::envelope::EnvelopeKind;
 use serde_json::Value;
 
 use super::content::{item, list, raw};
@@ -38,13 +39,8 @@ pub(super) fn response(
 ) -> bool {
     let Some(kind) = method.strip_prefix(METHODS) else { return false };
     if let Some(envelope) = result.object("envelope") {
-        let answer = match kind {
-            "ping" => "pong",
-            "query" => "response",
-            "delegate" | "cancel" => "ack",
-            "discover" => "capabilities",
-            kind => kind,
-        };
+        let answer = EnvelopeKind::from(kind).response();
+        let answer = answer.as_ref().map_or(kind, EnvelopeKind::as_str);
         self::envelope(line, envelope, answer, Carrier::Result, below);
     }
     if kind == "dialogue" {
