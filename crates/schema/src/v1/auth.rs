@@ -11,16 +11,18 @@ use crate::AuthMethodId;
 /// A way to authenticate that an agent offers.
 #[wire(tag = "type")]
 pub enum AuthMethod {
-    /// Run the agent's own program in a terminal, where the person logs in.
+    /// The client runs the agent's program in a terminal, and the user logs in there.
     Terminal(Box<AuthMethodTerminal>),
-    /// Call `authenticate`; the agent does the rest.
+    /// The client calls `authenticate`, and the agent does the rest.
     #[wire(untagged, alias = "agent")]
     Agent(AuthMethodAgent),
 }
 
 impl AuthMethod {
-    /// The method as one to call `authenticate` with. A kind this crate does not know is taken for
-    /// such a one if it has an id and a name; a terminal is not.
+    /// Returns the method in the form that `authenticate` accepts.
+    ///
+    /// A method of an unknown kind counts as such if it has an id and a name. A terminal login does
+    /// not, so the result is `None`.
     ///
     /// ```
     /// use duologue_schema::AuthMethod;
@@ -44,30 +46,32 @@ impl AuthMethod {
 /// Authentication by the agent itself.
 #[wire]
 pub struct AuthMethodAgent {
-    /// Which method.
+    /// The id of the method.
     pub id: AuthMethodId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// What it is.
+    /// A description to show to the user.
     #[wire(lenient)]
     pub description: Option<String>,
 }
 
-/// Authentication in a terminal: the client runs the agent's program again, with a person at the
-/// keyboard, and connects anew once it exits with 0. Only for clients with `auth.terminal`.
+/// Authentication in a terminal.
+///
+/// The client runs the agent's program again for the user to log in, and reconnects once that
+/// exits with 0. Only for clients with `auth.terminal`.
 #[wire]
 pub struct AuthMethodTerminal {
-    /// Which method; never passed to `authenticate`.
+    /// The id of the method. It is never passed to `authenticate`.
     pub id: AuthMethodId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// What it is.
+    /// A description to show to the user.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// Arguments to add to the agent's own.
+    /// Arguments to append to those of the agent.
     #[wire(default, null_default)]
     pub args: Vec<String>,
-    /// Variables to set on top of the agent's own.
+    /// Environment variables to add to those of the agent.
     #[wire(default, null_default)]
     pub env: BTreeMap<String, String>,
 }
@@ -75,7 +79,7 @@ pub struct AuthMethodTerminal {
 /// `authenticate`: authenticates by one of the methods the agent offered.
 #[wire]
 pub struct AuthenticateRequest {
-    /// Which method.
+    /// The id of the method.
     pub method_id: AuthMethodId,
 }
 

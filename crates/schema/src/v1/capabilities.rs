@@ -1,4 +1,4 @@
-//! What each side says it can do. What is absent, or malformed, it cannot.
+//! The capabilities of each side. An absent or malformed capability counts as not supported.
 //!
 //! See [Initialization](https://agentclientprotocol.com/protocol/v1/initialization#capabilities).
 
@@ -6,100 +6,100 @@ use duologue_schema_derive::wire;
 
 use crate::DuologueCapabilities;
 
-/// What a client can do.
+/// The capabilities of a client.
 #[wire]
 pub struct ClientCapabilities {
-    /// Files it reads and writes for the agent.
+    /// The file methods that the client handles.
     #[wire(default, lenient)]
     pub fs: FileSystemCapabilities,
-    /// Whether it runs terminals: all five `terminal/*` methods.
+    /// True if the client handles all five `terminal/*` methods.
     #[wire(default, lenient)]
     pub terminal: bool,
-    /// What it understands about sessions.
+    /// The session features that the client supports.
     #[wire(lenient)]
     pub session: Option<ClientSessionCapabilities>,
-    /// Ways to authenticate.
+    /// The ways to authenticate that the client supports.
     #[wire(default, lenient)]
     pub auth: AuthCapabilities,
-    /// Questions it can put to the person.
+    /// The elicitations that the client can show to the user.
     #[wire(lenient)]
     pub elicitation: Option<ElicitationCapabilities>,
 }
 
-/// Files a client reads and writes for the agent.
+/// The file methods that a client handles.
 #[wire]
 pub struct FileSystemCapabilities {
-    /// `fs/read_text_file`.
+    /// True if the client handles `fs/read_text_file`.
     #[wire(default, lenient)]
     pub read_text_file: bool,
-    /// `fs/write_text_file`.
+    /// True if the client handles `fs/write_text_file`.
     #[wire(default, lenient)]
     pub write_text_file: bool,
 }
 
-/// What a client understands about sessions.
+/// The session features that a client supports.
 #[wire]
 pub struct ClientSessionCapabilities {
-    /// Whether it shows compactions.
+    /// Present if the client shows compactions.
     #[wire(lenient)]
     pub compaction: Option<CompactionCapabilities>,
-    /// What it understands about config options.
+    /// The config options that the client supports.
     #[wire(lenient)]
     pub config_options: Option<SessionConfigOptionsCapabilities>,
-    /// Whether it shows notices.
+    /// Present if the client shows notices.
     #[wire(lenient)]
     pub notices: Option<NoticeCapabilities>,
 }
 
-/// A client that has this gets `compaction_update` and `compaction_summary_chunk`.
+/// The capability to receive `compaction_update` and `compaction_summary_chunk`.
 #[wire]
 pub struct CompactionCapabilities {}
 
-/// A client that has this gets `notice`.
+/// The capability to receive `notice`.
 #[wire]
 pub struct NoticeCapabilities {}
 
-/// What a client understands about config options.
+/// The config options that a client supports.
 #[wire]
 pub struct SessionConfigOptionsCapabilities {
-    /// Whether it takes options that are on or off.
+    /// Present if the client supports boolean options.
     #[wire(lenient)]
     pub boolean: Option<BooleanConfigOptionCapabilities>,
 }
 
-/// A client that has this takes config options that are on or off.
+/// The capability to show boolean config options.
 #[wire]
 pub struct BooleanConfigOptionCapabilities {}
 
-/// Ways to authenticate that a client supports.
+/// The ways to authenticate that a client supports.
 #[wire]
 pub struct AuthCapabilities {
-    /// Whether it can run a login in a terminal.
+    /// True if the client can run a login in a terminal.
     #[wire(default, lenient)]
     pub terminal: bool,
 }
 
-/// Questions a client can put to the person.
+/// The elicitations that a client can show to the user.
 #[wire]
 pub struct ElicitationCapabilities {
-    /// By a form.
+    /// Present if the client shows forms.
     #[wire(lenient)]
     pub form: Option<ElicitationFormCapabilities>,
-    /// At a URL.
+    /// Present if the client opens URLs.
     #[wire(lenient)]
     pub url: Option<ElicitationUrlCapabilities>,
 }
 
-/// A client that has this shows forms.
+/// The capability to show forms.
 #[wire]
 pub struct ElicitationFormCapabilities {}
 
-/// A client that has this opens URLs.
+/// The capability to open URLs.
 #[wire]
 pub struct ElicitationUrlCapabilities {}
 
 impl ClientCapabilities {
-    /// Whether the client takes config options that are on or off.
+    /// Returns true if the client supports boolean config options.
     #[must_use]
     pub fn has_boolean_options(&self) -> bool {
         self.session
@@ -108,131 +108,132 @@ impl ClientCapabilities {
             .is_some_and(|options| options.boolean.is_some())
     }
 
-    /// Whether the client shows compactions.
+    /// Returns true if the client shows compactions.
     #[must_use]
     pub fn has_compaction(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.compaction.is_some())
     }
 
-    /// Whether the client shows notices.
+    /// Returns true if the client shows notices.
     #[must_use]
     pub fn has_notices(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.notices.is_some())
     }
 
-    /// Whether the client takes `agent_message_clear` and `agent_thought_clear`, which it says by
-    /// `_meta.duologue.messageClear`.
+    /// Returns true if the client handles `agent_message_clear` and `agent_thought_clear`, which it
+    /// advertises as `_meta.duologue.messageClear`.
     #[must_use]
     pub fn has_message_clear(&self) -> bool {
         DuologueCapabilities::of(self.meta.as_ref()).message_clear
     }
 
-    /// Whether the client shows forms.
+    /// Returns true if the client shows forms.
     #[must_use]
     pub fn has_form_elicitation(&self) -> bool {
         self.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some())
     }
 
-    /// Whether the client opens URLs.
+    /// Returns true if the client opens URLs.
     #[must_use]
     pub fn has_url_elicitation(&self) -> bool {
         self.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some())
     }
 }
 
-/// What an agent can do, beyond `session/new`, `session/prompt`, `session/cancel` and `session/update`.
+/// The capabilities of an agent, beyond `session/new`, `session/prompt`, `session/cancel` and
+/// `session/update`.
 #[wire]
 pub struct AgentCapabilities {
-    /// `session/load`.
+    /// True if the agent handles `session/load`.
     #[wire(default, lenient)]
     pub load_session: bool,
-    /// What a prompt may hold.
+    /// The content that a prompt may contain.
     #[wire(default, lenient)]
     pub prompt_capabilities: PromptCapabilities,
-    /// How it reaches MCP servers.
+    /// The transports to MCP servers that the agent supports.
     #[wire(default, lenient)]
     pub mcp_capabilities: McpCapabilities,
-    /// What else it does with sessions.
+    /// The optional session methods that the agent handles.
     #[wire(default, lenient)]
     pub session_capabilities: SessionCapabilities,
-    /// What it does about authentication.
+    /// The authentication methods that the agent handles.
     #[wire(default, lenient)]
     pub auth: AgentAuthCapabilities,
 }
 
-/// What a prompt may hold besides text and resource links.
+/// The content that a prompt may contain besides text and resource links.
 #[wire]
 pub struct PromptCapabilities {
-    /// Pictures.
+    /// True if a prompt may contain images.
     #[wire(default, lenient)]
     pub image: bool,
-    /// Sound.
+    /// True if a prompt may contain audio.
     #[wire(default, lenient)]
     pub audio: bool,
-    /// Resources with their contents.
+    /// True if a prompt may contain resources with their contents.
     #[wire(default, lenient)]
     pub embedded_context: bool,
 }
 
-/// How an agent reaches MCP servers, besides stdio.
+/// The transports to MCP servers that an agent supports besides stdio.
 #[wire]
 pub struct McpCapabilities {
-    /// HTTP.
+    /// True if the agent supports HTTP.
     #[wire(default, lenient)]
     pub http: bool,
-    /// Server-sent events.
+    /// True if the agent supports server-sent events.
     #[wire(default, lenient)]
     pub sse: bool,
 }
 
-/// What else an agent does with sessions; each one opens the method of its name.
+/// The optional session methods that an agent handles.
 #[wire]
 pub struct SessionCapabilities {
-    /// `session/list`.
+    /// Present if the agent handles `session/list`.
     #[wire(lenient)]
     pub list: Option<SessionListCapabilities>,
-    /// `session/delete`.
+    /// Present if the agent handles `session/delete`.
     #[wire(lenient)]
     pub delete: Option<SessionDeleteCapabilities>,
-    /// The field `additionalDirectories`.
+    /// Present if the agent reads the field `additionalDirectories`.
     #[wire(lenient)]
     pub additional_directories: Option<SessionAdditionalDirectoriesCapabilities>,
-    /// `session/resume`.
+    /// Present if the agent handles `session/resume`.
     #[wire(lenient)]
     pub resume: Option<SessionResumeCapabilities>,
-    /// `session/close`.
+    /// Present if the agent handles `session/close`.
     #[wire(lenient)]
     pub close: Option<SessionCloseCapabilities>,
 }
 
-/// An agent that has this takes `session/list`.
+/// The capability to handle `session/list`.
 #[wire]
 pub struct SessionListCapabilities {}
 
-/// An agent that has this takes `session/delete`.
+/// The capability to handle `session/delete`.
 #[wire]
 pub struct SessionDeleteCapabilities {}
 
-/// An agent that has this takes `additionalDirectories`.
+/// The capability to read the field `additionalDirectories`.
 #[wire]
 pub struct SessionAdditionalDirectoriesCapabilities {}
 
-/// An agent that has this takes `session/resume`.
+/// The capability to handle `session/resume`.
 #[wire]
 pub struct SessionResumeCapabilities {}
 
-/// An agent that has this takes `session/close`.
+/// The capability to handle `session/close`.
 #[wire]
 pub struct SessionCloseCapabilities {}
 
-/// What an agent does about authentication.
+/// The authentication methods that an agent handles.
 #[wire]
 pub struct AgentAuthCapabilities {
-    /// `logout`.
+    /// Present if the agent handles `logout`.
     #[wire(lenient)]
     pub logout: Option<LogoutCapabilities>,
 }
 
-/// An agent that has this takes `logout`.
+/// The capability to handle `logout`.
 #[wire]
 pub struct LogoutCapabilities {}

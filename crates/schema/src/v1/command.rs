@@ -1,4 +1,4 @@
-//! Slash commands an agent offers.
+//! The slash commands that an agent offers.
 //!
 //! See [Slash commands](https://agentclientprotocol.com/protocol/v1/slash-commands).
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::wire::Lenient;
 
-/// All commands of a session; they replace the ones before.
+/// All commands of a session. They replace the previous ones.
 #[wire]
 pub struct AvailableCommandsUpdate {
     /// The commands.
@@ -15,19 +15,19 @@ pub struct AvailableCommandsUpdate {
     pub available_commands: Vec<AvailableCommand>,
 }
 
-/// A command; a prompt calls it by starting with `/name`.
+/// A command. A prompt that starts with `/name` calls it.
 #[wire]
 pub struct AvailableCommand {
-    /// Its name, without the slash.
+    /// The name without the slash.
     pub name: String,
-    /// What it does.
+    /// A description of the command.
     pub description: String,
-    /// What may follow the name.
+    /// The input that may follow the name.
     #[wire(lenient)]
     pub input: Option<AvailableCommandInput>,
 }
 
-/// What may follow the name of a command.
+/// The input that may follow the name of a command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -57,13 +57,13 @@ impl schemars::JsonSchema for AvailableCommandInput {
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let variants = [generator.subschema_for::<UnstructuredCommandInput>()];
-        crate::export::any_of("What may follow the name of a command.", variants)
+        crate::export::any_of("The input that may follow the name of a command.", variants)
     }
 }
 
 /// Any text after the name of a command.
 #[wire]
 pub struct UnstructuredCommandInput {
-    /// Shown while nothing is typed yet.
+    /// A hint to show until the user types.
     pub hint: String,
 }

@@ -1,4 +1,4 @@
-//! Compaction: an agent that makes its context shorter.
+//! Compaction of the context of an agent.
 //!
 //! Only for clients with `session.compaction`.
 
@@ -6,17 +6,17 @@ use duologue_schema_derive::wire;
 
 use crate::{CompactionId, ContentBlock, Meta, Patch};
 
-/// A compaction as it is now. The first one about an id fixes its place in the conversation.
+/// The state of a compaction. The first update with an id fixes its position in the conversation.
 #[wire]
 pub struct CompactionUpdate {
-    /// Which compaction.
+    /// The id of the compaction.
     pub compaction_id: CompactionId,
-    /// How far it is.
+    /// The status of the compaction.
     pub status: CompactionStatus,
-    /// The whole summary, in place of the old.
+    /// The whole summary. It replaces the previous one.
     #[wire(skip_invalid)]
     pub summary: Patch<Vec<ContentBlock>>,
-    /// Why it failed.
+    /// The reason of a failure.
     #[wire(lenient)]
     pub error: Patch<String>,
     /// Extension data about the compaction, `_meta` on the wire.
@@ -24,24 +24,24 @@ pub struct CompactionUpdate {
     pub meta: Patch<Meta>,
 }
 
-/// How far a compaction is.
+/// The status of a compaction.
 #[wire(open)]
 pub enum CompactionStatus {
-    /// Under way.
+    /// The compaction is running.
     InProgress,
-    /// Done.
+    /// The compaction is complete.
     Completed,
-    /// Failed; the context is as before.
+    /// The compaction failed, and the context is unchanged.
     Failed,
-    /// Cancelled; the context is as before.
+    /// The compaction was cancelled, and the context is unchanged.
     Cancelled,
 }
 
-/// More of the summary of a compaction.
+/// A further piece of the summary of a compaction.
 #[wire]
 pub struct CompactionSummaryChunk {
-    /// Which compaction.
+    /// The id of the compaction.
     pub compaction_id: CompactionId,
-    /// What comes next.
+    /// The content to append.
     pub content: ContentBlock,
 }

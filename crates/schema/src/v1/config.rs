@@ -1,4 +1,4 @@
-//! Session config options: model, mode and whatever else an agent lets one choose.
+//! Session config options: model, mode and other settings that an agent lets the user choose.
 //!
 //! See [Session config options](https://agentclientprotocol.com/protocol/v1/session-config-options).
 
@@ -11,26 +11,26 @@ use serde_json::value::RawValue;
 use crate::wire::WriteFields;
 use crate::{SessionConfigGroupId, SessionConfigId, SessionConfigValueId, SessionId};
 
-/// One thing that can be chosen, and what is chosen now.
+/// A setting of a session, with its current value.
 #[wire]
 pub struct SessionConfigOption {
-    /// Which option.
+    /// The id of the option.
     pub id: SessionConfigId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// What it does.
+    /// A description of the option.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// What sort of choice it is.
+    /// The category of the option.
     #[wire(lenient)]
     pub category: Option<SessionConfigOptionCategory>,
-    /// How it is chosen, with the current value.
+    /// The kind of choice, with the current value.
     #[wire(flatten)]
     pub kind: SessionConfigKind,
 }
 
 impl SessionConfigOption {
-    /// An option with a list to choose from.
+    /// Creates an option with a list of values.
     pub fn select(
         id: impl Into<SessionConfigId>,
         name: impl Into<String>,
@@ -40,22 +40,22 @@ impl SessionConfigOption {
         Self::new(id, name, SessionConfigSelect::new(current_value, options))
     }
 
-    /// An option that is on or off. Only for clients with `session.configOptions.boolean`.
+    /// Creates a boolean option. Only for clients with `session.configOptions.boolean`.
     pub fn boolean(id: impl Into<SessionConfigId>, name: impl Into<String>, current_value: bool) -> Self {
         Self::new(id, name, SessionConfigBoolean::new(current_value))
     }
 }
 
-/// How an option is chosen.
+/// The kind of choice that an option offers.
 #[wire(tag = "type")]
 pub enum SessionConfigKind {
-    /// From a list.
+    /// A value from a list.
     Select(SessionConfigSelect),
-    /// On or off.
+    /// A boolean.
     Boolean(SessionConfigBoolean),
 }
 
-/// What sort of choice an option is. Names that start with `_` are private to an implementation.
+/// The category of an option. Names that start with `_` are private to an implementation.
 #[wire(open)]
 pub enum SessionConfigOptionCategory {
     /// The session's mode.
@@ -64,27 +64,27 @@ pub enum SessionConfigOptionCategory {
     Model,
     /// A setting of the model.
     ModelConfig,
-    /// How much the model thinks.
+    /// The amount of reasoning of the model.
     ThoughtLevel,
 }
 
 /// A choice from a list.
 #[wire(no_meta)]
 pub struct SessionConfigSelect {
-    /// What is chosen.
+    /// The current value.
     pub current_value: SessionConfigValueId,
-    /// What can be.
+    /// The values to choose from.
     pub options: SessionConfigSelectOptions,
 }
 
-/// A choice between on and off.
+/// A boolean choice.
 #[wire(no_meta)]
 pub struct SessionConfigBoolean {
-    /// Whether it is on.
+    /// The current value.
     pub current_value: bool,
 }
 
-/// The values to choose from: a plain list, or one in groups.
+/// The values to choose from, as a plain list or in groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -130,35 +130,35 @@ impl schemars::JsonSchema for SessionConfigSelectOptions {
             generator.subschema_for::<Vec<SessionConfigSelectOption>>(),
             generator.subschema_for::<Vec<SessionConfigSelectGroup>>(),
         ];
-        crate::export::any_of("The values to choose from: a plain list, or one in groups.", variants)
+        crate::export::any_of("The values to choose from, as a plain list or in groups.", variants)
     }
 }
 
 /// A value to choose.
 #[wire]
 pub struct SessionConfigSelectOption {
-    /// Which value.
+    /// The id of the value.
     pub value: SessionConfigValueId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// What it means.
+    /// A description of the value.
     #[wire(lenient)]
     pub description: Option<String>,
 }
 
-/// Values that belong together.
+/// A group of values.
 #[wire]
 pub struct SessionConfigSelectGroup {
-    /// Which group.
+    /// The id of the group.
     pub group: SessionConfigGroupId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// Its values.
+    /// The values of the group.
     #[wire(skip_invalid)]
     pub options: Vec<SessionConfigSelectOption>,
 }
 
-/// All options of a session; they replace the ones before.
+/// All options of a session. They replace the previous ones.
 #[wire]
 pub struct ConfigOptionUpdate {
     /// The options, the most important first.
@@ -166,12 +166,12 @@ pub struct ConfigOptionUpdate {
     pub config_options: Vec<SessionConfigOption>,
 }
 
-/// `session/set_config_option`: chooses a value.
+/// The params of `session/set_config_option`, which chooses a value.
 #[wire]
 pub struct SetSessionConfigOptionRequest {
     /// The session.
     pub session_id: SessionId,
-    /// Which option.
+    /// The id of the option.
     pub config_id: SessionConfigId,
     /// The value.
     #[wire(flatten)]
@@ -182,9 +182,9 @@ pub struct SetSessionConfigOptionRequest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SessionConfigOptionValue {
-    /// For an option that is on or off.
+    /// The value of a boolean option.
     Boolean(bool),
-    /// For an option with a list.
+    /// The value of an option with a list.
     ValueId(SessionConfigValueId),
 }
 
@@ -212,7 +212,7 @@ impl WriteFields for SessionConfigOptionValue {
     }
 }
 
-/// A string is a value id whatever `type` says; a boolean needs the `type` of one.
+/// Reads a string as a value id whatever `type` is. A boolean requires the type `boolean`.
 impl<'de> Deserialize<'de> for SessionConfigOptionValue {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for SessionConfigOptionValue {
         match value {
             serde_json::Value::String(text) => Ok(Self::ValueId(text.into())),
             serde_json::Value::Bool(value) if kind == "boolean" => Ok(Self::Boolean(value)),
-            _ => Err(D::Error::custom("value is a string, or a boolean with type boolean")),
+            _ => Err(D::Error::custom("`value` must be a string, or a boolean with `\"type\": \"boolean\"`")),
         }
     }
 }
@@ -238,13 +238,13 @@ impl schemars::JsonSchema for SessionConfigOptionValue {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "anyOf": [
             {
-                "description": "For an option that is on or off.",
+                "description": "The value of a boolean option.",
                 "type": "object",
                 "properties": { "type": { "type": "string", "const": "boolean" }, "value": { "type": "boolean" } },
                 "required": ["type", "value"],
             },
             {
-                "description": "For an option with a list.",
+                "description": "The value of an option with a list.",
                 "type": "object",
                 "properties": { "value": generator.subschema_for::<SessionConfigValueId>() },
                 "required": ["value"],
@@ -256,7 +256,7 @@ impl schemars::JsonSchema for SessionConfigOptionValue {
 /// The answer to `session/set_config_option`.
 #[wire]
 pub struct SetSessionConfigOptionResponse {
-    /// All options as they are now, since one choice can change others.
+    /// All options with their current values, since one choice can change others.
     #[wire(skip_invalid)]
     pub config_options: Vec<SessionConfigOption>,
 }

@@ -1,4 +1,4 @@
-//! Content blocks: what prompts, messages and tool calls are made of.
+//! Content blocks, the parts of prompts, messages and tool calls.
 //!
 //! See [Content](https://agentclientprotocol.com/protocol/v1/content).
 
@@ -24,11 +24,11 @@ use crate::wire::{Lenient, WriteFields, write_object};
 pub enum ContentBlock {
     /// Markdown text.
     Text(TextContent),
-    /// A picture. In a prompt, only for agents with `promptCapabilities.image`.
+    /// An image. In a prompt, only for agents with `promptCapabilities.image`.
     Image(Box<ImageContent>),
-    /// Sound. In a prompt, only for agents with `promptCapabilities.audio`.
+    /// Audio. In a prompt, only for agents with `promptCapabilities.audio`.
     Audio(Box<AudioContent>),
-    /// A pointer to a resource the agent can fetch.
+    /// A link to a resource that the agent can fetch.
     ResourceLink(Box<ResourceLink>),
     /// A resource with its contents. In a prompt, only for agents with
     /// `promptCapabilities.embeddedContext`.
@@ -36,27 +36,27 @@ pub enum ContentBlock {
 }
 
 impl ContentBlock {
-    /// A block of text.
+    /// Creates a text block.
     pub fn text(text: impl Into<String>) -> Self {
         TextContent::new(text).into()
     }
 
-    /// A picture: base64 data and its MIME type.
+    /// Creates an image from base64 data and its MIME type.
     pub fn image(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         ImageContent::new(data, mime_type).into()
     }
 
-    /// A sound: base64 data and its MIME type.
+    /// Creates audio from base64 data and its MIME type.
     pub fn audio(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         AudioContent::new(data, mime_type).into()
     }
 
-    /// A link to a resource.
+    /// Creates a link to a resource.
     pub fn resource_link(name: impl Into<String>, uri: impl Into<String>) -> Self {
         ResourceLink::new(name, uri).into()
     }
 
-    /// The text of a text block.
+    /// Returns the text of a text block, and `None` for other blocks.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -91,16 +91,16 @@ impl fmt::Display for ContentBlock {
     }
 }
 
-/// Hints about who content is for and how much it matters.
+/// Hints about the audience and the priority of content.
 #[wire]
 pub struct Annotations {
-    /// Who it is for; everybody if absent.
+    /// The roles that the content is for. Absent means everybody.
     #[wire(skip_invalid)]
     pub audience: Option<Vec<Role>>,
-    /// When it last changed, as an ISO 8601 timestamp.
+    /// The time of the last change, as an ISO 8601 timestamp.
     #[wire(lenient)]
     pub last_modified: Option<String>,
-    /// How much it matters, from 0 to 1.
+    /// The priority from 0 to 1.
     #[wire(lenient)]
     pub priority: Option<f64>,
 }
@@ -110,11 +110,11 @@ pub struct Annotations {
 pub enum Role {
     /// The model.
     Assistant,
-    /// The person.
+    /// The user.
     User,
 }
 
-/// Text, to be read as Markdown.
+/// Text in Markdown.
 #[wire]
 pub struct TextContent {
     /// The text.
@@ -124,14 +124,14 @@ pub struct TextContent {
     pub annotations: Option<Box<Annotations>>,
 }
 
-/// A picture.
+/// An image.
 #[wire]
 pub struct ImageContent {
-    /// The picture, in base64.
+    /// The image in base64.
     pub data: String,
-    /// Its MIME type.
+    /// The MIME type.
     pub mime_type: String,
-    /// Where it comes from.
+    /// The URI of the source.
     #[wire(lenient)]
     pub uri: Option<String>,
     /// Hints for the receiver.
@@ -139,35 +139,35 @@ pub struct ImageContent {
     pub annotations: Option<Box<Annotations>>,
 }
 
-/// Sound.
+/// Audio.
 #[wire]
 pub struct AudioContent {
-    /// The sound, in base64.
+    /// The audio in base64.
     pub data: String,
-    /// Its MIME type.
+    /// The MIME type.
     pub mime_type: String,
     /// Hints for the receiver.
     #[wire(lenient)]
     pub annotations: Option<Box<Annotations>>,
 }
 
-/// A pointer to a resource.
+/// A link to a resource.
 #[wire]
 pub struct ResourceLink {
-    /// A name for it.
+    /// The name of the resource.
     pub name: String,
-    /// Where it is.
+    /// The URI of the resource.
     pub uri: String,
-    /// A name to show instead of `name`.
+    /// A title to show instead of `name`.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What it is.
+    /// A description of the resource.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// Its MIME type.
+    /// The MIME type.
     #[wire(lenient)]
     pub mime_type: Option<String>,
-    /// Its size in bytes.
+    /// The size in bytes.
     #[wire(lenient)]
     pub size: Option<i64>,
     /// Hints for the receiver.
@@ -185,7 +185,7 @@ pub struct EmbeddedResource {
     pub annotations: Option<Box<Annotations>>,
 }
 
-/// The contents of a resource: text or bytes, told apart by the key `text`.
+/// The contents of a resource: text or bytes. The key `text` tells which.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EmbeddedResourceResource {
@@ -200,9 +200,9 @@ pub enum EmbeddedResourceResource {
 pub struct TextResourceContents {
     /// The text.
     pub text: String,
-    /// Where it comes from.
+    /// The URI of the source.
     pub uri: String,
-    /// Its MIME type.
+    /// The MIME type.
     #[wire(lenient)]
     pub mime_type: Option<String>,
 }
@@ -212,9 +212,9 @@ pub struct TextResourceContents {
 pub struct BlobResourceContents {
     /// The bytes, in base64.
     pub blob: String,
-    /// Where it comes from.
+    /// The URI of the source.
     pub uri: String,
-    /// Its MIME type.
+    /// The MIME type.
     #[wire(lenient)]
     pub mime_type: Option<String>,
 }
@@ -246,7 +246,7 @@ impl Serialize for EmbeddedResourceResource {
     }
 }
 
-/// Both kinds of contents at once, so that they are read in one pass.
+/// The fields of both kinds of contents, so that one pass reads either.
 #[wire]
 struct Contents {
     uri: String,

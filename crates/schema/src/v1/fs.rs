@@ -1,4 +1,4 @@
-//! Files the client reads and writes for the agent.
+//! The file methods that a client handles for the agent.
 //!
 //! See [File system](https://agentclientprotocol.com/protocol/v1/file-system).
 
@@ -8,7 +8,7 @@ use duologue_schema_derive::wire;
 
 use crate::SessionId;
 
-/// `fs/read_text_file`: reads a file as the editor has it, unsaved changes included.
+/// The params of `fs/read_text_file`, which reads a file with the unsaved changes of the editor.
 #[wire]
 pub struct ReadTextFileRequest {
     /// The session.
@@ -17,13 +17,13 @@ pub struct ReadTextFileRequest {
     pub path: PathBuf,
     /// The first line to read, counted from 1.
     pub line: Option<u32>,
-    /// How many lines to read at most.
+    /// The greatest number of lines to read.
     pub limit: Option<u32>,
 }
 
 impl ReadTextFileRequest {
-    /// The part of `text`, the whole file, that is asked for: from [`line`](Self::line), at most
-    /// [`limit`](Self::limit) lines, their ends included. Empty when there are no such lines.
+    /// Returns the requested part of the file `text`: at most [`limit`](Self::limit) lines from
+    /// [`line`](Self::line) on, with their line ends. Returns an empty text if there are none.
     ///
     /// ```
     /// use duologue_schema::ReadTextFileRequest;
@@ -49,7 +49,7 @@ pub struct ReadTextFileResponse {
     pub content: String,
 }
 
-/// `fs/write_text_file`: writes a file, and makes it if it is missing.
+/// The params of `fs/write_text_file`, which writes a file and creates it if it is missing.
 #[wire]
 pub struct WriteTextFileRequest {
     /// The session.

@@ -1,4 +1,4 @@
-//! The first exchange of a connection: versions and capabilities.
+//! The first request of a connection: negotiates versions and capabilities.
 //!
 //! See [Initialization](https://agentclientprotocol.com/protocol/v1/initialization).
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AgentCapabilities, AuthMethod, ClientCapabilities};
 
-/// A version of the protocol: a whole number, raised by breaking changes only.
+/// A version of the protocol. Only breaking changes raise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProtocolVersion(pub u16);
@@ -15,7 +15,7 @@ pub struct ProtocolVersion(pub u16);
 impl ProtocolVersion {
     /// Version 1.
     pub const V1: Self = ProtocolVersion(1);
-    /// The newest version this crate speaks.
+    /// The newest version that this crate supports.
     pub const LATEST: Self = ProtocolVersion::V1;
 }
 
@@ -38,21 +38,21 @@ impl schemars::JsonSchema for ProtocolVersion {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A version of the protocol: a whole number, raised by breaking changes only.",
+            "description": "A version of the protocol. Only breaking changes raise it.",
             "type": "integer", "format": "uint16", "minimum": 0, "maximum": 65535,
         })
     }
 }
 
-/// `initialize`: the first request, by the client.
+/// The params of `initialize`, the first request of a client.
 #[wire]
 pub struct InitializeRequest {
-    /// The newest version the client speaks.
+    /// The newest version that the client supports.
     pub protocol_version: ProtocolVersion,
-    /// What the client can do.
+    /// The capabilities of the client.
     #[wire(default, lenient)]
     pub client_capabilities: ClientCapabilities,
-    /// Who the client is.
+    /// The name and version of the client.
     #[wire(lenient)]
     pub client_info: Option<Implementation>,
 }
@@ -60,27 +60,27 @@ pub struct InitializeRequest {
 /// The answer to `initialize`.
 #[wire]
 pub struct InitializeResponse {
-    /// The version to speak: the client's, or else the newest the agent speaks.
+    /// The version of the connection: that of the client, or the newest that the agent supports.
     pub protocol_version: ProtocolVersion,
-    /// What the agent can do.
+    /// The capabilities of the agent.
     #[wire(default, lenient)]
     pub agent_capabilities: AgentCapabilities,
-    /// The ways to authenticate.
+    /// The ways to authenticate that the agent offers.
     #[wire(default, skip_invalid)]
     pub auth_methods: Vec<AuthMethod>,
-    /// Who the agent is.
+    /// The name and version of the agent.
     #[wire(lenient)]
     pub agent_info: Option<Implementation>,
 }
 
-/// The program on one side.
+/// The name and version of the program on one side.
 #[wire]
 pub struct Implementation {
-    /// Its name, for programs.
+    /// The name for programs.
     pub name: String,
-    /// Its name, for people.
+    /// The name to show to the user.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// Its version.
+    /// The version of the program.
     pub version: String,
 }

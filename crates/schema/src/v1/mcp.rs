@@ -1,4 +1,4 @@
-//! The MCP servers a client wants a session to use.
+//! The MCP servers that a client asks a session to use.
 //!
 //! See [MCP servers](https://agentclientprotocol.com/protocol/v1/session-setup#mcp-servers).
 
@@ -8,14 +8,14 @@ use duologue_schema_derive::wire;
 
 use crate::EnvVariable;
 
-/// How to reach an MCP server. One of an unknown `type` is never taken for a program to run.
+/// The address of an MCP server. A server of an unknown `type` is never read as a program to run.
 #[wire(tag = "type")]
 pub enum McpServer {
-    /// By HTTP. Needs `mcpCapabilities.http` of the agent.
+    /// HTTP. Requires `mcpCapabilities.http` of the agent.
     Http(Box<McpServerHttp>),
-    /// By server-sent events. Needs `mcpCapabilities.sse` of the agent.
+    /// Server-sent events. Requires `mcpCapabilities.sse` of the agent.
     Sse(Box<McpServerSse>),
-    /// By running a program. Every agent can.
+    /// A program that the agent runs. Every agent supports it.
     #[wire(untagged, alias = "stdio")]
     Stdio(Box<McpServerStdio>),
 }
@@ -23,36 +23,36 @@ pub enum McpServer {
 /// An MCP server reached by HTTP.
 #[wire]
 pub struct McpServerHttp {
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// Where it is.
+    /// The URL of the server.
     pub url: String,
-    /// Headers to send.
+    /// The headers to send.
     pub headers: Vec<HttpHeader>,
 }
 
 /// An MCP server reached by server-sent events.
 #[wire]
 pub struct McpServerSse {
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// Where it is.
+    /// The URL of the server.
     pub url: String,
-    /// Headers to send.
+    /// The headers to send.
     pub headers: Vec<HttpHeader>,
 }
 
-/// An MCP server to run.
+/// An MCP server that the agent runs as a program.
 #[wire]
 pub struct McpServerStdio {
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
     /// The program, as an absolute path.
     pub command: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     #[wire(default, always, null_default)]
     pub args: Vec<String>,
-    /// Variables to set.
+    /// The environment variables to set.
     #[wire(default, always, null_default)]
     pub env: Vec<EnvVariable>,
 }
@@ -60,8 +60,8 @@ pub struct McpServerStdio {
 /// A header of an HTTP request.
 #[wire]
 pub struct HttpHeader {
-    /// Its name.
+    /// The name of the header.
     pub name: String,
-    /// Its value.
+    /// The value of the header.
     pub value: String,
 }

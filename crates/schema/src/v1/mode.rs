@@ -9,31 +9,31 @@ use crate::{SessionId, SessionModeId};
 /// The modes of a session.
 #[wire]
 pub struct SessionModeState {
-    /// The mode it is in.
+    /// The current mode.
     pub current_mode_id: SessionModeId,
-    /// The modes it can be in.
+    /// The available modes.
     #[wire(skip_invalid)]
     pub available_modes: Vec<SessionMode>,
 }
 
-/// A way the agent can behave.
+/// A mode of operation of the agent.
 #[wire]
 pub struct SessionMode {
-    /// Which mode.
+    /// The id of the mode.
     pub id: SessionModeId,
-    /// Its name, for a person.
+    /// The name to show to the user.
     pub name: String,
-    /// What it is like.
+    /// A description of the mode.
     #[wire(lenient)]
     pub description: Option<String>,
 }
 
-/// `session/set_mode`: changes the mode.
+/// The params of `session/set_mode`, which changes the mode.
 #[wire]
 pub struct SetSessionModeRequest {
     /// The session.
     pub session_id: SessionId,
-    /// One of its available modes.
+    /// One of the available modes.
     pub mode_id: SessionModeId,
 }
 
@@ -41,10 +41,10 @@ pub struct SetSessionModeRequest {
 #[wire]
 pub struct SetSessionModeResponse {}
 
-/// The session is in another mode now.
+/// A change of the mode of the session.
 #[wire]
 pub struct CurrentModeUpdate {
-    /// The mode. Read from `modeId` too, which some agents send.
+    /// The new mode. It is also read from `modeId`, which some agents send.
     #[wire(alias = "modeId")]
     pub current_mode_id: SessionModeId,
 }

@@ -1,4 +1,4 @@
-//! Asking the person before a tool runs.
+//! Permission requests: the user decides before a tool runs.
 //!
 //! See [Requesting permission](https://agentclientprotocol.com/protocol/v1/tool-calls#requesting-permission).
 
@@ -6,28 +6,28 @@ use duologue_schema_derive::wire;
 
 use crate::{PermissionOptionId, SessionId, ToolCallUpdate};
 
-/// `session/request_permission`: asks whether a tool call may run.
+/// The params of `session/request_permission`, which asks the user to allow a tool call.
 #[wire]
 pub struct RequestPermissionRequest {
     /// The session.
     pub session_id: SessionId,
-    /// The call, perhaps not announced before; take it as an update too.
+    /// The tool call, possibly not announced before. Apply it as an update as well.
     pub tool_call: ToolCallUpdate,
-    /// The answers to choose from.
+    /// The options to choose from.
     pub options: Vec<PermissionOption>,
 }
 
 impl RequestPermissionRequest {
-    /// The option with this id, unless there is none, or several: nobody knows which of those the agent
-    /// will take it for.
+    /// Returns the option with this id. Returns `None` if several options share the id, since the
+    /// meaning of a choice would be ambiguous.
     #[must_use]
     pub fn option(&self, id: &PermissionOptionId) -> Option<&PermissionOption> {
         let mut options = self.options.iter().filter(|option| option.option_id == *id);
         options.next().filter(|_| options.next().is_none())
     }
 
-    /// Yes or no: the option that says it for this time, else the one that says it from now on, else
-    /// `cancelled`.
+    /// Returns the outcome that allows or rejects the tool call. Prefers the option for this time
+    /// over the option for always. Returns `Cancelled` if there is neither.
     ///
     /// ```
     /// use duologue_schema::{
@@ -55,57 +55,57 @@ impl RequestPermissionRequest {
     }
 }
 
-/// One of the answers to choose from.
+/// One of the options to choose from.
 #[wire]
 pub struct PermissionOption {
-    /// Which answer.
+    /// The id of the option.
     pub option_id: PermissionOptionId,
-    /// What the button says.
+    /// The label of the option.
     pub name: String,
-    /// What it means, for icons and policies.
+    /// The meaning of the option, for icons and policies.
     pub kind: PermissionOptionKind,
 }
 
-/// What an answer means.
+/// The meaning of a permission option.
 #[wire]
 pub enum PermissionOptionKind {
-    /// Yes, this time.
+    /// Allows this call.
     AllowOnce,
-    /// Yes, from now on.
+    /// Allows this call and later ones.
     AllowAlways,
-    /// No, this time.
+    /// Rejects this call.
     RejectOnce,
-    /// No, from now on.
+    /// Rejects this call and later ones.
     RejectAlways,
 }
 
 /// The answer to `session/request_permission`.
 #[wire]
 pub struct RequestPermissionResponse {
-    /// What came of it.
+    /// The outcome.
     pub outcome: RequestPermissionOutcome,
 }
 
-/// What came of a permission request. Anything but a selected option is no permission.
+/// The outcome of a permission request. Only a selected option can grant permission.
 #[wire(tag = "outcome")]
 pub enum RequestPermissionOutcome {
-    /// The turn was cancelled before the person chose. After `session/cancel` a client must answer
-    /// so; see [Cancellation](https://agentclientprotocol.com/protocol/v1/prompt-turn#cancellation).
+    /// The turn was cancelled before the user chose. A client must respond with it after
+    /// `session/cancel`; see [Cancellation](https://agentclientprotocol.com/protocol/v1/prompt-turn#cancellation).
     Cancelled,
-    /// The person chose.
+    /// The user chose an option.
     Selected(SelectedPermissionOutcome),
 }
 
 impl RequestPermissionOutcome {
-    /// The person chose an option.
+    /// Creates the outcome for a chosen option.
     pub fn selected(option_id: impl Into<PermissionOptionId>) -> Self {
         Self::Selected(SelectedPermissionOutcome::new(option_id))
     }
 }
 
-/// What the person chose.
+/// The option that the user chose.
 #[wire]
 pub struct SelectedPermissionOutcome {
-    /// Which of the options.
+    /// The id of the option.
     pub option_id: PermissionOptionId,
 }

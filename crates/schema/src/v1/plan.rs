@@ -4,7 +4,7 @@
 
 use duologue_schema_derive::wire;
 
-/// The whole plan; it replaces the one before.
+/// The whole plan. It replaces the previous one.
 #[wire]
 pub struct Plan {
     /// The steps, in order.
@@ -15,32 +15,32 @@ pub struct Plan {
 /// One step of a plan.
 #[wire]
 pub struct PlanEntry {
-    /// What is to be done.
+    /// A description of the step.
     pub content: String,
-    /// How much it matters.
+    /// The priority of the step.
     pub priority: PlanEntryPriority,
-    /// How far it is.
+    /// The status of the step.
     pub status: PlanEntryStatus,
 }
 
-/// How much a step matters.
+/// The priority of a step.
 #[wire]
 pub enum PlanEntryPriority {
-    /// Without it the task fails.
+    /// The task fails without the step.
     High,
-    /// It matters.
+    /// The step is important.
     Medium,
-    /// Nice to have.
+    /// The step is optional.
     Low,
 }
 
-/// How far a step is.
+/// The status of a step.
 #[wire]
 pub enum PlanEntryStatus {
-    /// Not begun.
+    /// The step has not started.
     Pending,
-    /// Being done.
+    /// The step is running.
     InProgress,
-    /// Done.
+    /// The step is complete.
     Completed,
 }

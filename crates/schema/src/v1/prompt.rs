@@ -1,4 +1,4 @@
-//! A turn: the prompt, how it ends, and how it is cancelled.
+//! Prompt turns: start, end and cancellation.
 //!
 //! See [Prompt turn](https://agentclientprotocol.com/protocol/v1/prompt-turn).
 
@@ -6,34 +6,34 @@ use duologue_schema_derive::wire;
 
 use crate::{ContentBlock, RequestId, SessionId};
 
-/// `session/prompt`: begins a turn. The answer ends it.
+/// The params of `session/prompt`, which starts a turn. The response ends the turn.
 #[wire]
 pub struct PromptRequest {
     /// The session.
     pub session_id: SessionId,
-    /// What the person said.
+    /// The prompt of the user.
     pub prompt: Vec<ContentBlock>,
 }
 
 /// The answer to `session/prompt`.
 #[wire]
 pub struct PromptResponse {
-    /// Why the turn ended.
+    /// The reason why the turn ended.
     pub stop_reason: StopReason,
 }
 
-/// Why a turn ended.
+/// The reason why a turn ended.
 #[wire]
 pub enum StopReason {
-    /// The model was done.
+    /// The model finished.
     EndTurn,
-    /// The model ran out of tokens.
+    /// The model reached its token limit.
     MaxTokens,
-    /// The agent asked the model as often as it may in one turn.
+    /// The agent reached its limit of model requests in one turn.
     MaxTurnRequests,
-    /// The agent refused. The next prompt will not know of this one.
+    /// The agent refused. This prompt is not part of the context of the next one.
     Refusal,
-    /// The client cancelled.
+    /// The client cancelled the turn.
     Cancelled,
 }
 
@@ -43,19 +43,19 @@ impl From<StopReason> for PromptResponse {
     }
 }
 
-/// `session/cancel`: asks the agent to end the turn. It still answers the prompt, with
-/// [`StopReason::Cancelled`].
+/// The params of `session/cancel`, which asks the agent to end the turn. The agent still responds
+/// to the prompt, with [`StopReason::Cancelled`].
 #[wire]
 pub struct CancelNotification {
     /// The session.
     pub session_id: SessionId,
 }
 
-/// `$/cancel_request`: the sender of a request no longer wants its answer.
+/// The params of `$/cancel_request`: the sender of a request no longer needs the response.
 ///
 /// See [Cancellation](https://agentclientprotocol.com/protocol/v1/cancellation).
 #[wire]
 pub struct CancelRequestNotification {
-    /// The request.
+    /// The id of the request.
     pub request_id: RequestId,
 }

@@ -1,4 +1,4 @@
-//! Sessions: making, loading, listing and closing them.
+//! Methods that create, load, list and close sessions.
 //!
 //! See [Session setup](https://agentclientprotocol.com/protocol/v1/session-setup).
 
@@ -8,15 +8,15 @@ use duologue_schema_derive::wire;
 
 use crate::{McpServer, SessionConfigOption, SessionId, SessionModeState};
 
-/// `session/new`: makes a session.
+/// The params of `session/new`, which creates a session.
 #[wire]
 pub struct NewSessionRequest {
-    /// The directory to work in, as an absolute path.
+    /// The working directory, as an absolute path.
     pub cwd: PathBuf,
     /// The MCP servers to use.
     #[wire(default, always, null_default)]
     pub mcp_servers: Vec<McpServer>,
-    /// More directories to work in, as absolute paths.
+    /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
 }
@@ -26,51 +26,51 @@ pub struct NewSessionRequest {
 pub struct NewSessionResponse {
     /// The session.
     pub session_id: SessionId,
-    /// Its modes, if it has any. Config options, where there are some, take their place.
+    /// The modes of the session, if any. Config options take precedence over modes.
     #[wire(lenient)]
     pub modes: Option<SessionModeState>,
-    /// Its config options.
+    /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
 }
 
-/// `session/load`: opens an old session and tells its whole story again, as updates.
+/// The params of `session/load`, which opens an earlier session and replays its history as updates.
 #[wire]
 pub struct LoadSessionRequest {
     /// The session.
     pub session_id: SessionId,
-    /// The directory to work in, as an absolute path.
+    /// The working directory, as an absolute path.
     pub cwd: PathBuf,
     /// The MCP servers to use.
     #[wire(default, always, null_default)]
     pub mcp_servers: Vec<McpServer>,
-    /// More directories to work in, as absolute paths.
+    /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
 }
 
-/// The answer to `session/load`, after the last update of the story.
+/// The answer to `session/load`. It follows the last update of the history.
 #[wire]
 pub struct LoadSessionResponse {
-    /// Its modes, if it has any.
+    /// The modes of the session, if any.
     #[wire(lenient)]
     pub modes: Option<SessionModeState>,
-    /// Its config options.
+    /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
 }
 
-/// `session/resume`: opens an old session without telling its story.
+/// The params of `session/resume`, which opens an earlier session without its history.
 #[wire]
 pub struct ResumeSessionRequest {
     /// The session.
     pub session_id: SessionId,
-    /// The directory to work in, as an absolute path.
+    /// The working directory, as an absolute path.
     pub cwd: PathBuf,
     /// The MCP servers to use.
     #[wire(default, null_default)]
     pub mcp_servers: Vec<McpServer>,
-    /// More directories to work in, as absolute paths.
+    /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
 }
@@ -78,15 +78,15 @@ pub struct ResumeSessionRequest {
 /// The answer to `session/resume`.
 #[wire]
 pub struct ResumeSessionResponse {
-    /// Its modes, if it has any.
+    /// The modes of the session, if any.
     #[wire(lenient)]
     pub modes: Option<SessionModeState>,
-    /// Its config options.
+    /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
 }
 
-/// `session/close`: ends what runs in a session and frees it.
+/// The params of `session/close`, which cancels the work of a session and frees it.
 #[wire]
 pub struct CloseSessionRequest {
     /// The session.
@@ -97,7 +97,7 @@ pub struct CloseSessionRequest {
 #[wire]
 pub struct CloseSessionResponse {}
 
-/// `session/delete`: takes a session off the list.
+/// The params of `session/delete`, which removes a session from the list.
 #[wire]
 pub struct DeleteSessionRequest {
     /// The session.
@@ -108,14 +108,14 @@ pub struct DeleteSessionRequest {
 #[wire]
 pub struct DeleteSessionResponse {}
 
-/// `session/list`: the sessions an agent knows, page by page.
+/// The params of `session/list`, which returns the sessions of an agent page by page.
 ///
 /// See [Session list](https://agentclientprotocol.com/protocol/v1/session-list).
 #[wire]
 pub struct ListSessionsRequest {
-    /// Only those of this directory.
+    /// Restricts the list to sessions of this directory.
     pub cwd: Option<PathBuf>,
-    /// Where the last page ended, as its answer said.
+    /// The `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -125,25 +125,25 @@ pub struct ListSessionsResponse {
     /// The sessions.
     #[wire(skip_invalid)]
     pub sessions: Vec<SessionInfo>,
-    /// Where the page ended, if there are more.
+    /// The cursor of the next page, if there is one.
     #[wire(lenient)]
     pub next_cursor: Option<String>,
 }
 
-/// A session on the list.
+/// A session in the list.
 #[wire]
 pub struct SessionInfo {
-    /// Which session.
+    /// The id of the session.
     pub session_id: SessionId,
-    /// The directory it works in.
+    /// The working directory.
     pub cwd: PathBuf,
-    /// More directories it works in.
+    /// Further working directories.
     #[wire(default, skip_invalid)]
     pub additional_directories: Vec<PathBuf>,
-    /// Its title.
+    /// The title of the session.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// When something last happened in it, as an ISO 8601 timestamp.
+    /// The time of the last activity, as an ISO 8601 timestamp.
     #[wire(lenient)]
     pub updated_at: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Commands the client runs for the agent.
+//! Terminals: commands that the client runs for the agent.
 //!
 //! See [Terminals](https://agentclientprotocol.com/protocol/v1/terminals).
 
@@ -8,42 +8,42 @@ use duologue_schema_derive::wire;
 
 use crate::{SessionId, TerminalId};
 
-/// `terminal/create`: starts a command. The answer does not wait for its end.
+/// The params of `terminal/create`, which starts a command. The response does not wait for its end.
 #[wire]
 pub struct CreateTerminalRequest {
     /// The session.
     pub session_id: SessionId,
     /// The program.
     pub command: String,
-    /// Its arguments.
+    /// The arguments of the program.
     #[wire(default, null_default)]
     pub args: Vec<String>,
-    /// Variables to set.
+    /// The environment variables to set.
     #[wire(default, null_default)]
     pub env: Vec<EnvVariable>,
-    /// Where to run it, as an absolute path.
+    /// The working directory, as an absolute path.
     pub cwd: Option<PathBuf>,
-    /// How many bytes of output to keep. The oldest go first, whole characters at a time.
+    /// The greatest number of output bytes to keep. The oldest are dropped first, in whole characters.
     pub output_byte_limit: Option<u64>,
 }
 
 /// An environment variable.
 #[wire]
 pub struct EnvVariable {
-    /// Its name.
+    /// The name of the variable.
     pub name: String,
-    /// Its value.
+    /// The value of the variable.
     pub value: String,
 }
 
 /// The answer to `terminal/create`.
 #[wire]
 pub struct CreateTerminalResponse {
-    /// The terminal, to be released in the end.
+    /// The terminal. The agent has to release it.
     pub terminal_id: TerminalId,
 }
 
-/// `terminal/output`: what the command wrote so far.
+/// The params of `terminal/output`, which returns the output so far.
 #[wire]
 pub struct TerminalOutputRequest {
     /// The session.
@@ -55,27 +55,27 @@ pub struct TerminalOutputRequest {
 /// The answer to `terminal/output`.
 #[wire]
 pub struct TerminalOutputResponse {
-    /// What the command wrote.
+    /// The output of the command.
     pub output: String,
-    /// Whether some of it was dropped.
+    /// True if some of the output was dropped.
     pub truncated: bool,
-    /// How the command ended, if it did.
+    /// The exit status, if the command has ended.
     #[wire(lenient)]
     pub exit_status: Option<TerminalExitStatus>,
 }
 
-/// How a command ended.
+/// The exit status of a command.
 #[wire]
 pub struct TerminalExitStatus {
-    /// Its exit code, unless a signal ended it.
+    /// The exit code, unless a signal ended the command.
     #[wire(lenient)]
     pub exit_code: Option<u32>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     #[wire(lenient)]
     pub signal: Option<String>,
 }
 
-/// `terminal/wait_for_exit`: waits for the end of the command.
+/// The params of `terminal/wait_for_exit`, which waits for the end of the command.
 #[wire]
 pub struct WaitForTerminalExitRequest {
     /// The session.
@@ -87,10 +87,10 @@ pub struct WaitForTerminalExitRequest {
 /// The answer to `terminal/wait_for_exit`.
 #[wire]
 pub struct WaitForTerminalExitResponse {
-    /// The exit code, unless a signal ended it.
+    /// The exit code, unless a signal ended the command.
     #[wire(lenient)]
     pub exit_code: Option<u32>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     #[wire(lenient)]
     pub signal: Option<String>,
 }
@@ -107,7 +107,7 @@ impl From<WaitForTerminalExitResponse> for TerminalExitStatus {
     }
 }
 
-/// `terminal/kill`: ends the command and keeps the terminal.
+/// The params of `terminal/kill`, which ends the command and keeps the terminal.
 #[wire]
 pub struct KillTerminalRequest {
     /// The session.
@@ -120,7 +120,7 @@ pub struct KillTerminalRequest {
 #[wire]
 pub struct KillTerminalResponse {}
 
-/// `terminal/release`: ends the command if it runs, and the terminal with it.
+/// The params of `terminal/release`, which ends a running command and frees the terminal.
 #[wire]
 pub struct ReleaseTerminalRequest {
     /// The session.

@@ -1,4 +1,4 @@
-//! Tool calls, and what is told about them while they run.
+//! Tool calls and their updates.
 //!
 //! See [Tool calls](https://agentclientprotocol.com/protocol/v1/tool-calls).
 
@@ -8,47 +8,47 @@ use duologue_schema_derive::wire;
 
 use crate::{ContentBlock, Json, TerminalId, ToolCallId};
 
-/// A tool call the model asked for, as first announced.
+/// A tool call as first announced.
 #[wire]
 pub struct ToolCall {
-    /// Which call.
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
-    /// What it does, for a person.
+    /// A title to show to the user.
     pub title: String,
-    /// The tool's own name.
+    /// The name of the tool.
     #[wire(lenient)]
     pub name: Option<String>,
-    /// What sort of tool it is.
+    /// The kind of the tool.
     #[wire(default, lenient)]
     pub kind: ToolKind,
-    /// How far it is.
+    /// The status of the call.
     #[wire(default, lenient)]
     pub status: ToolCallStatus,
-    /// What it produced so far.
+    /// The content that the call has produced so far.
     #[wire(default, skip_invalid)]
     pub content: Vec<ToolCallContent>,
-    /// The files it touches, for editors that follow along.
+    /// The files that the call works on, for editors that follow the agent.
     #[wire(default, skip_invalid)]
     pub locations: Vec<ToolCallLocation>,
-    /// The input as the tool got it.
+    /// The input of the tool.
     #[wire(lenient)]
     pub raw_input: Option<Json>,
-    /// The output as the tool gave it.
+    /// The output of the tool.
     #[wire(lenient)]
     pub raw_output: Option<Json>,
 }
 
-/// A change to a tool call. What is absent stays as it was; a list replaces the whole list.
+/// A change to a tool call. An absent field keeps its value, and a list replaces the whole list.
 ///
-/// It may be the first thing heard of a call.
+/// An update may arrive for a call that was never announced.
 #[wire]
 pub struct ToolCallUpdate {
-    /// Which call.
+    /// The id of the tool call.
     pub tool_call_id: ToolCallId,
     /// The new title.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// The tool's own name.
+    /// The name of the tool.
     #[wire(lenient)]
     pub name: Option<String>,
     /// The new kind.
@@ -57,10 +57,10 @@ pub struct ToolCallUpdate {
     /// The new status.
     #[wire(lenient)]
     pub status: Option<ToolCallStatus>,
-    /// All content, in place of the old. A list of nothing but malformed items changes nothing.
+    /// All content. It replaces the previous content, unless every item is malformed.
     #[wire(skip_invalid)]
     pub content: Option<Vec<ToolCallContent>>,
-    /// All locations, in place of the old. A list of nothing but malformed items changes nothing.
+    /// All locations. They replace the previous ones, unless every item is malformed.
     #[wire(skip_invalid)]
     pub locations: Option<Vec<ToolCallLocation>>,
     /// The new input.
@@ -91,7 +91,7 @@ impl ToolCallUpdate {
     }
 }
 
-/// A call first heard of by an update has no title but its id.
+/// Creates a call from an update alone. An absent title becomes the id.
 impl From<ToolCallUpdate> for ToolCall {
     fn from(update: ToolCallUpdate) -> Self {
         let mut call = ToolCall::new(update.tool_call_id.clone(), update.tool_call_id.as_str());
@@ -117,7 +117,7 @@ impl From<ToolCall> for ToolCallUpdate {
     }
 }
 
-/// What sort of tool it is; helps to pick an icon.
+/// The kind of a tool, for example to choose an icon.
 #[wire]
 #[derive(Default)]
 pub enum ToolKind {
@@ -129,49 +129,49 @@ pub enum ToolKind {
     Delete,
     /// Moves or renames files.
     Move,
-    /// Looks for something.
+    /// Searches.
     Search,
     /// Runs a command or code.
     Execute,
     /// Reasons or plans.
     Think,
-    /// Gets data from elsewhere.
+    /// Fetches external data.
     Fetch,
-    /// Changes the session's mode.
+    /// Changes the mode of the session.
     SwitchMode,
     /// Anything else.
     #[default]
     Other,
 }
 
-/// How far a tool call is.
+/// The status of a tool call.
 #[wire]
 #[derive(Default)]
 pub enum ToolCallStatus {
-    /// Not started: its input still streams, or it awaits approval.
+    /// The call has not started: its input is incomplete, or it awaits approval.
     #[default]
     Pending,
-    /// Running.
+    /// The call is running.
     InProgress,
-    /// Ended well.
+    /// The call succeeded.
     Completed,
-    /// Ended badly.
+    /// The call failed.
     Failed,
 }
 
-/// Something a tool call produced.
+/// Content that a tool call produced.
 #[wire(tag = "type")]
 pub enum ToolCallContent {
-    /// Ordinary content.
+    /// A content block.
     Content(Content),
     /// A change to a file.
     Diff(Box<Diff>),
-    /// The output of a terminal the client runs, shown live.
+    /// The live output of a terminal of the client.
     Terminal(Terminal),
 }
 
 impl ToolCallContent {
-    /// A change to a file; without `old_text` the file is new.
+    /// Creates a change to a file. Without `old_text` the file is new.
     pub fn diff(
         path: impl Into<PathBuf>,
         old_text: impl Into<Option<String>>,
@@ -182,7 +182,7 @@ impl ToolCallContent {
         diff.into()
     }
 
-    /// The live output of a terminal.
+    /// Creates the live output of a terminal.
     pub fn terminal(terminal_id: impl Into<TerminalId>) -> Self {
         Terminal::new(terminal_id).into()
     }
@@ -194,7 +194,7 @@ impl<T: Into<ContentBlock>> From<T> for ToolCallContent {
     }
 }
 
-/// Ordinary content in a tool call.
+/// A content block in a tool call.
 #[wire]
 pub struct Content {
     /// The block.
@@ -206,17 +206,17 @@ pub struct Content {
 pub struct Diff {
     /// The file, as an absolute path.
     pub path: PathBuf,
-    /// What it held before; absent for a new file.
+    /// The text before the change. Absent for a new file.
     #[wire(lenient)]
     pub old_text: Option<String>,
-    /// What it holds now.
+    /// The text after the change.
     pub new_text: String,
 }
 
 /// A terminal shown in a tool call. It stays visible after its release.
 #[wire]
 pub struct Terminal {
-    /// Which terminal.
+    /// The id of the terminal.
     pub terminal_id: TerminalId,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent tells about a session while it works.
+//! Session updates, the notifications of an agent about a session.
 //!
 //! See [Prompt turn](https://agentclientprotocol.com/protocol/v1/prompt-turn).
 
@@ -11,19 +11,19 @@ use crate::{
     CurrentModeUpdate, MessageId, Meta, Patch, Plan, SessionId, ToolCall, ToolCallUpdate,
 };
 
-/// `session/update`: one thing that happened in a session.
+/// The params of `session/update`.
 #[wire]
 pub struct SessionNotification {
     /// The session.
     pub session_id: SessionId,
-    /// What happened.
+    /// The update.
     pub update: SessionUpdate,
 }
 
-/// One thing that happened in a session.
+/// An update of a session.
 ///
-/// It shows as the words of the agent, and a cleared draft as a line break, so that printing every
-/// update prints what the agent says:
+/// `Display` writes the text of agent messages, and a line break for a cleared message. Printing
+/// every update therefore prints the messages of the agent:
 ///
 /// ```
 /// use duologue_schema::SessionUpdate;
@@ -33,62 +33,62 @@ pub struct SessionNotification {
 /// ```
 #[wire(tag = "sessionUpdate")]
 pub enum SessionUpdate {
-    /// More of what the person said, mostly while a session loads.
+    /// A piece of a user message, mostly while a session loads.
     UserMessageChunk(ContentChunk),
-    /// More of what the agent says.
+    /// A piece of an agent message.
     AgentMessageChunk(ContentChunk),
-    /// More of what the agent thinks.
+    /// A piece of an agent thought.
     AgentThoughtChunk(ContentChunk),
-    /// Empties a message of the agent, which is to be said anew. Not part of ACP.
+    /// Clears an agent message, which the agent then writes anew. Not part of ACP.
     AgentMessageClear(MessageClear),
-    /// Empties a thought of the agent. Not part of ACP.
+    /// Clears an agent thought. Not part of ACP.
     AgentThoughtClear(MessageClear),
-    /// A tool call begins.
+    /// A new tool call.
     ToolCall(Box<ToolCall>),
-    /// A tool call goes on.
+    /// A change to a tool call.
     ToolCallUpdate(Box<ToolCallUpdate>),
-    /// The plan, whole.
+    /// The whole plan.
     Plan(Plan),
-    /// The commands, all.
+    /// All slash commands.
     AvailableCommandsUpdate(AvailableCommandsUpdate),
-    /// Another mode.
+    /// A change of the mode.
     CurrentModeUpdate(CurrentModeUpdate),
-    /// The config options, all.
+    /// All config options.
     ConfigOptionUpdate(ConfigOptionUpdate),
-    /// Another title or date.
+    /// A change of the title or date.
     SessionInfoUpdate(SessionInfoUpdate),
     /// Tokens and money used so far.
     UsageUpdate(UsageUpdate),
-    /// Something to show once.
+    /// A notice to show once.
     Notice(Notice),
-    /// A compaction of the context.
+    /// The state of a compaction of the context.
     CompactionUpdate(Box<CompactionUpdate>),
-    /// More of the summary of a compaction.
+    /// A piece of the summary of a compaction.
     CompactionSummaryChunk(CompactionSummaryChunk),
 }
 
 impl SessionUpdate {
-    /// More of what the agent says.
+    /// A piece of an agent message.
     pub fn agent_message(content: impl Into<ContentBlock>) -> Self {
         Self::AgentMessageChunk(ContentChunk::new(content))
     }
 
-    /// More of what the agent thinks.
+    /// A piece of an agent thought.
     pub fn agent_thought(content: impl Into<ContentBlock>) -> Self {
         Self::AgentThoughtChunk(ContentChunk::new(content))
     }
 
-    /// More of what the person said.
+    /// A piece of a user message.
     pub fn user_message(content: impl Into<ContentBlock>) -> Self {
         Self::UserMessageChunk(ContentChunk::new(content))
     }
 
-    /// Empties a message of the agent: the current one, or the one with an id.
+    /// Clears an agent message: the one with the id, or else the current one.
     pub fn agent_message_clear(message_id: impl Into<Option<MessageId>>) -> Self {
         Self::AgentMessageClear(MessageClear { message_id: message_id.into(), meta: None })
     }
 
-    /// The same update with a message id, if it is of a kind that can have one.
+    /// Sets the message id of an update whose kind has one.
     #[must_use]
     pub fn with_message_id(mut self, message_id: impl Into<MessageId>) -> Self {
         match &mut self {
@@ -106,8 +106,8 @@ impl SessionUpdate {
     }
 }
 
-/// What the agent says, as it says it, and a line break where it takes that back. A terminal gets it through
-/// [`printable`](crate::printable()).
+/// Writes the text of an agent message, and a line break for a cleared one. Escape it with
+/// [`printable`](crate::printable()) for a terminal.
 impl fmt::Display for SessionUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -118,34 +118,34 @@ impl fmt::Display for SessionUpdate {
     }
 }
 
-/// More of a message or thought.
+/// A piece of a message or thought.
 #[wire]
 pub struct ContentChunk {
-    /// What comes next.
+    /// The content to append.
     pub content: ContentBlock,
-    /// Which message it belongs to; another id begins another message.
+    /// The id of the message. A new id starts a new message.
     #[wire(lenient)]
     pub message_id: Option<MessageId>,
 }
 
-/// Empties a message or thought, which keeps its place and id; later chunks fill it again.
+/// Clears a message or thought. It keeps its position and id, and later chunks fill it again.
 ///
-/// Not part of ACP: send it only to a client that asked for it, by
+/// Not part of ACP: send it only to a client that advertises
 /// `clientCapabilities._meta.duologue.messageClear`.
 #[wire]
 pub struct MessageClear {
-    /// Which message; the current one if absent.
+    /// The id of the message. Absent means the current one.
     #[wire(lenient)]
     pub message_id: Option<MessageId>,
 }
 
-/// Another title or date for the session.
+/// A change of the title or date of a session.
 #[wire]
 pub struct SessionInfoUpdate {
     /// The title.
     #[wire(lenient)]
     pub title: Patch<String>,
-    /// When something last happened in the session, as an ISO 8601 timestamp.
+    /// The time of the last activity, as an ISO 8601 timestamp.
     #[wire(lenient)]
     pub updated_at: Patch<String>,
     /// Extension data about the session, `_meta` on the wire.
@@ -153,14 +153,14 @@ pub struct SessionInfoUpdate {
     pub meta: Patch<Meta>,
 }
 
-/// Tokens and money used so far; it replaces the one before.
+/// The tokens and money used so far. It replaces the previous update.
 #[wire]
 pub struct UsageUpdate {
-    /// The tokens in the context now.
+    /// The number of tokens in the context.
     pub used: u64,
-    /// The tokens the context can hold.
+    /// The size of the context in tokens.
     pub size: u64,
-    /// What the session has cost.
+    /// The cost of the session so far.
     #[wire(lenient)]
     pub cost: Option<Cost>,
 }
@@ -168,31 +168,31 @@ pub struct UsageUpdate {
 /// An amount of money.
 #[wire]
 pub struct Cost {
-    /// How much.
+    /// The amount.
     pub amount: f64,
-    /// Of what, as an ISO 4217 code.
+    /// The currency, as an ISO 4217 code.
     pub currency: String,
 }
 
-/// Something to show once; it is no part of the conversation and never replayed. Only for clients
-/// with `session.notices`.
+/// A notice to show once. It is not part of the conversation and is never replayed. Only for
+/// clients with `session.notices`.
 #[wire]
 pub struct Notice {
-    /// How bad it is.
+    /// The severity.
     pub severity: NoticeSeverity,
-    /// What it is, in one line, never empty.
+    /// The notice in one line, never empty.
     pub title: String,
-    /// More about it.
+    /// Further details.
     #[wire(lenient)]
     pub description: Option<String>,
 }
 
-/// How bad a notice is.
+/// The severity of a notice.
 #[wire(open)]
 pub enum NoticeSeverity {
-    /// Good to know.
+    /// Information.
     Info,
-    /// May need care.
+    /// Something may need attention.
     Warning,
     /// Something failed.
     Error,
