@@ -1,4 +1,4 @@
-//! `#[wire]` on an enum.
+//! Expands `#[wire]` on an enum.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -6,7 +6,7 @@ use syn::{Fields, GenericArgument, Ident, ItemEnum, PathArguments, Result, Type,
 
 use crate::options::{MemberOptions, TypeOptions, doc_text, json_schema, snake_case};
 
-/// An enum of names: a string on the wire.
+/// Expands an enum of names: a string on the wire.
 pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Result<TokenStream> {
     let open = type_options.open;
     let mut arms = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Re
     let docs: Vec<_> = arms.iter().map(|(.., doc)| doc).collect();
     let doc = doc_text(&item.attrs);
     item.variants.push(parse_quote! {
-        /// A name this crate does not know, written back as it came.
+        /// An unknown name. It is written back unchanged.
         Unknown(::std::sync::Arc<str>)
     });
     let name = &item.ident;
@@ -31,7 +31,7 @@ pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Re
         #[non_exhaustive]
         #item
         impl #name {
-            /// The name on the wire.
+            /// Returns the name on the wire.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -61,7 +61,7 @@ struct Arm {
     options: MemberOptions,
 }
 
-/// An enum told apart by the key `tag`: an object on the wire.
+/// Expands a tagged union: an object on the wire, whose key `tag` selects the variant.
 pub(crate) fn expand_tagged(
     mut item: ItemEnum,
     tag: &str,
@@ -83,7 +83,7 @@ pub(crate) fn expand_tagged(
     }
     let doc = doc_text(&item.attrs);
     item.variants.push(parse_quote! {
-        /// A kind this crate does not know, written back as it came.
+        /// An unknown kind. It is written back unchanged.
         Unknown(crate::Unknown)
     });
     let name = &item.ident;
@@ -137,7 +137,7 @@ pub(crate) fn expand_tagged(
         #[non_exhaustive]
         #item
         impl #name {
-            /// Which kind it is, as the wire says it.
+            /// Returns the tag on the wire.
             #[must_use]
             pub fn tag(&self) -> &str {
                 match self {
@@ -193,7 +193,7 @@ fn value_of(ident: &Ident, payload: Option<&Type>) -> TokenStream {
     }
 }
 
-/// `From<payload>` for every variant whose payload tells which variant it is.
+/// Implements `From` for every payload type that occurs in only one variant.
 fn conversions(name: &Ident, arms: &[Arm]) -> TokenStream {
     let payloads: Vec<String> = arms.iter().map(|arm| arm.payload.to_token_stream().to_string()).collect();
     let impls = arms.iter().enumerate().filter_map(|(index, arm)| {
@@ -217,11 +217,14 @@ fn payload_of(variant: &Variant) -> Result<Option<Type>> {
     match &variant.fields {
         Fields::Unit => Ok(None),
         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => Ok(Some(fields.unnamed[0].ty.clone())),
-        other => Err(syn::Error::new_spanned(other, "a variant holds one wire type or nothing")),
+        other => Err(syn::Error::new_spanned(
+            other,
+            "a variant of a `#[wire]` union must contain one wire type or nothing",
+        )),
     }
 }
 
-/// `T` of `Box<T>`, else the type itself.
+/// Returns `T` of `Box<T>`, else the type itself.
 fn unboxed(ty: &Type) -> &Type {
     if let Type::Path(path) = ty
         && let Some(last) = path.path.segments.last()

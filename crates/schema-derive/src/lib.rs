@@ -7,25 +7,35 @@ mod structs;
 use proc_macro::TokenStream;
 use syn::{Item, parse_macro_input};
 
-/// Makes a wire type. For use inside duologue-schema only: the output names its private items.
+/// Turns a type into a wire type. Works only inside duologue-schema, whose private items it uses.
 ///
-/// On a **struct**: keys are the camelCase of the field names, `Option` and `Patch` fields are
-/// optional and never written when absent, and a `meta` field for `_meta` is added. The type
-/// options are `no_meta`, and `snake` for the messages that are not ACP's own: their keys are the field
-/// names as they are, a field `extra` keeps the keys they do not know instead of `_meta`, and `null` reads as any
-/// default, since many languages write it for what is left out. The field options are `rename = ".."`, `alias = ".."`, `default`
-/// (optional, by its `Default`), `always` (written even when it is the default, an absent option as `null`), `lenient` (a bad
-/// value reads as absent), `skip_invalid` (so do the bad items of a list), `null_default` (`null`
-/// reads as the default) and `flatten`.
+/// On a **struct**: keys are the camelCase of the field names. `Option` and `Patch` fields are optional
+/// and not written when absent. A field `meta` for `_meta` is added.
 ///
-/// On an **enum of names**: a string that keeps what it does not know in `Unknown`.
+/// | type option | meaning |
+/// | --- | --- |
+/// | `no_meta` | adds no field `meta` |
+/// | `snake` | for messages outside ACP: keys are the field names, a field `extra` keeps unknown keys instead of `meta`, and `null` reads as the default |
+/// | `definition = ".."` | the name of the definition in the JSON Schema; also for enums |
 ///
-/// On an **enum with `tag = ".."`**: an object told apart by that key, which keeps what it does not
-/// know in `Unknown`. The variant options are `rename = ".."`, `alias = ".."` and `untagged` (what
-/// an object without the tag is).
+/// | field option | meaning |
+/// | --- | --- |
+/// | `rename = ".."`, `alias = ".."` | another key, a further key to read |
+/// | `default` | optional; an absent field reads as its `Default` |
+/// | `always` | written even if it is the default; an absent option is written as `null` |
+/// | `lenient` | an invalid value reads as absent |
+/// | `skip_invalid` | as `lenient`, and invalid items of a list are skipped |
+/// | `null_default` | `null` reads as the default |
+/// | `flatten` | the fields of the value are fields of the struct |
 ///
-/// Every enum takes `open`: the protocol says that there may be more names or tags than it lists,
-/// so the schema allows them. (Reading takes unknown ones always.)
+/// On an **enum of names**: a string. An unknown name is kept in the variant `Unknown`.
+///
+/// On an **enum with `tag = ".."`**: an object whose key of that name selects the variant. An object
+/// with an unknown tag is kept in the variant `Unknown`. The variant options are `rename = ".."`,
+/// `alias = ".."` and `untagged`, for objects without the tag.
+///
+/// The option `open` of an enum lets the schema accept unknown names or tags, because the protocol
+/// allows them. Decoding always accepts them.
 #[proc_macro_attribute]
 pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut type_options = options::TypeOptions::default();
@@ -37,7 +47,7 @@ pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
             Some(tag) => enums::expand_tagged(item, tag, &type_options),
             None => enums::expand_names(item, &type_options),
         },
-        other => Err(syn::Error::new_spanned(other, "#[wire] takes a struct or an enum")),
+        other => Err(syn::Error::new_spanned(other, "`#[wire]` applies only to a struct or an enum")),
     };
     expanded.unwrap_or_else(|error| error.to_compile_error()).into()
 }

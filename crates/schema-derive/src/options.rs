@@ -1,4 +1,4 @@
-//! The options in `#[wire(..)]`, and small helpers both kinds of types need.
+//! The options in `#[wire(..)]`, and helpers for structs and enums.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -44,14 +44,14 @@ pub(crate) struct MemberOptions {
     pub(crate) lenient: bool,
     pub(crate) skip_invalid: bool,
     pub(crate) null_default: bool,
-    /// Whether `null` reads as the default, be it said in the schema or not.
+    /// True if `null` reads as the default, with or without a hint in the schema.
     pub(crate) reads_null: bool,
     pub(crate) flatten: bool,
     pub(crate) untagged: bool,
 }
 
 impl MemberOptions {
-    /// Takes the `#[wire(..)]` attributes out of `attributes` and reads them.
+    /// Removes the `#[wire(..)]` attributes from `attributes` and parses them.
     pub(crate) fn take(attributes: &mut Vec<Attribute>) -> Result<Self> {
         let mut options = MemberOptions::default();
         for attribute in attributes.extract_if(.., |attribute| attribute.path().is_ident("wire")) {
@@ -78,7 +78,7 @@ impl MemberOptions {
     }
 }
 
-/// The text of the doc comments among `attributes`.
+/// Returns the text of the doc comments in `attributes`.
 pub(crate) fn doc_text(attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes {
@@ -93,7 +93,7 @@ pub(crate) fn doc_text(attributes: &[Attribute]) -> String {
     text.trim_end().to_owned()
 }
 
-/// `session_id` to `sessionId`.
+/// Converts `session_id` to `sessionId`.
 pub(crate) fn camel_case(snake: &str) -> String {
     let mut out = String::new();
     let mut upper = false;
@@ -110,7 +110,7 @@ pub(crate) fn camel_case(snake: &str) -> String {
     out
 }
 
-/// `AgentMessageChunk` to `agent_message_chunk`.
+/// Converts `AgentMessageChunk` to `agent_message_chunk`.
 pub(crate) fn snake_case(camel: &str) -> String {
     let mut out = String::new();
     for (index, c) in camel.chars().enumerate() {
@@ -122,7 +122,7 @@ pub(crate) fn snake_case(camel: &str) -> String {
     out
 }
 
-/// `impl JsonSchema`, with `body` an expression over `generator`.
+/// Implements `JsonSchema`. `body` is an expression that uses `generator`.
 pub(crate) fn json_schema(name: &syn::Ident, options: &TypeOptions, body: &TokenStream) -> TokenStream {
     let definition = options.definition.clone().unwrap_or_else(|| name.to_string());
     quote! {

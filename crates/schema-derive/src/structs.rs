@@ -1,4 +1,4 @@
-//! `#[wire]` on a struct.
+//! Expands `#[wire]` on a struct.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -6,7 +6,7 @@ use syn::{Attribute, Fields, Ident, Index, ItemStruct, Result, Type, parse_quote
 
 use crate::options::{MemberOptions, TypeOptions, camel_case, doc_text, json_schema};
 
-/// What the type of a field says about its presence.
+/// The presence of a field on the wire, according to its type.
 enum Shape {
     Plain,
     Option(Box<Type>),
@@ -20,22 +20,25 @@ struct Field {
     ty: Type,
     shape: Shape,
     options: MemberOptions,
-    /// Its place among the slots: the group, and the place in it.
+    /// The index of the group of slots, and the index in the group.
     slot: [Index; 2],
 }
 
-/// Longest tuple that has a `Default`.
+/// The length of the longest tuple that implements `Default`.
 const GROUP: usize = 12;
 
 pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result<TokenStream> {
     let span_of_item = item.ident.clone();
     let Fields::Named(named) = &mut item.fields else {
-        return Err(syn::Error::new_spanned(span_of_item, "#[wire] takes a struct with named fields"));
+        return Err(syn::Error::new_spanned(
+            span_of_item,
+            "`#[wire]` applies only to structs with named fields",
+        ));
     };
     let has_meta = named.named.iter().any(|field| field.ident.as_ref().is_some_and(|ident| ident == "meta"));
     if type_options.snake {
         named.named.push(parse_quote! {
-            /// What a peer said beyond the fields above; it is written back.
+            /// The unknown fields. They are written back unchanged.
             #[wire(flatten, default)]
             pub extra: crate::Members
         });
@@ -82,12 +85,12 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
 }
 
 impl Field {
-    /// Whether there is nothing to take its place, so that `new` asks for it.
+    /// Returns true if the field has no default, so that `new` requires it.
     fn is_required(&self) -> bool {
         matches!(self.shape, Shape::Plain) && !self.options.default
     }
 
-    /// The expression that reads the value from `map`.
+    /// Returns the expression that reads the value from `map`.
     fn read(&self) -> TokenStream {
         let ty = &self.ty;
         if !self.options.lenient && !self.options.skip_invalid {
@@ -105,7 +108,7 @@ impl Field {
         }
     }
 
-    /// The statement that writes the value to `map`.
+    /// Returns the statement that writes the value to `map`.
     fn write(&self) -> TokenStream {
         let (name, key) = (&self.name, &self.key);
         if self.options.flatten {
@@ -141,7 +144,7 @@ fn inherent(name: &Ident, fields: &[Field]) -> TokenStream {
         }
     });
     let setters = fields.iter().filter(|field| !field.is_required()).map(setter);
-    let doc = format!("A `{name}` with what it cannot be without.");
+    let doc = format!("Creates `{name}` from its required fields.");
     quote! {
         impl #name {
             #[doc = #doc]
@@ -169,7 +172,7 @@ fn setter(field: &Field) -> TokenStream {
     };
     let doc = format!("Sets `{name}`.");
     let clear = matches!(shape, Shape::Patch(_)).then(|| {
-        let doc = format!("Makes the receiver forget `{name}`.");
+        let doc = format!("Sends `null` for `{name}`, so that the receiver removes its value.");
         let clear = format_ident!("clear_{name}");
         quote! {
             #[doc = #doc]
@@ -298,7 +301,7 @@ fn schema(name: &Ident, options: &TypeOptions, attributes: &[Attribute], fields:
     json_schema(name, options, &quote!(crate::export::Object::new(#doc) #(#calls)* .finish()))
 }
 
-/// How a value of type `ty` is taken: by `impl Into` unless that would break integer literals.
+/// Returns the type of a parameter for `ty`: `impl Into`, except for types with numeric literals.
 fn parameter(ty: &Type) -> TokenStream {
     if is_primitive(ty) { quote!(#ty) } else { quote!(impl ::std::convert::Into<#ty>) }
 }

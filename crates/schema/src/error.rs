@@ -1,4 +1,4 @@
-//! The error object of JSON-RPC, with the codes the protocol gives a meaning.
+//! The error object of JSON-RPC, with the codes of JSON-RPC and ACP.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Json;
 
-/// The `error` member of a JSON-RPC response: what a peer says went wrong with one request.
+/// The `error` member of a JSON-RPC response: the reason why a request failed.
 ///
 /// ```
 /// use duologue_schema::{Error, ErrorCode};
@@ -19,17 +19,17 @@ use crate::Json;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Error {
-    /// What kind of error it is.
+    /// The code of the error.
     pub code: ErrorCode,
-    /// One sentence for a person.
+    /// A message to show to the user.
     pub message: Cow<'static, str>,
-    /// More about it, in a form the peers agreed on.
+    /// Further details, in a form that the peers agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
 }
 
 impl Error {
-    /// An error with a code and a sentence.
+    /// Creates an error with a code and a message.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Error { code, message: message.into(), data: None }
     }
@@ -41,46 +41,46 @@ impl Error {
         self
     }
 
-    /// `-32700`: the line was not JSON.
+    /// Creates an error with code `-32700`: the line was not JSON.
     pub fn parse_error(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::PARSE_ERROR, message)
     }
 
-    /// `-32600`: JSON, but not a request this peer can take.
+    /// Creates an error with code `-32600`: the JSON was not a valid request.
     pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::INVALID_REQUEST, message)
     }
 
-    /// `-32601`: nobody here handles `method`.
+    /// Creates an error with code `-32601`: the peer does not handle `method`.
     #[must_use]
     pub fn method_not_found(method: &str) -> Self {
-        // A method name may be as long as a line; the answer need not be.
+        // A method name may be as long as a line. The response quotes only its start.
         let shown: String = method.chars().take(120).collect();
         Error::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {shown}"))
     }
 
-    /// `-32602`: the params do not fit the method.
+    /// Creates an error with code `-32602`: the params do not fit the method.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::INVALID_PARAMS, message)
     }
 
-    /// `-32603`: the handler failed.
+    /// Creates an error with code `-32603`: the handler failed.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::INTERNAL_ERROR, message)
     }
 
-    /// `-32000`: call `authenticate` first.
+    /// Creates an error with code `-32000`: the client must call `authenticate` first.
     #[must_use]
     pub fn auth_required() -> Self {
         Error::new(ErrorCode::AUTH_REQUIRED, "authentication required")
     }
 
-    /// `-32002`: no such file, session or terminal.
+    /// Creates an error with code `-32002`: the file, session or terminal does not exist.
     pub fn resource_not_found(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::RESOURCE_NOT_FOUND, message)
     }
 
-    /// `-32800`: the request was cancelled.
+    /// Creates an error with code `-32800`: the request was cancelled.
     #[must_use]
     pub fn request_cancelled() -> Self {
         Error::new(ErrorCode::REQUEST_CANCELLED, "request cancelled")
@@ -95,7 +95,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A JSON-RPC error code. Codes without a name here are as good as those with one.
+/// A JSON-RPC error code. Codes without a constant are valid too.
 ///
 /// The names are those of JSON-RPC 2.0 §5.1 and of ACP's
 /// [error page](https://agentclientprotocol.com/protocol/v1/overview#error-handling).
@@ -106,9 +106,9 @@ pub struct ErrorCode(pub i32);
 impl ErrorCode {
     /// The line was not JSON.
     pub const PARSE_ERROR: Self = ErrorCode(-32700);
-    /// JSON, but not a request.
+    /// The JSON was not a valid request.
     pub const INVALID_REQUEST: Self = ErrorCode(-32600);
-    /// Nobody handles the method.
+    /// The peer does not handle the method.
     pub const METHOD_NOT_FOUND: Self = ErrorCode(-32601);
     /// The params do not fit.
     pub const INVALID_PARAMS: Self = ErrorCode(-32602);
@@ -116,9 +116,9 @@ impl ErrorCode {
     pub const INTERNAL_ERROR: Self = ErrorCode(-32603);
     /// The request was cancelled, by its sender or by a shutdown.
     pub const REQUEST_CANCELLED: Self = ErrorCode(-32800);
-    /// Call `authenticate` first.
+    /// The client must call `authenticate` first.
     pub const AUTH_REQUIRED: Self = ErrorCode(-32000);
-    /// No such resource.
+    /// The resource does not exist.
     pub const RESOURCE_NOT_FOUND: Self = ErrorCode(-32002);
 }
 
@@ -150,7 +150,7 @@ impl schemars::JsonSchema for ErrorCode {
             .collect();
         variants.push(integer);
         schemars::json_schema!({
-            "description": "A JSON-RPC error code; those of JSON-RPC and ACP have a meaning.",
+            "description": "A JSON-RPC error code.",
             "anyOf": variants,
         })
     }
@@ -163,13 +163,13 @@ impl schemars::JsonSchema for Error {
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "What went wrong with a request.",
+            "description": "The reason why a request failed.",
             "type": "object",
             "properties": {
                 "code": generator.subschema_for::<ErrorCode>(),
-                "message": { "description": "One sentence for a person.", "type": "string" },
+                "message": { "description": "A message to show to the user.", "type": "string" },
                 "data": {
-                    "description": "More about it, in a form the peers agreed on.",
+                    "description": "Further details, in a form that the peers agreed on.",
                     "x-deserialize-default-on-error": true,
                 },
             },

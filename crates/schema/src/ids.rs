@@ -1,21 +1,21 @@
-//! The ids peers give things.
+//! The ids of sessions, messages, tool calls and other objects.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 
-/// The id a thread made last, of one kind.
+/// The id that a thread created last, for one type of ids.
 type Last = LocalKey<Cell<Option<Arc<str>>>>;
 
-/// A longer id, in bytes, is not remembered: it would stay as long as the thread.
-const REMEMBERED: usize = 128;
+/// The greatest length of a cached id in bytes. A longer id would occupy memory until the thread ends.
+const CACHED_BYTES: usize = 128;
 
-/// The text of an id, shared with the one before if they are equal: the chunks of a message follow each other.
+/// Returns the text of an id. Equal ids in a row share one allocation, as in the chunks of a message.
 pub(crate) fn shared(last: &'static Last, text: &str) -> Arc<str> {
     let before = last.try_with(Cell::take).unwrap_or_default();
     let id = before.filter(|before| **before == *text).unwrap_or_else(|| text.into());
-    if text.len() <= REMEMBERED {
-        // A thread that ends remembers nothing any more.
+    if text.len() <= CACHED_BYTES {
+        // The access fails while the thread ends. Then nothing is cached.
         let _ = last.try_with(|last| last.set(Some(id.clone())));
     }
     id
@@ -25,18 +25,18 @@ macro_rules! ids {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {$(
         $(#[doc = $doc])+
         ///
-        /// Opaque text, compared as text; cloning it copies no text.
+        /// Opaque text. A clone shares the text.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(std::sync::Arc<str>);
 
         impl $name {
-            /// An id with this text.
+            /// Creates an id from its text.
             #[must_use]
             pub fn new(text: impl Into<std::sync::Arc<str>>) -> Self {
                 Self(text.into())
             }
 
-            /// The text.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -94,29 +94,29 @@ macro_rules! ids {
 pub(crate) use ids;
 
 ids! {
-    /// Names a session; the agent picks it.
+    /// The id of a session. The agent creates it.
     SessionId,
-    /// Names one message, so that its chunks belong together; the agent picks it.
+    /// The id of a message, shared by its chunks. The agent creates it.
     MessageId,
-    /// Names a tool call within a session; the agent picks it.
+    /// The id of a tool call within a session. The agent creates it.
     ToolCallId,
-    /// Names a terminal the client runs for the agent.
+    /// The id of a terminal that the client runs for the agent.
     TerminalId,
-    /// Names one of the answers a permission request offers.
+    /// The id of an option of a permission request.
     PermissionOptionId,
-    /// Names a way to authenticate.
+    /// The id of a way to authenticate.
     AuthMethodId,
-    /// Names a session mode.
+    /// The id of a session mode.
     SessionModeId,
-    /// Names a session config option.
+    /// The id of a session config option.
     SessionConfigId,
-    /// Names one of the values a config option can take.
+    /// The id of a value of a config option.
     SessionConfigValueId,
-    /// Names a group of such values.
+    /// The id of a group of values of a config option.
     SessionConfigGroupId,
-    /// Names an elicitation that goes on outside the protocol, at a URL.
+    /// The id of an elicitation that continues at a URL.
     ElicitationId,
-    /// Names one compaction of a session's context.
+    /// The id of a compaction of the context of a session.
     CompactionId,
 }
 
@@ -128,12 +128,12 @@ mod tests {
     fn equal_ids_in_a_row_share_their_text() {
         let (first, second) = (MessageId::from("a"), MessageId::from("a"));
         assert!(Arc::ptr_eq(&first.0, &second.0));
-        // Another kind of id has nothing to do with it.
+        // Ids of another type have a cache of their own.
         let session = SessionId::from("a");
         assert!(!Arc::ptr_eq(&first.0, &session.0));
         let other = MessageId::from("b");
         assert_eq!((first.as_str(), other.as_str()), ("a", "b"));
-        let long = "x".repeat(REMEMBERED + 1);
+        let long = "x".repeat(CACHED_BYTES + 1);
         let (first, second) = (MessageId::from(long.as_str()), MessageId::from(long.as_str()));
         assert!(first == second && !Arc::ptr_eq(&first.0, &second.0));
     }

@@ -1,4 +1,4 @@
-//! JSON that is carried, not read.
+//! JSON that is kept as text.
 
 use std::fmt;
 
@@ -8,9 +8,8 @@ use serde_json::value::RawValue;
 
 /// One JSON value kept as the text it arrived in.
 ///
-/// Used wherever the protocol says "any JSON": tool inputs and outputs, error data, unknown
-/// variants. Keeping the text costs what the text costs (a tree costs up to 70 times as much), and
-/// writing it back changes no byte.
+/// Used where the protocol allows any JSON: tool inputs and outputs, error data, unknown variants. The
+/// text takes up to 70 times less memory than a tree, and it is written back unchanged.
 ///
 /// ```
 /// # fn main() -> Result<(), serde_json::Error> {
@@ -28,12 +27,12 @@ impl Json {
     ///
     /// # Errors
     ///
-    /// When `value` cannot be expressed in JSON, such as a map whose keys are not strings.
+    /// If `value` has no JSON form, such as a map whose keys are not strings.
     pub fn new<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
         serde_json::value::to_raw_value(value).map(Json)
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     #[must_use]
     pub fn get(&self) -> &str {
         self.0.get()
@@ -43,12 +42,12 @@ impl Json {
     ///
     /// # Errors
     ///
-    /// When the JSON does not fit `T`.
+    /// If the JSON does not fit `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.get())
     }
 
-    /// The value as serde_json's own raw value.
+    /// Returns the value as a raw value of `serde_json`.
     #[must_use]
     pub fn as_raw(&self) -> &RawValue {
         &self.0
@@ -56,7 +55,7 @@ impl Json {
 }
 
 impl Json {
-    /// The value as serde_json's own raw value, owned.
+    /// Converts the value into a raw value of `serde_json`.
     #[must_use]
     pub fn into_raw(self) -> Box<RawValue> {
         self.0
@@ -71,12 +70,12 @@ impl From<Box<RawValue>> for Json {
 
 impl From<serde_json::Value> for Json {
     fn from(value: serde_json::Value) -> Self {
-        // A `Value` always has a JSON text, so the fallback is never taken.
+        // A `Value` always has a JSON text, so the fallback is never used.
         Json(RawValue::from_string(value.to_string()).unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 }
 
-/// For what always has a JSON text. A number that is none, such as NaN, is `null`.
+/// Implements `From` for types that always have a JSON text. NaN and infinities become `null`.
 macro_rules! from_values {
     ($($value:ty),*) => {$(
         impl From<$value> for Json {
@@ -89,7 +88,7 @@ macro_rules! from_values {
 
 from_values!(bool, i32, i64, u32, u64, f64, &str, String);
 
-/// Compares the values, not their spelling: white space and the order of keys do not count.
+/// Compares the values. White space and the order of keys do not matter.
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
         self.get() == other.get()

@@ -1,4 +1,4 @@
-//! The members of an object whose keys nobody fixed.
+//! The members of an object with arbitrary keys.
 
 use std::fmt;
 
@@ -9,8 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Json;
 use crate::wire::{Entries, Text, WriteFields};
 
-/// The members of an object, in the order they came, kept as JSON text: what a message has beyond its
-/// known fields, or an object that is open by design.
+/// The members of an object in their original order, kept as JSON text.
+///
+/// Used for the unknown fields of a message, and for objects with arbitrary keys.
 ///
 /// ```
 /// use duologue_schema::envelope::Query;
@@ -23,13 +24,13 @@ use crate::wire::{Entries, Text, WriteFields};
 pub struct Members(Entries);
 
 impl Members {
-    /// No members.
+    /// Creates an empty list of members.
     #[must_use]
     pub fn new() -> Self {
         Members::default()
     }
 
-    /// The members of a struct or a map.
+    /// Creates the members of a struct or a map.
     ///
     /// ```
     /// use duologue_schema::Members;
@@ -42,32 +43,32 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// When JSON has no object for `value`.
+    /// If the JSON form of `value` is not an object.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
         Json::new(value)?.parse()
     }
 
-    /// Whether there is nothing.
+    /// Returns true if there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of `key`, if it is there and fits `T`.
+    /// Returns the value of `key`, if it is present and fits `T`.
     #[must_use]
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let (_, value) = self.0.iter().rfind(|(name, _)| **name == *key)?;
         serde_json::from_str(value.get()).ok()
     }
 
-    /// Puts `value` under `key`, in place of what was there.
+    /// Sets the value of `key` and replaces a previous one.
     pub fn insert(&mut self, key: &str, value: impl Into<Json>) -> &mut Self {
         self.0.retain(|(name, _)| **name != *key);
         self.0.push((key.into(), value.into().into_raw()));
         self
     }
 
-    /// The keys, in order.
+    /// Returns the keys in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(key, _)| &**key)
     }
@@ -83,7 +84,7 @@ impl<K: AsRef<str>, V: Into<Json>> FromIterator<(K, V)> for Members {
     }
 }
 
-/// So that a setter takes `[("price", json!(18_000))]`.
+/// Lets a setter accept `[("price", json!(18_000))]`.
 impl<K: AsRef<str>, V: Into<Json>, const N: usize> From<[(K, V); N]> for Members {
     fn from(members: [(K, V); N]) -> Self {
         members.into_iter().collect()
@@ -96,7 +97,7 @@ impl From<serde_json::Map<String, serde_json::Value>> for Members {
     }
 }
 
-/// Compares values, not their spelling, and the members in order.
+/// Compares the values of the members in order. White space does not matter.
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         let json = |raw: &serde_json::value::RawValue| Json::from(raw.to_owned());

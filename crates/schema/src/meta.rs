@@ -1,4 +1,4 @@
-//! `_meta`, the place for extension data.
+//! `_meta`, the member for extension data.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::Json;
 use crate::wire::{self, Lenient, Loose, Pairs};
 
-/// The `_meta` object of a message or a part of one, kept as JSON text.
+/// The `_meta` object of a message or of a part of a message, kept as JSON text.
 ///
 /// See [Extensibility](https://agentclientprotocol.com/protocol/v1/extensibility).
 ///
@@ -25,13 +25,13 @@ use crate::wire::{self, Lenient, Loose, Pairs};
 pub struct Meta(Json);
 
 impl Meta {
-    /// No data.
+    /// Creates an empty object.
     #[must_use]
     pub fn new() -> Self {
         Meta::from(serde_json::Map::new())
     }
 
-    /// The data under `key`, if there is any that fits `T`.
+    /// Returns the value of `key`, if it is present and fits `T`.
     #[must_use]
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let pairs = self.pairs();
@@ -39,26 +39,26 @@ impl Meta {
         serde_json::from_str(value.get()).ok()
     }
 
-    /// Puts `value` under `key`, in place of what was there.
+    /// Sets the value of `key` and replaces a previous one.
     pub fn insert(&mut self, key: &str, value: impl Into<Json>) -> &mut Self {
         let value = value.into();
         let mut pairs = self.pairs().0;
         pairs.retain(|(name, _)| name != key);
         pairs.push((key.into(), value.as_raw()));
-        // Strings and JSON text always make an object, so the error is never taken.
+        // Strings and JSON text always form an object, so there is no error to handle.
         if let Ok(json) = wire::object(&pairs) {
             self.0 = json;
         }
         self
     }
 
-    /// The keys, in order.
+    /// Returns the keys in order.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         self.pairs().0.into_iter().map(|(key, _)| key.into_owned()).collect()
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     #[must_use]
     pub fn as_json(&self) -> &Json {
         &self.0
@@ -111,7 +111,9 @@ impl Serialize for Meta {
 
 impl<'de> Deserialize<'de> for Meta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Meta::read_lenient(deserializer)?.ok().ok_or_else(|| serde::de::Error::custom("_meta is an object"))
+        Meta::read_lenient(deserializer)?
+            .ok()
+            .ok_or_else(|| serde::de::Error::custom("`_meta` must be an object"))
     }
 }
 

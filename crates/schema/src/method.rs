@@ -1,12 +1,12 @@
-//! What a method is: a name, the type of its params, the type of its result.
+//! The traits of methods: a name, the type of the params and the type of the result.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A request, implemented by the type of its params.
 ///
-/// The name of a method stands in one place, here; the SDKs route by it and callers never spell it.
-/// Implement it for your own extension methods (their names start with `_`).
+/// The SDKs route by [`METHOD`](Self::METHOD), the only place that spells the name. Implement the
+/// trait for your own extension methods, whose names start with `_`.
 ///
 /// ```
 /// use duologue_schema::Request;
@@ -24,14 +24,14 @@ use serde::de::DeserializeOwned;
 /// }
 /// ```
 pub trait Request: Serialize + DeserializeOwned + Send + 'static {
-    /// The method's name on the wire.
+    /// The name of the method on the wire.
     const METHOD: &'static str;
-    /// What a successful answer holds.
+    /// The type of the result.
     type Result: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// A notification, implemented by the type of its params. It has no answer.
+/// A notification, implemented by the type of its params. It has no response.
 pub trait Notification: Serialize + DeserializeOwned + Send + 'static {
-    /// The method's name on the wire.
+    /// The name of the method on the wire.
     const METHOD: &'static str;
 }

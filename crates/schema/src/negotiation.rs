@@ -1,11 +1,11 @@
-//! What two Duologue peers tell each other in `initialize`.
+//! The capabilities that two Duologue peers exchange in `initialize`.
 
 use serde_json::{Map, Value, json};
 
 use crate::Meta;
 use crate::envelope::{self, AgentId};
 
-/// What a side can do beyond ACP: the key `duologue` in the `_meta` of its capabilities.
+/// The capabilities of a side beyond ACP: the key `duologue` in the `_meta` of its capabilities.
 ///
 /// ```
 /// use duologue_schema::{ClientCapabilities, DuologueCapabilities};
@@ -22,20 +22,20 @@ use crate::envelope::{self, AgentId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DuologueCapabilities {
-    /// Of a client: it understands `agent_message_clear` and `agent_thought_clear`.
+    /// True for a client that handles `agent_message_clear` and `agent_thought_clear`.
     pub message_clear: bool,
-    /// The side's name in envelopes.
+    /// The id of the side in envelopes.
     pub agent_id: Option<AgentId>,
-    /// The versions of [envelopes](crate::envelope) it speaks; none, and it is to be sent none.
+    /// The supported versions of [envelopes](crate::envelope). Send no envelopes if it is empty.
     pub envelope: Vec<u32>,
-    /// Whether it takes [dialogue messages](crate::dialogue).
+    /// True for a side that handles [dialogue messages](crate::dialogue).
     pub dialogue: bool,
-    /// Whether it takes [work orders](crate::work).
+    /// True for a side that handles [work orders](crate::work).
     pub work: bool,
 }
 
 impl DuologueCapabilities {
-    /// The key in `_meta` that everything else is under.
+    /// The key in `_meta` that contains the other keys.
     pub const KEY: &str = "duologue";
     /// The key of [`message_clear`](Self::message_clear).
     pub const MESSAGE_CLEAR: &str = "messageClear";
@@ -48,44 +48,44 @@ impl DuologueCapabilities {
     /// The key of [`work`](Self::work), an object.
     pub const WORK: &str = "work";
 
-    /// No capability.
+    /// Creates an empty set of capabilities.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets whether the side understands messages being cleared.
+    /// Sets [`message_clear`](Self::message_clear).
     #[must_use]
     pub fn message_clear(mut self, message_clear: bool) -> Self {
         self.message_clear = message_clear;
         self
     }
 
-    /// Whether the side speaks our version of envelopes.
+    /// Returns true if the side supports our version of envelopes.
     #[must_use]
     pub fn speaks_envelopes(&self) -> bool {
         self.envelope.contains(&envelope::VERSION)
     }
 
-    /// What `meta` says; what it does not say, or says in no known form, is not there.
+    /// Reads the capabilities in `meta`. Absent and malformed capabilities count as not supported.
     #[must_use]
     pub fn of(meta: Option<&Meta>) -> Self {
-        let said = said(meta);
-        let object = |key| said.get(key).and_then(Value::as_object);
+        let members = members(meta);
+        let object = |key| members.get(key).and_then(Value::as_object);
         let versions = object(Self::ENVELOPE).and_then(|envelope| envelope.get("v")?.as_array());
         let version = |v: &Value| v.as_u64().and_then(|v| u32::try_from(v).ok());
         Self {
-            message_clear: said.get(Self::MESSAGE_CLEAR) == Some(&Value::Bool(true)),
-            agent_id: said.get(Self::AGENT_ID).and_then(Value::as_str).map(AgentId::from),
+            message_clear: members.get(Self::MESSAGE_CLEAR) == Some(&Value::Bool(true)),
+            agent_id: members.get(Self::AGENT_ID).and_then(Value::as_str).map(AgentId::from),
             envelope: versions.into_iter().flatten().filter_map(version).collect(),
             dialogue: object(Self::DIALOGUE).is_some(),
             work: object(Self::WORK).is_some(),
         }
     }
 
-    /// Writes the capabilities into `meta` and leaves alone what else is there.
+    /// Writes the capabilities into `meta` and keeps its other members.
     pub fn write_to(&self, meta: &mut Option<Meta>) {
-        let mut said = said(meta.as_ref());
+        let mut members = members(meta.as_ref());
         let versions = (!self.envelope.is_empty()).then(|| json!({ "v": self.envelope }));
         let all = [
             (Self::MESSAGE_CLEAR, self.message_clear.then(|| true.into())),
@@ -98,20 +98,20 @@ impl DuologueCapabilities {
         for (key, value) in all {
             changed |= match value {
                 Some(value) => {
-                    said.insert(key.to_owned(), value);
+                    members.insert(key.to_owned(), value);
                     true
                 }
-                None => said.remove(key).is_some(),
+                None => members.remove(key).is_some(),
             };
         }
-        // Nothing was said and nothing is to be: no empty object either.
+        // Without a change no empty object is added.
         if changed {
-            meta.get_or_insert_default().insert(Self::KEY, Value::Object(said));
+            meta.get_or_insert_default().insert(Self::KEY, Value::Object(members));
         }
     }
 }
 
-fn said(meta: Option<&Meta>) -> Map<String, Value> {
+fn members(meta: Option<&Meta>) -> Map<String, Value> {
     meta.and_then(|meta| meta.get(DuologueCapabilities::KEY)).unwrap_or_default()
 }
 

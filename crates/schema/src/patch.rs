@@ -1,8 +1,8 @@
-//! Fields of an update with three states.
+//! Fields of an update: absent, `null` or a value.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A field of an update: left out, `null`, or a value.
+/// A field of an update: absent, `null` or a value.
 ///
 /// See [Null versus absent](https://agentclientprotocol.com/protocol/v1/overview).
 ///
@@ -19,17 +19,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Patch<T> {
-    /// Left out: the receiver keeps what it has.
+    /// Absent: the receiver keeps its value.
     #[default]
     Keep,
-    /// `null`: the receiver forgets what it has.
+    /// `null`: the receiver removes its value.
     Clear,
-    /// The receiver takes this value.
+    /// A value: the receiver replaces its own.
     Set(T),
 }
 
 impl<T> Patch<T> {
-    /// The new value, if there is one.
+    /// Returns the new value, if there is one.
     #[must_use]
     pub fn value(&self) -> Option<&T> {
         match self {
@@ -38,7 +38,7 @@ impl<T> Patch<T> {
         }
     }
 
-    /// Does to `current` what the field asks for.
+    /// Applies the change to `current`.
     pub fn apply(self, current: &mut Option<T>) {
         match self {
             Patch::Keep => {}
@@ -54,7 +54,7 @@ impl<T> From<T> for Patch<T> {
     }
 }
 
-/// A field that is `Keep` must be left out by the struct it is in; by itself it writes `null`.
+/// Writes `Keep` as `null`. The struct that contains the field has to leave `Keep` out.
 impl<T: Serialize> Serialize for Patch<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)

@@ -1,13 +1,15 @@
-//! What the protocol asks of a path.
+//! The requirements of the protocol for paths.
 
 use std::path::Path;
 
-/// Longest path that is taken, in bytes: Linux's `PATH_MAX`.
+/// The greatest length of a path in bytes: `PATH_MAX` of Linux.
 pub const PATH_BYTES: usize = 4096;
 
-/// Says what is wrong with a path that a peer named, if anything is: the protocol wants
-/// [absolute paths](https://agentclientprotocol.com/protocol/v1/overview#argument-requirements), and
-/// no system takes a NUL byte or a path without end.
+/// Returns the error of an invalid path from a peer, as the continuation of a sentence.
+///
+/// The protocol requires
+/// [absolute paths](https://agentclientprotocol.com/protocol/v1/overview#argument-requirements).
+/// Operating systems reject NUL bytes and very long paths.
 ///
 /// ```
 /// use std::path::Path;
@@ -22,7 +24,7 @@ pub fn path_fault(path: &Path) -> Option<&'static str> {
     if !path.is_absolute() {
         Some("must be absolute")
     } else if bytes.contains(&0) {
-        Some("must not hold a NUL byte")
+        Some("must not contain a NUL byte")
     } else if bytes.len() > PATH_BYTES {
         Some("is longer than 4096 bytes")
     } else {

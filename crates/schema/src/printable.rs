@@ -1,13 +1,13 @@
-//! Text from a peer, made safe to print.
+//! Escapes text from a peer for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with everything escaped that moves a cursor, changes a terminal or reorders what is
-/// read: control characters but line feed and tab, and bidirectional and invisible format characters.
+/// Escapes the characters that move the cursor, change the terminal or reorder text: control
+/// characters except line feed and tab, and bidirectional and invisible format characters.
 ///
-/// An agent must not be able to rewrite what its user has read, so whatever a terminal shows of one goes through
-/// here. Pieces of a text may be escaped one by one, and what is escaped is not escaped again.
+/// Use it for every text of an agent on a terminal. Otherwise an agent could overwrite earlier output.
+/// A text may be escaped in pieces, and escaping it twice changes nothing.
 ///
 /// ```
 /// use duologue_schema::printable;
@@ -41,16 +41,16 @@ fn escapes(char: char) -> bool {
         '\n' | '\t' => false,
         // C0, DEL and C1.
         char if char.is_control() => true,
-        // Marks, embeddings, overrides and isolates of direction.
+        // Directional marks, embeddings, overrides and isolates.
         '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
-        // Line and paragraph separators; what has no width (but the joiners of emoji and scripts).
+        // Line and paragraph separators, and zero-width characters except the joiners of emoji and scripts.
         '\u{2028}'
         | '\u{2029}'
         | '\u{200B}'
         | '\u{2060}'..='\u{2065}'
         | '\u{206A}'..='\u{206F}'
         | '\u{FEFF}' => true,
-        // Tags, which say something nobody sees.
+        // Tags, which are invisible.
         '\u{E0000}'..='\u{E007F}' => true,
         _ => false,
     }

@@ -7,15 +7,15 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// The id of a JSON-RPC request, kept as the JSON token it was sent as.
+/// The id of a JSON-RPC request, kept as its JSON token.
 ///
-/// An id is a string, an integer that fits `i64`, or `null`. It is compared and echoed byte for
+/// An id is a string, an integer that fits `i64`, or `null`. Ids are compared and sent back byte for
 /// byte: `1` is not `"1"`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(Arc<str>);
 
 impl RequestId {
-    /// Reads an id from its JSON token, or `None` if the token is no legal id.
+    /// Reads an id from its JSON token. Returns `None` for an invalid token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         let legal = match token.as_bytes().first()? {
@@ -26,13 +26,13 @@ impl RequestId {
         legal.then(|| RequestId(token.into()))
     }
 
-    /// The id `null`, which an answer carries when the request's own id could not be read.
+    /// Returns the id `null`, for the response to a request with an unreadable id.
     #[must_use]
     pub fn null() -> Self {
         RequestId("null".into())
     }
 
-    /// The JSON token.
+    /// Returns the JSON token.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.0
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for RequestId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         RequestId::from_token(raw.get())
-            .ok_or_else(|| D::Error::custom("an id is a string, an integer or null"))
+            .ok_or_else(|| D::Error::custom("an id must be a string, an integer or null"))
     }
 }
 

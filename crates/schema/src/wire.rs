@@ -1,8 +1,8 @@
-//! What `#[wire]` types share: reading field by field, tag-first unions, lenient places.
+//! The runtime of `#[wire]`: reads objects field by field, unions by their tag, and lenient fields.
 //!
-//! A derived tagged or flattened type would buffer the whole object as a tree, which costs time and
-//! loses raw values. Here an object is read key by key into *slots*; keys that come before the tag
-//! of a union are kept as raw text and read again once the tag is known.
+//! A derived tagged or flattened type buffers the whole object as a tree, which costs time and loses
+//! raw values. Here an object is read key by key into *slots*. Only the keys before the tag of a union
+//! are buffered, as raw text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,17 +22,17 @@ pub(crate) type Entries = Vec<(Box<str>, Box<RawValue>)>;
 
 /// A type read field by field.
 pub(crate) trait ReadFields: Sized {
-    /// One `Option` per field, `None` until its key was seen.
+    /// One `Option` per field, `None` until its key is read.
     type Slots: Default;
 
-    /// Reads the value of `key` into its slot, or says that there is no such field.
+    /// Reads the value of `key` into its slot. Returns false for an unknown key.
     fn read<'de, A: MapAccess<'de>>(
         slots: &mut Self::Slots,
         key: &str,
         map: &mut A,
     ) -> Result<bool, A::Error>;
 
-    /// The value, once all keys were seen.
+    /// Creates the value after the last key.
     fn finish<E: serde::de::Error>(slots: Self::Slots) -> Result<Self, E>;
 }
 
@@ -52,7 +52,7 @@ impl<T: ReadFields> ReadFields for Box<T> {
     }
 }
 
-/// A type that writes its fields into an object, its own or one it is flattened into.
+/// A type that writes its fields into an object: its own object, or one that contains it flattened.
 pub(crate) trait WriteFields {
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
@@ -63,11 +63,11 @@ impl<T: WriteFields> WriteFields for Box<T> {
     }
 }
 
-/// An object told apart by the value of one key.
+/// A union of object types. The value of one key selects the type.
 pub(crate) trait Union: Sized {
     const TAG: &'static str;
 
-    /// Reads the kind named `tag`; `None`, with nothing read, when there is no such kind.
+    /// Reads the variant named `tag`. Returns `None` without reading for an unknown tag.
     fn read<'de, A: MapAccess<'de>>(
         tag: Option<&str>,
         rest: &mut Rest<'_, A>,
@@ -76,7 +76,7 @@ pub(crate) trait Union: Sized {
     fn unknown(unknown: Unknown) -> Self;
 }
 
-/// An object of a kind this crate does not know, such as one of a newer protocol.
+/// An object of an unknown kind, for example of a newer protocol.
 ///
 /// It is written back with the same keys and values in the same order.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,13 +86,13 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// What the object says it is.
+    /// Returns the value of the tag.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// The whole object, its tag included.
+    /// Returns the whole object including the tag.
     #[must_use]
     pub fn json(&self) -> &Json {
         &self.json
@@ -103,7 +103,7 @@ impl Unknown {
     }
 }
 
-/// `entries` as one JSON object.
+/// Writes `entries` as one JSON object.
 pub(crate) fn object<K: Serialize, V: Serialize>(entries: &[(K, V)]) -> serde_json::Result<Json> {
     struct Object<'a, K, V>(&'a [(K, V)]);
     impl<K: Serialize, V: Serialize> Serialize for Object<'_, K, V> {
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// Reads a struct. `null` is an object without keys, because older peers answer with it.
+/// Reads a struct. `null` counts as an empty object, because older peers send it as a result.
 pub(crate) fn read_struct<'de, D: Deserializer<'de>, T: ReadFields>(d: D) -> Result<T, D::Error> {
     struct StructVisitor<T>(PhantomData<T>);
     impl<'de, T: ReadFields> Visitor<'de> for StructVisitor<T> {
@@ -190,7 +190,7 @@ pub(crate) fn read_struct<'de, D: Deserializer<'de>, T: ReadFields>(d: D) -> Res
     d.deserialize_any(StructVisitor(PhantomData))
 }
 
-/// Reads what is left. `tag` was read already and must not come again.
+/// Reads the remaining keys. The key `tag` was read before and must not repeat.
 fn read_keys<'de, A: MapAccess<'de>, T: ReadFields>(
     slots: &mut T::Slots,
     map: &mut A,
@@ -205,13 +205,15 @@ fn read_keys<'de, A: MapAccess<'de>, T: ReadFields>(
     Ok(())
 }
 
-/// Of other members the last counts, as for most readers. A second tag would come too late for that, and
-/// must not make us take an object for another kind than they do.
+/// Rejects a repeated tag.
+///
+/// For other keys the last value counts, as in most JSON parsers. A second tag would arrive after the
+/// variant is chosen, and other parsers would choose another variant.
 fn once<E: serde::de::Error>(key: &str, tag: Option<&str>) -> Result<(), E> {
-    if Some(key) == tag { Err(E::custom(format_args!("`{key}` stands twice"))) } else { Ok(()) }
+    if Some(key) == tag { Err(E::custom(format_args!("duplicate key `{key}`"))) } else { Ok(()) }
 }
 
-/// Reads a union: with the tag first, without buffering; else by buffering what precedes the tag.
+/// Reads a union. Buffers only the keys before the tag.
 pub(crate) fn read_union<'de, D: Deserializer<'de>, T: Union>(d: D) -> Result<T, D::Error> {
     struct UnionVisitor<T>(PhantomData<T>);
     impl<'de, T: Union> Visitor<'de> for UnionVisitor<T> {
@@ -241,7 +243,7 @@ pub(crate) fn read_union<'de, D: Deserializer<'de>, T: Union>(d: D) -> Result<T,
     d.deserialize_map(UnionVisitor(PhantomData))
 }
 
-/// What is left of an object whose tag is known.
+/// The remaining fields of an object whose tag is known.
 pub(crate) struct Rest<'a, A> {
     /// The key of the tag.
     tag: &'static str,
@@ -266,7 +268,7 @@ impl<'de, A: MapAccess<'de>> Rest<'_, A> {
         Ok(())
     }
 
-    /// All keys with their values; the tag keeps its place.
+    /// Returns all keys with their values, the tag at its original position.
     fn entries(&mut self, tag: &str) -> Result<Entries, A::Error> {
         let mut entries = std::mem::take(&mut self.before);
         let tag = serde_json::value::to_raw_value(tag).map_err(A::Error::custom)?;
@@ -279,7 +281,7 @@ impl<'de, A: MapAccess<'de>> Rest<'_, A> {
     }
 }
 
-/// A map access that has one value, whose key was read already.
+/// A map access for one value whose key was read before.
 struct One<'a>(&'a RawValue);
 
 impl<'de> MapAccess<'de> for One<'de> {
@@ -294,7 +296,7 @@ impl<'de> MapAccess<'de> for One<'de> {
     }
 }
 
-/// Reads a flattened field from the keys that were not fields of the struct it is in.
+/// Reads a flattened field from the keys that are not fields of the containing struct.
 pub(crate) fn unflatten<T: DeserializeOwned, E: serde::de::Error>(entries: Entries) -> Result<T, E> {
     struct Access<'a>(&'a [(Box<str>, Box<RawValue>)]);
     impl<'de> MapAccess<'de> for Access<'de> {
@@ -321,7 +323,7 @@ pub(crate) fn required<T, E: serde::de::Error>(slot: Option<T>, key: &'static st
     slot.ok_or_else(|| E::missing_field(key))
 }
 
-/// What a place read that forgives bad values.
+/// The value of a lenient field.
 pub(crate) enum Loose<T> {
     Null,
     Bad,
@@ -345,7 +347,7 @@ impl<T> Loose<T> {
     }
 }
 
-/// A type that can be read from a place that forgives bad values.
+/// A type that a lenient field can have: an invalid value is not an error.
 pub(crate) trait Lenient: DeserializeOwned {
     fn read_lenient<'de, D: Deserializer<'de>>(d: D) -> Result<Loose<Self>, D::Error> {
         let raw = Box::<RawValue>::deserialize(d)?;
@@ -357,7 +359,7 @@ pub(crate) trait Lenient: DeserializeOwned {
     }
 }
 
-/// The next value, where a bad one is forgiven.
+/// Reads the next value leniently.
 pub(crate) fn lenient<'de, A: MapAccess<'de>, T: Lenient>(map: &mut A) -> Result<Loose<T>, A::Error> {
     struct Seed<T>(PhantomData<T>);
     impl<'de, T: Lenient> DeserializeSeed<'de> for Seed<T> {
@@ -369,8 +371,10 @@ pub(crate) fn lenient<'de, A: MapAccess<'de>, T: Lenient>(map: &mut A) -> Result
     map.next_value_seed(Seed(PhantomData))
 }
 
-/// The next list without its bad items. A list of nothing but bad items is bad itself, so that it
-/// cannot empty what it was meant to replace. It may be as long as a line, so one item at a time is held as text.
+/// Reads the next list without its invalid items.
+///
+/// A list of only invalid items is invalid itself. Otherwise it would empty the list that it replaces.
+/// Only one item at a time is buffered as text, because a list may be as long as a line.
 pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
     map: &mut A,
 ) -> Result<Loose<Vec<T>>, A::Error> {
@@ -399,7 +403,7 @@ pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
     })
 }
 
-/// A lenient type that is read from one JSON value without keeping its text.
+/// A lenient type that is read without buffering the text of the value.
 pub(crate) trait Leaf: Sized {
     fn text(_: &str) -> Option<Self> {
         None
@@ -535,7 +539,7 @@ pub(crate) fn write_default<M: SerializeMap, T: Serialize + Default + PartialEq>
     if *value == T::default() { Ok(()) } else { map.serialize_entry(key, value) }
 }
 
-/// Reads a strict string into a type made from one.
+/// Reads a string into a type that converts from it.
 pub(crate) fn read_string<'de, D: Deserializer<'de>, T: for<'a> From<&'a str>>(d: D) -> Result<T, D::Error> {
     struct StringVisitor<T>(PhantomData<T>);
     impl<T: for<'a> From<&'a str>> Visitor<'_> for StringVisitor<T> {
@@ -550,7 +554,7 @@ pub(crate) fn read_string<'de, D: Deserializer<'de>, T: for<'a> From<&'a str>>(d
     d.deserialize_str(StringVisitor(PhantomData))
 }
 
-/// What every type has that is a string on the wire. It must have `as_str` and `From<&str>`.
+/// Implements the traits of a type that is a string on the wire and has `as_str` and `From<&str>`.
 macro_rules! string_type {
     ($name:ident) => {
         impl ::std::convert::From<String> for $name {

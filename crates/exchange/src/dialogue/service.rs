@@ -54,12 +54,12 @@ pub(crate) fn request(
         }
     };
     let taken = take(dialogues, &peer.in_session(session_id), &message, |receipt| {
-        respond(DialogueResponse::taken(receipt));
+        respond(DialogueResponse::accepted(receipt));
     });
     if let Err(error) = taken {
         // The text of the error may quote the message, so only the code is logged.
         tracing::info!(code = %error.error_code, "a dialogue message was rejected");
-        respond(DialogueResponse::refused(refusal(dialogues, &message, *error)));
+        respond(DialogueResponse::rejected(refusal(dialogues, &message, *error)));
     }
     Ok(())
 }

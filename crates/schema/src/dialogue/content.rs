@@ -1,4 +1,4 @@
-//! What a dialogue message says.
+//! The content of a dialogue message.
 
 use duologue_schema_derive::wire;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,22 +6,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{DialogueMessageId, ErrorContent};
 use crate::{Json, Members};
 
-/// What a message says. Errors and goodbyes leave most of it out.
+/// The content of a message. `error` and `termination` messages leave most of it out.
 #[wire(snake, definition = "Content")]
 pub struct DialogueContent {
-    /// The messages one has to know to understand this one.
+    /// The messages that are needed to understand this one.
     #[wire(default, always, null_default)]
     pub previous_context: Vec<DialogueMessageId>,
-    /// What it is about, such as `automotive.sales`.
+    /// The subject, such as `automotive.sales`.
     pub domain: Option<String>,
-    /// What is to be done, such as `negotiatePrice`.
+    /// The task, such as `negotiatePrice`.
     pub task: Option<String>,
-    /// What the task needs to know. What belongs here depends on domain and task.
+    /// The parameters of the task. Domain and task determine them.
     #[wire(default, always, null_default)]
     pub parameters: Members,
-    /// The same in words.
+    /// The content in natural language.
     pub natural_language: Option<String>,
-    /// What the sender holds for true, or no longer does.
+    /// Changes to the beliefs of the sender.
     #[wire(default, null_default)]
     pub belief_updates: Vec<BeliefUpdate>,
 }
@@ -34,26 +34,26 @@ impl DialogueContent {
         self
     }
 
-    /// The beliefs of a form this crate knows.
+    /// Returns the belief updates of the known form.
     pub fn beliefs(&self) -> impl Iterator<Item = &Belief> {
         self.belief_updates.iter().filter_map(BeliefUpdate::belief)
     }
 
-    /// What went wrong, in the content of an `error` message; `None` if it does not say so.
+    /// Reads the content of an `error` message. Returns `None` if it is of another form.
     #[must_use]
     pub fn error(&self) -> Option<ErrorContent> {
         Json::new(&self.extra).ok()?.parse().ok()
     }
 }
 
-/// A content of words.
+/// Creates content from natural language.
 impl From<&str> for DialogueContent {
     fn from(words: &str) -> Self {
         DialogueContent::new().natural_language(words)
     }
 }
 
-/// A content that says nothing but what went wrong.
+/// Creates the content of an `error` message.
 impl From<ErrorContent> for DialogueContent {
     fn from(error: ErrorContent) -> Self {
         let members: Option<Members> = Json::new(&error).ok().and_then(|json| json.parse().ok());
@@ -62,18 +62,18 @@ impl From<ErrorContent> for DialogueContent {
     }
 }
 
-/// One of the `belief_updates`: a [`Belief`], or whatever else the sender calls one.
+/// One of the `belief_updates`: a [`Belief`], or a value of another form.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BeliefUpdate {
     /// A belief.
     Belief(Belief),
-    /// Something of another form, written back as it came.
+    /// A value of another form. It is written back unchanged.
     Other(Json),
 }
 
 impl BeliefUpdate {
-    /// The belief, if its form is known.
+    /// Returns the belief, if its form is known.
     #[must_use]
     pub fn belief(&self) -> Option<&Belief> {
         match self {
@@ -113,21 +113,21 @@ impl schemars::JsonSchema for BeliefUpdate {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let belief = generator.subschema_for::<Belief>();
         crate::export::any_of(
-            "A belief, or whatever else the sender calls one.",
-            [belief, crate::export::anything("Something of another form.")],
+            "A belief, or a value of another form.",
+            [belief, crate::export::anything("A value of another form.")],
         )
     }
 }
 
-/// That an attribute of something has a value, as far as the sender knows.
+/// The belief of the sender that an attribute of an entity has a value.
 #[wire(snake)]
 pub struct Belief {
-    /// What it is about, such as `vehicle:12345ABCDEFG67890`.
+    /// The entity, such as `vehicle:12345ABCDEFG67890`.
     pub entity: String,
-    /// Which of its attributes, such as `price`.
+    /// The attribute, such as `price`.
     pub attribute: String,
-    /// The attribute's value.
+    /// The value of the attribute.
     pub value: Json,
-    /// How sure the sender is, from 0 to 1.
+    /// The confidence of the sender, from 0 to 1.
     pub confidence: f64,
 }

@@ -1,4 +1,4 @@
-//! What an `error` message of a dialogue says.
+//! The content of an `error` message of a dialogue.
 
 use duologue_schema_derive::wire;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::ids::is_id;
 use super::{AgentUri, DialogueId, DialogueMessageId};
 use crate::{Json, Members};
 
-/// What went wrong with which message: the content of a message of the type `error`.
+/// The content of a message of the type `error`: the error, and the message that caused it.
 ///
 /// ```
 /// use duologue_schema::Json;
@@ -22,39 +22,39 @@ use crate::{Json, Members};
 /// ```
 #[wire(snake)]
 pub struct ErrorContent {
-    /// What kind of error it is. Whatever else is there and does not fit is left out: the code counts.
+    /// The code. Only the code is required, so malformed other fields read as absent.
     pub error_code: DialogueErrorCode,
-    /// One sentence for a person.
+    /// A message to show to the user.
     #[wire(default, always, lenient)]
     pub error_message: String,
-    /// More about it, depending on the code.
+    /// Further details, depending on the code.
     #[wire(default, always, lenient)]
     pub details: Members,
-    /// Whether the same message may succeed later; see [`is_retryable`](Self::is_retryable).
+    /// True if the same message may succeed later; see [`is_retryable`](Self::is_retryable).
     #[wire(lenient)]
     pub retryable: Option<bool>,
-    /// The message it is about. It and the others are absent if they could not be read.
+    /// The id of the failed message. This and the next fields are absent if they were unreadable.
     #[wire(lenient)]
     pub failed_message_id: Option<DialogueMessageId>,
-    /// The dialogue that message names.
+    /// The dialogue of the failed message.
     #[wire(lenient)]
     pub failed_session_id: Option<DialogueId>,
-    /// Who sent it, as it says.
+    /// The sender that the failed message names.
     #[wire(lenient)]
     pub failed_sender_id: Option<AgentUri>,
-    /// Whom it was for.
+    /// The recipient that the failed message names.
     #[wire(lenient)]
     pub failed_recipient_id: Option<AgentUri>,
 }
 
 impl ErrorContent {
-    /// An error of this kind.
+    /// Creates an error with a code and a message.
     #[must_use]
     pub fn of(code: DialogueErrorCode, message: impl Into<String>) -> Self {
         ErrorContent::new(code).error_message(message)
     }
 
-    /// Names the message it is about. That one may be anything at all: what does not fit is left out.
+    /// Sets the fields about the failed message. `message` may be any JSON: malformed fields are left out.
     #[must_use]
     pub fn about(mut self, message: &Json) -> Self {
         #[derive(Default, Deserialize)]
@@ -76,35 +76,35 @@ impl ErrorContent {
         self
     }
 
-    /// Whether it makes sense to send the same message again: what it says, or else what its code says.
+    /// Returns true if the same message may succeed later. The field decides, or else the code.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retryable.unwrap_or_else(|| self.error_code.is_retryable())
     }
 }
 
-/// The kinds of errors in a dialogue. There may be more than these.
+/// The error codes of a dialogue. Peers may use others.
 #[wire(open)]
 pub enum DialogueErrorCode {
-    /// The message does not fit: a field, the step, the move.
+    /// A field, the step or the type of the message is invalid.
     #[wire(rename = "INVALID_PARAMETER")]
     InvalidParameter,
-    /// It is not known who sent it, or that agent may not.
+    /// The sender is unknown or not allowed to send the message.
     #[wire(rename = "UNAUTHORIZED")]
     Unauthorized,
-    /// It came too late: its `ttl` had passed, or nobody remembers whether it came before.
+    /// The `ttl` has passed, or the message is too old to rule out a replay.
     #[wire(rename = "EXPIRED")]
     Expired,
-    /// Another message had that id or that step.
+    /// Another message has the same id or step.
     #[wire(rename = "CONFLICT")]
     Conflict,
-    /// What it names does not exist.
+    /// The message refers to something that does not exist.
     #[wire(rename = "NOT_FOUND")]
     NotFound,
-    /// There is no room for it now.
+    /// The receiver is at its limit.
     #[wire(rename = "OVERLOADED")]
     Overloaded,
-    /// It took too long.
+    /// The deadline has passed.
     #[wire(rename = "TIMEOUT")]
     Timeout,
     /// The receiver failed.
@@ -113,7 +113,7 @@ pub enum DialogueErrorCode {
 }
 
 impl DialogueErrorCode {
-    /// Whether trying again makes sense after an error of this kind. It never does for one that is unknown.
+    /// Returns true if a retry may succeed after this error. Unknown codes are never retryable.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Overloaded | Self::Timeout | Self::ServerError)

@@ -1,7 +1,7 @@
-//! How dialogues, their messages and their speakers are named.
+//! The ids of dialogues, messages and agents.
 //!
-//! Reading takes any text, so that a message with a bad id can still be answered.
-//! [`DialogueMessage::check`](super::DialogueMessage::check) refuses it.
+//! Decoding accepts any text, so that a message with an invalid id can still be answered.
+//! [`DialogueMessage::check`](super::DialogueMessage::check) rejects such an id.
 
 use std::fmt;
 
@@ -13,21 +13,21 @@ pub const ID_CHARS: usize = 128;
 pub const URI_BYTES: usize = 512;
 
 ids! {
-    /// Names a dialogue: its `session_id`, which is no session of ACP. 1 to 128 characters; ours are UUIDs.
+    /// The id of a dialogue, its `session_id`. It is unrelated to ACP sessions. 1 to 128 characters.
     DialogueId,
-    /// Names a message of a dialogue. 1 to 128 characters; ours are UUIDs.
+    /// The id of a message of a dialogue. 1 to 128 characters.
     DialogueMessageId,
-    /// Names a speaker: `agent://domain/name/resource`, of which only the domain is required.
+    /// The URI of an agent: `agent://domain/name/resource`. Only the domain is required.
     AgentUri,
 }
 
-/// Whether `text` has as many characters as an id may have.
+/// Returns true if `text` has 1 to [`ID_CHARS`] characters.
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.chars().nth(ID_CHARS).is_none()
 }
 
 impl AgentUri {
-    /// Reads a URI.
+    /// Parses a URI.
     ///
     /// Two URIs name the same agent when their texts are equal; nothing is normalised.
     ///
@@ -46,18 +46,18 @@ impl AgentUri {
     ///
     /// # Errors
     ///
-    /// When `text` is not of that form.
+    /// If `text` is not of that form.
     pub fn parse(text: &str) -> Result<Self, AgentUriError> {
         let uri = AgentUri::from(text);
         uri.check()?;
         Ok(uri)
     }
 
-    /// Says what is wrong with a URI that was only read.
+    /// Checks a URI that was decoded without a check.
     ///
     /// # Errors
     ///
-    /// When it is not of the form [`parse`](Self::parse) takes.
+    /// If the text is not of the form that [`parse`](Self::parse) accepts.
     pub fn check(&self) -> Result<(), AgentUriError> {
         let text = self.as_str();
         let Some(rest) = text.strip_prefix(SCHEME) else { return Err(AgentUriError::Scheme) };
@@ -71,19 +71,19 @@ impl AgentUri {
         if self.domain().is_empty() { Err(AgentUriError::NoDomain) } else { Ok(()) }
     }
 
-    /// The domain, which is required; empty if this is no URI.
+    /// Returns the domain, or an empty text if the URI is invalid.
     #[must_use]
     pub fn domain(&self) -> &str {
         self.parts().next().unwrap_or_default()
     }
 
-    /// The name within the domain.
+    /// Returns the name within the domain.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.parts().nth(1).filter(|name| !name.is_empty())
     }
 
-    /// What it has or does, with all slashes that are in it.
+    /// Returns the resource, including all slashes in it.
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         self.parts().nth(2).filter(|resource| !resource.is_empty())
@@ -96,17 +96,17 @@ impl AgentUri {
 
 const SCHEME: &str = "agent://";
 
-/// What is wrong with the text of an [`AgentUri`].
+/// The error of an invalid [`AgentUri`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AgentUriError {
-    /// It does not start with `agent://`.
+    /// The text does not start with `agent://`.
     Scheme,
-    /// It has no domain.
+    /// The domain is missing.
     NoDomain,
-    /// It has a character that no such URI has.
+    /// The text contains a character that is not allowed.
     Character(char),
-    /// It is longer than [`URI_BYTES`].
+    /// The text is longer than [`URI_BYTES`].
     TooLong,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for AgentUriError {
         match self {
             Self::Scheme => f.write_str("must start with agent://"),
             Self::NoDomain => f.write_str("must name a domain: agent://domain/name/resource"),
-            Self::Character(c) => write!(f, "must not hold {c:?}"),
+            Self::Character(c) => write!(f, "must not contain {c:?}"),
             Self::TooLong => write!(f, "is longer than {URI_BYTES} bytes"),
         }
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uris_that_are_refused() {
+    fn invalid_uris_are_rejected() {
         let long = format!("agent://{}", "a".repeat(URI_BYTES));
         for (text, fault) in [
             ("", AgentUriError::Scheme),

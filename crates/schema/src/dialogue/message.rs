@@ -1,4 +1,4 @@
-//! The message itself.
+//! The dialogue message.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use duologue_schema_derive::wire;
 use super::ids::is_id;
 use super::{AgentUri, DialogueContent, DialogueId, DialogueMessageId, ID_CHARS};
 
-/// Most messages in `previous_context`, and most of the `belief_updates`.
+/// The greatest number of messages in `previous_context`, and of `belief_updates`.
 pub const LIST_ITEMS: usize = 256;
 
 /// One message of a dialogue.
@@ -25,41 +25,41 @@ pub const LIST_ITEMS: usize = 256;
 /// ```
 #[wire(snake, definition = "Message")]
 pub struct DialogueMessage {
-    /// Which message this is.
+    /// The id of the message.
     pub message_id: DialogueMessageId,
-    /// The dialogue it belongs to, which is no session of ACP.
+    /// The id of the dialogue. It is unrelated to ACP sessions.
     pub session_id: DialogueId,
-    /// The message it answers.
+    /// The message that this one answers.
     pub parent_message_id: Option<DialogueMessageId>,
-    /// Who sends it.
+    /// The sender.
     pub sender_id: AgentUri,
-    /// Whom it is for.
+    /// The recipient.
     pub recipient_id: AgentUri,
-    /// When it was sent, as ISO 8601 has it, with an offset from UTC.
+    /// The time of sending, as an ISO 8601 timestamp with an offset from UTC.
     pub timestamp: String,
-    /// Its place in the dialogue, counted by both speakers together from 1.
+    /// The position in the dialogue. Both agents count the same sequence from 1.
     pub interaction_step: u64,
-    /// Which move it is.
+    /// The type of the message.
     pub message_type: MessageType,
-    /// What is meant by it.
+    /// The communicative intent.
     pub dialogue_act: Option<DialogueAct>,
-    /// What it says.
+    /// The content.
     #[wire(default, always)]
     pub content: DialogueContent,
-    /// What its way and its life are.
+    /// Metadata for routing and expiry.
     #[wire(default, null_default)]
     pub metadata: DialogueMetadata,
-    /// That the sender wrote all of the above, and nobody changed it.
+    /// The signature of the sender over all other fields.
     pub signature: Option<String>,
 }
 
 impl DialogueMessage {
-    /// Says which field is wrong, if one is. Whether the message makes sense in its dialogue is another question.
+    /// Checks each field by itself, not the place of the message in its dialogue.
     ///
     /// # Errors
     ///
-    /// When an id or the `routing_key` is empty or longer than [`ID_CHARS`], a list longer than [`LIST_ITEMS`], a URI
-    /// is none, or the step is 0.
+    /// If an id or the `routing_key` is empty or longer than [`ID_CHARS`], a list is longer than
+    /// [`LIST_ITEMS`], a URI is invalid, or the step is 0.
     pub fn check(&self) -> Result<(), InvalidField> {
         let fault = |field, reason: String| Err(InvalidField { field, reason });
         let parents = [&self.parent_message_id, &self.metadata.parent_message_id].into_iter().flatten();
@@ -96,13 +96,13 @@ impl DialogueMessage {
     }
 }
 
-/// A field of a [`DialogueMessage`] that does not fit.
+/// The error of an invalid field of a [`DialogueMessage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidField {
-    /// Its name.
+    /// The name of the field.
     pub field: &'static str,
-    /// What is wrong with it; the sentence goes on from the name.
+    /// The reason, as the continuation of a sentence that starts with the name.
     pub reason: String,
 }
 
@@ -114,79 +114,79 @@ impl fmt::Display for InvalidField {
 
 impl std::error::Error for InvalidField {}
 
-/// Which move a message is. The rules of a dialogue look at this one.
+/// The type of a message. The rules of a dialogue apply to it.
 #[wire]
 pub enum MessageType {
-    /// Asks for something to be done.
+    /// Requests an action.
     Request,
     /// Answers a request or a query.
     Response,
-    /// Says something nobody asked for.
+    /// Provides information without a request.
     Inform,
-    /// Says that a message was understood.
+    /// Confirms that a message was understood.
     Confirm,
-    /// Offers something.
+    /// Makes an offer.
     Propose,
-    /// Takes an offer.
+    /// Accepts an offer.
     Accept,
-    /// Refuses an offer, maybe with another one.
+    /// Rejects an offer, possibly with a counter-offer.
     Reject,
-    /// Asks what was meant.
+    /// Requests a clarification.
     Clarify,
-    /// Asks for information.
+    /// Requests information.
     Query,
-    /// Says how far something is, or what has changed.
+    /// Reports progress or a change.
     Update,
-    /// Says what went wrong.
+    /// Reports an error.
     Error,
     /// Ends the dialogue.
     Termination,
 }
 
-/// What is meant by a message. No rule looks at it, and there may be more than these.
+/// The communicative intent of a message. No rule depends on it. Peers may use others.
 #[wire(open)]
 pub enum DialogueAct {
-    /// Says which, who or how much.
+    /// Informs of a value.
     #[wire(rename = "inform-ref")]
     InformRef,
-    /// Says whether.
+    /// Informs of a truth value.
     #[wire(rename = "inform-if")]
     InformIf,
-    /// Asks which, who or how much.
+    /// Asks for a value.
     #[wire(rename = "question-ref")]
     QuestionRef,
-    /// Asks whether.
+    /// Asks for a truth value.
     #[wire(rename = "question-yn")]
     QuestionYn,
-    /// Asks for an action.
+    /// Requests an action.
     #[wire(rename = "request-action")]
     RequestAction,
-    /// Offers.
+    /// Makes an offer.
     Propose,
-    /// Takes an offer.
+    /// Accepts an offer.
     Accept,
-    /// Refuses one.
+    /// Rejects an offer.
     Reject,
-    /// Says hello.
+    /// Opens the conversation.
     Greeting,
-    /// Says goodbye.
+    /// Closes the conversation.
     Closing,
 }
 
-/// What a message's way and its life are.
+/// Metadata of a message, for routing and expiry.
 #[wire(snake, definition = "Metadata")]
 pub struct DialogueMetadata {
-    /// How much it hurries, from 0 to 9.
+    /// The priority from 0 to 9.
     pub priority: Option<i64>,
-    /// How long it may be acted upon, in seconds from its `timestamp`; absent, for ever.
+    /// The lifetime in seconds from the `timestamp`. Absent means no limit.
     pub ttl: Option<u64>,
-    /// What ties together the messages of several dialogues, 1 to 128 characters.
+    /// An id shared by the messages of related dialogues, 1 to 128 characters.
     pub correlation_id: Option<String>,
-    /// Where it goes, for those who pass it on, 1 to 128 characters.
+    /// A key for agents that route the message, 1 to 128 characters.
     pub routing_key: Option<String>,
-    /// The dialogue within which this one was opened.
+    /// The dialogue in which this one was opened.
     pub parent_session_id: Option<DialogueId>,
-    /// The message there because of which it was.
+    /// The message of that dialogue that caused it.
     pub parent_message_id: Option<DialogueMessageId>,
 }
 

@@ -1,10 +1,11 @@
-//! The dialogue message: what two agents negotiate with, signed; carried by `_session/dialogue`.
+//! Dialogue messages: signed messages for negotiations between two agents, sent as `_session/dialogue`.
 //!
-//! A signature covers the message as it was written, so a message travels as [`Json`] and is read into a
-//! [`DialogueMessage`] beside it. Who writes a `DialogueMessage` anew may have lost what its sender signed.
+//! A signature covers the text that the sender wrote. Therefore a message travels as [`Json`] and is
+//! decoded into a [`DialogueMessage`] beside it. A `DialogueMessage` that is encoded again may no
+//! longer match the signature.
 //!
-//! None of this is ACP's; a peer says in `initialize` whether it takes dialogue messages
-//! ([`DuologueCapabilities`](crate::DuologueCapabilities)).
+//! Dialogue messages are not part of ACP. A peer advertises them in `initialize`, with
+//! [`DuologueCapabilities`](crate::DuologueCapabilities).
 
 mod content;
 mod error;
@@ -23,60 +24,61 @@ pub use message::{DialogueAct, DialogueMessage, DialogueMetadata, InvalidField, 
 /// The params of `_session/dialogue`.
 #[wire]
 pub struct DialogueRequest {
-    /// The ACP session it is sent in. The dialogue's own session is in the message.
+    /// The ACP session. The id of the dialogue is in the message.
     pub session_id: SessionId,
-    /// The [`DialogueMessage`](DialogueMessage), as its sender wrote it: that text is what the signature covers.
+    /// The [`Message`](DialogueMessage) in the text that its sender signed.
     pub message: Json,
 }
 
-/// The result of `_session/dialogue`: a receipt, or why there is none.
+/// The result of `_session/dialogue`: a receipt or an error.
 ///
-/// What the receiver has to *say* to the message is a message of its own, sent the same way.
+/// A reply to the message is a message of its own, sent as another request.
 #[wire]
 pub struct DialogueResponse {
-    /// The message was taken.
+    /// The receipt of an accepted message.
     pub receipt: Option<Receipt>,
-    /// It was not: a [`DialogueMessage`](DialogueMessage) of the type `error`, whose content holds an [`ErrorContent`].
+    /// The reason of a rejection: a [`Message`](DialogueMessage) of the type `error` with an
+    /// [`ErrorContent`].
     pub error: Option<Json>,
 }
 
 impl DialogueResponse {
-    /// The message was taken.
+    /// Creates the response to an accepted message.
     #[must_use]
-    pub fn taken(receipt: Receipt) -> Self {
+    pub fn accepted(receipt: Receipt) -> Self {
         DialogueResponse::new().receipt(receipt)
     }
 
-    /// The message was not taken; `error` says why.
+    /// Creates the response to a rejected message.
     #[must_use]
-    pub fn refused(error: Json) -> Self {
+    pub fn rejected(error: Json) -> Self {
         DialogueResponse::new().error(error)
     }
 }
 
-/// That a message was taken. It says nothing about what will become of it.
+/// Confirms that a message was accepted. It does not tell if the handler will succeed.
 #[wire(snake)]
 pub struct Receipt {
-    /// The message.
+    /// The id of the message.
     pub message_id: DialogueMessageId,
-    /// The dialogue it belongs to.
+    /// The id of the dialogue.
     pub session_id: DialogueId,
-    /// Whether the same message had been taken before; then nothing was done this time.
+    /// True if the same message was accepted before. The receiver then ignores it.
     #[wire(default, always)]
     pub duplicate: bool,
-    /// What was done with it.
+    /// The status of the message.
     #[wire(default, always)]
     pub status: ReceiptStatus,
 }
 
-/// What was done with a message that was taken.
+/// The status of an accepted message.
 #[wire(open)]
 #[derive(Default)]
 pub enum ReceiptStatus {
-    /// Its handler has it.
+    /// The handler has received the message.
     #[default]
     Delivered,
-    /// It came early and waits for those before it.
+    /// The message arrived early and waits for the messages before it.
     Held,
 }
 
@@ -85,7 +87,7 @@ impl Request for DialogueRequest {
     type Result = DialogueResponse;
 }
 
-/// The methods of dialogues, for both sides.
+/// The methods of dialogues. Both sides handle them.
 pub const METHODS: &[MethodRow] = &[MethodRow {
     method: DialogueRequest::METHOD,
     name: "Dialogue",

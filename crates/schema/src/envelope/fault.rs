@@ -1,4 +1,4 @@
-//! The kind `error`: what went wrong, with a code to act on.
+//! The payload of the kind `error`.
 
 use std::fmt;
 
@@ -6,54 +6,54 @@ use duologue_schema_derive::wire;
 
 use crate::ErrorCode;
 
-/// The kind `error`. Act on the code; the message is for a person.
+/// The payload of the kind `error`. The code is for programs, the message for the user.
 #[wire(snake, definition = "Fault")]
 pub struct EnvelopeError {
-    /// What kind of fault it is.
+    /// The code of the error.
     pub code: EnvelopeErrorCode,
-    /// One sentence for a person.
+    /// A message to show to the user.
     #[wire(default, always)]
     pub message: String,
-    /// Whether the same message may succeed later.
+    /// True if the same message may succeed later.
     #[wire(default, always)]
     pub retryable: bool,
 }
 
-/// The kinds of faults. There may be more than these.
+/// The error codes of envelopes. Peers may use others.
 #[wire(open, definition = "FaultCode")]
 pub enum EnvelopeErrorCode {
-    /// The sender may not do that.
+    /// The sender is not allowed to do that.
     NotAuthorized,
-    /// Nobody here knows about that domain.
+    /// The agent does not handle the domain.
     UnknownDomain,
-    /// There is no room for another task; try again later.
+    /// The task limit is reached. Retry later.
     Overloaded,
     /// The handler failed.
     Internal,
-    /// It took too long.
+    /// The deadline has passed.
     Timeout,
-    /// It was cancelled.
+    /// The work was cancelled.
     Cancelled,
-    /// There is no such kind of envelope.
+    /// The kind of the envelope is unknown.
     UnknownKind,
-    /// The envelope's `v` is not spoken here.
+    /// The version in `v` is not supported.
     UnsupportedVersion,
-    /// The envelope's `kind` is not its method's.
+    /// The `kind` of the envelope does not match the method.
     KindMismatch,
-    /// It was refused without a code.
+    /// The agent rejected the message without a code.
     Refused,
-    /// The other side is gone.
+    /// The other side has disconnected.
     Unreachable,
-    /// The envelope or its payload does not fit.
+    /// The envelope or its payload is invalid.
     InvalidParameter,
-    /// What the envelope names does not exist: a session, a delegation, an addressee.
+    /// The session, the delegation or the recipient does not exist.
     NotFound,
-    /// The call has come through more handlers than a call may: agents may be asking each other in a circle.
+    /// The call passed through too many handlers. Agents may be calling each other in a cycle.
     TooManyHops,
 }
 
 impl EnvelopeErrorCode {
-    /// The JSON-RPC code an error of this kind is answered with. Peers act on the kind, never on this.
+    /// Returns the JSON-RPC code of the response. Peers act on the envelope code, never on this one.
     #[must_use]
     pub fn rpc_code(&self) -> ErrorCode {
         match self {
@@ -72,7 +72,7 @@ impl EnvelopeErrorCode {
         }
     }
 
-    /// The kind that a JSON-RPC error of a peer without envelopes comes nearest to.
+    /// Returns the closest code for a JSON-RPC error of a peer without envelopes.
     #[must_use]
     pub fn from_rpc(code: ErrorCode) -> Self {
         match code {
@@ -91,7 +91,7 @@ impl EnvelopeErrorCode {
         }
     }
 
-    /// Whether trying again later makes sense for a fault of this kind.
+    /// Returns true if a retry may succeed after this error.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Overloaded | Self::Timeout | Self::Unreachable | Self::Internal)
@@ -99,32 +99,32 @@ impl EnvelopeErrorCode {
 }
 
 impl EnvelopeError {
-    /// A fault of this kind, retryable if its kind is.
+    /// Creates an error that is retryable if its code is.
     #[must_use]
     pub fn of(code: EnvelopeErrorCode, message: impl Into<String>) -> Self {
         let retryable = code.is_retryable();
         EnvelopeError::new(code).message(message).retryable(retryable)
     }
 
-    /// The handler failed.
+    /// Creates an error for a handler that failed.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
         EnvelopeError::of(EnvelopeErrorCode::Internal, message)
     }
 
-    /// There is no room for another task.
+    /// Creates an error for a task limit that is reached.
     #[must_use]
     pub fn overloaded(message: impl Into<String>) -> Self {
         EnvelopeError::of(EnvelopeErrorCode::Overloaded, message)
     }
 
-    /// The sender may not do that.
+    /// Creates an error for a sender that is not allowed to do that.
     #[must_use]
     pub fn not_authorized(message: impl Into<String>) -> Self {
         EnvelopeError::of(EnvelopeErrorCode::NotAuthorized, message)
     }
 
-    /// Nobody here knows about `domain`.
+    /// Creates an error for a `domain` that the agent does not handle.
     #[must_use]
     pub fn unknown_domain(domain: &str) -> Self {
         EnvelopeError::of(EnvelopeErrorCode::UnknownDomain, format!("nobody here knows about {domain}"))

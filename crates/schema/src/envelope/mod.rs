@@ -1,7 +1,7 @@
-//! The envelope: twelve kinds of messages from agent to agent, carried by `_session/<kind>`.
+//! Envelopes: twelve kinds of messages between agents, sent as `_session/<kind>`.
 //!
-//! None of this is ACP's: the names start with `_`, which ACP leaves to extensions, and a peer says in
-//! `initialize` whether it speaks them ([`DuologueCapabilities`](crate::DuologueCapabilities)).
+//! Envelopes are not part of ACP. Their methods start with `_`, which ACP reserves for extensions. A
+//! peer advertises envelopes in `initialize`, with [`DuologueCapabilities`](crate::DuologueCapabilities).
 
 mod fault;
 mod payload;
@@ -24,43 +24,43 @@ pub use payload::{
     METHODS, Notify, OutcomeStatus, PayloadVisitor, Ping, Pong, Priority, Query, QueryResponse,
 };
 
-/// The version of envelopes that this crate speaks: their `v`.
+/// The version of envelopes that this crate supports: the member `v`.
 pub const VERSION: u32 = 1;
 
 ids! {
-    /// Names an envelope; its sender picks it, a UUID.
+    /// The id of an envelope, a UUID that the sender creates.
     EnvelopeId,
-    /// Names an agent: hexadecimal digits, chosen by its owner or at random.
+    /// The id of an agent: hexadecimal digits, configured or random.
     AgentId,
 }
 
 /// A message from one agent to another.
 ///
-/// `P` is what it carries: one of the payloads of this module, or [`Json`] for one that is only passed on.
+/// `P` is the payload: a type of this module, or [`Json`] for a message that is only forwarded.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Envelope<P = Json> {
-    /// The version of the envelope, [`VERSION`]. One that does not say has version 1.
+    /// The version, [`VERSION`]. An absent version means 1.
     pub v: u32,
-    /// Which message this is.
+    /// The id of the message.
     pub id: EnvelopeId,
-    /// Who sends it.
+    /// The sender.
     pub from: AgentId,
-    /// Whom it is for.
+    /// The recipient.
     pub to: AgentId,
-    /// When it was sent, in milliseconds since 1970.
+    /// The time of sending, in milliseconds since 1970.
     pub ts: u64,
-    /// What it is.
+    /// The kind of the payload.
     pub kind: EnvelopeKind,
-    /// The message it answers or belongs to: `ref` on the wire.
+    /// The message that this one answers or refers to: `ref` on the wire.
     #[serde(rename = "ref")]
     pub reference: Option<EnvelopeId>,
-    /// What it carries. An absent one reads as `null`, and `null` as an empty object.
+    /// The payload. An absent payload reads as `null`, and `null` as an empty object.
     pub payload: P,
 }
 
 impl<P: Payload> Envelope<P> {
-    /// An envelope around `payload`.
+    /// Creates an envelope with a payload.
     #[must_use]
     pub fn new(
         id: impl Into<EnvelopeId>,
@@ -73,7 +73,7 @@ impl<P: Payload> Envelope<P> {
         Envelope { v: VERSION, id, from, to, ts, kind: P::KIND, reference: None, payload }
     }
 
-    /// Sets the message it answers or belongs to.
+    /// Sets the message that this one answers or refers to.
     #[must_use]
     pub fn reference(mut self, reference: impl Into<EnvelopeId>) -> Self {
         self.reference = Some(reference.into());
@@ -82,11 +82,11 @@ impl<P: Payload> Envelope<P> {
 }
 
 impl Envelope {
-    /// The envelope with its payload read as a `P`.
+    /// Decodes the payload as a `P`.
     ///
     /// # Errors
     ///
-    /// When it is of another kind, or what it carries does not fit.
+    /// If the kind is not that of `P`, or the payload is invalid.
     pub fn open<P: Payload>(self) -> Result<Envelope<P>, EnvelopeError> {
         let Envelope { v, id, from, to, ts, kind, reference, payload } = self;
         if kind != P::KIND {
@@ -153,21 +153,21 @@ impl<'de, P: DeserializeOwned> Deserialize<'de> for Envelope<P> {
     }
 }
 
-/// What an envelope carries, and so what kind it is.
+/// The payload of an envelope. It determines the kind.
 pub trait Payload: Serialize + DeserializeOwned + PartialEq + fmt::Debug + Send + 'static {
-    /// The kind.
+    /// The kind of the envelope.
     const KIND: EnvelopeKind;
     /// The method that carries envelopes of this kind.
     const METHOD: &'static str;
 }
 
-/// A payload that is answered.
+/// A payload of a request.
 pub trait RequestPayload: Payload {
     /// The payload of the response.
     type Response: Payload;
 }
 
-/// A payload that travels as a notification.
+/// A payload of a notification.
 pub trait NotificationPayload: Payload {}
 
 /// The params of `_session/<kind>`.
@@ -175,7 +175,7 @@ pub trait NotificationPayload: Payload {}
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct EnvelopeParams<P = Json> {
-    /// The session it is sent in. `ping` and `discover` need none.
+    /// The session. `ping` and `discover` need none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The message.
@@ -186,7 +186,7 @@ pub struct EnvelopeParams<P = Json> {
 }
 
 impl<P> EnvelopeParams<P> {
-    /// An envelope in a session, or in none.
+    /// Creates params with or without a session.
     #[must_use]
     pub fn new(session_id: Option<SessionId>, envelope: Envelope<P>) -> Self {
         EnvelopeParams { session_id, envelope, meta: None }
@@ -237,7 +237,7 @@ pub struct EnvelopeResult<P = Json> {
 }
 
 impl<P> EnvelopeResult<P> {
-    /// An answer.
+    /// Creates a result.
     #[must_use]
     pub fn new(envelope: Envelope<P>) -> Self {
         EnvelopeResult { envelope, meta: None }

@@ -1,4 +1,4 @@
-//! What the twelve kinds carry.
+//! The payloads of the twelve envelope kinds.
 
 use duologue_schema_derive::wire;
 
@@ -159,139 +159,139 @@ impl EnvelopeKind {
     }
 }
 
-/// Asks whether the other agent is there. It has no content.
+/// A request to confirm that the agent responds. It has no fields.
 #[wire(snake)]
 pub struct Ping {}
 
 /// The answer to `ping`.
 #[wire(snake)]
 pub struct Pong {
-    /// How busy the agent is.
+    /// The load of the agent.
     pub status: AgentStatus,
-    /// Seconds since it started.
+    /// The seconds since the agent started.
     #[wire(default, always)]
     pub uptime_secs: u64,
-    /// Delegations it works on.
+    /// The number of delegations in progress.
     #[wire(default, always)]
     pub active_tasks: u32,
-    /// Its name, for a person.
+    /// The name to show to the user.
     #[wire(default, always)]
     pub agent_name: String,
 }
 
-/// How busy an agent is.
+/// The load of an agent.
 #[wire(open, definition = "Status")]
 pub enum AgentStatus {
-    /// It has nothing to do: no delegation, and no question to answer.
+    /// No delegation and no query is in progress.
     Idle,
-    /// It works, and takes more.
+    /// Work is in progress, and the agent accepts more.
     Busy,
-    /// It takes no more; an urgent delegation may still fit.
+    /// The agent accepts no more work, except possibly an urgent delegation.
     Overloaded,
 }
 
-/// A question, answered while the asker waits.
+/// A question with an immediate answer.
 #[wire(snake)]
 pub struct Query {
-    /// The question, in words.
+    /// The question in natural language.
     pub question: String,
-    /// What it is about, such as `family.calendar`.
+    /// The domain, such as `family.calendar`.
     pub domain: Option<String>,
-    /// How long the answer should be at most, in tokens; 0 is no limit. A guideline: nobody enforces it.
+    /// The desired length of the answer in tokens. 0 means no limit. It is not enforced.
     #[wire(default, always)]
     pub max_tokens: u64,
-    /// How long the asker waits, in milliseconds; [`Query::DEADLINE_MS`] when absent.
+    /// The deadline in milliseconds. Absent means [`Query::DEADLINE_MS`].
     pub deadline_ms: Option<u64>,
 }
 
 impl Query {
-    /// How long an asker waits that did not say so, in milliseconds.
+    /// The default deadline in milliseconds.
     pub const DEADLINE_MS: u64 = 30_000;
 }
 
 /// The answer to `query`.
 #[wire(snake, definition = "Response")]
 pub struct QueryResponse {
-    /// The answer as data, in a form the question asked for; `null` when words are all there is.
+    /// The answer as data in the requested form, or `null` if there is only the summary.
     #[wire(always)]
     pub data: Option<Json>,
-    /// The answer in words, always there.
+    /// The answer in natural language, always present.
     pub summary: String,
-    /// What it cost.
+    /// The number of tokens spent.
     #[wire(default, always)]
     pub tokens_used: u64,
-    /// Whether something had to be left out.
+    /// True if the answer is incomplete.
     #[wire(default, always)]
     pub truncated: bool,
 }
 
-/// A task, taken on with an `ack` and ended later with a `result`.
+/// A task. The receiver accepts it with an `ack` and ends it later with a `result`.
 #[wire(snake)]
 pub struct Delegate {
-    /// The task, in words.
+    /// The task in natural language.
     pub task: String,
-    /// What is needed to do it.
+    /// The context of the task.
     #[wire(default, always)]
     pub context: Members,
-    /// Whether it may use the slot that is kept free for urgent tasks.
+    /// The priority. An urgent task may use the slot that is reserved for urgent tasks.
     #[wire(default, always)]
     pub priority: Priority,
-    /// Whether the sender wants the `result`; see [`wants_report`](Self::wants_report).
+    /// False if the sender does not need the `result`; see [`wants_report`](Self::wants_report).
     pub report_back: Option<bool>,
-    /// How long the receiver may work on it, in milliseconds; absent, it has no limit.
+    /// The deadline in milliseconds. Absent means no limit.
     pub deadline_ms: Option<u64>,
 }
 
 impl Delegate {
-    /// Whether a `result` is to be sent. One that does not say is reported: a sender that waits for nothing
-    /// loses nothing by it, one that waits would wait for ever.
+    /// Returns true if the receiver must send a `result`. This is the default, because a sender that
+    /// waits for a missing result would wait forever.
     #[must_use]
     pub fn wants_report(&self) -> bool {
         self.report_back.unwrap_or(true)
     }
 }
 
-/// How much a delegation hurries.
+/// The priority of a delegation.
 #[wire(open)]
 #[derive(Default)]
 pub enum Priority {
-    /// It takes a free slot or is refused.
+    /// The task takes a free slot or is rejected.
     #[default]
     Normal,
-    /// It may also take the one slot above the limit.
+    /// The task may also take the one slot above the limit.
     Urgent,
 }
 
-/// The answer to `delegate` and `cancel`: whether the receiver will do it, or try.
+/// The answer to `delegate` and `cancel`.
 #[wire(snake)]
 pub struct Ack {
-    /// Whether it will.
+    /// True if the receiver accepts the request.
     pub accepted: bool,
-    /// How long it thinks it takes, in milliseconds.
+    /// The estimated duration in milliseconds.
     pub estimated_ms: Option<u64>,
-    /// Why not, in words.
+    /// The reason of a rejection in natural language.
     pub reason: Option<String>,
-    /// Why not, with a code.
+    /// The error that is the reason of a rejection.
     pub error: Option<EnvelopeError>,
 }
 
-/// The kind `result`: how a delegation ended.
+/// The payload of the kind `result`, the end of a delegation.
 #[wire(snake, definition = "Outcome")]
 pub struct DelegationOutcome {
-    /// How.
+    /// The status at the end.
     pub status: OutcomeStatus,
-    /// What came of it, in words.
+    /// The outcome in natural language.
     #[wire(default, always)]
     pub outcome: String,
-    /// What came of it, as data.
+    /// The outcome as data.
     pub data: Option<Json>,
-    /// What went wrong, if something did, else `null`; see [`fault`](Self::fault).
+    /// The error, or `null`; see [`fault`](Self::fault).
     #[wire(always)]
     pub error: Option<Json>,
 }
 
 impl DelegationOutcome {
-    /// What went wrong. Read from an `error` that is an object, or only words.
+    /// Reads the error from an `error` that is an object or a text.
     #[must_use]
     pub fn fault(&self) -> Option<EnvelopeError> {
         let error = self.error.as_ref()?;
@@ -299,73 +299,73 @@ impl DelegationOutcome {
     }
 }
 
-/// How a delegation ended. Each of them is the end.
+/// The final status of a delegation.
 #[wire(open)]
 pub enum OutcomeStatus {
-    /// It is done.
+    /// The task is complete.
     Completed,
-    /// It is not.
+    /// The task failed.
     Failed,
-    /// As much of it is done as will be.
+    /// The task is partly complete, and the receiver has stopped.
     Partial,
 }
 
-/// News, for whoever listens.
+/// A notification for subscribers.
 #[wire(snake)]
 pub struct Notify {
-    /// What it is about, such as `work.build`.
+    /// The topic, such as `work.build`.
     pub topic: String,
-    /// The news; `null` when the topic says it all.
+    /// The data, or `null` if the topic alone is enough.
     #[wire(always)]
     pub data: Option<Json>,
-    /// How much it matters.
+    /// The importance.
     #[wire(default, always)]
     pub importance: Importance,
 }
 
-/// How much news matter.
+/// The importance of a notification.
 #[wire(open)]
 #[derive(Default)]
 pub enum Importance {
-    /// Good to know.
+    /// Information.
     Low,
-    /// As good as any. What a message without importance has.
+    /// Ordinary. The default.
     #[default]
     Medium,
-    /// Should be looked at.
+    /// The notification needs attention.
     High,
 }
 
-/// Asks for the end of a delegation, the one `ref` names. The receiver tries.
+/// A request to cancel the delegation that `ref` names. The receiver may be unable to stop it.
 #[wire(snake)]
 pub struct Cancel {
-    /// Why, in words.
+    /// The reason in natural language.
     #[wire(default, always)]
     pub reason: String,
 }
 
-/// Asks what the other agent can do. It has no content.
+/// A request for the capabilities of the agent. It has no fields.
 #[wire(snake)]
 pub struct Discover {}
 
 /// The answer to `discover`.
 #[wire(snake)]
 pub struct Capabilities {
-    /// The agent's name, for a person.
+    /// The name to show to the user.
     pub agent_name: String,
-    /// What it knows about, such as `family.calendar`. It may answer beyond them.
+    /// The domains of the agent, such as `family.calendar`. It may answer queries about others.
     #[wire(default, always)]
     pub domains: Vec<String>,
-    /// The topics it sends news about.
+    /// The topics of the notifications that the agent sends.
     #[wire(default, always)]
     pub channels: Vec<String>,
-    /// The names of its tools.
+    /// The names of the tools of the agent.
     #[wire(default, always)]
     pub tools: Vec<String>,
-    /// How many delegations it works on at once, an urgent one above that aside.
+    /// The greatest number of concurrent delegations, not counting one urgent delegation.
     #[wire(default, always)]
     pub max_concurrent_tasks: u32,
-    /// The language model behind it, `null` if it does not say.
+    /// The language model, or `null` if the agent does not tell.
     #[wire(always)]
     pub model: Option<String>,
 }

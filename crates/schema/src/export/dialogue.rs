@@ -15,7 +15,7 @@ use crate::dialogue::{
 pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "dialogue",
     methods: METHODS,
-    title: "Dialogue messages of Duologue: what `_session/dialogue` carries",
+    title: "Dialogue messages of Duologue: the messages of `_session/dialogue`",
     definitions,
     refine,
 };
@@ -48,7 +48,7 @@ fn refine(all: &mut Map<String, Value>) {
     property("Message", "timestamp", json!({ "format": "date-time" }));
     property("Message", "interaction_step", json!({ "minimum": 1 }));
     property("Belief", "confidence", json!({ "minimum": 0, "maximum": 1 }));
-    // They travel as they were written.
+    // Both fields have the type `Json`, because they keep the original text.
     property("DialogueRequest", "message", reference("Message"));
     property("DialogueResponse", "error", nullable(reference("Message")));
 }

@@ -1,4 +1,4 @@
-//! The schema of an envelope: one definition a kind, since the kind says what the payload is.
+//! The schema of envelopes, with one definition for each kind, since the kind determines the payload.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::{Json, SessionId};
 pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "envelope",
     methods: METHODS,
-    title: "Envelopes of Duologue, version 1: what `_session/<kind>` carries",
+    title: "Envelopes of Duologue, version 1: the messages of `_session/<kind>`",
     definitions,
     refine: |_| {},
 };
@@ -50,7 +50,7 @@ impl<P: Payload + JsonSchema> JsonSchema for Envelope<P> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let kind = json!({ "type": "string", "const": P::KIND.as_str() });
         let mut payload = generator.subschema_for::<P>().to_value();
-        // What needs no member needs no object either.
+        // A payload without required members may be `null`.
         let optional = serde_json::from_str::<P>("null").is_ok();
         if optional {
             payload = nullable(payload);
@@ -67,7 +67,7 @@ impl JsonSchema for Envelope<Json> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let kind = generator.subschema_for::<EnvelopeKind>().to_value();
-        envelope(generator, "An envelope of any kind, also of one that is not known.", kind, json!({}), false)
+        envelope(generator, "An envelope of any kind, known or unknown.", kind, json!({}), false)
     }
 }
 
@@ -78,8 +78,8 @@ fn envelope(
     mut payload: Value,
     needs_payload: bool,
 ) -> Schema {
-    kind["description"] = "What it is.".into();
-    payload["description"] = "What it carries.".into();
+    kind["description"] = "The kind of the payload.".into();
+    payload["description"] = "The payload.".into();
     let id = generator.subschema_for::<EnvelopeId>();
     let agent = generator.subschema_for::<AgentId>();
     let mut required = vec!["id", "from", "to", "ts", "kind"];
@@ -92,23 +92,23 @@ fn envelope(
         schema
     };
     let mut reference = nullable(id.clone().to_value());
-    reference["description"] = "The message it answers or belongs to.".into();
+    reference["description"] = "The message that this one answers or refers to.".into();
     schemars::json_schema!({
         "description": doc,
         "type": "object",
         "properties": {
             "v": {
-                "description": "The version of the envelope. One that does not say has version 1.",
+                "description": "The version. An absent version means 1.",
                 "type": "integer",
                 "const": VERSION,
                 "default": VERSION,
             },
-            "id": described(&id, "Which message this is."),
-            "from": described(&agent, "Who sends it."),
-            "to": described(&agent, "Whom it is for."),
+            "id": described(&id, "The id of the message."),
+            "from": described(&agent, "The sender."),
+            "to": described(&agent, "The recipient."),
             "ts": described(
                 &generator.subschema_for::<u64>(),
-                "When it was sent, in milliseconds since 1970.",
+                "The time of sending, in milliseconds since 1970.",
             ),
             "kind": kind,
             "ref": reference,
@@ -126,15 +126,15 @@ impl<P: Payload + JsonSchema> JsonSchema for EnvelopeParams<P> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut session = generator.subschema_for::<SessionId>().to_value();
         if P::KIND.needs_session() {
-            session["description"] = "The session it is sent in.".into();
+            session["description"] = "The session.".into();
         } else {
             session = nullable(session);
-            session["description"] = "The session it is sent in, if it is sent in one.".into();
+            session["description"] = "The session, if there is one.".into();
         }
         let mut envelope = generator.subschema_for::<Envelope<P>>().to_value();
         if P::KIND.needs_ref() {
             let mut reference = generator.subschema_for::<EnvelopeId>().to_value();
-            reference["description"] = "The message it is about.".into();
+            reference["description"] = "The message that this one refers to.".into();
             envelope = json!({
                 "allOf": [envelope],
                 "properties": { "ref": reference },
@@ -159,7 +159,7 @@ impl<P: Payload + JsonSchema> JsonSchema for EnvelopeResult<P> {
         let doc = if P::KIND == EnvelopeKind::Error {
             "The `data` of the JSON-RPC error that answers a request with an envelope.".to_owned()
         } else {
-            format!("An answer that holds an envelope of the kind `{}`.", P::KIND)
+            format!("A result with an envelope of the kind `{}`.", P::KIND)
         };
         carrier(&doc, generator.subschema_for::<Envelope<P>>().as_value(), None)
     }

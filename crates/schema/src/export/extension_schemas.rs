@@ -1,4 +1,4 @@
-//! What agents say to each other, which is not ACP's: a document for each scheme.
+//! The schemas of the messages between agents, which are not part of ACP.
 
 use serde_json::{Map, Value, json};
 
@@ -6,34 +6,34 @@ use super::registry::Definition;
 use super::{dialogue, envelope, generated, references, work};
 use crate::MethodRow;
 
-/// A scheme of messages between agents.
+/// The schema of one family of messages between agents.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct ExtensionSchema {
-    /// Its name, that of the module with its types.
+    /// The name, which is that of the module with the types.
     pub name: &'static str,
-    /// Its methods.
+    /// The methods.
     pub methods: &'static [MethodRow],
     pub(super) title: &'static str,
     pub(super) definitions: fn() -> Vec<Definition>,
-    /// Adds what the Rust types do not say.
+    /// Adds constraints that the Rust types do not express.
     pub(super) refine: fn(&mut Map<String, Value>),
 }
 
-/// The schemes.
+/// Returns the schemas of all families.
 #[must_use]
 pub fn extension_schemas() -> [ExtensionSchema; 3] {
     [envelope::SCHEME, dialogue::SCHEME, work::SCHEME]
 }
 
 impl ExtensionSchema {
-    /// Every definition of the scheme.
+    /// Returns every definition of the schema.
     #[must_use]
     pub fn definitions(&self) -> Vec<Definition> {
         (self.definitions)()
     }
 
-    /// The whole schema: at its root what its methods take and answer.
+    /// Returns the whole schema. Its root accepts the params and results of the methods.
     #[must_use]
     pub fn document(&self) -> Value {
         let mut all = generated(&self.definitions(), self.methods.iter());
@@ -53,7 +53,7 @@ impl ExtensionSchema {
         })
     }
 
-    /// The methods by their names, requests and notifications. Either side may send each.
+    /// Returns the requests and notifications by name. Both sides may send them.
     #[must_use]
     pub fn meta(&self) -> Value {
         let (requests, notifications): (Vec<_>, Vec<_>) =
@@ -67,7 +67,7 @@ impl ExtensionSchema {
     }
 }
 
-/// Makes descriptions of documentation: without its examples, and its links to Rust names as names.
+/// Converts doc comments into descriptions: drops examples and turns links to Rust items into names.
 fn plain(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

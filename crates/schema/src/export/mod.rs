@@ -1,4 +1,4 @@
-//! The types as JSON Schema, the methods as `meta.json`, and what tests need of both.
+//! Exports the types as JSON Schema and the methods as `meta.json`, and provides test helpers.
 
 mod dialogue;
 mod envelope;
@@ -16,7 +16,7 @@ pub use extension_schemas::{ExtensionSchema, extension_schemas};
 pub(crate) use registry::define;
 pub use registry::{Definition, definitions};
 
-/// The generated files: a path from the root of the repository, and the text.
+/// Returns the generated files: the path from the root of the repository, and the text.
 #[must_use]
 pub fn files() -> Vec<(String, String)> {
     let text = |value: &Value| format!("{value:#}\n");
@@ -33,7 +33,7 @@ pub fn files() -> Vec<(String, String)> {
     files
 }
 
-/// The methods by side and variant name.
+/// Returns the methods by side and variant name.
 #[must_use]
 pub fn meta() -> Value {
     let side = |rows: &[MethodRow]| -> Map<String, Value> {
@@ -50,7 +50,7 @@ pub fn meta() -> Value {
     })
 }
 
-/// The whole schema: every definition, and at its root the messages each side sends.
+/// Returns the whole schema. Its root accepts the messages of both sides.
 #[must_use]
 pub fn document() -> Value {
     let mut all = generated(&definitions(), METHODS.into_iter().flatten());
@@ -81,7 +81,7 @@ pub fn document() -> Value {
     })
 }
 
-/// The definitions by name; the params and results of methods say so.
+/// Returns the definitions by name, and marks the params and results of methods.
 fn generated<'a>(
     definitions: &[Definition],
     methods: impl Iterator<Item = &'a MethodRow>,
@@ -104,7 +104,7 @@ fn generated<'a>(
     all
 }
 
-/// What the Rust types do not say.
+/// Adds constraints that the Rust types do not express.
 fn refine(all: &mut Map<String, Value>) {
     let mut set = |definition: &str, property: &str, keyword: &str, value: Value| {
         if let Some(definition) = all.get_mut(definition) {
@@ -113,7 +113,7 @@ fn refine(all: &mut Map<String, Value>) {
     };
     set("Notice", "title", "minLength", 1.into());
     set("ElicitationUrlMode", "url", "format", "uri".into());
-    // A mode nobody knows has a scope all the same.
+    // An elicitation of an unknown mode has a scope too.
     if let Some(request) = all.get_mut("CreateElicitationRequest")
         && let Some(other) = request["anyOf"].as_array_mut().and_then(|modes| modes.last_mut())
     {
@@ -122,7 +122,7 @@ fn refine(all: &mut Map<String, Value>) {
     }
 }
 
-/// What ACP does not have, marked by `x-extension`.
+/// Marks the additions to ACP with `x-extension`.
 fn mark_additions(all: &mut Map<String, Value>) {
     let mark = |value: &mut Value| value["x-extension"] = "duologue".into();
     if let Some(clear) = all.get_mut("MessageClear") {
@@ -196,7 +196,7 @@ fn response<'a>(results: impl Iterator<Item = &'a str>) -> Value {
     })
 }
 
-/// What `#[wire]` knows of a field.
+/// The properties of a field that `#[wire]` passes to the schema.
 #[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Field {
     pub(crate) key: &'static str,
@@ -209,7 +209,7 @@ pub(crate) struct Field {
     pub(crate) default: Option<Value>,
 }
 
-/// The schema of a struct, field by field.
+/// Builds the schema of a struct field by field.
 pub(crate) struct Object {
     schema: Map<String, Value>,
     properties: Map<String, Value>,
@@ -251,7 +251,7 @@ impl Object {
         self
     }
 
-    /// Puts the alternatives of `T` beside the properties.
+    /// Adds the alternatives of `T` beside the properties.
     pub(crate) fn flatten<T: JsonSchema>(mut self, generator: &mut SchemaGenerator) -> Self {
         let Value::Object(inner) = T::json_schema(generator).to_value() else { return self };
         self.schema.extend(inner.into_iter().filter(|(key, _)| key != "description" && key != "type"));
@@ -267,7 +267,7 @@ impl Object {
     }
 }
 
-/// `schema`, or `null`.
+/// Returns a schema that also accepts `null`.
 fn nullable(mut schema: Value) -> Value {
     match &schema {
         Value::Object(object) if object.contains_key("type") => {
@@ -275,14 +275,14 @@ fn nullable(mut schema: Value) -> Value {
             schema["type"] = json!([inner, "null"]);
             schema
         }
-        // It allows `null` already.
+        // It accepts `null` already.
         Value::Bool(_) => schema,
         Value::Object(object) if object.is_empty() => schema,
         _ => json!({ "anyOf": [schema, { "type": "null" }] }),
     }
 }
 
-/// The schema of an enum of names.
+/// Returns the schema of an enum of names.
 pub(crate) fn names(doc: &str, open: bool, names: &[(&str, &str)]) -> Schema {
     let mut variants: Vec<Value> = names
         .iter()
@@ -295,7 +295,7 @@ pub(crate) fn names(doc: &str, open: bool, names: &[(&str, &str)]) -> Schema {
     object([("description", doc.into()), (key, variants.into())])
 }
 
-/// The schema of a union: for each variant its tag (`None`: it has none), description and payload.
+/// Returns the schema of a union. Each variant has an optional tag, a description and a payload.
 pub(crate) fn tagged<const N: usize>(
     doc: &str,
     tag: &str,
@@ -340,17 +340,17 @@ pub(crate) fn tagged<const N: usize>(
     schema
 }
 
-/// The schema of an id.
+/// Returns the schema of an id.
 pub(crate) fn id(doc: &str) -> Schema {
     object([("description", doc.trim().into()), ("type", "string".into())])
 }
 
-/// The schema of what may be anything.
+/// Returns a schema that accepts any value.
 pub(crate) fn anything(doc: &str) -> Schema {
     object([("description", doc.trim().into())])
 }
 
-/// The schema of what is one of several things without a tag.
+/// Returns the schema of a union without a tag.
 pub(crate) fn any_of<const N: usize>(doc: &str, variants: [Schema; N]) -> Schema {
     let variants: Vec<Value> = variants.into_iter().map(Schema::to_value).collect();
     object([("description", doc.into()), ("anyOf", variants.into())])

@@ -1,26 +1,26 @@
-//! Random values that fit a JSON Schema, for round-trip tests.
+//! Creates random values that fit a JSON Schema, for round-trip tests.
 
 use serde_json::{Map, Value, json};
 
-/// Makes values from a seed; the same seed makes the same values.
+/// A generator of values. Equal seeds create equal values.
 pub struct RandomValues<'a> {
     root: &'a Value,
     state: u64,
 }
 
 impl<'a> RandomValues<'a> {
-    /// A generator for the definitions in `root`, which must be in a `$defs` there.
+    /// Creates a generator for the definitions in the `$defs` of `root`.
     #[must_use]
     pub fn new(root: &'a Value, seed: u64) -> Self {
         RandomValues { root, state: seed }
     }
 
-    /// A value that fits the definition `name`.
+    /// Creates a value that fits the definition `name`.
     pub fn definition(&mut self, name: &str) -> Value {
         self.value(&self.root["$defs"][name], 0)
     }
 
-    /// A number below `bound` (splitmix64).
+    /// Returns a number below `bound` (splitmix64).
     pub fn below(&mut self, bound: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -33,7 +33,7 @@ impl<'a> RandomValues<'a> {
         &items[self.below(items.len())]
     }
 
-    /// A value that fits `schema`.
+    /// Creates a value that fits `schema`.
     fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
             return self.value(&self.root["$defs"][name], depth);
@@ -61,7 +61,7 @@ impl<'a> RandomValues<'a> {
         }
     }
 
-    /// What the keywords of `schema` itself ask for; `None` if they ask for nothing.
+    /// Creates a value for the keywords of `schema` itself. Returns `None` if there are none.
     fn own(&mut self, schema: &Value, depth: usize) -> Option<Value> {
         let kind = match &schema["type"] {
             Value::String(kind) => kind.as_str(),
@@ -88,7 +88,7 @@ impl<'a> RandomValues<'a> {
         let required =
             |key: &str| schema["required"].as_array().is_some_and(|keys| keys.iter().any(|k| k == key));
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-            // Where only one value is possible, such as a version, it is there.
+            // A property with only one possible value, such as a version, is always present.
             if required(key) || property.get("const").is_some() || self.below(2) == 0 {
                 object.insert(key.clone(), self.value(property, depth + 1));
             }
@@ -135,7 +135,7 @@ impl<'a> RandomValues<'a> {
     }
 }
 
-/// Both, where both are objects (`over` wins); else whichever says more.
+/// Merges two objects, where `over` wins. Returns `under` if one of them is not an object.
 fn merge(under: Value, over: Option<Value>) -> Option<Value> {
     match (under, over) {
         (Value::Object(mut under), Some(Value::Object(over))) => {
@@ -146,8 +146,9 @@ fn merge(under: Value, over: Option<Value>) -> Option<Value> {
     }
 }
 
-/// Whether `after` is `before` decoded and encoded: nothing is lost but what means the same when it
-/// is left out, and nothing is added but what a member that is left out stands for.
+/// Returns true if `after` can be the result of decoding and encoding `before`.
+///
+/// Encoding may drop a member whose absence means the same, and may add the default of an absent one.
 #[must_use]
 pub fn same(before: &Value, after: &Value) -> bool {
     match (before, after) {
@@ -165,7 +166,7 @@ pub fn same(before: &Value, after: &Value) -> bool {
     }
 }
 
-/// Whether a member with this value may be what one that was left out stands for.
+/// Returns true if the value may be the default of an absent member.
 fn addable(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -177,7 +178,7 @@ fn addable(value: &Value) -> bool {
     }
 }
 
-/// Whether a member with this value may be left out.
+/// Returns true if a member with this value may be left out.
 fn droppable(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

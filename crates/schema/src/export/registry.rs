@@ -1,4 +1,4 @@
-//! Every definition by name, with a way through its type.
+//! Lists every definition with functions to decode and encode its type.
 
 use std::borrow::Cow;
 
@@ -78,7 +78,7 @@ macro_rules! define {
 }
 pub(crate) use define;
 
-/// Every definition of the schema.
+/// Returns every definition of the schema.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
     let mut all = define! {
@@ -126,10 +126,10 @@ pub fn definitions() -> Vec<Definition> {
     let envelopes = [
         envelope("AgentNotification", |text| message(text, AgentNotification::decode)),
         envelope("AgentRequest", |text| message(text, AgentRequest::decode)),
-        envelope("AgentResponse", round_trip::<Response>),
+        envelope("AgentResponse", round_trip::<AnyResponse>),
         envelope("ClientNotification", |text| message(text, ClientNotification::decode)),
         envelope("ClientRequest", |text| message(text, ClientRequest::decode)),
-        envelope("ClientResponse", round_trip::<Response>),
+        envelope("ClientResponse", round_trip::<AnyResponse>),
     ];
     all.extend(envelopes);
     all
@@ -140,7 +140,7 @@ fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, Str
     serde_json::to_string(&value).map_err(|error| error.to_string())
 }
 
-/// A request or a notification. The params of a method that is not in the table pass as they are.
+/// Decodes and encodes a request or a notification. The params of an unknown method stay unchanged.
 fn message<T: Serialize>(
     text: &str,
     decode: impl Fn(&str, Option<&RawValue>) -> Option<Result<T, Error>>,
@@ -168,9 +168,9 @@ fn message<T: Serialize>(
     encoded.map_err(|error| error.to_string())
 }
 
-/// An answer. Its request would say what its result is.
+/// A response. The type of its result depends on the request.
 #[derive(Serialize, Deserialize)]
-struct Response {
+struct AnyResponse {
     id: RequestId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Json>,

@@ -13,7 +13,7 @@ use crate::work::{
 pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
     name: "work",
     methods: METHODS,
-    title: "Work orders of Duologue: what `_session/work` carries",
+    title: "Work orders of Duologue: the messages of `_session/work`",
     definitions,
     refine: |all| {
         if let Some(context) = all.get_mut("Context") {

@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for SessionConfigOptionValue {
         match value {
             serde_json::Value::String(text) => Ok(Self::ValueId(text.into())),
             serde_json::Value::Bool(value) if kind == "boolean" => Ok(Self::Boolean(value)),
-            _ => Err(D::Error::custom("`value` must be a string, or a boolean with `\"type\": \"boolean\"`")),
+            _ => Err(D::Error::custom("`value` must be a string, or a boolean with type `boolean`")),
         }
     }
 }

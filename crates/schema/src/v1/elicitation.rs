@@ -1,4 +1,4 @@
-//! Questions an agent puts to the person: a form, or something to do at a URL.
+//! Elicitations: an agent asks the user to fill in a form or to open a URL.
 //!
 //! See [Elicitation](https://agentclientprotocol.com/protocol/v1/elicitation).
 
@@ -13,58 +13,58 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::wire::{ReadFields, WriteFields, lenient, read_struct};
 use crate::{ElicitationId, ElicitationSchema, RequestId, SessionId, ToolCallId};
 
-/// `elicitation/create`: asks the person something.
+/// The params of `elicitation/create`, which asks the user for input.
 #[wire]
 pub struct CreateElicitationRequest {
-    /// What is asked, for the person.
+    /// The question to show to the user.
     pub message: String,
-    /// How it is asked.
+    /// The mode of the elicitation.
     #[wire(flatten)]
     pub mode: ElicitationMode,
 }
 
-/// How something is asked. A client must have said that it supports the mode.
+/// The mode of an elicitation. The client must have advertised it.
 #[wire(tag = "mode", open)]
 pub enum ElicitationMode {
-    /// By a form.
+    /// A form.
     Form(Box<ElicitationFormMode>),
-    /// At a URL.
+    /// A URL.
     Url(Box<ElicitationUrlMode>),
 }
 
 /// A form to fill in. Never for secrets.
 #[wire(no_meta)]
 pub struct ElicitationFormMode {
-    /// What the question belongs to.
+    /// The session or request that the elicitation belongs to.
     #[wire(flatten)]
     pub scope: ElicitationScope,
     /// The fields of the form.
     pub requested_schema: ElicitationSchema,
 }
 
-/// A URL to open, after the person agreed.
+/// A URL to open after the user agreed.
 #[wire(no_meta)]
 pub struct ElicitationUrlMode {
-    /// What the question belongs to.
+    /// The session or request that the elicitation belongs to.
     #[wire(flatten)]
     pub scope: ElicitationScope,
-    /// Which elicitation, for `elicitation/complete`.
+    /// The id of the elicitation, for `elicitation/complete`.
     pub elicitation_id: ElicitationId,
-    /// The URL, to be shown in full before it is opened.
+    /// The URL. The client shows it in full before it opens it.
     pub url: String,
 }
 
-/// What a question belongs to.
+/// The session or request that an elicitation belongs to.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ElicitationScope {
     /// A session.
     Session(ElicitationSessionScope),
-    /// A request, such as one before there are sessions.
+    /// A request, for example before the first session.
     Request(ElicitationRequestScope),
 }
 
-/// A question that belongs to a session.
+/// The scope of an elicitation that belongs to a session.
 #[wire(no_meta)]
 pub struct ElicitationSessionScope {
     /// The session.
@@ -159,56 +159,56 @@ impl schemars::JsonSchema for ElicitationScope {
             generator.subschema_for::<ElicitationSessionScope>(),
             generator.subschema_for::<ElicitationRequestScope>(),
         ];
-        crate::export::any_of("What a question belongs to.", variants)
+        crate::export::any_of("The session or request that an elicitation belongs to.", variants)
     }
 }
 
 /// The answer to `elicitation/create`.
 #[wire]
 pub struct CreateElicitationResponse {
-    /// What the person did.
+    /// The action of the user.
     #[wire(flatten)]
     pub action: ElicitationAction,
 }
 
 impl CreateElicitationResponse {
-    /// The person filled in the form.
+    /// Creates the response for a form that the user filled in.
     pub fn accept(content: impl Into<BTreeMap<String, ElicitationContentValue>>) -> Self {
         Self::new(ElicitationAcceptAction::new().content(content))
     }
 
-    /// The person said no.
+    /// Creates the response for a user who declined.
     #[must_use]
     pub fn decline() -> Self {
         Self::new(ElicitationAction::Decline)
     }
 
-    /// The person closed the question, or the turn was cancelled.
+    /// Creates the response for a dismissed question or a cancelled turn.
     #[must_use]
     pub fn cancel() -> Self {
         Self::new(ElicitationAction::Cancel)
     }
 }
 
-/// What the person did.
+/// The action of the user.
 #[wire(tag = "action", open)]
 pub enum ElicitationAction {
-    /// Filled in the form, or agreed to open the URL.
+    /// The user filled in the form, or agreed to open the URL.
     Accept(ElicitationAcceptAction),
-    /// Said no.
+    /// The user declined.
     Decline,
-    /// Closed the question.
+    /// The user dismissed the question.
     Cancel,
 }
 
-/// The form as filled in.
+/// The values of a form.
 #[wire(no_meta)]
 pub struct ElicitationAcceptAction {
     /// A value for each field.
     pub content: Option<BTreeMap<String, ElicitationContentValue>>,
 }
 
-/// What a field of a form was filled with.
+/// The value of a field of a form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -293,13 +293,13 @@ impl schemars::JsonSchema for ElicitationContentValue {
             generator.subschema_for::<bool>(),
             generator.subschema_for::<Vec<String>>(),
         ];
-        crate::export::any_of("What a field of a form was filled with.", variants)
+        crate::export::any_of("The value of a field of a form.", variants)
     }
 }
 
-/// `elicitation/complete`: what was to be done at the URL is done.
+/// The params of `elicitation/complete`: the task at the URL is complete.
 #[wire]
 pub struct CompleteElicitationNotification {
-    /// Which elicitation.
+    /// The id of the elicitation.
     pub elicitation_id: ElicitationId,
 }

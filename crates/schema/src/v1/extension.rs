@@ -1,4 +1,4 @@
-//! Methods outside the protocol.
+//! The params and results of methods outside the protocol.
 //!
 //! See [Extensibility](https://agentclientprotocol.com/protocol/v1/extensibility).
 

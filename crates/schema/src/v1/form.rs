@@ -1,4 +1,4 @@
-//! The forms of an elicitation: a small part of JSON Schema, one flat object.
+//! The forms of an elicitation: a subset of JSON Schema, one flat object.
 //!
 //! See [Elicitation](https://agentclientprotocol.com/protocol/v1/elicitation).
 
@@ -9,13 +9,13 @@ use duologue_schema_derive::wire;
 /// The fields of a form.
 #[wire]
 pub struct ElicitationSchema {
-    /// Always an object.
+    /// The type, always an object.
     #[wire(default, always, lenient)]
     pub r#type: ElicitationSchemaType,
-    /// The form's title.
+    /// The title of the form.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What it is for.
+    /// A description of the form.
     #[wire(lenient)]
     pub description: Option<String>,
     /// The fields by name.
@@ -29,7 +29,7 @@ pub struct ElicitationSchema {
 #[wire]
 #[derive(Default)]
 pub enum ElicitationSchemaType {
-    /// An object; there is no other.
+    /// An object, the only type.
     #[default]
     Object,
 }
@@ -45,28 +45,28 @@ pub enum ElicitationPropertySchema {
     Integer(Box<IntegerPropertySchema>),
     /// Yes or no.
     Boolean(Box<BooleanPropertySchema>),
-    /// Several of several choices.
+    /// Several of the choices.
     Array(Box<MultiSelectPropertySchema>),
 }
 
 /// A field for text, or for one of several choices.
 #[wire]
 pub struct StringPropertySchema {
-    /// Its label.
+    /// The label of the field.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What to fill in.
+    /// A description of the field.
     #[wire(lenient)]
     pub description: Option<String>,
     /// The least number of characters.
     pub min_length: Option<u32>,
     /// The greatest number of characters.
     pub max_length: Option<u32>,
-    /// A regular expression, from the peer: match it with a bounded engine.
+    /// A regular expression. It comes from the peer, so match it with a bounded engine.
     pub pattern: Option<String>,
-    /// What sort of text it is.
+    /// The format of the text.
     pub format: Option<StringFormat>,
-    /// What it holds at first.
+    /// The initial value.
     #[wire(lenient)]
     pub default: Option<String>,
     /// The choices.
@@ -75,7 +75,7 @@ pub struct StringPropertySchema {
     pub one_of: Option<Vec<EnumOption>>,
 }
 
-/// What sort of text a field holds.
+/// The format of the text in a field.
 #[wire]
 pub enum StringFormat {
     /// An e-mail address.
@@ -94,9 +94,9 @@ pub enum StringFormat {
 pub struct EnumOption {
     /// The choice.
     pub r#const: String,
-    /// What to show.
+    /// The title to show.
     pub title: String,
-    /// More about it.
+    /// Further details.
     #[wire(lenient)]
     pub description: Option<String>,
 }
@@ -104,17 +104,17 @@ pub struct EnumOption {
 /// A field for a number.
 #[wire]
 pub struct NumberPropertySchema {
-    /// Its label.
+    /// The label of the field.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What to fill in.
+    /// A description of the field.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// The least.
+    /// The least number.
     pub minimum: Option<f64>,
-    /// The greatest.
+    /// The greatest number.
     pub maximum: Option<f64>,
-    /// What it holds at first.
+    /// The initial value.
     #[wire(lenient)]
     pub default: Option<f64>,
 }
@@ -122,17 +122,17 @@ pub struct NumberPropertySchema {
 /// A field for a whole number.
 #[wire]
 pub struct IntegerPropertySchema {
-    /// Its label.
+    /// The label of the field.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What to fill in.
+    /// A description of the field.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// The least.
+    /// The least number.
     pub minimum: Option<i64>,
-    /// The greatest.
+    /// The greatest number.
     pub maximum: Option<i64>,
-    /// What it holds at first.
+    /// The initial value.
     #[wire(lenient)]
     pub default: Option<i64>,
 }
@@ -140,24 +140,24 @@ pub struct IntegerPropertySchema {
 /// A field for yes or no.
 #[wire]
 pub struct BooleanPropertySchema {
-    /// Its label.
+    /// The label of the field.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What to decide.
+    /// A description of the field.
     #[wire(lenient)]
     pub description: Option<String>,
-    /// What it holds at first.
+    /// The initial value.
     #[wire(lenient)]
     pub default: Option<bool>,
 }
 
-/// A field for several of several choices.
+/// A field for several of the choices.
 #[wire]
 pub struct MultiSelectPropertySchema {
-    /// Its label.
+    /// The label of the field.
     #[wire(lenient)]
     pub title: Option<String>,
-    /// What to choose.
+    /// A description of the field.
     #[wire(lenient)]
     pub description: Option<String>,
     /// The least number of choices.
@@ -166,7 +166,7 @@ pub struct MultiSelectPropertySchema {
     pub max_items: Option<u64>,
     /// The choices.
     pub items: MultiSelectItems,
-    /// What is chosen at first.
+    /// The initial choices.
     #[wire(skip_invalid)]
     pub default: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! The methods, once each: what a side takes, and what it answers with.
+//! The one table of methods, with the types of their params and results.
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
@@ -21,11 +21,11 @@ use crate::{
 /// The side that handles a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodSide {
-    /// The agent: a client sends it.
+    /// The agent handles it, and a client sends it.
     Agent,
-    /// The client: an agent sends it.
+    /// The client handles it, and an agent sends it.
     Client,
-    /// Either.
+    /// Both sides handle it.
     Protocol,
 }
 
@@ -33,15 +33,15 @@ pub enum MethodSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodRow {
-    /// Its name on the wire.
+    /// The name on the wire.
     pub method: &'static str,
     /// The name of the variant that holds its params.
     pub name: &'static str,
-    /// The type of its params.
+    /// The type of the params.
     pub params: &'static str,
-    /// The type of its result; a notification has none.
+    /// The type of the result. `None` for a notification.
     pub result: Option<&'static str>,
-    /// Who handles it.
+    /// The side that handles the method.
     pub side: MethodSide,
 }
 
@@ -84,17 +84,17 @@ macro_rules! methods {
     (@enum $(#[$doc:meta])* $enum:ident { $($method:literal $variant:ident($params:ident),)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
-        #[allow(clippy::large_enum_variant, reason = "decoded to be taken apart at once")]
-        // Exhaustive on purpose: a new method has to be routed wherever this is matched.
+        #[allow(clippy::large_enum_variant, reason = "every value is matched right after decoding")]
+        // Exhaustive on purpose: every match has to route a new method.
         pub enum $enum {
             $(#[doc = concat!("`", $method, "`")] $variant($params),)*
         }
 
         impl $enum {
-            /// Reads what belongs to `method` from any source; `None` if there is no such method here.
+            /// Reads the value of `method` from any source. Returns `None` for an unknown method.
             ///
-            /// The error is the source's own, and may repeat what it read: fit for a tool that shows
-            /// both to a person, not for an answer to a peer.
+            /// The error is that of the source and may quote its input. Show it in a local tool, but
+            /// never send it to a peer.
             pub fn read<'de, D: Deserializer<'de>>(method: &str, source: D) -> Option<Result<Self, D::Error>> {
                 match method {
                     $($method => Some(Deserialize::deserialize(source).map(Self::$variant)),)*
@@ -112,7 +112,7 @@ macro_rules! methods {
         }
 
         impl serde::Serialize for $enum {
-            /// Writes what the variant holds.
+            /// Writes the value in the variant.
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 match self {
                     $(Self::$variant(params) => params.serialize(serializer),)*
@@ -128,8 +128,8 @@ macro_rules! methods {
     };
     (@decode $enum:ident { $($method:literal $variant:ident,)* }) => {
         impl $enum {
-            /// Reads the params of `method`; `None` if there is no such method here. Params that are
-            /// absent or `null` read as `{}`.
+            /// Reads the params of `method`. Returns `None` for an unknown method. Absent params and
+            /// `null` read as `{}`.
             #[must_use]
             pub fn decode(method: &str, params: Option<&RawValue>) -> Option<Result<Self, Error>> {
                 match method {
@@ -143,9 +143,9 @@ macro_rules! methods {
 
 methods! {
     Agent, AGENT_METHODS;
-    /// What an agent answers when all went well, by the method it was asked.
+    /// The result of a request to an agent.
     AgentResponse;
-    /// A request a client sends to an agent.
+    /// A request that a client sends to an agent.
     ClientRequest {
         "initialize" Initialize(InitializeRequest) -> InitializeResponse,
         "authenticate" Authenticate(AuthenticateRequest) -> AuthenticateResponse,
@@ -161,7 +161,7 @@ methods! {
             SetSessionConfigOption(SetSessionConfigOptionRequest) -> SetSessionConfigOptionResponse,
         "session/prompt" Prompt(PromptRequest) -> PromptResponse,
     }
-    /// A notification a client sends to an agent.
+    /// A notification that a client sends to an agent.
     ClientNotification {
         "session/cancel" Cancel(CancelNotification),
     }
@@ -169,9 +169,9 @@ methods! {
 
 methods! {
     Client, CLIENT_METHODS;
-    /// What a client answers when all went well, by the method it was asked.
+    /// The result of a request to a client.
     ClientResponse;
-    /// A request an agent sends to a client.
+    /// A request that an agent sends to a client.
     AgentRequest {
         "fs/write_text_file" WriteTextFile(WriteTextFileRequest) -> WriteTextFileResponse,
         "fs/read_text_file" ReadTextFile(ReadTextFileRequest) -> ReadTextFileResponse,
@@ -185,7 +185,7 @@ methods! {
         "terminal/kill" KillTerminal(KillTerminalRequest) -> KillTerminalResponse,
         "elicitation/create" CreateElicitation(CreateElicitationRequest) -> CreateElicitationResponse,
     }
-    /// A notification an agent sends to a client.
+    /// A notification that an agent sends to a client.
     AgentNotification {
         "session/update" SessionUpdate(SessionNotification),
         "elicitation/complete" CompleteElicitation(CompleteElicitationNotification),
@@ -207,16 +207,16 @@ const PROTOCOL_METHODS: &[MethodRow] = &[MethodRow {
 /// Every method, by the side that handles it.
 pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_METHODS];
 
-/// Reads the params of `method`. The error says where they are wrong, and repeats nothing of them.
+/// Reads the params of `method`. The error does not quote them.
 pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Error> {
     serde_json::from_str(params.map_or("{}", RawValue::get))
         .map_err(|error| Error::invalid_params(params_fault(&method, &error)))
 }
 
-/// Says what is wrong with the params of `method` without repeating any of them.
+/// Describes an error in the params of `method` without quoting them.
 pub(crate) fn params_fault(method: &dyn std::fmt::Display, error: &serde_json::Error) -> String {
     let text = error.to_string();
-    // Only `missing field` names nothing but a key of ours.
+    // Of all messages of serde, only `missing field` quotes nothing from the peer.
     match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
         Some(field) => format!("{method}: missing field `{field}`"),
         None => format!("{method}: the params do not fit"),

@@ -1,7 +1,7 @@
-//! Work orders: one step of a workflow, with all that is needed to do it, carried by `_session/work`.
+//! Work orders: self-contained steps of a workflow, sent as `_session/work`.
 //!
-//! An agent keeps nothing between two orders. It is told where things are, not what is in them, and it
-//! proposes what shall be written; whoever sent the order writes it.
+//! An agent keeps no state between two orders. An order contains paths, not file contents. The agent
+//! proposes files, and the sender of the order writes them.
 
 mod paths;
 
@@ -15,16 +15,16 @@ pub use paths::WorkPaths;
 /// The params of `_session/work`.
 #[wire]
 pub struct WorkParams {
-    /// The session it is sent in. An order needs none: all it is about stands in it.
+    /// The session. An order needs none, because it is self-contained.
     pub session_id: Option<SessionId>,
-    /// What is to be done.
+    /// The work order.
     pub input: WorkInput,
 }
 
 /// The result of `_session/work`.
 #[wire]
 pub struct WorkResult {
-    /// What came of it.
+    /// The result of the order.
     pub output: WorkOutput,
 }
 
@@ -33,7 +33,7 @@ impl Request for WorkParams {
     type Result = WorkResult;
 }
 
-/// The method of work orders, for both sides.
+/// The method of work orders. Both sides handle it.
 pub const METHODS: &[MethodRow] = &[MethodRow {
     method: <WorkParams as Request>::METHOD,
     name: "Work",
@@ -42,7 +42,7 @@ pub const METHODS: &[MethodRow] = &[MethodRow {
     side: MethodSide::Protocol,
 }];
 
-/// An order: all that an agent needs to do one step.
+/// A work order: everything that an agent needs for one step.
 ///
 /// ```
 /// use duologue_schema::Members;
@@ -55,40 +55,40 @@ pub const METHODS: &[MethodRow] = &[MethodRow {
 /// ```
 #[wire(snake, definition = "Input")]
 pub struct WorkInput {
-    /// What the step is part of.
+    /// The context of the step.
     pub context: WorkContext,
-    /// Where things are, by name. Paths, not contents: the agent reads what it needs.
+    /// The paths of files and directories, by name. The agent reads the files that it needs.
     pub paths: WorkPaths,
-    /// What is to be done.
+    /// The task.
     pub task: WorkTask,
-    /// What earlier steps noted, oldest first.
+    /// The notes of earlier steps, oldest first.
     #[wire(default, null_default)]
     pub prior_context: Vec<WorkNote>,
 }
 
-/// What a step is part of.
+/// The context of a step.
 #[wire(snake, definition = "Context")]
 pub struct WorkContext {
-    /// What is being worked on.
+    /// The id of the feature.
     pub feature_id: String,
     /// The name of the workflow.
     pub workflow: String,
-    /// How often it has been tried: 1 at first, one more with each `retry`.
+    /// The number of the attempt. It starts at 1, and each `retry` adds 1.
     pub iteration: u32,
 }
 
-/// What is to be done in a step.
+/// The task of a step.
 #[wire(snake, definition = "Task")]
 pub struct WorkTask {
-    /// Which of the things the agent can do.
+    /// The action of the agent.
     pub action: String,
-    /// What it has to know to do that; `{}` if nothing.
+    /// The params of the action, or `{}`.
     pub params: Members,
 }
 
-/// What came of an order.
+/// The result of a work order.
 ///
-/// A step that failed is an answer like any other: `success` is false, and the summary says why.
+/// A failed step is a normal response: `success` is false, and the summary gives the reason.
 ///
 /// ```
 /// use duologue_schema::work::{Artifact, WorkOutput, Recommendation};
@@ -99,74 +99,74 @@ pub struct WorkTask {
 /// ```
 #[wire(snake, definition = "Output")]
 pub struct WorkOutput {
-    /// Whether the agent did what it was told.
+    /// True if the step succeeded.
     pub success: bool,
-    /// What it did, or why not, in a sentence or two.
+    /// A summary of the work, or of the reason of a failure, in one or two sentences.
     pub summary: String,
-    /// The files it proposes, in any order. There may be none.
+    /// The proposed files in any order, possibly none.
     pub artifacts: Vec<Artifact>,
-    /// What the next steps should know. They say nothing about who did what: steps know no agents.
+    /// Notes for the next steps. They do not name agents, because steps are independent of agents.
     #[wire(default, null_default)]
     pub notes: Vec<WorkNote>,
-    /// How it should go on.
+    /// The recommendation for the workflow.
     pub recommendation: Recommendation,
 }
 
 /// A file that an agent proposes.
 #[wire(snake)]
 pub struct Artifact {
-    /// Where. A path that starts with the order's `feature_root` begins, as that does, at the root of the
-    /// project; any other begins at the feature root. Its parts are separated by `/`.
+    /// The path, with `/` as separator. A path that starts with the `feature_root` of the order is
+    /// relative to the root of the project, any other path to the `feature_root`.
     pub path: String,
-    /// Whether the file is there already.
+    /// The operation: create a file, or update an existing one.
     pub operation: ArtifactOperation,
-    /// The whole file.
+    /// The whole content of the file.
     pub content: String,
 }
 
 impl Artifact {
-    /// A file that is not there yet.
+    /// Creates an artifact for a new file.
     #[must_use]
     pub fn create(path: impl Into<String>, content: impl Into<String>) -> Self {
         Artifact::new(path, ArtifactOperation::Create, content)
     }
 
-    /// New content for a file that is there.
+    /// Creates an artifact for an existing file.
     #[must_use]
     pub fn update(path: impl Into<String>, content: impl Into<String>) -> Self {
         Artifact::new(path, ArtifactOperation::Update, content)
     }
 }
 
-/// What is done with an artifact. One that is not listed is refused when it is to be done.
+/// The operation of an artifact. An unknown operation is rejected when it is applied.
 #[wire(definition = "Operation")]
 pub enum ArtifactOperation {
-    /// Make a file that must not be there.
+    /// Creates a file. It must not exist.
     Create,
-    /// Replace a file that must be there.
+    /// Replaces a file. It must exist.
     Update,
 }
 
-/// How a workflow should go on.
+/// The recommendation of an agent for the workflow.
 #[wire(open)]
 pub enum Recommendation {
-    /// With the next step.
+    /// Continue with the next step.
     Proceed,
-    /// With another try.
+    /// Retry the step.
     Retry,
-    /// With a person.
+    /// Let the user decide.
     Escalate,
 }
 
 impl Recommendation {
-    /// Whether a person has to decide: the agent asks for that, or for something nobody here knows.
+    /// Returns true if the user has to decide, which includes unknown recommendations.
     #[must_use]
     pub fn escalates(&self) -> bool {
         !matches!(self, Recommendation::Proceed | Recommendation::Retry)
     }
 }
 
-/// A remark of one step for those after it: mostly text, but it may be any JSON.
+/// A note of one step for later steps: usually text, but any JSON is allowed.
 ///
 /// ```
 /// use duologue_schema::work::WorkNote;
@@ -179,13 +179,13 @@ impl Recommendation {
 pub struct WorkNote(Json);
 
 impl WorkNote {
-    /// The text, if it is one.
+    /// Returns the text, if the note is a text.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         self.0.parse().ok()
     }
 
-    /// What it is as JSON.
+    /// Returns the note as JSON.
     #[must_use]
     pub fn as_json(&self) -> &Json {
         &self.0
@@ -210,7 +210,7 @@ impl From<serde_json::Value> for WorkNote {
     }
 }
 
-/// The text, or else the JSON.
+/// Writes the text, or else the JSON.
 impl std::fmt::Display for WorkNote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.text() {
@@ -227,7 +227,7 @@ impl schemars::JsonSchema for WorkNote {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A remark of one step for those after it: mostly text, but it may be any JSON.",
+            "description": "A note of one step for later steps: usually text, but any JSON is allowed.",
         })
     }
 }

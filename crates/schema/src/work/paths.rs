@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Where things are, by name: `{name: path}` on the wire. A path begins at the root of the project.
+/// Paths by name: `{name: path}` on the wire. They are relative to the root of the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkPaths(BTreeMap<String, String>);

@@ -83,11 +83,11 @@ fn members_around_a_message() {
     let request = DialogueRequest::new("s1", Json::new(&message).unwrap());
     assert_eq!(DialogueRequest::METHOD, "_session/dialogue");
     assert_eq!(serde_json::to_value(&request).unwrap(), json!({"sessionId": "s1", "message": message}));
-    let taken = DialogueResponse::taken(Receipt::new("m1", "d1"));
+    let taken = DialogueResponse::accepted(Receipt::new("m1", "d1"));
     assert_snapshot!(serde_json::to_string(&taken).unwrap(), @r#"{"receipt":{"message_id":"m1","session_id":"d1","duplicate":false,"status":"delivered"}}"#);
     let twice = Receipt::new("m1", "d1").duplicate(true).status(ReceiptStatus::Held);
-    assert_snapshot!(serde_json::to_string(&DialogueResponse::taken(twice)).unwrap(), @r#"{"receipt":{"message_id":"m1","session_id":"d1","duplicate":true,"status":"held"}}"#);
-    let refused = DialogueResponse::refused(Json::new(&json!({"message_type": "error"})).unwrap());
+    assert_snapshot!(serde_json::to_string(&DialogueResponse::accepted(twice)).unwrap(), @r#"{"receipt":{"message_id":"m1","session_id":"d1","duplicate":true,"status":"held"}}"#);
+    let refused = DialogueResponse::rejected(Json::new(&json!({"message_type": "error"})).unwrap());
     assert_snapshot!(serde_json::to_string(&refused).unwrap(), @r#"{"error":{"message_type":"error"}}"#);
 }
 

@@ -262,7 +262,7 @@ fn mistakes_of_peers() {
     {"type":"boolean","value":true,"sessionId":"s","configId":"c"}
       -> {"sessionId":"s","configId":"c","type":"boolean","value":true}
     {"sessionId":"s","configId":"c","value":true}
-      -> error: value is a string, or a boolean with type boolean at line 1 column 45
+      -> error: `value` must be a string, or a boolean with type `boolean` at line 1 column 45
     "#);
     assert_snapshot!(table("McpServer", &[
         r#"{"name":"n","command":"/bin/n"}"#,
@@ -399,7 +399,7 @@ fn a_payload_is_never_echoed() {
 fn a_tag_that_stands_twice_is_an_error() {
     fn refused<T: DeserializeOwned>(json: &str) {
         let error = serde_json::from_str::<T>(json).map(drop).expect_err(json).to_string();
-        assert!(error.contains("stands twice"), "{json}: {error}");
+        assert!(error.contains("duplicate key"), "{json}: {error}");
     }
     refused::<RequestPermissionOutcome>(r#"{"outcome":"cancelled","outcome":"selected","optionId":"allow"}"#);
     refused::<RequestPermissionOutcome>(r#"{"outcome":"selected","optionId":"allow","outcome":"cancelled"}"#);
