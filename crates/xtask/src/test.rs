@@ -3,7 +3,7 @@
 use crate::interop::Result;
 
 /// A crate without its `duologue-` prefix, and the modules of `tests/it` that exercise it.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("schema", &["hostile_lines::", "order_rules::"]),
     (
         "rpc",
@@ -34,6 +34,8 @@ const CRATES: [(&str, &[&str]); 7] = [
     ),
     ("exchange", &["dialogue_verification::", "envelopes::", "exchange_dialogue::", "work_orders::"]),
     ("transcript", &["recorder::", "replays::"]),
+    ("testkit", &[]),
+    ("conformance", &[]),
     ("cli", &[]),
 ];
 

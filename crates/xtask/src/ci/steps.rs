@@ -99,7 +99,13 @@ pub(super) const STEPS: &[Step] = &[
         work: Work::Cargo(&["doc --workspace --no-deps --all-features --document-private-items"]),
     },
     Step { name: "examples", tiers: FULL, tools: &[], env: &[], work: Work::Function(super::examples::run) },
-    Step { name: "browser", tiers: FULL, tools: &[Tool::CHROMIUM], env: &[], work: Work::Xtask("browser") },
+    Step {
+        name: "browser",
+        tiers: FULL,
+        tools: &[Tool::CHROMIUM, Tool::NPM],
+        env: &[],
+        work: Work::Xtask("browser"),
+    },
     Step {
         name: "licences",
         tiers: FULL,
@@ -201,7 +207,7 @@ fn advisories() -> Result<StepOutcome> {
 }
 
 /// The crates that are published, for a check by the compilers of other systems.
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 10] = [
     "duologue-schema-derive",
     "duologue-schema",
     "duologue-rpc",
@@ -209,6 +215,8 @@ const PUBLISHED: [&str; 8] = [
     "duologue-agent",
     "duologue-client",
     "duologue-transcript",
+    "duologue-testkit",
+    "duologue-conformance",
     "duologue-cli",
 ];
 
