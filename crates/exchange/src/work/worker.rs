@@ -34,7 +34,7 @@ use crate::service::SessionLookup;
 /// struct Specifier;
 ///
 /// impl Worker for Specifier {
-///     async fn work(&self, input: Input) -> Result<WorkOutput, EnvelopeError> {
+///     async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
 ///         let text = format!("# {}\n", input.context.feature_id);
 ///         // It may have been here before: a validator sends a workflow back.
 ///         let is_there = std::fs::exists("features/login/spec.md").unwrap_or(false);

@@ -30,8 +30,8 @@ use super::worker::{ErasedWorker, Worker};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), duologue_exchange::work::WorkflowError> {
-/// let specify = async |_: Input| Ok(WorkOutput::new(true, "Wrote it.", [], Recommendation::Proceed));
-/// let validate = async |input: Input| {
+/// let specify = async |_: WorkInput| Ok(WorkOutput::new(true, "Wrote it.", [], Recommendation::Proceed));
+/// let validate = async |input: WorkInput| {
 ///     let verdict = match input.context.iteration {
 ///         1 => Recommendation::Retry,
 ///         _ => Recommendation::Proceed,
